@@ -1,0 +1,173 @@
+//! Latency histograms that merge, and exact summaries of small samples.
+
+use core::time::Duration;
+
+use serde::Serialize;
+
+use crate::time::nanos;
+
+/// Buckets per doubling: 8 gives a relative error of at most 9 %.
+const PER_OCTAVE: usize = 8;
+/// Doublings from 1 us to 4.3 s. What is shorter or longer falls in the first or last bucket.
+const OCTAVES: usize = 22;
+/// Buckets in all.
+pub const BUCKETS: usize = PER_OCTAVE * OCTAVES;
+/// Lower edge of the first bucket.
+const FLOOR_NS: u64 = 1_000;
+
+/// A log-linear histogram of durations: fixed size, so that merging up a tree costs the same
+/// whatever was observed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Box<[u64; BUCKETS]>,
+    total: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: Box::new([0; BUCKETS]), total: 0 }
+    }
+}
+
+impl core::fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Histogram({} samples, p50 {:?})", self.total, self.quantile(0.5))
+    }
+}
+
+impl Histogram {
+    /// The bucket a duration falls in.
+    pub fn bucket(duration: Duration) -> usize {
+        let ns = nanos(duration).max(FLOOR_NS);
+        let octave = (ns / FLOOR_NS).ilog2() as usize;
+        let low = FLOOR_NS << octave.min(OCTAVES);
+        let within = ((ns - low) as u128 * PER_OCTAVE as u128 / u128::from(low)) as usize;
+        (octave * PER_OCTAVE + within).min(BUCKETS - 1)
+    }
+
+    /// The longest duration that falls in this bucket.
+    pub fn upper_edge(bucket: usize) -> Duration {
+        let low = FLOOR_NS << (bucket / PER_OCTAVE);
+        Duration::from_nanos(low + low * (bucket % PER_OCTAVE + 1) as u64 / PER_OCTAVE as u64)
+    }
+
+    /// Counts one observation.
+    pub fn record(&mut self, duration: Duration) {
+        self.add(Self::bucket(duration), 1);
+    }
+
+    /// Adds `count` observations to a bucket, as read from a report. Buckets out of range count in
+    /// the last one.
+    pub fn add(&mut self, bucket: usize, count: u64) {
+        let slot = &mut self.counts[bucket.min(BUCKETS - 1)];
+        *slot = slot.saturating_add(count);
+        self.total = self.total.saturating_add(count);
+    }
+
+    /// Adds all observations of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, count) in other.occupied() {
+            self.add(bucket, count);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        self.total = 0;
+    }
+
+    /// Number of observations.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The buckets that are not empty, in order.
+    pub fn occupied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.counts.iter().copied().enumerate().filter(|&(_, count)| count > 0)
+    }
+
+    /// Upper edge of the bucket in which the `q`-quantile lies (`q` in `0..=1`); zero when empty.
+    pub fn quantile(&self, q: f64) -> Duration {
+        let rank = ((q * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
+        let mut seen = 0;
+        for (bucket, count) in self.occupied() {
+            seen += count;
+            if seen >= rank {
+                return Self::upper_edge(bucket);
+            }
+        }
+        Duration::ZERO
+    }
+}
+
+/// p50, p90, p99 and maximum of a sample, in microseconds, as the `--json` of every command prints
+/// them. Quantiles are exact (nearest rank).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Summarises nanoseconds; sorts its argument. All zero when it is empty.
+    pub fn of_nanos(sample: &mut [i64]) -> Self {
+        sample.sort_unstable();
+        let us = |q| nearest_rank(sample, q).map_or(0.0, |ns| ns as f64 / 1e3);
+        Self { p50: us(0.5), p90: us(0.9), p99: us(0.99), max: us(1.0) }
+    }
+}
+
+/// The nearest-rank `q`-quantile of a sorted sample; `None` when it is empty.
+pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1).min(sorted.len().saturating_sub(1))).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_lies_in_its_bucket() {
+        for shift in 0..45 {
+            for extra in [0u64, 1, 3, 7] {
+                let d = Duration::from_nanos((1u64 << shift) + extra * (1 << shift) / 8);
+                let b = Histogram::bucket(d);
+                if b < BUCKETS - 1 {
+                    assert!(d <= Histogram::upper_edge(b), "{d:?} in {b}");
+                }
+                if b > 0 && b < BUCKETS - 1 {
+                    assert!(d >= Histogram::upper_edge(b - 1), "{d:?} in {b}");
+                }
+            }
+        }
+        assert_eq!(Histogram::bucket(Duration::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_within_a_bucket_of_the_truth_and_merge() {
+        let (mut a, mut b) = (Histogram::default(), Histogram::default());
+        for us in 1..=1000 {
+            if us % 2 == 0 { &mut a } else { &mut b }.record(Duration::from_micros(us));
+        }
+        a.merge(&b);
+        let p90 = a.quantile(0.9).as_secs_f64() * 1e6;
+        assert!((900.0..=1000.0).contains(&p90), "{p90}");
+        assert_eq!(a.total(), 1000);
+    }
+
+    #[test]
+    fn summary_is_exact() {
+        let mut sample: Vec<i64> = (1..=100).rev().map(|us| us * 1000).collect();
+        let s = Summary::of_nanos(&mut sample);
+        assert_eq!((s.p50, s.p90, s.p99, s.max), (50.0, 90.0, 99.0, 100.0));
+        assert_eq!(Summary::of_nanos(&mut []), Summary::default());
+    }
+}

@@ -1,0 +1,49 @@
+//! The words that every evenfall crate shares.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`time`] | [`Timestamp`] (local clock), [`SyncTime`] (synchronised clock), [`Clock`] between them |
+//! | [`prng`] | [`Prng`], seeded and passed in |
+//! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
+//! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
+//!
+//! Nothing here does IO, reads a clock or starts a thread.
+#![forbid(unsafe_code)]
+
+pub mod histogram;
+pub mod machine;
+pub mod prng;
+pub mod time;
+
+pub use histogram::{Histogram, Summary, nearest_rank};
+pub use machine::{
+    Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Machine, Malformed,
+    StampedBy, Transmit,
+};
+pub use prng::Prng;
+pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
+
+/// The name of a host in a run: root, proxy, receiver or anything else that has an address.
+///
+/// Ids are given by the configuration and are what reports and metrics call "host".
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct NodeId(pub u32);
+
+impl core::fmt::Display for NodeId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "n{}", self.0)
+    }
+}

@@ -1,0 +1,2 @@
+//! Scenarios and checkers.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! House keeping.
+fn main() {}
