@@ -1,0 +1,310 @@
+//! Every limit of the multicast, with its unit and its reason.
+
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How messages travel and whether they are held. Switchable while the feed runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The root sends to every receiver itself; nothing is held.
+    Unicast,
+    /// A tree of proxies without hedging; nothing is held.
+    Tree,
+    /// The tree with sibling hedging; nothing is held.
+    Hedge,
+    /// The tree with hedging, held and released on one deadline.
+    #[default]
+    Release,
+    /// Direct unicast, held and released on one deadline (CloudEx).
+    Cloudex,
+}
+
+impl Mode {
+    /// Whether the root sends to receivers without proxies between.
+    pub fn direct(self) -> bool {
+        matches!(self, Self::Unicast | Self::Cloudex)
+    }
+
+    /// Whether receivers hold a message until its deadline.
+    pub fn holds(self) -> bool {
+        matches!(self, Self::Release | Self::Cloudex)
+    }
+
+    /// Whether proxies also send to the children of siblings.
+    pub fn hedges(self) -> bool {
+        matches!(self, Self::Hedge | Self::Release)
+    }
+}
+
+/// Who sends the extra copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// Every proxy also sends to the children of H siblings (Jasper section 5.1, final design).
+    #[default]
+    Siblings,
+    /// Each parent has H extra children that have none of their own and send to all nieces (the
+    /// F+H variant of section 5.1). For comparison: an extra child sends F^2 copies.
+    Extra,
+}
+
+/// The shape of the tree. What is not given follows from the number of receivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Shape {
+    /// Hops from the root to a receiver. Default: round(log10 N), at least 1.
+    pub depth: Option<u8>,
+    /// Children of the root and of each proxy above the last layer. Default 10, or the smallest
+    /// that reaches all receivers in `depth` hops when only the depth is given.
+    pub fanout: Option<u16>,
+    /// Extra copies of each message that a node below the first layer gets.
+    pub hedging: u8,
+    /// Who sends them.
+    pub scheme: Scheme,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        // H = 2 is what the paper recommends for every N it measured (section 8.5); one extra copy
+        // already takes most of the tail on a small machine where each copy costs CPU.
+        Self { depth: None, fanout: None, hedging: 1, scheme: Scheme::Siblings }
+    }
+}
+
+/// By what rule the root sets the time from sending to release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// The maximum over receivers of their 95th percentile delay (Jasper section 6).
+    MaxP95,
+    /// The smallest hold that brings a stated share of messages to every receiver in time.
+    #[default]
+    OnTime,
+}
+
+/// Hold-and-release.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Deadline {
+    /// The rule.
+    pub rule: Rule,
+    /// Share of messages that should reach every receiver before their deadline (`on-time` only).
+    pub target: f64,
+    /// Hold before anything was measured.
+    #[serde(with = "humantime_serde")]
+    pub hold_initial: Duration,
+    /// No straggler can make the hold longer than this; whoever needs more is late, and named.
+    #[serde(with = "humantime_serde")]
+    pub hold_max: Duration,
+    /// How far back the `on-time` rule looks. Longer is steadier, shorter follows load faster.
+    #[serde(with = "humantime_serde")]
+    pub window: Duration,
+    /// Frames per second whose delay is reported one by one; more costs control traffic.
+    pub samples_per_second: u32,
+}
+
+impl Default for Deadline {
+    fn default() -> Self {
+        Self {
+            rule: Rule::OnTime,
+            // Above .99 because messages between two reports are sent on old knowledge.
+            target: 0.995,
+            // Long enough for a first message over any one cloud region.
+            hold_initial: Duration::from_millis(2),
+            hold_max: Duration::from_millis(50),
+            window: Duration::from_secs(10),
+            samples_per_second: 2_000,
+        }
+    }
+}
+
+/// Repair of what was lost on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Repair {
+    /// Frames that the root and each proxy keep for repair.
+    pub ring_frames: usize,
+    /// Bytes that they keep at most, whichever is reached first; the oldest go first.
+    pub ring_bytes: usize,
+    /// Width of the de-duplication window, in frames; a power of two. A frame further ahead than
+    /// this gives up what is missing behind it.
+    pub window_frames: usize,
+    /// How long a gap may be mere reordering before it is asked for.
+    #[serde(with = "humantime_serde")]
+    pub reorder_delay: Duration,
+    /// How long to wait for an answer before asking the next one: parent, aunts, root, and again.
+    #[serde(with = "humantime_serde")]
+    pub retry: Duration,
+    /// How long a missing message may hold its successors, counted from the last progress of its
+    /// repair. Then it is reported lost.
+    #[serde(with = "humantime_serde")]
+    pub missing_hold: Duration,
+    /// Frames that one child may have waiting for repair; more requests are dropped and counted.
+    pub child_queue_max: usize,
+    /// Dropped repair requests within a second after which a child is too slow and is evicted.
+    pub evict_after_drops: u32,
+}
+
+impl Default for Repair {
+    fn default() -> Self {
+        Self {
+            // Two seconds of pause at 30,000 frames a second.
+            ring_frames: 65_536,
+            ring_bytes: 64 << 20,
+            window_frames: 65_536,
+            reorder_delay: Duration::from_micros(500),
+            retry: Duration::from_millis(5),
+            missing_hold: Duration::from_millis(1_000),
+            child_queue_max: 4_096,
+            // Eight full queues: a child that asks faster than it reads.
+            evict_after_drops: 32_768,
+        }
+    }
+}
+
+/// Who is in the tree and how their silence is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Membership {
+    /// Receivers that the first tree waits for; 0 builds as soon as anybody joins.
+    pub expect_receivers: u32,
+    /// Proxies that the first tree waits for.
+    pub expect_proxies: u32,
+    /// How long the first tree waits for them before it is built from who is there.
+    #[serde(with = "humantime_serde")]
+    pub expect_timeout: Duration,
+    /// Time between two attempts to join or to be acknowledged.
+    #[serde(with = "humantime_serde")]
+    pub join_retry: Duration,
+    /// A parent that forwarded nothing for this long says that it lives.
+    #[serde(with = "humantime_serde")]
+    pub beacon_interval: Duration,
+    /// Time between two reports to the parent; they are the heartbeat upwards.
+    #[serde(with = "humantime_serde")]
+    pub report_interval: Duration,
+    /// Silence after which a neighbour is suspected, and its reports forgotten.
+    #[serde(with = "humantime_serde")]
+    pub silence: Duration,
+    /// How long a suspected node has to answer the root before it is taken out.
+    #[serde(with = "humantime_serde")]
+    pub probe_timeout: Duration,
+    /// Silence of the root after which proxies and receivers give up.
+    #[serde(with = "humantime_serde")]
+    pub root_timeout: Duration,
+    /// How long a new view waits for the proxies it changes to acknowledge it.
+    #[serde(with = "humantime_serde")]
+    pub view_timeout: Duration,
+}
+
+impl Default for Membership {
+    fn default() -> Self {
+        Self {
+            expect_receivers: 0,
+            expect_proxies: 0,
+            expect_timeout: Duration::from_secs(30),
+            join_retry: Duration::from_millis(50),
+            beacon_interval: Duration::from_millis(50),
+            report_interval: Duration::from_millis(50),
+            // Ten reports: a machine under load pauses a process for tens of milliseconds.
+            silence: Duration::from_millis(500),
+            probe_timeout: Duration::from_millis(300),
+            // Above the two seconds that a paused root may take to come back.
+            root_timeout: Duration::from_secs(5),
+            view_timeout: Duration::from_millis(250),
+        }
+    }
+}
+
+/// All settings of one overlay.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How messages travel.
+    pub mode: Mode,
+    /// Shape of the tree.
+    pub shape: Shape,
+    /// Hold-and-release.
+    pub deadline: Deadline,
+    /// Repair.
+    pub repair: Repair,
+    /// Membership.
+    pub membership: Membership,
+    /// Framing.
+    pub framing: Framing,
+}
+
+/// How messages are packed into datagrams, and how many may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Framing {
+    /// Messages that are due within this time of each other may share a datagram and a deadline.
+    /// Zero packs only those that are due at the same instant.
+    #[serde(with = "humantime_serde")]
+    pub coalesce: Duration,
+    /// A datagram is closed before it exceeds this, in bytes with all headers; a single larger
+    /// message still goes, alone, and is fragmented by IP.
+    pub datagram_bytes: usize,
+    /// Most messages in one datagram; 1 switches packing off.
+    pub messages_max: u16,
+    /// Frames that may wait to be sent; then publishing is refused until some have left.
+    pub send_queue_frames: usize,
+    /// Frames that a receiver holds; further ones are refused, and repaired later.
+    pub held_frames: usize,
+}
+
+impl Default for Framing {
+    fn default() -> Self {
+        Self {
+            coalesce: Duration::ZERO,
+            // 1,500 of Ethernet less 28 of IPv4 and UDP, and some room for tunnels.
+            datagram_bytes: 1_432,
+            messages_max: 64,
+            send_queue_frames: 8_192,
+            held_frames: 65_536,
+        }
+    }
+}
+
+impl Config {
+    /// Says which setting contradicts another or lies out of range.
+    ///
+    /// # Errors
+    /// The key, its value and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        let d = &self.deadline;
+        if !(0.5..1.0).contains(&d.target) {
+            return Err(format!("deadline.target = {}: must be in 0.5 .. 1.0", d.target));
+        }
+        if d.hold_initial > d.hold_max {
+            return Err(format!(
+                "deadline.hold_initial = {:?} is above deadline.hold_max = {:?}",
+                d.hold_initial, d.hold_max
+            ));
+        }
+        let r = &self.repair;
+        if !r.window_frames.is_power_of_two() || r.window_frames < 64 {
+            return Err(format!(
+                "repair.window_frames = {}: must be a power of two, at least 64",
+                r.window_frames
+            ));
+        }
+        if self.shape.depth == Some(0) || self.shape.depth > Some(8) {
+            return Err("shape.depth: must be 1 to 8".into());
+        }
+        if self.shape.fanout == Some(0) {
+            return Err("shape.fanout: must be at least 1".into());
+        }
+        if self.framing.messages_max == 0 {
+            return Err("framing.messages_max: must be at least 1".into());
+        }
+        if !(256..=60_000).contains(&self.framing.datagram_bytes) {
+            return Err(format!(
+                "framing.datagram_bytes = {}: must be 256 to 60000",
+                self.framing.datagram_bytes
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,449 @@
+//! Bodies of the control datagrams. See [`crate::wire`] for what stands in front of them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use evenfall_core::{Histogram, Malformed, NodeId};
+
+use crate::wire::Reader;
+
+/// What a node does in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Forwards.
+    Proxy,
+    /// Holds and releases.
+    Receiver,
+}
+
+/// A node and where it is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub id: NodeId,
+    /// Its address.
+    pub addr: SocketAddr,
+}
+
+fn put_peer(out: &mut BytesMut, peer: &Peer) {
+    out.put_u32_le(peer.id.0);
+    out.put_u16_le(peer.addr.port());
+    match peer.addr.ip() {
+        IpAddr::V4(ip) => {
+            out.put_u8(4);
+            out.put_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            out.put_u8(6);
+            out.put_slice(&ip.octets());
+        }
+    }
+}
+
+fn peer(r: &mut Reader<'_>) -> Result<Peer, Malformed> {
+    let (id, port) = (NodeId(r.u32()?), r.u16()?);
+    let ip = match r.u8()? {
+        4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(r.take(4)?).expect("four bytes"))),
+        6 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(r.take(16)?).expect("16 bytes"))),
+        _ => return Err(r.malformed("address family")),
+    };
+    Ok(Peer { id, addr: SocketAddr::new(ip, port) })
+}
+
+fn put_peers(out: &mut BytesMut, peers: &[Peer]) {
+    out.put_u16_le(peers.len() as u16);
+    peers.iter().for_each(|p| put_peer(out, p));
+}
+
+fn peers(r: &mut Reader<'_>) -> Result<Vec<Peer>, Malformed> {
+    let n = r.u16()?;
+    // Grown as bytes are found, never by the count alone.
+    (0..n).map(|_| peer(r)).collect()
+}
+
+/// A wish to be in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Join {
+    pub role: Role,
+    /// Grows with every start of the node, so that a restart is told from a retry.
+    pub incarnation: u64,
+}
+
+impl Join {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(9);
+        out.put_u8(matches!(self.role, Role::Receiver).into());
+        out.put_u64_le(self.incarnation);
+        out.freeze()
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(body);
+        let role = match r.u8()? {
+            0 => Role::Proxy,
+            1 => Role::Receiver,
+            _ => return Err(r.malformed("role")),
+        };
+        let join = Self { role, incarnation: r.u64()? };
+        r.finish()?;
+        Ok(join)
+    }
+}
+
+/// A place in the tree, from a view on and until the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The first view in which it holds.
+    pub view: u32,
+    /// Distance from the root.
+    pub level: u8,
+    /// The first frame that concerns a node which joins late.
+    pub start: u64,
+    /// Who sends to it: the parent first, then the aunts. On the wire, none means the root, which
+    /// knows its own address less well than its children do.
+    pub sources: Vec<Peer>,
+    /// Its own children: those that report to it.
+    pub children: Vec<Peer>,
+    /// Children of siblings, to whom it sends extra copies.
+    pub nieces: Vec<Peer>,
+}
+
+impl Place {
+    /// The parent, if it has one.
+    pub fn parent(&self) -> Option<&Peer> {
+        self.sources.first()
+    }
+
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(64);
+        out.put_u32_le(self.view);
+        out.put_u8(self.level);
+        out.put_u64_le(self.start);
+        put_peers(&mut out, &self.sources);
+        put_peers(&mut out, &self.children);
+        put_peers(&mut out, &self.nieces);
+        out.freeze()
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(body);
+        let place = Self {
+            view: r.u32()?,
+            level: r.u8()?,
+            start: r.u64()?,
+            sources: peers(&mut r)?,
+            children: peers(&mut r)?,
+            nieces: peers(&mut r)?,
+        };
+        r.finish()?;
+        Ok(place)
+    }
+}
+
+/// How far the stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Beacon {
+    /// The frame after the last one that the sender knows of.
+    pub next: u64,
+    /// Grows as long as the root lives.
+    pub root_beat: u64,
+    /// Frames and messages in the whole stream, once the root has ended it.
+    pub end: Option<(u64, u64)>,
+}
+
+impl Beacon {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(32);
+        out.put_u64_le(self.next);
+        out.put_u64_le(self.root_beat);
+        let (frames, messages) = self.end.unwrap_or((u64::MAX, 0));
+        out.put_u64_le(frames);
+        out.put_u64_le(messages);
+        out.freeze()
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(body);
+        let (next, root_beat, end) = (r.u64()?, r.u64()?, (r.u64()?, r.u64()?));
+        r.finish()?;
+        Ok(Self { next, root_beat, end: (end.0 != u64::MAX).then_some(end) })
+    }
+}
+
+/// Ranges of missing frames: first and count.
+pub(crate) type Ranges = Vec<(u64, u16)>;
+
+/// Most ranges in one request: 10 bytes each keep it in one datagram.
+pub(crate) const RANGES_MAX: usize = 100;
+
+pub(crate) fn encode_ranges(ranges: &[(u64, u16)]) -> Bytes {
+    let mut out = BytesMut::with_capacity(2 + ranges.len() * 10);
+    out.put_u16_le(ranges.len() as u16);
+    for &(first, count) in ranges {
+        out.put_u64_le(first);
+        out.put_u16_le(count);
+    }
+    out.freeze()
+}
+
+pub(crate) fn decode_ranges(body: &[u8]) -> Result<Ranges, Malformed> {
+    let mut r = Reader::new(body);
+    let n = usize::from(r.u16()?);
+    if n > RANGES_MAX {
+        return Err(r.malformed("more ranges than allowed"));
+    }
+    let ranges = (0..n).map(|_| Ok((r.u64()?, r.u16()?))).collect::<Result<Ranges, Malformed>>()?;
+    r.finish()?;
+    Ok(ranges)
+}
+
+/// Why a node is suspected, left, or was taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// It said so itself.
+    Left,
+    /// It was not heard, and did not answer the root.
+    Silent,
+    /// It asked for more repair than its queue holds.
+    TooSlow,
+    /// It started again under the same name.
+    Restarted,
+}
+
+impl Reason {
+    const ALL: [Self; 4] = [Self::Left, Self::Silent, Self::TooSlow, Self::Restarted];
+
+    pub(crate) fn wire(self) -> u8 {
+        Self::ALL.iter().position(|r| *r == self).expect("ALL is all") as u8
+    }
+
+    fn from_wire(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+/// A node and a reason: body of `Suspect`, `Leave` and `Evict`.
+pub(crate) fn encode_verdict(node: NodeId, reason: Reason) -> Bytes {
+    let mut out = BytesMut::with_capacity(5);
+    out.put_u32_le(node.0);
+    out.put_u8(reason.wire());
+    out.freeze()
+}
+
+pub(crate) fn decode_verdict(body: &[u8]) -> Result<(NodeId, Reason), Malformed> {
+    let mut r = Reader::new(body);
+    let (node, byte) = (NodeId(r.u32()?), r.u8()?);
+    let reason = Reason::from_wire(byte).ok_or(r.malformed("unknown reason"))?;
+    r.finish()?;
+    Ok((node, reason))
+}
+
+/// Counters that a receiver sums from its start and proxies add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Tally {
+    /// Receivers behind this report.
+    pub receivers: u32,
+    /// Of these, how many have released everything up to the end.
+    pub finished: u32,
+    /// Messages released.
+    pub released: u64,
+    /// Of these, released although they came after their deadline.
+    pub late: u64,
+    /// Messages reported lost.
+    pub lost: u64,
+    /// Frames that came by repair.
+    pub repaired: u64,
+    /// Copies dropped because the frame was there already.
+    pub duplicates: u64,
+    /// Frames whose first copy did not come from the parent.
+    pub hedge_wins: u64,
+}
+
+impl Tally {
+    /// Adds another part of the tree.
+    pub fn add(&mut self, other: &Self) {
+        self.receivers += other.receivers;
+        self.finished += other.finished;
+        self.released = self.released.saturating_add(other.released);
+        self.late = self.late.saturating_add(other.late);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.repaired = self.repaired.saturating_add(other.repaired);
+        self.duplicates = self.duplicates.saturating_add(other.duplicates);
+        self.hedge_wins = self.hedge_wins.saturating_add(other.hedge_wins);
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u32_le(self.receivers);
+        out.put_u32_le(self.finished);
+        for n in
+            [self.released, self.late, self.lost, self.repaired, self.duplicates, self.hedge_wins]
+        {
+            out.put_u64_le(n);
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            receivers: r.u32()?,
+            finished: r.u32()?,
+            released: r.u64()?,
+            late: r.u64()?,
+            lost: r.u64()?,
+            repaired: r.u64()?,
+            duplicates: r.u64()?,
+            hedge_wins: r.u64()?,
+        })
+    }
+}
+
+/// The delay of one sampled frame, over the receivers behind the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Frame number.
+    pub sequence: u64,
+    /// From the root's send time to the latest of these receivers, ns; saturates at 4.29 s.
+    pub latest_ns: u32,
+    /// How many receivers it covers.
+    pub receivers: u32,
+}
+
+/// A host or an edge that stands out. An edge names both ends; a host only itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Worst {
+    /// Sending end of the edge, or the host itself.
+    pub from: NodeId,
+    /// Receiving end of the edge, or the host itself.
+    pub to: NodeId,
+    /// Mean delay in the interval, ns: on the wire for an edge, inside for a host.
+    pub mean_ns: u32,
+    /// Longest delay in the interval, ns.
+    pub max_ns: u32,
+}
+
+/// What flows up the tree.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub tally: Tally,
+    /// Maximum over receivers of their 95th percentile delay, ns.
+    pub p95_ns: u32,
+    pub samples: Vec<Sample>,
+    pub worst: Vec<Worst>,
+    /// Delays since the last report.
+    pub delays: Histogram,
+}
+
+/// Most samples in one report, 14 bytes each.
+pub(crate) const SAMPLES_MAX: usize = 200;
+/// Most worst hosts and edges in one report: "a few by name".
+pub(crate) const WORST_MAX: usize = 8;
+
+impl Report {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(512);
+        self.tally.put(&mut out);
+        out.put_u32_le(self.p95_ns);
+        out.put_u8(self.worst.len() as u8);
+        for w in &self.worst {
+            out.put_u32_le(w.from.0);
+            out.put_u32_le(w.to.0);
+            out.put_u32_le(w.mean_ns);
+            out.put_u32_le(w.max_ns);
+        }
+        out.put_u8(self.samples.len() as u8);
+        for s in &self.samples {
+            out.put_u64_le(s.sequence);
+            out.put_u32_le(s.latest_ns);
+            out.put_u32_le(s.receivers);
+        }
+        let buckets = self.delays.occupied().count();
+        out.put_u16_le(buckets as u16);
+        for (bucket, count) in self.delays.occupied() {
+            out.put_u16_le(bucket as u16);
+            out.put_u32_le(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+        out.freeze()
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(body);
+        let mut report = Self { tally: Tally::read(&mut r)?, p95_ns: r.u32()?, ..Self::default() };
+        let worst = usize::from(r.u8()?);
+        if worst > WORST_MAX {
+            return Err(r.malformed("more worst hosts than allowed"));
+        }
+        for _ in 0..worst {
+            report.worst.push(Worst {
+                from: NodeId(r.u32()?),
+                to: NodeId(r.u32()?),
+                mean_ns: r.u32()?,
+                max_ns: r.u32()?,
+            });
+        }
+        let samples = usize::from(r.u8()?);
+        if samples > SAMPLES_MAX {
+            return Err(r.malformed("more samples than allowed"));
+        }
+        for _ in 0..samples {
+            report.samples.push(Sample {
+                sequence: r.u64()?,
+                latest_ns: r.u32()?,
+                receivers: r.u32()?,
+            });
+        }
+        for _ in 0..r.u16()? {
+            let (bucket, count) = (r.u16()?, r.u32()?);
+            if usize::from(bucket) >= evenfall_core::histogram::BUCKETS {
+                return Err(r.malformed("histogram bucket out of range"));
+            }
+            report.delays.add(usize::from(bucket), u64::from(count));
+        }
+        r.finish()?;
+        Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    #[test]
+    fn bodies_survive_the_wire() {
+        let peer = |n: u32, s: &str| Peer { id: NodeId(n), addr: s.parse().unwrap() };
+        let place = Place {
+            view: 3,
+            level: 1,
+            start: 10,
+            sources: vec![peer(1, "127.0.0.1:9"), peer(2, "[::1]:10")],
+            children: vec![],
+            nieces: vec![peer(7, "10.1.2.3:65535")],
+        };
+        assert_eq!(Place::decode(&place.encode()).unwrap(), place);
+        let beacon = Beacon { next: 9, root_beat: 2, end: None };
+        assert_eq!(Beacon::decode(&beacon.encode()).unwrap(), beacon);
+        let ranges = vec![(5, 2), (9, 1)];
+        assert_eq!(decode_ranges(&encode_ranges(&ranges)).unwrap(), ranges);
+        let mut report = Report { p95_ns: 4, ..Report::default() };
+        report.tally.late = 7;
+        report.samples.push(Sample { sequence: 3, latest_ns: 99, receivers: 2 });
+        report.delays.record(Duration::from_micros(80));
+        let back = Report::decode(&report.encode()).unwrap();
+        assert_eq!((back.tally, back.samples), (report.tally, report.samples));
+        assert_eq!(back.delays, report.delays);
+        for reason in Reason::ALL {
+            let body = encode_verdict(NodeId(4), reason);
+            assert_eq!(decode_verdict(&body).unwrap(), (NodeId(4), reason));
+        }
+    }
+
+    #[test]
+    fn truncated_bodies_are_malformed() {
+        let mut report = Report::default();
+        report.samples.push(Sample { sequence: 3, latest_ns: 99, receivers: 2 });
+        report.delays.record(Duration::from_micros(80));
+        let bytes = report.encode();
+        for len in 0..bytes.len() {
+            assert!(Report::decode(&bytes[..len]).is_err(), "{len}");
+        }
+    }
+}

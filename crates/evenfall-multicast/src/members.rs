@@ -1,0 +1,398 @@
+//! The root's book of members: who is in, who has which place, who is suspected.
+//!
+//! Places change by *views*. A new view is sent to every node whose place differs; frames go on
+//! by the old one until all proxies that it changes have acknowledged it (or a stated time has
+//! passed), and every proxy forwards a frame by the view the frame names. So a change of the tree
+//! loses nothing: make before break.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use evenfall_core::{NodeId, Timestamp};
+
+use crate::config::Config;
+use crate::control::{Join, Peer, Place, Reason, Role};
+use crate::tree::Tree;
+
+/// One node that joined.
+#[derive(Clone, Debug)]
+struct Member {
+    addr: SocketAddr,
+    role: Role,
+    incarnation: u64,
+    /// The place it was last sent.
+    place: Option<Place>,
+    /// The view of the last place it acknowledged.
+    acked: u32,
+    retry_at: Timestamp,
+}
+
+/// A node that may be gone, and who says so.
+#[derive(Clone, Debug)]
+struct Suspicion {
+    /// It must have answered by then.
+    until: Timestamp,
+    next_probe: Timestamp,
+    by: NodeId,
+}
+
+/// What became of a wish to join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// New, or back under a new incarnation.
+    New,
+    /// A retry of what is known.
+    Known,
+    /// An older life of a node that has started again since.
+    Stale,
+}
+
+/// What the book wants sent or told.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Send this node its place.
+    Assign(SocketAddr, Place),
+    /// Ask this node whether it lives.
+    Probe(SocketAddr),
+    /// This node is out; tell it why.
+    Removed(Peer, Reason),
+    /// A view has come into force. The root's own children, and all that it sends beacons to.
+    View(Box<View>),
+}
+
+/// The tree as it is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its number.
+    pub number: u32,
+    /// Hops from the root to a receiver.
+    pub depth: u8,
+    /// Children of the root.
+    pub children: Vec<Peer>,
+    /// Proxies without a place.
+    pub spares: Vec<Peer>,
+    /// Receivers in it.
+    pub receivers: usize,
+    /// Proxies in it, spares not counted.
+    pub proxies: usize,
+    /// Proxies that the wanted dimensions lack.
+    pub missing: usize,
+}
+
+/// Suspicions of one neighbour by another that come within this many times the silence mean that
+/// the link between them is broken although both live.
+const LINK_MEMORY: u32 = 4;
+/// Links remembered as doubtful; the oldest are forgotten first.
+const LINKS_MAX: usize = 1_024;
+
+pub(crate) struct Members {
+    root: NodeId,
+    members: BTreeMap<NodeId, Member>,
+    tree: Option<Tree>,
+    /// Newest view, and the one in force.
+    view: u32,
+    active: u32,
+    view_due: Option<Timestamp>,
+    /// Something changed: a new view is made at this time, from the tree or from nothing.
+    change_at: Option<Timestamp>,
+    rebuild: bool,
+    /// Nodes that have not acknowledged their place, and when to look at them next.
+    unacked: BTreeSet<NodeId>,
+    retry_at: Option<Timestamp>,
+    suspects: BTreeMap<NodeId, Suspicion>,
+    links: BTreeMap<(NodeId, NodeId), Timestamp>,
+    forming_until: Option<Timestamp>,
+    actions: Vec<Action>,
+}
+
+impl Members {
+    pub(crate) fn new(root: NodeId) -> Self {
+        Self {
+            root,
+            members: BTreeMap::new(),
+            tree: None,
+            view: 0,
+            active: 0,
+            view_due: None,
+            change_at: None,
+            rebuild: false,
+            unacked: BTreeSet::new(),
+            retry_at: None,
+            suspects: BTreeMap::new(),
+            links: BTreeMap::new(),
+            forming_until: None,
+            actions: Vec::new(),
+        }
+    }
+
+    pub(crate) fn take_actions(&mut self) -> Vec<Action> {
+        core::mem::take(&mut self.actions)
+    }
+
+    /// Whether this id at this address is a member.
+    pub(crate) fn is(&self, id: NodeId, addr: SocketAddr) -> bool {
+        self.members.get(&id).is_some_and(|m| m.addr == addr)
+    }
+
+    pub(crate) fn count(&self, role: Role) -> usize {
+        self.members.values().filter(|m| m.role == role).count()
+    }
+
+    pub(crate) fn tree(&self) -> Option<&Tree> {
+        self.tree.as_ref()
+    }
+
+    pub(crate) fn join(
+        &mut self,
+        now: Timestamp,
+        (id, addr): (NodeId, SocketAddr),
+        join: Join,
+        config: &Config,
+    ) -> Joined {
+        match self.members.get_mut(&id) {
+            Some(old) if old.incarnation > join.incarnation => return Joined::Stale,
+            Some(old) if old.incarnation == join.incarnation && old.addr == addr => {
+                // It has not got its place: send it again at once.
+                old.retry_at = now;
+                self.retry_at = Some(now);
+                return Joined::Known;
+            }
+            Some(_) => self.remove(now, id, Reason::Restarted, config),
+            None => {}
+        }
+        let Join { role, incarnation } = join;
+        let member = Member { addr, role, incarnation, place: None, acked: 0, retry_at: now };
+        self.members.insert(id, member);
+        if let Some(tree) = &mut self.tree {
+            match role {
+                Role::Receiver => tree.add_receiver(id),
+                Role::Proxy => {
+                    tree.add_spare(id);
+                    self.rebuild |= tree.missing() > 0;
+                }
+            }
+        }
+        let timeout = config.membership.expect_timeout;
+        self.forming_until.get_or_insert(now + timeout);
+        // Several that join together make one view.
+        self.changed(now, config);
+        Joined::New
+    }
+
+    fn changed(&mut self, now: Timestamp, config: &Config) {
+        let soon = now + config.membership.join_retry / 4;
+        // What waits longer (for further members, before the first tree) is moved forward.
+        self.change_at = Some(self.change_at.map_or(soon, |at| at.min(soon)));
+    }
+
+    /// Builds the whole tree anew, for another mode or shape.
+    pub(crate) fn rebuild(&mut self, now: Timestamp, config: &Config) {
+        self.rebuild = true;
+        self.changed(now, config);
+    }
+
+    pub(crate) fn remove(&mut self, now: Timestamp, id: NodeId, reason: Reason, config: &Config) {
+        let Some(member) = self.members.remove(&id) else { return };
+        self.unacked.remove(&id);
+        self.suspects.remove(&id);
+        self.rebuild |= self.tree.as_mut().is_some_and(|tree| !tree.remove(id));
+        self.actions.push(Action::Removed(Peer { id, addr: member.addr }, reason));
+        self.changed(now, config);
+    }
+
+    pub(crate) fn acknowledged(&mut self, id: NodeId, view: u32) {
+        let Some(member) = self.members.get_mut(&id) else { return };
+        member.acked = member.acked.max(view);
+        if member.place.as_ref().is_some_and(|place| place.view <= member.acked) {
+            self.unacked.remove(&id);
+        }
+    }
+
+    /// `by` does not hear `suspect`, or has enough of it.
+    pub(crate) fn suspect(
+        &mut self,
+        now: Timestamp,
+        by: NodeId,
+        suspect: NodeId,
+        reason: Reason,
+        config: &Config,
+    ) {
+        let Some(member) = self.members.get_mut(&suspect) else {
+            // It is out already; whoever asks may have missed the new view.
+            if let Some(member) = self.members.get_mut(&by) {
+                member.retry_at = now;
+                self.unacked.insert(by);
+                self.retry_at = Some(now);
+            }
+            return;
+        };
+        if reason == Reason::TooSlow {
+            // Only a receiver is let go for being slow: a slow proxy shows by silence.
+            if member.role == Role::Receiver {
+                self.remove(now, suspect, reason, config);
+            }
+            return;
+        }
+        let until = now + config.membership.probe_timeout;
+        self.suspects.entry(suspect).or_insert(Suspicion { until, next_probe: now, by });
+    }
+
+    /// A suspect answered the root.
+    pub(crate) fn alive(&mut self, now: Timestamp, id: NodeId, config: &Config) {
+        let Some(suspicion) = self.suspects.remove(&id) else { return };
+        if suspicion.by == self.root {
+            return;
+        }
+        let memory = config.membership.silence * LINK_MEMORY;
+        let again = self
+            .links
+            .insert((suspicion.by, id), now)
+            .is_some_and(|last| now.since(last) <= memory);
+        while self.links.len() > LINKS_MAX {
+            self.links.pop_first();
+        }
+        let Some(tree) = &mut self.tree else { return };
+        if !again {
+            return;
+        }
+        let child = if tree.parent(suspicion.by) == Some(id) { suspicion.by } else { id };
+        if tree.move_away_from_parent(child) {
+            self.changed(now, config);
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, config: &Config, start: u64) {
+        self.probe(now, config);
+        if self.change_at.is_some_and(|at| at <= now) && self.may_form(now, config) {
+            self.change_at = None;
+            self.make_view(now, config, start);
+        }
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.assign(now, config);
+        }
+        self.activate(now);
+    }
+
+    /// Sends places that are due again.
+    fn assign(&mut self, now: Timestamp, config: &Config) {
+        self.retry_at = None;
+        for id in &self.unacked {
+            let member = self.members.get_mut(id).expect("unacked are members");
+            if member.retry_at <= now
+                && let Some(place) = &member.place
+            {
+                member.retry_at = now + config.membership.join_retry;
+                self.actions.push(Action::Assign(member.addr, place.clone()));
+            }
+            let next = self.retry_at.map_or(member.retry_at, |at| at.min(member.retry_at));
+            self.retry_at = Some(next);
+        }
+    }
+
+    /// Whether the first tree may be built; any later one may.
+    fn may_form(&mut self, now: Timestamp, config: &Config) -> bool {
+        let m = &config.membership;
+        let enough = self.count(Role::Receiver) >= m.expect_receivers as usize
+            && self.count(Role::Proxy) >= m.expect_proxies as usize;
+        let timed_out = self.forming_until.is_some_and(|until| until <= now);
+        if self.tree.is_some() || enough || timed_out {
+            return self.count(Role::Receiver) > 0 || self.tree.is_some();
+        }
+        self.change_at = self.forming_until;
+        false
+    }
+
+    fn probe(&mut self, now: Timestamp, config: &Config) {
+        let mut dead = Vec::new();
+        for (id, suspicion) in &mut self.suspects {
+            if suspicion.until <= now {
+                dead.push(*id);
+            } else if suspicion.next_probe <= now {
+                suspicion.next_probe = now + config.membership.probe_timeout / 4;
+                if let Some(member) = self.members.get(id) {
+                    self.actions.push(Action::Probe(member.addr));
+                }
+            }
+        }
+        for id in dead {
+            self.remove(now, id, Reason::Silent, config);
+        }
+    }
+
+    fn ids(&self, role: Role) -> Vec<NodeId> {
+        self.members.iter().filter(|(_, m)| m.role == role).map(|(id, _)| *id).collect()
+    }
+
+    fn make_view(&mut self, now: Timestamp, config: &Config, start: u64) {
+        if self.tree.is_none() || core::mem::take(&mut self.rebuild) {
+            let (proxies, receivers) = (self.ids(Role::Proxy), self.ids(Role::Receiver));
+            let (shape, mode) = (&config.shape, config.mode);
+            self.tree = Some(Tree::build(self.root, &proxies, &receivers, shape, mode));
+        }
+        self.view += 1;
+        for id in self.members.keys().copied().collect::<Vec<_>>() {
+            let place = self.place_of(id, start);
+            let member = self.members.get_mut(&id).expect("a key of this map");
+            let same = member.place.as_ref().is_some_and(|old| {
+                (old.level, &old.sources, &old.children, &old.nieces)
+                    == (place.level, &place.sources, &place.children, &place.nieces)
+            });
+            if !same {
+                let start = member.place.as_ref().map_or(start, |old| old.start);
+                member.place = Some(Place { start, ..place });
+                member.retry_at = now;
+                self.unacked.insert(id);
+                self.retry_at = Some(now);
+            }
+        }
+        self.view_due = Some(now + config.membership.view_timeout);
+    }
+
+    fn place_of(&self, id: NodeId, start: u64) -> Place {
+        let tree = self.tree.as_ref().expect("a view is made from a tree");
+        let near = tree.neighbours(id);
+        let peers =
+            |ids: &[NodeId]| -> Vec<Peer> { ids.iter().filter_map(|id| self.peer(*id)).collect() };
+        let (view, level) = (self.view, near.level.unwrap_or(1));
+        let mut sources = peers(&near.sources);
+        if near.level.is_none() || near.sources.first() == Some(&self.root) {
+            // No source on the wire means the root.
+            sources.clear();
+        }
+        let (children, nieces) = (peers(&near.children), peers(&near.nieces));
+        Place { view, level, start, sources, children, nieces }
+    }
+
+    fn peer(&self, id: NodeId) -> Option<Peer> {
+        self.members.get(&id).map(|m| Peer { id, addr: m.addr })
+    }
+
+    /// Puts the newest view in force when its proxies know it, or have had time enough.
+    fn activate(&mut self, now: Timestamp) {
+        let Some(due) = self.view_due else { return };
+        let waiting = self.unacked.iter().any(|id| self.members[id].role == Role::Proxy);
+        if waiting && now < due {
+            return;
+        }
+        self.view_due = None;
+        self.active = self.view;
+        let tree = self.tree.as_ref().expect("a view has a tree");
+        let peers = |ids: &[NodeId]| ids.iter().filter_map(|id| self.peer(*id)).collect();
+        let placed = tree.nodes().count() - 1;
+        let receivers = tree.nodes().filter(|(_, level)| *level == tree.depth()).count();
+        self.actions.push(Action::View(Box::new(View {
+            number: self.active,
+            depth: tree.depth(),
+            children: peers(&tree.neighbours(self.root).children),
+            spares: peers(tree.spares()),
+            receivers,
+            proxies: placed - receivers,
+            missing: tree.missing(),
+        })));
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        let probe = self.suspects.values().map(|s| s.next_probe.min(s.until)).min();
+        [self.change_at, self.view_due, self.retry_at, probe].into_iter().flatten().min()
+    }
+}

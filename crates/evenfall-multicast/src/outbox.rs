@@ -1,0 +1,124 @@
+//! What waits to be sent, per class and bounded, and how it is stamped when it leaves.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{Class, Clock, Destination, Head, NodeId, Timestamp, Transmit};
+
+use crate::ring::Frame;
+use crate::seal::Seal;
+use crate::wire::{Fixed, Hop, Kind};
+
+/// Control datagrams that may wait; each is retried by a timer, so the oldest is dropped.
+const CONTROL_MAX: usize = 65_536;
+
+/// A datagram that only lacks its hop.
+#[derive(Clone, Debug)]
+struct Parcel {
+    to: Destination,
+    view: u32,
+    frame: Frame,
+}
+
+/// The outgoing side of one machine.
+#[derive(Clone)]
+pub(crate) struct Outbox {
+    pub seal: Seal,
+    pub clock: Clock,
+    me: NodeId,
+    pub level: u8,
+    stream: u32,
+    pub epoch: u32,
+    /// Sequence of the next control datagram.
+    control_next: u64,
+    control: VecDeque<Parcel>,
+    live: VecDeque<Parcel>,
+    live_max: usize,
+    /// Live frames dropped because the driver did not keep up.
+    pub dropped: u64,
+}
+
+impl Outbox {
+    pub(crate) fn new(
+        me: NodeId,
+        stream: u32,
+        seal: Seal,
+        incarnation: u64,
+        live_max: usize,
+    ) -> Self {
+        Self {
+            seal,
+            clock: Clock::default(),
+            me,
+            level: 0,
+            stream,
+            epoch: 0,
+            control_next: incarnation,
+            control: VecDeque::new(),
+            live: VecDeque::new(),
+            live_max,
+            dropped: 0,
+        }
+    }
+
+    /// Queues a control datagram.
+    pub(crate) fn control(&mut self, to: Destination, kind: Kind, body: Bytes) {
+        let mut fixed = Fixed::control(kind, self.stream, self.epoch, self.control_next);
+        fixed.key_id = self.seal.key_id();
+        self.control_next += 1;
+        if self.control.len() >= CONTROL_MAX {
+            self.control.pop_front();
+        }
+        self.control.push_back(Parcel { to, view: 0, frame: Frame { fixed, flags: 0, body } });
+    }
+
+    /// Queues a control datagram for one node.
+    pub(crate) fn control_to(&mut self, to: SocketAddr, kind: Kind, body: Bytes) {
+        self.control(Destination::One(to), kind, body);
+    }
+
+    /// Queues a frame of the feed. When the driver lags behind, the oldest is dropped and counted:
+    /// it is in the ring, and whoever misses it asks.
+    pub(crate) fn live(&mut self, to: Destination, view: u32, frame: Frame) {
+        if self.live.len() >= self.live_max {
+            self.live.pop_front();
+            self.dropped += 1;
+        }
+        self.live.push_back(Parcel { to, view, frame });
+    }
+
+    pub(crate) fn live_len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// The next datagram of the control and live classes.
+    pub(crate) fn next(&mut self, now: Timestamp) -> Option<Transmit> {
+        let parcel = self.control.pop_front().or_else(|| self.live.pop_front())?;
+        Some(self.stamp(now, parcel.to, parcel.view, &parcel.frame))
+    }
+
+    /// A frame as a repair copy.
+    pub(crate) fn repair(&self, now: Timestamp, to: SocketAddr, frame: &Frame) -> Transmit {
+        let mut frame = frame.clone();
+        frame.fixed.class = Class::Repair;
+        self.stamp(now, Destination::One(to), 0, &frame)
+    }
+
+    fn stamp(&self, now: Timestamp, to: Destination, view: u32, frame: &Frame) -> Transmit {
+        let hop = Hop {
+            from: self.me,
+            view,
+            level: self.level,
+            flags: frame.flags,
+            sent: self.clock.sync(now),
+        };
+        let header = self.seal.header(&frame.fixed, &hop, &frame.body);
+        Transmit {
+            class: frame.fixed.class,
+            to,
+            head: Head::new(&header),
+            body: frame.body.clone(),
+        }
+    }
+}

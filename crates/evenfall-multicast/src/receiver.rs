@@ -1,0 +1,342 @@
+//! The receiver: holds each message until its deadline by its own clock, releases in order, asks
+//! for what is missing, reports what it lost and how much margin it had.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Class, ClockReading, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
+    Transmit,
+};
+
+use crate::config::Config;
+use crate::control::{Place, Reason, Role, Tally};
+use crate::merge::Margins;
+use crate::seal::SharedKey;
+use crate::uplink::{Identity, News, Refusals, Uplink};
+use crate::window::Seen;
+use crate::wire::{Datagram, Fixed, Kind, Messages, SAMPLED};
+
+/// A frame handed to the application: one or more messages with one deadline.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// Which tree.
+    pub stream: u32,
+    /// Frame number.
+    pub sequence: u64,
+    /// Number of its first message within the stream.
+    pub first_message: u64,
+    /// The messages.
+    pub messages: Messages,
+    /// How many there are.
+    pub count: u16,
+    /// When the root sent it.
+    pub origin: SyncTime,
+    /// When it might be released; zero when it was not held.
+    pub deadline: SyncTime,
+    /// When its first copy arrived, by this receiver's clock.
+    pub arrived: SyncTime,
+    /// Who sent that copy.
+    pub via: NodeId,
+    /// Whether that was another than the parent.
+    pub hedge_win: bool,
+    /// Whether it came only after it was asked for.
+    pub repaired: bool,
+}
+
+/// What a receiver tells its owner.
+#[derive(Clone, Debug)]
+pub enum ReceiverEvent {
+    /// It has a place in the tree and misses nothing from this frame on.
+    Placed(Place),
+    /// These messages may be handed on now, in this order. The owner measures when it does so.
+    Released(Release),
+    /// These frames could not be had in the stated time.
+    Lost {
+        /// First frame.
+        first: u64,
+        /// Number of frames.
+        frames: u64,
+        /// Number of the first message that is lost, unless nothing was released before.
+        first_message: Option<u64>,
+        /// How many messages are lost, if that is known.
+        messages: Option<u64>,
+    },
+    /// Everything up to the end of the stream was released or reported lost.
+    Finished,
+    /// The root took this receiver out.
+    Evicted(Reason),
+    /// The root has been silent for `membership.root_timeout`.
+    RootLost,
+}
+
+/// Counters of a receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ReceiverStatus {
+    /// As reported to the root.
+    pub tally: Tally,
+    /// Frames held now.
+    pub held: u64,
+    /// Frames refused because too many were held; they are repaired later.
+    pub refused_full: u64,
+    /// What came in wrong.
+    pub refusals: Refusals,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    fixed: Fixed,
+    body: Bytes,
+    arrived: SyncTime,
+    via: NodeId,
+    hedge_win: bool,
+    repaired: bool,
+}
+
+/// One receiver of one tree.
+pub struct Receiver {
+    up: Uplink,
+    margins: Margins,
+    /// Frames that arrived and wait for their deadline or for a predecessor.
+    held: BTreeMap<u64, Held>,
+    /// The next frame to release.
+    next: u64,
+    /// Its first message; unknown to a late joiner before its first release.
+    next_message: Option<u64>,
+    events: VecDeque<ReceiverEvent>,
+    started: bool,
+    finished: bool,
+    refused_full: u64,
+}
+
+impl Receiver {
+    /// A receiver that will join when first asked for its timeout.
+    pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
+        let mut margins = Margins::default();
+        margins.tally.receivers = 1;
+        Self {
+            up: Uplink::new(config, who, Role::Receiver, key, now),
+            margins,
+            held: BTreeMap::new(),
+            next: 0,
+            next_message: None,
+            events: VecDeque::new(),
+            started: false,
+            finished: false,
+            refused_full: 0,
+        }
+    }
+
+    /// Says good-bye to the root.
+    pub fn leave(&mut self) {
+        self.up.leave();
+    }
+
+    /// Its counters.
+    pub fn status(&self) -> ReceiverStatus {
+        ReceiverStatus {
+            tally: self.tally(),
+            held: self.held.len() as u64,
+            refused_full: self.refused_full,
+            refusals: self.up.refusals,
+        }
+    }
+
+    /// Its place in the tree, if it has one.
+    pub fn place(&self) -> Option<&Place> {
+        self.up.place.as_ref()
+    }
+
+    fn tally(&self) -> Tally {
+        Tally { repaired: self.up.repaired, ..self.margins.tally }
+    }
+
+    fn on_news(&mut self, now: Timestamp, news: News) {
+        match news {
+            News::Placed(place) => {
+                if !core::mem::replace(&mut self.started, true) {
+                    self.next = place.start;
+                    self.next_message = (place.start == 0).then_some(0);
+                }
+                self.events.push_back(ReceiverEvent::Placed(place));
+            }
+            News::Evicted(reason) => self.events.push_back(ReceiverEvent::Evicted(reason)),
+            News::RootLost => self.events.push_back(ReceiverEvent::RootLost),
+            News::Ended => {}
+        }
+        self.release(now);
+    }
+
+    fn on_data(
+        &mut self,
+        now: Timestamp,
+        datagram: Datagram,
+        received: Timestamp,
+    ) -> Result<(), Malformed> {
+        let sequence = datagram.fixed.sequence;
+        if self.up.window.as_ref().is_none_or(|w| w.contains(sequence)) {
+            self.up.on_data(now, &datagram, received);
+            self.margins.tally.duplicates += 1;
+            return Ok(());
+        }
+        if self.held.len() >= self.up.config.framing.held_frames {
+            self.refused_full += 1;
+            return Ok(());
+        }
+        // Opened before it counts as seen: a tampered copy must not hide the genuine one.
+        let opened = self.up.out.seal.open(&datagram.fixed, &datagram.body);
+        let body = opened.inspect_err(|_| self.up.refusals.forged += 1)?;
+        Messages::new(body.clone(), datagram.fixed.count)
+            .inspect_err(|_| self.up.refusals.malformed += 1)?;
+        let repaired_before = self.up.repaired;
+        if self.up.on_data(now, &datagram, received) != Seen::First {
+            return Ok(());
+        }
+        let arrived = self.up.clock().sync(received);
+        let delay = arrived.since(datagram.fixed.origin);
+        self.margins.arrived(sequence, delay, datagram.hop.flags & SAMPLED != 0);
+        let parent = self.up.place.as_ref().and_then(Place::parent);
+        let held = Held {
+            hedge_win: datagram.fixed.class == Class::Live
+                && parent.is_some_and(|p| p.id != datagram.hop.from),
+            repaired: self.up.repaired > repaired_before,
+            via: datagram.hop.from,
+            fixed: datagram.fixed,
+            body,
+            arrived,
+        };
+        self.margins.tally.hedge_wins += u64::from(held.hedge_win);
+        self.held.insert(sequence, held);
+        self.release(now);
+        Ok(())
+    }
+
+    /// Releases what is due and in order, and reports what the window has given up.
+    fn release(&mut self, now: Timestamp) {
+        let sync = self.up.clock().sync(now);
+        // Everything below `settled` was seen or given up, so a frame above a hole may go when the
+        // hole lies wholly below.
+        let settled = self.up.window.as_ref().map_or(0, |w| w.base());
+        while let Some(entry) = self.held.first_entry() {
+            let sequence = *entry.key();
+            let in_order = sequence == self.next || sequence <= settled;
+            if !in_order || entry.get().fixed.deadline > sync {
+                break;
+            }
+            let held = entry.remove();
+            if sequence > self.next {
+                self.report_lost(sequence, Some(held.fixed.first_message));
+            }
+            self.hand_on(held);
+            self.next = sequence + 1;
+        }
+        let Some((end, end_message)) = self.up.end else { return };
+        if self.next < end && self.held.is_empty() && settled >= end {
+            self.report_lost(end, Some(end_message));
+            self.next = end;
+        }
+        if !self.finished && self.next >= end {
+            self.finished = true;
+            self.margins.tally.finished = 1;
+            // Tell at once: the root waits for this.
+            self.up.report_at = now;
+            self.events.push_back(ReceiverEvent::Finished);
+        }
+    }
+
+    /// Frames `self.next..to` are lost; `message` is the first one after them.
+    fn report_lost(&mut self, to: u64, message: Option<u64>) {
+        let messages = match (self.next_message, message) {
+            (Some(first), Some(after)) => Some(after.saturating_sub(first)),
+            _ => None,
+        };
+        self.margins.tally.lost += messages.unwrap_or(0);
+        self.events.push_back(ReceiverEvent::Lost {
+            first: self.next,
+            frames: to - self.next,
+            first_message: self.next_message,
+            messages,
+        });
+    }
+
+    fn hand_on(&mut self, held: Held) {
+        let fixed = held.fixed;
+        self.next_message = Some(fixed.first_message + u64::from(fixed.count));
+        let late = fixed.deadline > SyncTime::ZERO && held.arrived > fixed.deadline;
+        self.margins.tally.released += u64::from(fixed.count);
+        self.margins.tally.late += if late { u64::from(fixed.count) } else { 0 };
+        let messages = Messages::new(held.body, fixed.count).expect("checked on arrival");
+        self.events.push_back(ReceiverEvent::Released(Release {
+            stream: fixed.stream,
+            sequence: fixed.sequence,
+            first_message: fixed.first_message,
+            messages,
+            count: fixed.count,
+            origin: fixed.origin,
+            deadline: fixed.deadline,
+            arrived: held.arrived,
+            via: held.via,
+            hedge_win: held.hedge_win,
+            repaired: held.repaired,
+        }));
+    }
+}
+
+impl Machine for Receiver {
+    type Event = ReceiverEvent;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let Some(datagram) = self.up.open(now, &arrival)? else { return Ok(()) };
+        if datagram.fixed.kind == Kind::Data {
+            return self.on_data(now, datagram, arrival.received);
+        }
+        if let Some(news) = self.up.on_control(now, &datagram)? {
+            self.on_news(now, news);
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if let Some(news) = self.up.handle_timeout(now) {
+            self.on_news(now, news);
+        }
+        if let Some(limit) = self.up.overdue(now) {
+            self.up.give_up(now, limit);
+        }
+        self.release(now);
+        if self.up.report_due(now) {
+            self.margins.tally = self.tally();
+            let report = self.margins.take(now, self.up.who.id, &mut self.up.edges);
+            if let Some(parent) = self.up.parent() {
+                self.up.out.control_to(parent, Kind::Report, report.encode());
+            }
+        }
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        self.up.out.clock.set(reading);
+        self.release(now);
+    }
+
+    fn poll_event(&mut self) -> Option<ReceiverEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        None
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.up.out.next(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        // Only a frame whose predecessors are settled waits for time; others wait for repair.
+        let settled = self.up.window.as_ref().map_or(0, |w| w.base());
+        let front = self.held.first_key_value();
+        let release = front
+            .filter(|(sequence, _)| **sequence == self.next || **sequence <= settled)
+            .map(|(_, held)| self.up.clock().local(held.fixed.deadline));
+        [self.up.poll_timeout(), release].into_iter().flatten().min()
+    }
+}

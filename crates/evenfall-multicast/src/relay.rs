@@ -1,0 +1,270 @@
+//! The proxy: forwards the first copy of every frame, keeps it for repair, merges reports.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, ClockReading, Destination, GroupId, Install, Machine, Malformed, Timestamp, Transmit,
+};
+
+use crate::config::Config;
+use crate::control::{Beacon, Place, Reason, Report, Role, Tally, decode_ranges, encode_verdict};
+use crate::merge::Merger;
+use crate::ring::{Desk, Frame, Ring};
+use crate::seal::SharedKey;
+use crate::uplink::{Identity, News, Refusals, Uplink};
+use crate::window::Seen;
+use crate::wire::{Datagram, Kind};
+
+/// What a proxy tells its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelayEvent {
+    /// It has a place in the tree.
+    Placed(Place),
+    /// The root took it out.
+    Evicted(Reason),
+    /// The root has been silent for `membership.root_timeout`.
+    RootLost,
+    /// All receivers below have released the whole stream.
+    Finished,
+}
+
+/// Counters of a proxy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RelayStatus {
+    /// Frames forwarded.
+    pub forwarded: u64,
+    /// Copies dropped because the frame had been forwarded.
+    pub duplicates: u64,
+    /// Frames sent again because somebody asked.
+    pub repairs_sent: u64,
+    /// Frames that came by repair.
+    pub repaired: u64,
+    /// Frames given up as missing.
+    pub given_up: u64,
+    /// Frames dropped because the driver did not keep up.
+    pub dropped: u64,
+    /// What came in wrong.
+    pub refusals: Refusals,
+    /// The merged counters of the receivers below.
+    pub below: Tally,
+}
+
+/// One proxy of one tree.
+pub struct Relay {
+    up: Uplink,
+    ring: Ring,
+    desk: Desk,
+    merger: Merger,
+    events: VecDeque<RelayEvent>,
+    installs: VecDeque<Install>,
+    /// Group of the present place, of the last one.
+    groups: (GroupId, GroupId),
+    beacon_at: Option<Timestamp>,
+    forwarded_since_beacon: bool,
+    finished: bool,
+    status: RelayStatus,
+}
+
+impl Relay {
+    /// A proxy that will join when first asked for its timeout.
+    pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
+        let group = |slot: u32| GroupId(who.stream << 8 | slot);
+        Self {
+            groups: (group(0), group(1)),
+            ring: Ring::new(&config.repair, 0),
+            up: Uplink::new(config, who, Role::Proxy, key, now),
+            desk: Desk::default(),
+            merger: Merger::default(),
+            events: VecDeque::new(),
+            installs: VecDeque::new(),
+            beacon_at: None,
+            forwarded_since_beacon: false,
+            finished: false,
+            status: RelayStatus::default(),
+        }
+    }
+
+    /// Says good-bye to the root.
+    pub fn leave(&mut self) {
+        self.up.leave();
+    }
+
+    /// Its counters.
+    pub fn status(&self) -> RelayStatus {
+        RelayStatus {
+            dropped: self.up.out.dropped,
+            repaired: self.up.repaired,
+            refusals: self.up.refusals,
+            below: self.merger.tally(),
+            ..self.status
+        }
+    }
+
+    /// Its place in the tree, if it has one.
+    pub fn place(&self) -> Option<&Place> {
+        self.up.place.as_ref()
+    }
+
+    fn on_news(&mut self, now: Timestamp, news: News) {
+        match news {
+            News::Placed(place) => {
+                self.groups = (self.groups.1, self.groups.0);
+                let members: Arc<[_]> =
+                    place.children.iter().chain(&place.nieces).map(|p| p.addr).collect();
+                self.installs.push_back(Install::Group(self.groups.0, members));
+                self.merger.expect(now, place.children.iter().map(|p| p.id));
+                self.beacon_at = Some(now);
+                self.events.push_back(RelayEvent::Placed(place));
+            }
+            News::Evicted(reason) => {
+                for group in [self.groups.0, self.groups.1] {
+                    self.installs.push_back(Install::Group(group, Arc::new([])));
+                }
+                self.merger.expect(now, core::iter::empty());
+                self.beacon_at = None;
+                self.events.push_back(RelayEvent::Evicted(reason));
+            }
+            News::RootLost => self.events.push_back(RelayEvent::RootLost),
+            News::Ended => self.beacon_at = Some(now),
+        }
+    }
+
+    fn on_data(&mut self, now: Timestamp, datagram: Datagram, received: Timestamp) {
+        if self.up.on_data(now, &datagram, received) != Seen::First {
+            self.status.duplicates += 1;
+            return;
+        }
+        self.up.edges.stayed(now.since(received));
+        let frame = Frame { fixed: datagram.fixed, flags: datagram.hop.flags, body: datagram.body };
+        self.ring.insert(frame.clone());
+        let Some(place) = &self.up.place else { return };
+        if place.children.is_empty() && place.nieces.is_empty() {
+            return;
+        }
+        // A frame of an older view goes the old way, so that a change of view loses nothing.
+        let old = self.up.previous.is_some() && datagram.hop.view < place.view;
+        let group = if old && datagram.hop.view > 0 { self.groups.1 } else { self.groups.0 };
+        self.status.forwarded += 1;
+        self.forwarded_since_beacon = true;
+        self.up.out.live(Destination::Group(group), datagram.hop.view, frame);
+    }
+
+    fn on_report(&mut self, now: Timestamp, datagram: &Datagram) -> Result<(), Malformed> {
+        let report = Report::decode(&datagram.body)?;
+        if !self.merger.absorb(now, datagram.hop.from, &report) {
+            self.up.refusals.forged += 1;
+        }
+        Ok(())
+    }
+
+    fn on_nack(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram,
+        arrival_from: std::net::SocketAddr,
+    ) -> Result<(), Malformed> {
+        let ranges = decode_ranges(&datagram.body)?;
+        let asker = (datagram.hop.from, arrival_from);
+        self.merger.heard(now, asker.0);
+        if self.desk.ask(now, asker, &ranges, &self.ring, &self.up.config.repair) {
+            self.desk.forget(asker.0);
+            let body = encode_verdict(asker.0, Reason::TooSlow);
+            self.up.out.control_to(self.up.who.root, Kind::Suspect, body);
+        }
+        Ok(())
+    }
+
+    fn beacon(&mut self, now: Timestamp) {
+        let interval = self.up.config.membership.beacon_interval;
+        self.beacon_at = Some(now + interval);
+        // A frame that was just forwarded says all that a beacon says, but for the end.
+        if core::mem::take(&mut self.forwarded_since_beacon) && self.up.end.is_none() {
+            return;
+        }
+        let (root_beat, end) = (self.up.root_beat, self.up.end);
+        let next = self.up.window.as_ref().map_or(0, |w| w.next());
+        let body = Beacon { next, root_beat, end }.encode();
+        self.up.out.control(Destination::Group(self.groups.0), Kind::Beacon, body);
+    }
+
+    fn report(&mut self, now: Timestamp) {
+        let patience: Duration = self.up.interval() * 2;
+        self.merger.add_edges(self.up.who.id, &mut self.up.edges);
+        let report = self.merger.take(now, patience);
+        if let Some(parent) = self.up.parent() {
+            self.up.out.control_to(parent, Kind::Report, report.encode());
+        }
+        let tally = report.tally;
+        let all = self.up.end.is_some() && tally.receivers > 0 && tally.finished == tally.receivers;
+        if all && !core::mem::replace(&mut self.finished, true) {
+            self.events.push_back(RelayEvent::Finished);
+        }
+    }
+}
+
+impl Machine for Relay {
+    type Event = RelayEvent;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let Some(datagram) = self.up.open(now, &arrival)? else { return Ok(()) };
+        match datagram.fixed.kind {
+            Kind::Data => self.on_data(now, datagram, arrival.received),
+            Kind::Report => self.on_report(now, &datagram)?,
+            Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
+            _ => {
+                if let Some(news) = self.up.on_control(now, &datagram)? {
+                    self.on_news(now, news);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if let Some(news) = self.up.handle_timeout(now) {
+            self.on_news(now, news);
+        }
+        if let Some(limit) = self.up.overdue(now) {
+            self.status.given_up += limit - self.up.window.as_ref().map_or(limit, |w| w.base());
+            self.up.give_up(now, limit);
+        }
+        if self.beacon_at.is_some_and(|at| at <= now) {
+            self.beacon(now);
+        }
+        if self.up.report_due(now) {
+            for child in self.merger.silent(now, self.up.config.membership.silence) {
+                let body: Bytes = encode_verdict(child, Reason::Silent);
+                self.up.out.control_to(self.up.who.root, Kind::Suspect, body);
+            }
+            self.report(now);
+        }
+    }
+
+    fn handle_clock(&mut self, _now: Timestamp, reading: ClockReading) {
+        self.up.out.clock.set(reading);
+    }
+
+    fn poll_event(&mut self) -> Option<RelayEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        self.installs.pop_front()
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        if let Some(transmit) = self.up.out.next(now) {
+            return Some(transmit);
+        }
+        let (to, frame) = self.desk.next(&self.ring)?;
+        self.status.repairs_sent += 1;
+        Some(self.up.out.repair(now, to, &frame))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        [self.up.poll_timeout(), self.beacon_at].into_iter().flatten().min()
+    }
+}

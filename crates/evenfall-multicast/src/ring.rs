@@ -1,0 +1,196 @@
+//! Frames kept for repair: a ring bounded in frames and in bytes, and the desk that serves it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use evenfall_core::{NodeId, Timestamp};
+use std::net::SocketAddr;
+
+use crate::config::Repair;
+use crate::wire::Fixed;
+
+/// A frame as it is forwarded: header, flags, sealed body.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub fixed: Fixed,
+    pub flags: u8,
+    pub body: Bytes,
+}
+
+/// The newest frames, by number.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring {
+    frames: VecDeque<Option<Frame>>,
+    /// Number of the frame at the front.
+    base: u64,
+    bytes: usize,
+    frames_max: usize,
+    bytes_max: usize,
+}
+
+impl Ring {
+    pub(crate) fn new(config: &Repair, start: u64) -> Self {
+        Self {
+            frames: VecDeque::new(),
+            base: start,
+            bytes: 0,
+            frames_max: config.ring_frames,
+            bytes_max: config.ring_bytes,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, frame: Frame) {
+        let Some(at) = frame.fixed.sequence.checked_sub(self.base) else { return };
+        if at >= (self.frames.len() + self.frames_max) as u64 {
+            self.frames.clear();
+            self.bytes = 0;
+            self.base = frame.fixed.sequence;
+            return self.insert(frame);
+        }
+        let at = at as usize;
+        while self.frames.len() <= at {
+            self.frames.push_back(None);
+        }
+        self.bytes += frame.body.len();
+        if let Some(old) = self.frames[at].replace(frame) {
+            self.bytes -= old.body.len();
+        }
+        while self.frames.len() > self.frames_max || self.bytes > self.bytes_max {
+            match self.frames.pop_front() {
+                Some(old) => self.bytes -= old.map_or(0, |f| f.body.len()),
+                None => break,
+            }
+            self.base += 1;
+        }
+    }
+
+    pub(crate) fn get(&self, sequence: u64) -> Option<&Frame> {
+        self.frames.get(sequence.checked_sub(self.base)? as usize)?.as_ref()
+    }
+}
+
+/// What one asker is waiting for.
+#[derive(Clone, Debug)]
+struct Queue {
+    to: SocketAddr,
+    wanted: VecDeque<u64>,
+}
+
+/// Serves repair requests in turn, so that an asker with a long queue delays nobody else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Desk {
+    queues: BTreeMap<NodeId, Queue>,
+    /// Requests dropped per asker because its queue was full, and since when they are counted.
+    drops: BTreeMap<NodeId, (Timestamp, u32)>,
+    /// Whose turn it was last.
+    last: NodeId,
+}
+
+impl Desk {
+    /// Queues a request. Returns `true` when the asker overflowed its queue so often within a
+    /// second that it is too slow to stay.
+    pub(crate) fn ask(
+        &mut self,
+        now: Timestamp,
+        (from, to): (NodeId, SocketAddr),
+        ranges: &[(u64, u16)],
+        ring: &Ring,
+        config: &Repair,
+    ) -> bool {
+        let queue =
+            self.queues.entry(from).or_insert_with(|| Queue { to, wanted: VecDeque::new() });
+        queue.to = to;
+        let mut dropped = 0;
+        for &(first, count) in ranges {
+            for sequence in first..first.saturating_add(u64::from(count)) {
+                if ring.get(sequence).is_none() {
+                    continue;
+                }
+                if queue.wanted.len() >= config.child_queue_max {
+                    dropped += 1;
+                } else {
+                    queue.wanted.push_back(sequence);
+                }
+            }
+        }
+        if queue.wanted.is_empty() {
+            self.queues.remove(&from);
+        }
+        if dropped == 0 {
+            return false;
+        }
+        let (since, count) = self.drops.entry(from).or_insert((now, 0));
+        if now.since(*since).as_secs() >= 1 {
+            (*since, *count) = (now, 0);
+        }
+        *count += dropped;
+        *count > config.evict_after_drops
+    }
+
+    /// Drops everything that a node waits for.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        self.queues.remove(&node);
+        self.drops.remove(&node);
+    }
+
+    /// The next copy to send.
+    pub(crate) fn next(&mut self, ring: &Ring) -> Option<(SocketAddr, Frame)> {
+        while !self.queues.is_empty() {
+            let after = self.queues.range(NodeId(self.last.0.wrapping_add(1))..).next();
+            let node = *after.or_else(|| self.queues.iter().next())?.0;
+            self.last = node;
+            let queue = self.queues.get_mut(&node).expect("just found");
+            let found = queue.wanted.pop_front().and_then(|sequence| ring.get(sequence)).cloned();
+            let to = queue.to;
+            if queue.wanted.is_empty() {
+                self.queues.remove(&node);
+            }
+            if let Some(frame) = found {
+                return Some((to, frame));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Kind;
+
+    fn frame(sequence: u64, bytes: usize) -> Frame {
+        let fixed = Fixed { sequence, ..Fixed::control(Kind::Data, 0, 0, sequence) };
+        Frame { fixed, flags: 0, body: vec![0; bytes].into() }
+    }
+
+    fn config() -> Repair {
+        Repair { ring_frames: 8, ring_bytes: 100, child_queue_max: 4, ..Repair::default() }
+    }
+
+    #[test]
+    fn the_ring_forgets_the_oldest_by_count_and_by_bytes() {
+        let mut ring = Ring::new(&config(), 0);
+        (0..20).for_each(|s| ring.insert(frame(s, 1)));
+        assert!(ring.get(11).is_none() && ring.get(12).is_some() && ring.get(20).is_none());
+        (20..24).for_each(|s| ring.insert(frame(s, 40)));
+        assert!(ring.get(21).is_none() && ring.get(22).is_some());
+        ring.insert(frame(1_000, 1));
+        assert!(ring.get(23).is_none() && ring.get(1_000).is_some());
+    }
+
+    #[test]
+    fn askers_are_served_in_turn_and_an_overflowing_one_is_named() {
+        let mut ring = Ring::new(&config(), 0);
+        (0..8).for_each(|s| ring.insert(frame(s, 1)));
+        let mut desk = Desk::default();
+        let asker = |n: u32| (NodeId(n), SocketAddr::from(([127, 0, 0, 1], n as u16)));
+        let config = Repair { evict_after_drops: 5, ..config() };
+        assert!(!desk.ask(Timestamp::ZERO, asker(1), &[(0, 8)], &ring, &config));
+        assert!(!desk.ask(Timestamp::ZERO, asker(2), &[(6, 9)], &ring, &config));
+        let order: Vec<(u16, u64)> = core::iter::from_fn(|| desk.next(&ring))
+            .map(|(to, frame)| (to.port(), frame.fixed.sequence))
+            .collect();
+        assert_eq!(order, [(1, 0), (2, 6), (1, 1), (2, 7), (1, 2), (1, 3)]);
+        assert!(desk.ask(Timestamp::ZERO, asker(1), &[(0, 8)], &ring, &config), "4 + 4 drops");
+    }
+}

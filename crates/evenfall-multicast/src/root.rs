@@ -1,0 +1,612 @@
+//! The root: numbers and frames the messages of one stream, sets their deadline, keeps the book of
+//! members and the tree, and hears how it went.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use evenfall_core::{
+    Arrival, Class, ClockReading, Destination, GroupId, Install, Machine, Malformed, NodeId,
+    SyncTime, Timestamp, Transmit,
+};
+
+use crate::config::{Config, Mode};
+use crate::control::{
+    Beacon, Join, Peer, Reason, Report, Role, Tally, Worst, decode_ranges, decode_verdict,
+    encode_verdict,
+};
+use crate::hold::HoldControl;
+use crate::members::{Action, Joined, Members, View};
+use crate::merge::Merger;
+use crate::outbox::Outbox;
+use crate::ring::{Desk, Frame, Ring};
+use crate::seal::{Seal, SharedKey};
+use crate::uplink::Refusals;
+use crate::wire::{
+    self, Datagram, Fixed, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, SAMPLED, put_message,
+};
+
+/// What the root tells its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RootEvent {
+    /// A node came in.
+    Joined(NodeId, Role),
+    /// A node is out.
+    Removed(NodeId, Reason),
+    /// A tree has come into force; the first one means that publishing reaches everybody.
+    View(View),
+    /// A frame was made: what to write down to judge it later.
+    Framed(Framed),
+    /// All receivers have released everything, or reported it lost.
+    Finished(Tally),
+}
+
+/// A frame as the root made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framed {
+    /// Frame number.
+    pub sequence: u64,
+    /// Number of its first message.
+    pub first_message: u64,
+    /// Messages in it.
+    pub count: u16,
+    /// When it was made, by the synchronised clock.
+    pub origin: SyncTime,
+    /// When it may be released; zero when it is not held.
+    pub deadline: SyncTime,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishError {
+    /// `framing.send_queue_frames` are waiting: try again when some have left.
+    Full,
+    /// The message does not fit in any datagram.
+    TooLarge {
+        /// Its bytes.
+        bytes: usize,
+        /// Most bytes that fit.
+        max: usize,
+    },
+    /// The stream has been finished.
+    Ended,
+}
+
+impl core::fmt::Display for PublishError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Full => write!(f, "the send queue is full; publish again when it has drained"),
+            Self::TooLarge { bytes, max } => {
+                write!(f, "a message of {bytes} bytes does not fit; the most is {max}")
+            }
+            Self::Ended => write!(f, "the stream has been finished"),
+        }
+    }
+}
+
+impl std::error::Error for PublishError {}
+
+/// What the root knows of the run.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct RootStatus {
+    /// Number of the view in force.
+    pub view: u32,
+    /// Receivers and proxies that are members.
+    pub receivers: usize,
+    /// Proxies that are members, spares among them.
+    pub proxies: usize,
+    /// Frames made.
+    pub frames: u64,
+    /// Messages published.
+    pub messages: u64,
+    /// The present hold, ns.
+    pub hold_ns: u64,
+    /// Sampled frames whose OML is known, and those of them that were late.
+    pub sampled: u64,
+    /// Of these, late at one receiver at least.
+    pub sampled_late: u64,
+    /// Sums over the receivers.
+    pub tally: Tally,
+    /// The worst edges and hosts of the last report interval.
+    pub worst: Vec<Worst>,
+    /// Repair copies sent by the root itself.
+    pub repairs_sent: u64,
+    /// What came in wrong.
+    pub refusals: Refusals,
+}
+
+/// The frame under construction.
+#[derive(Debug, Default)]
+struct Open {
+    body: BytesMut,
+    count: u16,
+    since: Timestamp,
+}
+
+/// Largest datagram that IP carries, less its headers and ours.
+const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
+/// Holds of sampled frames remembered until their OML is known.
+const SAMPLED_MAX: usize = 8_192;
+
+/// The root of one tree.
+pub struct Root {
+    config: Config,
+    me: NodeId,
+    stream: u32,
+    epoch: u32,
+    out: Outbox,
+    ring: Ring,
+    desk: Desk,
+    merger: Merger,
+    hold: HoldControl,
+    members: Members,
+    view: View,
+    groups: (GroupId, GroupId),
+    open: Open,
+    next_frame: u64,
+    next_message: u64,
+    last_deadline: SyncTime,
+    next_sample: Timestamp,
+    sampled_holds: BTreeMap<u64, u32>,
+    ended: bool,
+    finished: bool,
+    beat: u64,
+    beacon_at: Timestamp,
+    sent_since_beacon: bool,
+    report_at: Timestamp,
+    /// Highest control sequence per member; see `Uplink`.
+    last_control: BTreeMap<NodeId, u64>,
+    events: VecDeque<RootEvent>,
+    installs: VecDeque<Install>,
+    status: RootStatus,
+}
+
+impl Root {
+    /// The root of a stream.
+    ///
+    /// `epoch` must grow from start to start (the second of the start will do): it tells one run
+    /// from the next, and no two runs may seal under the same one.
+    pub fn new(
+        config: Config,
+        me: NodeId,
+        stream: u32,
+        epoch: u32,
+        key: Option<&SharedKey>,
+        now: Timestamp,
+    ) -> Self {
+        let mut out = Outbox::new(
+            me,
+            stream,
+            Seal::new(key),
+            u64::from(epoch) << 32,
+            config.framing.send_queue_frames,
+        );
+        out.epoch = epoch;
+        let group = |slot: u32| GroupId(stream << 8 | slot);
+        Self {
+            config,
+            me,
+            stream,
+            epoch,
+            out,
+            ring: Ring::new(&config.repair, 0),
+            desk: Desk::default(),
+            merger: Merger::default(),
+            hold: HoldControl::new(config.deadline),
+            members: Members::new(me),
+            view: View {
+                number: 0,
+                depth: 0,
+                children: Vec::new(),
+                spares: Vec::new(),
+                receivers: 0,
+                proxies: 0,
+                missing: 0,
+            },
+            groups: (group(2), group(3)),
+            open: Open::default(),
+            next_frame: 0,
+            next_message: 0,
+            last_deadline: SyncTime::ZERO,
+            next_sample: now,
+            sampled_holds: BTreeMap::new(),
+            ended: false,
+            finished: false,
+            beat: 0,
+            beacon_at: now,
+            sent_since_beacon: false,
+            report_at: now,
+            last_control: BTreeMap::new(),
+            events: VecDeque::new(),
+            installs: VecDeque::new(),
+            status: RootStatus::default(),
+        }
+    }
+
+    /// Takes a message of the feed and returns its number. It leaves with the frame that
+    /// [`flush`](Self::flush) or a full datagram closes.
+    ///
+    /// # Errors
+    /// [`PublishError`]; the message was then not taken.
+    pub fn publish(&mut self, now: Timestamp, message: &[u8]) -> Result<u64, PublishError> {
+        if self.ended {
+            return Err(PublishError::Ended);
+        }
+        let bytes = message.len() + MESSAGE_OVERHEAD;
+        if bytes > BODY_BYTES_MAX {
+            let max = BODY_BYTES_MAX - MESSAGE_OVERHEAD;
+            return Err(PublishError::TooLarge { bytes: message.len(), max });
+        }
+        if self.out.live_len() + 1 >= self.config.framing.send_queue_frames {
+            return Err(PublishError::Full);
+        }
+        let room = self.config.framing.datagram_bytes - HEADER_BYTES - self.out.seal.overhead();
+        if self.open.count > 0 && self.open.body.len() + bytes > room {
+            self.close(now);
+        }
+        if self.open.count == 0 {
+            self.open.since = now;
+        }
+        put_message(&mut self.open.body, message);
+        self.open.count += 1;
+        self.next_message += 1;
+        if self.open.count >= self.config.framing.messages_max {
+            self.close(now);
+        }
+        Ok(self.next_message - 1)
+    }
+
+    /// Closes the open frame if `framing.coalesce` allows it no more company. Call it when nothing
+    /// else is due now.
+    pub fn flush(&mut self, now: Timestamp) {
+        if self.open.count > 0 && now.since(self.open.since) >= self.config.framing.coalesce {
+            self.close(now);
+        }
+    }
+
+    /// Sends a frame without messages, so that paths are measured before the first message.
+    pub fn warm_up(&mut self, now: Timestamp) {
+        if self.open.count == 0 && !self.ended {
+            self.close(now);
+        }
+    }
+
+    /// No message follows: receivers are told where the stream ends.
+    pub fn finish(&mut self, now: Timestamp) {
+        if self.open.count > 0 {
+            self.close(now);
+        }
+        self.ended = true;
+        self.beacon_at = now;
+    }
+
+    /// Changes how messages travel, from one of the next frames on.
+    pub fn set_mode(&mut self, now: Timestamp, mode: Mode) {
+        self.config.mode = mode;
+        self.members.rebuild(now, &self.config);
+    }
+
+    /// What is known of the run.
+    pub fn status(&self) -> RootStatus {
+        RootStatus {
+            view: self.view.number,
+            receivers: self.members.count(Role::Receiver),
+            proxies: self.members.count(Role::Proxy),
+            frames: self.next_frame,
+            messages: self.next_message,
+            hold_ns: evenfall_core::time::nanos(self.hold.hold()),
+            tally: self.merger.tally(),
+            ..self.status.clone()
+        }
+    }
+
+    /// The tree that is in force or about to be.
+    pub fn tree(&self) -> Option<&crate::tree::Tree> {
+        self.members.tree()
+    }
+
+    fn close(&mut self, now: Timestamp) {
+        let origin = self.out.clock.sync(now);
+        let deadline = if self.config.mode.holds() {
+            // Never decreasing, so that a shorter hold cannot let a message overtake another.
+            self.last_deadline = self.last_deadline.max(origin + self.hold.hold());
+            self.last_deadline
+        } else {
+            SyncTime::ZERO
+        };
+        let Open { body, count, .. } = core::mem::take(&mut self.open);
+        let fixed = Fixed {
+            kind: Kind::Data,
+            class: Class::Live,
+            key_id: self.out.seal.key_id(),
+            count,
+            stream: self.stream,
+            epoch: self.epoch,
+            sequence: self.next_frame,
+            first_message: self.next_message - u64::from(count),
+            origin,
+            deadline,
+        };
+        self.next_frame += 1;
+        let flags = if self.sample(now, &fixed) { SAMPLED } else { 0 };
+        let body = self.out.seal.seal(&fixed, body);
+        let frame = Frame { fixed, flags, body };
+        self.ring.insert(frame.clone());
+        if !self.view.children.is_empty() {
+            self.out.live(Destination::Group(self.groups.0), self.view.number, frame);
+            self.sent_since_beacon = true;
+        }
+        let Fixed { sequence, first_message, .. } = fixed;
+        let framed = Framed { sequence, first_message, count, origin, deadline };
+        self.events.push_back(RootEvent::Framed(framed));
+    }
+
+    /// Decides whether receivers report this frame one by one.
+    fn sample(&mut self, now: Timestamp, fixed: &Fixed) -> bool {
+        if now < self.next_sample {
+            return false;
+        }
+        let every = Duration::from_secs(1) / self.config.deadline.samples_per_second.max(1);
+        self.next_sample = (self.next_sample + every).max(now + every / 2);
+        if fixed.deadline > SyncTime::ZERO {
+            let hold = crate::merge::saturating_ns(fixed.deadline.since(fixed.origin));
+            self.sampled_holds.insert(fixed.sequence, hold);
+            if self.sampled_holds.len() > SAMPLED_MAX {
+                self.sampled_holds.pop_first();
+            }
+        }
+        true
+    }
+
+    fn open_datagram(&mut self, arrival: &Arrival) -> Result<Option<Datagram>, Malformed> {
+        let datagram =
+            wire::parse(&arrival.datagram).inspect_err(|_| self.status.refusals.malformed += 1)?;
+        if let Err(error) = self.authenticate(&datagram, arrival.from) {
+            self.status.refusals.forged += 1;
+            return Err(error);
+        }
+        let last = self.last_control.entry(datagram.hop.from).or_insert(0);
+        if datagram.fixed.sequence < *last && datagram.fixed.kind != Kind::Join {
+            self.status.refusals.replayed += 1;
+            return Ok(None);
+        }
+        *last = (*last).max(datagram.fixed.sequence + 1);
+        Ok(Some(datagram))
+    }
+
+    fn authenticate(&self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
+        let fixed = &datagram.fixed;
+        if fixed.stream != self.stream {
+            return Err(Malformed { what: "another stream", offset: wire::STREAM_OFFSET });
+        }
+        self.out.seal.verify(datagram)?;
+        if matches!(fixed.kind, Kind::Join | Kind::Suspect) {
+            return Ok(());
+        }
+        if fixed.epoch != self.epoch {
+            return Err(Malformed { what: "another epoch", offset: 12 });
+        }
+        if !self.members.is(datagram.hop.from, from) {
+            return Err(Malformed { what: "sender is not a member", offset: 48 });
+        }
+        Ok(())
+    }
+
+    fn on_join(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram,
+        from: SocketAddr,
+    ) -> Result<(), Malformed> {
+        let join = Join::decode(&datagram.body)?;
+        let id = datagram.hop.from;
+        if self.members.join(now, (id, from), join, &self.config) == Joined::New {
+            self.last_control.insert(id, datagram.fixed.sequence + 1);
+            self.events.push_back(RootEvent::Joined(id, join.role));
+        }
+        Ok(())
+    }
+
+    fn on_suspect(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram,
+        from: SocketAddr,
+    ) -> Result<(), Malformed> {
+        let (suspect, reason) = decode_verdict(&datagram.body)?;
+        let by = datagram.hop.from;
+        if self.members.is(by, from) {
+            self.merger.heard(now, by);
+            self.members.suspect(now, by, suspect, reason, &self.config);
+        } else {
+            // It was taken out while it was away and does not know.
+            let body = encode_verdict(by, Reason::Silent);
+            self.out.control_to(from, Kind::Evict, body);
+        }
+        Ok(())
+    }
+
+    fn on_report(&mut self, now: Timestamp, datagram: &Datagram) -> Result<(), Malformed> {
+        let report = Report::decode(&datagram.body)?;
+        if !self.merger.absorb(now, datagram.hop.from, &report) {
+            self.status.refusals.forged += 1;
+            return Ok(());
+        }
+        self.check_finished();
+        Ok(())
+    }
+
+    fn check_finished(&mut self) {
+        let tally = self.merger.tally();
+        let all = tally.receivers > 0
+            && tally.finished == tally.receivers
+            && tally.receivers as usize >= self.members.count(Role::Receiver);
+        if self.ended && all && !core::mem::replace(&mut self.finished, true) {
+            self.events.push_back(RootEvent::Finished(tally));
+        }
+    }
+
+    fn on_nack(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram,
+        from: SocketAddr,
+    ) -> Result<(), Malformed> {
+        let ranges = decode_ranges(&datagram.body)?;
+        let asker = (datagram.hop.from, from);
+        self.merger.heard(now, asker.0);
+        if self.desk.ask(now, asker, &ranges, &self.ring, &self.config.repair) {
+            self.desk.forget(asker.0);
+            self.members.suspect(now, self.me, asker.0, Reason::TooSlow, &self.config);
+        }
+        Ok(())
+    }
+
+    /// Takes the round of reports that ends now, and sets the hold by it.
+    fn digest(&mut self, now: Timestamp) {
+        let interval = self.config.membership.report_interval;
+        // Every level above the receivers may have waited two intervals for a late report.
+        let patience = interval * 2 * u32::from(self.view.depth.max(1));
+        let report = self.merger.take(now, patience);
+        for sample in &report.samples {
+            self.hold.observe(now, sample.latest_ns);
+            if let Some(hold) = self.sampled_holds.remove(&sample.sequence) {
+                self.status.sampled += 1;
+                self.status.sampled_late += u64::from(sample.latest_ns > hold);
+            }
+        }
+        self.hold.update(now, report.p95_ns);
+        if !report.worst.is_empty() {
+            self.status.worst = report.worst;
+        }
+        for child in self.merger.silent(now, self.config.membership.silence) {
+            self.members.suspect(now, self.me, child, Reason::Silent, &self.config);
+        }
+        self.check_finished();
+    }
+
+    fn beacon(&mut self, now: Timestamp) {
+        self.beacon_at = now + self.config.membership.beacon_interval;
+        self.beat += 1;
+        let end = self.ended.then_some((self.next_frame, self.next_message));
+        let body = Beacon { next: self.next_frame, root_beat: self.beat, end }.encode();
+        for spare in &self.view.spares {
+            self.out.control_to(spare.addr, Kind::Beacon, body.clone());
+        }
+        // A frame that was just sent says all that a beacon says, but for the end.
+        if !core::mem::take(&mut self.sent_since_beacon) || self.ended {
+            self.out.control(Destination::Group(self.groups.0), Kind::Beacon, body);
+        }
+    }
+
+    fn act(&mut self, now: Timestamp) {
+        for action in self.members.take_actions() {
+            match action {
+                Action::Assign(to, place) => {
+                    self.out.control_to(to, Kind::Assign, place.encode());
+                }
+                Action::Probe(to) => {
+                    let body = bytes::Bytes::copy_from_slice(&now.nanos().to_le_bytes());
+                    self.out.control_to(to, Kind::Probe, body);
+                }
+                Action::Removed(peer, reason) => self.removed(peer, reason),
+                Action::View(view) => self.enter(now, *view),
+            }
+        }
+    }
+
+    fn removed(&mut self, peer: Peer, reason: Reason) {
+        self.desk.forget(peer.id);
+        self.last_control.remove(&peer.id);
+        if !matches!(reason, Reason::Left | Reason::Restarted) {
+            self.out.control_to(peer.addr, Kind::Evict, encode_verdict(peer.id, reason));
+        }
+        self.events.push_back(RootEvent::Removed(peer.id, reason));
+    }
+
+    fn enter(&mut self, now: Timestamp, view: View) {
+        self.groups = (self.groups.1, self.groups.0);
+        let members: Arc<[_]> = view.children.iter().map(|p| p.addr).collect();
+        self.installs.push_back(Install::Group(self.groups.0, members));
+        let reporters = view.children.iter().chain(&view.spares).map(|p| p.id);
+        self.merger.expect(now, reporters);
+        self.beacon_at = now;
+        self.view = view.clone();
+        self.events.push_back(RootEvent::View(view));
+    }
+}
+
+impl Machine for Root {
+    type Event = RootEvent;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let Some(datagram) = self.open_datagram(&arrival)? else { return Ok(()) };
+        match datagram.fixed.kind {
+            Kind::Join => self.on_join(now, &datagram, arrival.from)?,
+            Kind::Assigned => {
+                let mut r = wire::Reader::new(&datagram.body);
+                let view = r.u32()?;
+                r.finish()?;
+                self.members.acknowledged(datagram.hop.from, view);
+                self.members.handle_timeout(now, &self.config, self.next_frame);
+            }
+            Kind::Report => self.on_report(now, &datagram)?,
+            Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
+            Kind::Suspect => self.on_suspect(now, &datagram, arrival.from)?,
+            Kind::Alive => self.members.alive(now, datagram.hop.from, &self.config),
+            Kind::Leave => {
+                self.members.remove(now, datagram.hop.from, Reason::Left, &self.config);
+            }
+            Kind::Data | Kind::Beacon | Kind::Assign | Kind::Probe | Kind::Evict => {
+                self.status.refusals.forged += 1;
+                return Err(Malformed { what: "a kind that only flows down the tree", offset: 3 });
+            }
+        }
+        self.act(now);
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.members.handle_timeout(now, &self.config, self.next_frame);
+        self.flush(now);
+        if self.report_at <= now {
+            self.report_at = now + self.config.membership.report_interval;
+            self.digest(now);
+        }
+        if self.beacon_at <= now {
+            self.beacon(now);
+        }
+        self.act(now);
+    }
+
+    fn handle_clock(&mut self, _now: Timestamp, reading: ClockReading) {
+        self.out.clock.set(reading);
+    }
+
+    fn poll_event(&mut self) -> Option<RootEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        self.installs.pop_front()
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        if let Some(transmit) = self.out.next(now) {
+            return Some(transmit);
+        }
+        let (to, frame) = self.desk.next(&self.ring)?;
+        self.status.repairs_sent += 1;
+        Some(self.out.repair(now, to, &frame))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let close = (self.open.count > 0).then(|| self.open.since + self.config.framing.coalesce);
+        [Some(self.report_at), Some(self.beacon_at), close, self.members.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}

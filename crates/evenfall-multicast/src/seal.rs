@@ -1,0 +1,243 @@
+//! Keys: one shared secret authenticates every datagram and seals the bodies of the feed.
+//!
+//! A body is sealed once, at the root, so that every copy is the same bytes: ChaCha20-Poly1305
+//! under a key derived for the stream and epoch, the frame number as nonce, the fixed header as
+//! associated data. What changes from hop to hop carries its own short code: SipHash-2-4 (a keyed
+//! PRF, 64 bits) over the header and the tag of the body, or over the whole body of a control
+//! datagram. A proxy therefore never opens a body, and a receiver never trusts an unopened one.
+//!
+//! An epoch is never used twice by one root (it is the second of its start), so a nonce is never
+//! used twice with one key.
+
+use bytes::{Bytes, BytesMut};
+use chacha20poly1305::aead::{AeadInPlace, KeyInit};
+use chacha20poly1305::{ChaCha20Poly1305, Key as AeadKey, Nonce, Tag};
+use evenfall_core::Malformed;
+use siphasher::sip::SipHasher24;
+use std::hash::Hasher;
+
+use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, Kind, MAC_OFFSET, encode_header};
+
+/// Bytes that sealing adds to a body.
+pub const TAG_BYTES: usize = 16;
+
+/// The secret that all nodes of a run share.
+#[derive(Clone)]
+pub struct SharedKey {
+    id: u8,
+    bytes: [u8; 32],
+}
+
+impl core::fmt::Debug for SharedKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "SharedKey(id {})", self.id)
+    }
+}
+
+impl SharedKey {
+    /// A key from 32 secret bytes. `id` is what the wire calls it; 0 means "no key" there.
+    ///
+    /// # Panics
+    /// When `id` is zero.
+    pub fn new(id: u8, bytes: [u8; 32]) -> Self {
+        assert!(id != 0, "key id 0 means that there is no key");
+        Self { id, bytes }
+    }
+
+    /// A key from 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// What is wrong with the text; never the text itself.
+    pub fn from_hex(id: u8, text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(format!("a key is 64 hexadecimal digits, this has {}", text.len()));
+        }
+        let mut bytes = [0; 32];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16)
+                .map_err(|_| format!("digit {} of the key is not hexadecimal", 2 * i + 1))?;
+        }
+        Ok(Self::new(id, bytes))
+    }
+}
+
+/// Seals, opens and authenticates for one stream.
+#[derive(Clone)]
+pub(crate) struct Seal {
+    keyed: Option<Keyed>,
+}
+
+#[derive(Clone)]
+struct Keyed {
+    id: u8,
+    master: [u8; 32],
+    mac: SipHasher24,
+    /// The cipher of the epoch last seen; a run has one.
+    body: Option<(u32, u32, ChaCha20Poly1305)>,
+}
+
+impl Seal {
+    pub(crate) fn new(key: Option<&SharedKey>) -> Self {
+        let keyed = key.map(|key| {
+            let mac = blake3::derive_key("evenfall multicast v1 hop authentication", &key.bytes);
+            let half = |i: usize| mac[i..i + 16].try_into().expect("16 bytes");
+            let mac = SipHasher24::new_with_key(&half(0));
+            Keyed { id: key.id, master: key.bytes, mac, body: None }
+        });
+        Self { keyed }
+    }
+
+    pub(crate) fn key_id(&self) -> u8 {
+        self.keyed.as_ref().map_or(0, |k| k.id)
+    }
+
+    pub(crate) fn overhead(&self) -> usize {
+        if self.keyed.is_some() { TAG_BYTES } else { 0 }
+    }
+
+    fn cipher(keyed: &mut Keyed, fixed: &Fixed) -> ChaCha20Poly1305 {
+        let wanted = (fixed.stream, fixed.epoch);
+        if let Some((stream, epoch, cipher)) = &keyed.body
+            && (*stream, *epoch) == wanted
+        {
+            return cipher.clone();
+        }
+        let mut material = [0; 40];
+        material[..32].copy_from_slice(&keyed.master);
+        material[32..36].copy_from_slice(&fixed.stream.to_le_bytes());
+        material[36..].copy_from_slice(&fixed.epoch.to_le_bytes());
+        let key = blake3::derive_key("evenfall multicast v1 body", &material);
+        let cipher = ChaCha20Poly1305::new(AeadKey::from_slice(&key));
+        keyed.body = Some((wanted.0, wanted.1, cipher.clone()));
+        cipher
+    }
+
+    fn nonce(sequence: u64) -> Nonce {
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&sequence.to_le_bytes());
+        nonce.into()
+    }
+
+    /// Seals the body of a data frame in place and appends the tag.
+    pub(crate) fn seal(&mut self, fixed: &Fixed, mut body: BytesMut) -> Bytes {
+        if let Some(keyed) = &mut self.keyed {
+            let tag = Self::cipher(keyed, fixed)
+                .encrypt_in_place_detached(
+                    &Self::nonce(fixed.sequence),
+                    &fixed.associated_data(),
+                    &mut body,
+                )
+                .expect("a body is far below the cipher's limit of 256 GiB");
+            body.extend_from_slice(&tag);
+        }
+        body.freeze()
+    }
+
+    /// Opens the body of a data frame; without a key it is returned as it is.
+    pub(crate) fn open(&mut self, fixed: &Fixed, body: &Bytes) -> Result<Bytes, Malformed> {
+        let Some(keyed) = &mut self.keyed else { return Ok(body.clone()) };
+        let forged = Malformed { what: "body does not open under the shared key", offset: 76 };
+        let split = body.len().checked_sub(TAG_BYTES).ok_or(forged)?;
+        let mut opened = BytesMut::from(&body[..split]);
+        Self::cipher(keyed, fixed)
+            .decrypt_in_place_detached(
+                &Self::nonce(fixed.sequence),
+                &fixed.associated_data(),
+                &mut opened,
+                Tag::from_slice(&body[split..]),
+            )
+            .map_err(|_| forged)?;
+        Ok(opened.freeze())
+    }
+
+    fn mac(keyed: &Keyed, kind: Kind, header: &[u8], body: &[u8]) -> u64 {
+        let mut mac = keyed.mac;
+        mac.write(&header[..MAC_OFFSET]);
+        let from = if kind == Kind::Data { body.len().saturating_sub(TAG_BYTES) } else { 0 };
+        mac.write(&body[from..]);
+        mac.finish()
+    }
+
+    /// The header of a copy that leaves now.
+    pub(crate) fn header(&self, fixed: &Fixed, hop: &Hop, body: &[u8]) -> [u8; HEADER_BYTES] {
+        let mut header = encode_header(fixed, hop);
+        if let Some(keyed) = &self.keyed {
+            let mac = Self::mac(keyed, fixed.kind, &header, body);
+            header[MAC_OFFSET..].copy_from_slice(&mac.to_le_bytes());
+        }
+        header
+    }
+
+    /// Whether a datagram was written by somebody who has the key.
+    pub(crate) fn verify(&self, datagram: &Datagram) -> Result<(), Malformed> {
+        if datagram.fixed.key_id != self.key_id() {
+            return Err(Malformed { what: "sealed under another key, or none", offset: 5 });
+        }
+        let Some(keyed) = &self.keyed else { return Ok(()) };
+        let header = encode_header(&datagram.fixed, &datagram.hop);
+        if Self::mac(keyed, datagram.fixed.kind, &header, &datagram.body) == datagram.mac {
+            Ok(())
+        } else {
+            Err(Malformed { what: "message authentication failed", offset: MAC_OFFSET })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenfall_core::{Class, SyncTime};
+
+    fn frame() -> Fixed {
+        Fixed {
+            kind: Kind::Data,
+            class: Class::Live,
+            key_id: 1,
+            count: 1,
+            stream: 1,
+            epoch: 2,
+            sequence: 3,
+            first_message: 4,
+            origin: SyncTime::from_nanos(5),
+            deadline: SyncTime::from_nanos(6),
+        }
+    }
+
+    #[test]
+    fn a_body_opens_only_unchanged_and_under_its_own_header() {
+        let key = SharedKey::new(1, [7; 32]);
+        let mut seal = Seal::new(Some(&key));
+        let sealed = seal.seal(&frame(), BytesMut::from(&b"body"[..]));
+        assert_eq!(sealed.len(), 4 + TAG_BYTES);
+        assert_eq!(&seal.open(&frame(), &sealed).unwrap()[..], b"body");
+        let repair = Fixed { class: Class::Repair, ..frame() };
+        assert!(seal.open(&repair, &sealed).is_ok(), "a repair copy is the same bytes");
+        let later = Fixed { deadline: SyncTime::from_nanos(7), ..frame() };
+        assert!(seal.open(&later, &sealed).is_err(), "the deadline is sealed too");
+        let mut tampered = sealed.to_vec();
+        tampered[0] ^= 1;
+        assert!(seal.open(&frame(), &tampered.into()).is_err());
+    }
+
+    #[test]
+    fn a_header_from_another_key_is_refused() {
+        let (ours, theirs) = (SharedKey::new(1, [7; 32]), SharedKey::new(1, [8; 32]));
+        let mut fixed = Fixed::control(Kind::Report, 1, 2, 3);
+        fixed.key_id = 1;
+        for (key, good) in [(&ours, true), (&theirs, false)] {
+            let header = Seal::new(Some(key)).header(&fixed, &Hop::default(), b"report");
+            let bytes: Bytes = [&header[..], b"report"].concat().into();
+            let datagram = crate::wire::parse(&bytes).unwrap();
+            assert_eq!(Seal::new(Some(&ours)).verify(&datagram).is_ok(), good);
+        }
+    }
+
+    #[test]
+    fn a_key_text_that_is_wrong_says_how_without_showing_it() {
+        assert!(SharedKey::from_hex(1, &"ab".repeat(32)).is_ok());
+        assert!(SharedKey::from_hex(1, "abc").unwrap_err().contains("64"));
+        let error = SharedKey::from_hex(1, &("zz".to_owned() + &"ab".repeat(31))).unwrap_err();
+        assert!(error.contains("digit 1") && !error.contains("zz"), "{error}");
+    }
+}

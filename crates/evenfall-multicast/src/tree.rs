@@ -1,0 +1,445 @@
+//! The tree: who sends to whom. A plain value; the root computes it, nodes get their [`Place`].
+//!
+//! Level 0 is the root, levels 1 to D-1 are proxies, level D are the receivers, so that all paths
+//! are equally long. With fan-out F level l holds F^l proxies, and the receivers are spread evenly
+//! over the last of them. Without D and F given, F = 10 and D = round(log10 N) (Jasper section 4).
+//!
+//! Hedging (section 5.1): the children of a node also get copies from H of its siblings, their
+//! *aunts*. Siblings are the children of one parent, in order, taken as a ring.
+
+use std::collections::BTreeMap;
+
+use evenfall_core::NodeId;
+
+use crate::config::{Mode, Scheme, Shape};
+
+/// Fan-out of the rule of section 4.
+const FANOUT_RULE: f64 = 10.0;
+
+/// Depth and fan-out for a number of receivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dimensions {
+    /// Hops from the root to a receiver.
+    pub depth: u8,
+    /// Children per inner node above the last layer of proxies.
+    pub fanout: usize,
+}
+
+impl Dimensions {
+    /// The dimensions that a shape and a mode give for this many receivers.
+    pub fn of(shape: &Shape, mode: Mode, receivers: usize) -> Self {
+        let n = receivers.max(1) as f64;
+        if mode.direct() {
+            return Self { depth: 1, fanout: receivers.max(1) };
+        }
+        match (shape.depth, shape.fanout) {
+            (Some(depth), Some(fanout)) => Self { depth, fanout: usize::from(fanout) },
+            (Some(depth), None) => {
+                // The smallest fan-out that reaches all receivers.
+                let fanout = (1..).find(|f: &usize| f.pow(depth.into()) >= receivers);
+                Self { depth, fanout: fanout.expect("some fan-out reaches them") }
+            }
+            (None, Some(fanout)) => {
+                let f = f64::from(fanout).max(2.0);
+                Self { depth: (n.ln() / f.ln()).round().max(1.0) as u8, fanout: fanout.into() }
+            }
+            (None, None) => {
+                Self { depth: n.log10().round().max(1.0) as u8, fanout: FANOUT_RULE as usize }
+            }
+        }
+    }
+
+    /// Proxies that a full tree of these dimensions needs.
+    pub fn proxies(&self, shape: &Shape) -> usize {
+        let inner: usize = (1..u32::from(self.depth)).map(|l| self.fanout.pow(l)).sum();
+        let extra = match shape.scheme {
+            Scheme::Siblings => 0,
+            // H extra children for every node that has proxies as children.
+            Scheme::Extra => (0..u32::from(self.depth).saturating_sub(1))
+                .map(|l| self.fanout.pow(l) * usize::from(shape.hedging))
+                .sum(),
+        };
+        inner + extra
+    }
+}
+
+/// One node's neighbours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbours {
+    /// Distance from the root; `None` for a spare.
+    pub level: Option<u8>,
+    /// Parent first, then aunts.
+    pub sources: Vec<NodeId>,
+    /// Own children.
+    pub children: Vec<NodeId>,
+    /// Children of siblings that get extra copies from this node.
+    pub nieces: Vec<NodeId>,
+}
+
+/// Who sends to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    root: NodeId,
+    depth: u8,
+    hedging: usize,
+    /// Children of each inner node that has or may have some, in order. The extra hedge nodes of
+    /// [`Scheme::Extra`] are not among them.
+    children: BTreeMap<NodeId, Vec<NodeId>>,
+    /// Hedge nodes per parent ([`Scheme::Extra`] only).
+    extra: BTreeMap<NodeId, Vec<NodeId>>,
+    /// Parent of every node in the tree but the root.
+    parent: BTreeMap<NodeId, NodeId>,
+    /// Level of every node in the tree.
+    level: BTreeMap<NodeId, u8>,
+    /// Proxies without a place, ready to take one.
+    spares: Vec<NodeId>,
+    /// Proxies that the wanted dimensions lack.
+    missing: usize,
+}
+
+impl Tree {
+    /// A tree of these members, in this order.
+    ///
+    /// With fewer proxies than the dimensions ask for, every layer is thinned in proportion (never
+    /// below one), and [`missing`](Self::missing) says how many there should be. With no proxy at
+    /// all the root sends to the receivers itself.
+    pub fn build(
+        root: NodeId,
+        proxies: &[NodeId],
+        receivers: &[NodeId],
+        shape: &Shape,
+        mode: Mode,
+    ) -> Self {
+        let wanted = Dimensions::of(shape, mode, receivers.len());
+        let need = wanted.proxies(shape);
+        let depth = usize::from(wanted.depth).min(proxies.len() + 1) as u8;
+        let mut tree = Self {
+            root,
+            depth,
+            hedging: if mode.hedges() { usize::from(shape.hedging) } else { 0 },
+            children: BTreeMap::from([(root, Vec::new())]),
+            extra: BTreeMap::new(),
+            parent: BTreeMap::new(),
+            level: BTreeMap::from([(root, 0)]),
+            spares: Vec::new(),
+            missing: need.saturating_sub(proxies.len()),
+        };
+        let mut pool = proxies.iter().copied();
+        let mut last = vec![root];
+        for level in 1..depth {
+            let full = wanted.fanout.pow(level.into());
+            let width = if need <= proxies.len() {
+                full
+            } else {
+                (full * proxies.len() / need.max(1)).max(1)
+            };
+            let layer: Vec<NodeId> = pool.by_ref().take(width).collect();
+            tree.attach_evenly(&last, &layer, level);
+            last = layer;
+        }
+        if shape.scheme == Scheme::Extra && tree.hedging > 0 {
+            tree.place_extra(&mut pool);
+        }
+        tree.spares = pool.collect();
+        tree.attach_evenly(&last, receivers, depth);
+        tree
+    }
+
+    /// Spreads `nodes` over `parents` in order, so that no parent has two more than another.
+    fn attach_evenly(&mut self, parents: &[NodeId], nodes: &[NodeId], level: u8) {
+        for parent in parents {
+            self.children.entry(*parent).or_default();
+        }
+        for (i, node) in nodes.iter().enumerate() {
+            self.attach(parents[i * parents.len() / nodes.len()], *node, level);
+        }
+    }
+
+    fn attach(&mut self, parent: NodeId, node: NodeId, level: u8) {
+        self.children.entry(parent).or_default().push(node);
+        self.parent.insert(node, parent);
+        self.level.insert(node, level);
+        if level < self.depth {
+            self.children.entry(node).or_default();
+        }
+    }
+
+    fn place_extra(&mut self, pool: &mut impl Iterator<Item = NodeId>) {
+        let parents: Vec<(NodeId, u8)> = self
+            .children
+            .keys()
+            .map(|node| (*node, self.level[node]))
+            .filter(|&(_, level)| level + 1 < self.depth)
+            .collect();
+        for (parent, level) in parents {
+            for node in pool.by_ref().take(self.hedging) {
+                self.extra.entry(parent).or_default().push(node);
+                self.parent.insert(node, parent);
+                self.level.insert(node, level + 1);
+            }
+        }
+    }
+
+    /// Hops from the root to a receiver.
+    pub fn depth(&self) -> u8 {
+        self.depth
+    }
+
+    /// How many more proxies the wanted dimensions need.
+    pub fn missing(&self) -> usize {
+        self.missing
+    }
+
+    /// Proxies without a place.
+    pub fn spares(&self) -> &[NodeId] {
+        &self.spares
+    }
+
+    /// Whether this node has a place.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.level.contains_key(&node)
+    }
+
+    /// The parent of a node.
+    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+        self.parent.get(&node).copied()
+    }
+
+    /// All nodes in the tree and their levels, the root among them.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, u8)> + '_ {
+        self.level.iter().map(|(node, level)| (*node, *level))
+    }
+
+    /// The siblings of `node` that hedge for it, nearest first: those behind it in the ring.
+    fn aunts_by_way_of(&self, parent: NodeId) -> Vec<NodeId> {
+        let Some(grandparent) = self.parent.get(&parent) else { return Vec::new() };
+        if let Some(extra) = self.extra.get(grandparent) {
+            return extra.clone();
+        }
+        let ring = &self.children[grandparent];
+        let Some(at) = ring.iter().position(|n| *n == parent) else { return Vec::new() };
+        let hedging = self.hedging.min(ring.len() - 1);
+        (1..=hedging).map(|j| ring[(at + ring.len() - j) % ring.len()]).collect()
+    }
+
+    /// The nodes to whose children `node` sends extra copies.
+    fn hedged_siblings(&self, node: NodeId) -> Vec<NodeId> {
+        let Some(parent) = self.parent.get(&node) else { return Vec::new() };
+        let leaf = self.level.get(&node) == Some(&self.depth);
+        let ring = &self.children[parent];
+        if leaf || self.hedging == 0 {
+            return Vec::new();
+        }
+        match ring.iter().position(|n| *n == node) {
+            Some(_) if self.extra.contains_key(parent) => Vec::new(),
+            Some(at) => {
+                let hedging = self.hedging.min(ring.len() - 1);
+                (1..=hedging).map(|j| ring[(at + j) % ring.len()]).collect()
+            }
+            // An extra hedge node serves the children of all its siblings.
+            None => ring.clone(),
+        }
+    }
+
+    /// What a node needs to know about the tree.
+    pub fn neighbours(&self, node: NodeId) -> Neighbours {
+        let Some(&level) = self.level.get(&node) else { return Neighbours::default() };
+        let mut sources = Vec::new();
+        if let Some(&parent) = self.parent.get(&node) {
+            sources.push(parent);
+            sources.extend(self.aunts_by_way_of(parent));
+        }
+        let children = self.children.get(&node).cloned().unwrap_or_default();
+        let nieces = self
+            .hedged_siblings(node)
+            .iter()
+            .flat_map(|sibling| self.children.get(sibling).into_iter().flatten().copied())
+            .collect();
+        Neighbours { level: Some(level), sources, children, nieces }
+    }
+
+    /// Adds a receiver under the last proxy with the fewest children.
+    pub fn add_receiver(&mut self, node: NodeId) {
+        let last = self.depth - 1;
+        let parent = self
+            .children
+            .iter()
+            .filter(|(n, _)| self.level.get(n) == Some(&last))
+            .min_by_key(|(_, children)| children.len())
+            .map(|(n, _)| *n)
+            .expect("the layer above the receivers is never empty");
+        self.attach(parent, node, self.depth);
+    }
+
+    /// Adds a proxy that waits for a place.
+    pub fn add_spare(&mut self, node: NodeId) {
+        self.spares.push(node);
+    }
+
+    /// Moves a node to the sibling of its parent that has the fewest children; the rest stays.
+    /// Returns whether there was one.
+    pub fn move_away_from_parent(&mut self, node: NodeId) -> bool {
+        let Some(&old) = self.parent.get(&node) else { return false };
+        let level = self.level[&old];
+        let new = self
+            .children
+            .iter()
+            .filter(|(n, _)| **n != old && self.level.get(n) == Some(&level))
+            .min_by_key(|(_, children)| children.len())
+            .map(|(n, _)| *n);
+        let Some(new) = new else { return false };
+        self.children.get_mut(&old).expect("a parent has a list").retain(|n| *n != node);
+        let own_level = self.level[&node];
+        self.attach(new, node, own_level);
+        true
+    }
+
+    /// Takes a node out. A spare takes the place of a proxy; without one its children go to its
+    /// level's other nodes. Returns `false` when that is impossible because it was the last of its
+    /// level: the tree must then be built anew.
+    pub fn remove(&mut self, node: NodeId) -> bool {
+        self.spares.retain(|n| *n != node);
+        let Some(level) = self.level.remove(&node) else { return true };
+        let parent = self.parent.remove(&node).expect("only the root has no parent");
+        if let Some(extra) = self.extra.get_mut(&parent) {
+            extra.retain(|n| *n != node);
+        }
+        let ring = self.children.get_mut(&parent).expect("a parent has a list");
+        let at = ring.iter().position(|n| *n == node);
+        let orphans = self.children.remove(&node);
+        let (Some(at), Some(orphans)) = (at, orphans) else {
+            self.children.get_mut(&parent).expect("as above").retain(|n| *n != node);
+            return true;
+        };
+        if let Some(spare) = (!self.spares.is_empty()).then(|| self.spares.remove(0)) {
+            self.children.get_mut(&parent).expect("as above")[at] = spare;
+            self.parent.insert(spare, parent);
+            self.level.insert(spare, level);
+            self.parent.extend(orphans.iter().map(|orphan| (*orphan, spare)));
+            self.children.insert(spare, orphans);
+            return true;
+        }
+        self.missing += 1;
+        self.children.get_mut(&parent).expect("as above").remove(at);
+        for orphan in orphans {
+            let heir = self
+                .children
+                .iter()
+                .filter(|(n, _)| self.level.get(n) == Some(&level))
+                .min_by_key(|(_, children)| children.len())
+                .map(|(n, _)| *n);
+            let Some(heir) = heir else { return false };
+            let orphan_level = self.level[&orphan];
+            self.attach(heir, orphan, orphan_level);
+        }
+        self.level.values().any(|l| *l == level)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(from: u32, n: u32) -> Vec<NodeId> {
+        (from..from + n).map(NodeId).collect()
+    }
+
+    fn tree(proxies: u32, receivers: u32, shape: Shape) -> Tree {
+        Tree::build(NodeId(0), &ids(1, proxies), &ids(1_000, receivers), &shape, Mode::Release)
+    }
+
+    fn shape(depth: u8, fanout: u16, hedging: u8) -> Shape {
+        Shape { depth: Some(depth), fanout: Some(fanout), hedging, scheme: Scheme::Siblings }
+    }
+
+    #[test]
+    fn jasper_section_4_rule_is_ten_children_and_round_log10() {
+        let of = |n| Dimensions::of(&Shape::default(), Mode::Tree, n);
+        assert_eq!([of(10).depth, of(100).depth, of(1_000).depth, of(5_832).depth], [1, 2, 3, 4]);
+        assert_eq!(of(100).fanout, 10);
+        let given = Shape { depth: Some(2), ..Shape::default() };
+        assert_eq!(Dimensions::of(&given, Mode::Tree, 20).fanout, 5);
+        assert_eq!(Dimensions::of(&given, Mode::Unicast, 20).depth, 1);
+    }
+
+    #[test]
+    fn paths_are_equally_long_and_receivers_evenly_spread() {
+        let tree = tree(12, 30, shape(3, 3, 1));
+        for receiver in ids(1_000, 30) {
+            let mut hops = 0;
+            let mut at = receiver;
+            while let Some(parent) = tree.parent(at) {
+                (at, hops) = (parent, hops + 1);
+            }
+            assert_eq!((at, hops), (NodeId(0), 3));
+        }
+        for proxy in ids(4, 9) {
+            let n = tree.neighbours(proxy).children.len();
+            assert!((3..=4).contains(&n), "{proxy} has {n}");
+        }
+    }
+
+    #[test]
+    fn everybody_below_the_first_layer_gets_h_extra_copies() {
+        for hedging in 0..3 {
+            let tree = tree(12, 30, shape(3, 3, hedging));
+            let mut copies = BTreeMap::<NodeId, Vec<NodeId>>::new();
+            for (node, _) in tree.nodes() {
+                let n = tree.neighbours(node);
+                for to in n.children.iter().chain(&n.nieces) {
+                    copies.entry(*to).or_default().push(node);
+                }
+            }
+            for (node, level) in tree.nodes().filter(|&(_, level)| level > 0) {
+                let mut from = copies[&node].clone();
+                let mut sources = tree.neighbours(node).sources;
+                assert_eq!(from.len(), 1 + if level > 1 { usize::from(hedging) } else { 0 });
+                from.sort();
+                sources.sort();
+                assert_eq!(from, sources, "senders and named sources agree");
+            }
+        }
+    }
+
+    #[test]
+    fn the_extra_variant_gives_as_many_copies_from_nodes_without_children() {
+        let shape = Shape { scheme: Scheme::Extra, ..shape(3, 3, 1) };
+        assert_eq!(Dimensions::of(&shape, Mode::Release, 27).proxies(&shape), 12 + 1 + 3);
+        let tree = tree(16, 27, shape);
+        let receiver = tree.neighbours(NodeId(1_000));
+        assert_eq!(receiver.sources.len(), 2);
+        let hedge = tree.neighbours(receiver.sources[1]);
+        assert!(hedge.children.is_empty());
+        assert_eq!(hedge.nieces.len(), 9, "F^2 copies");
+    }
+
+    #[test]
+    fn a_spare_takes_the_place_of_a_dead_proxy_and_nobody_else_moves() {
+        let mut tree = tree(4, 9, shape(2, 3, 1));
+        let before = tree.neighbours(NodeId(2)).children;
+        assert!(tree.remove(NodeId(2)));
+        assert_eq!(tree.neighbours(NodeId(4)).children, before);
+        assert!(tree.spares().is_empty() && !tree.contains(NodeId(2)));
+    }
+
+    #[test]
+    fn without_a_spare_siblings_adopt_the_orphans_and_the_last_of_a_level_forces_a_rebuild() {
+        let mut tree = tree(3, 9, shape(2, 3, 1));
+        assert!(tree.remove(NodeId(1)));
+        for receiver in ids(1_000, 9) {
+            assert!(tree.parent(receiver).is_some_and(|p| p == NodeId(2) || p == NodeId(3)));
+        }
+        assert!(tree.remove(NodeId(2)));
+        assert!(!tree.remove(NodeId(3)));
+    }
+
+    #[test]
+    fn too_few_proxies_thin_every_layer_and_are_counted() {
+        let tree = tree(5, 27, shape(3, 3, 1));
+        assert_eq!(tree.missing(), 7);
+        assert_eq!(tree.depth(), 3);
+        assert_eq!(tree.nodes().filter(|&(_, level)| level == 3).count(), 27);
+        let none = Tree::build(NodeId(0), &[], &ids(1, 4), &shape(3, 3, 1), Mode::Release);
+        assert_eq!((none.depth(), none.neighbours(NodeId(0)).children.len()), (1, 4));
+    }
+}

@@ -1,0 +1,422 @@
+//! What a proxy and a receiver have in common: their way up. Joining, their place in the tree, what
+//! they miss and whom they ask for it, and whether parent and root still live.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{Arrival, Class, Clock, Malformed, NodeId, Timestamp};
+
+use crate::config::Config;
+use crate::control::{
+    Beacon, Join, Peer, Place, RANGES_MAX, Reason, Role, decode_verdict, encode_ranges,
+    encode_verdict,
+};
+use crate::merge::Edges;
+use crate::outbox::Outbox;
+use crate::seal::{Seal, SharedKey};
+use crate::window::{Gaps, Seen, Window};
+use crate::wire::{self, Datagram, Kind};
+
+/// Who a node is and where the root is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Its name.
+    pub id: NodeId,
+    /// Which tree.
+    pub stream: u32,
+    /// Where the root of that tree is reached.
+    pub root: SocketAddr,
+    /// Larger at every start of the node (the time of the start will do).
+    pub incarnation: u64,
+}
+
+/// What the way up tells its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It has a place, for the first time or a new one.
+    Placed(Place),
+    /// The root took it out; it will join again unless it was too slow.
+    Evicted(Reason),
+    /// The root has been silent for the stated time.
+    RootLost,
+    /// The end of the stream is known.
+    Ended,
+}
+
+/// Counters of what came in wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Refusals {
+    /// Datagrams that did not parse.
+    pub malformed: u64,
+    /// Datagrams that failed authentication or came from the wrong place.
+    pub forged: u64,
+    /// Control datagrams that repeat an older one.
+    pub replayed: u64,
+}
+
+pub(crate) struct Uplink {
+    pub config: Config,
+    pub who: Identity,
+    pub role: Role,
+    pub out: Outbox,
+    pub place: Option<Place>,
+    pub previous: Option<Place>,
+    pub window: Option<Window>,
+    pub gaps: Gaps,
+    pub edges: Edges,
+    /// Frames and messages of the whole stream, once the root has ended it.
+    pub end: Option<(u64, u64)>,
+    pub root_beat: u64,
+    pub refusals: Refusals,
+    pub repaired: u64,
+    epoch: Option<u32>,
+    root_id: Option<NodeId>,
+    parent_heard: Timestamp,
+    root_heard: Timestamp,
+    join_at: Option<Timestamp>,
+    rejoins: u64,
+    root_lost: bool,
+    /// Highest control sequence per sender, so that a recorded datagram cannot be played again.
+    last_control: BTreeMap<NodeId, u64>,
+    /// Reports that say nothing new are still heartbeats: when the next one goes.
+    pub report_at: Timestamp,
+}
+
+impl Uplink {
+    pub(crate) fn new(
+        config: Config,
+        who: Identity,
+        role: Role,
+        key: Option<&SharedKey>,
+        now: Timestamp,
+    ) -> Self {
+        let seal = Seal::new(key);
+        let live_max = config.framing.send_queue_frames;
+        // Spread the reports of different nodes over the interval.
+        let interval = config.membership.report_interval;
+        let phase = interval * (who.id.0 % 16) / 16;
+        Self {
+            out: Outbox::new(who.id, who.stream, seal, who.incarnation, live_max),
+            config,
+            who,
+            role,
+            place: None,
+            previous: None,
+            window: None,
+            gaps: Gaps::default(),
+            edges: Edges::default(),
+            end: None,
+            root_beat: 0,
+            refusals: Refusals::default(),
+            repaired: 0,
+            epoch: None,
+            root_id: None,
+            parent_heard: now,
+            root_heard: now,
+            join_at: Some(now),
+            rejoins: 0,
+            root_lost: false,
+            last_control: BTreeMap::new(),
+            report_at: now + phase,
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.out.clock
+    }
+
+    /// Parses and authenticates a datagram. `Ok(None)`: genuine, but to be ignored.
+    pub(crate) fn open(
+        &mut self,
+        now: Timestamp,
+        arrival: &Arrival,
+    ) -> Result<Option<Datagram>, Malformed> {
+        let datagram =
+            wire::parse(&arrival.datagram).inspect_err(|_| self.refusals.malformed += 1)?;
+        if let Err(error) = self.authenticate(&datagram, arrival.from) {
+            self.refusals.forged += 1;
+            return Err(error);
+        }
+        let from = datagram.hop.from;
+        if datagram.fixed.class == Class::Control {
+            let last = self.last_control.entry(from).or_insert(0);
+            if datagram.fixed.sequence < *last {
+                self.refusals.replayed += 1;
+                return Ok(None);
+            }
+            *last = datagram.fixed.sequence + 1;
+        }
+        if self.place.as_ref().and_then(Place::parent).is_some_and(|p| p.id == from) {
+            self.parent_heard = now;
+        }
+        Ok(Some(datagram))
+    }
+
+    fn authenticate(&self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
+        let fixed = &datagram.fixed;
+        if fixed.stream != self.who.stream {
+            return Err(Malformed { what: "another stream", offset: wire::STREAM_OFFSET });
+        }
+        self.out.seal.verify(datagram)?;
+        if matches!(fixed.kind, Kind::Assign | Kind::Evict | Kind::Probe) {
+            let root = self.root_id.is_none_or(|id| id == datagram.hop.from);
+            return if root && from == self.who.root {
+                Ok(())
+            } else {
+                Err(Malformed { what: "an order that is not from the root", offset: 48 })
+            };
+        }
+        if self.epoch.is_some_and(|epoch| epoch != fixed.epoch) {
+            return Err(Malformed { what: "another epoch", offset: 12 });
+        }
+        if self.knows(datagram.hop.from, from, fixed.kind) {
+            Ok(())
+        } else {
+            Err(Malformed { what: "sender has no business with this node", offset: 48 })
+        }
+    }
+
+    /// Whether a node at an address may send this kind to this one, by the present or last place.
+    fn knows(&self, id: NodeId, addr: SocketAddr, kind: Kind) -> bool {
+        if addr == self.who.root {
+            return self.root_id == Some(id);
+        }
+        let listed = |peers: &[Peer]| peers.iter().any(|p| p.id == id && p.addr == addr);
+        [&self.place, &self.previous].into_iter().flatten().any(|place| match kind {
+            Kind::Data | Kind::Beacon => listed(&place.sources),
+            Kind::Report => listed(&place.children),
+            Kind::Nack => listed(&place.children) || listed(&place.nieces),
+            _ => false,
+        })
+    }
+
+    /// Handles what both roles handle alike.
+    pub(crate) fn on_control(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram,
+    ) -> Result<Option<News>, Malformed> {
+        match datagram.fixed.kind {
+            Kind::Assign => self.on_assign(now, datagram),
+            Kind::Beacon => self.on_beacon(now, datagram),
+            Kind::Probe => {
+                self.out.control_to(self.who.root, Kind::Alive, datagram.body.clone());
+                Ok(None)
+            }
+            Kind::Evict => {
+                let (node, reason) = decode_verdict(&datagram.body)?;
+                if node != self.who.id || self.place.is_none() {
+                    return Ok(None);
+                }
+                self.place = None;
+                self.previous = None;
+                if reason != Reason::TooSlow {
+                    // A new life under the old name: the root forgets the old one.
+                    self.rejoins += 1;
+                    self.join_at = Some(now);
+                }
+                Ok(Some(News::Evicted(reason)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn on_assign(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram,
+    ) -> Result<Option<News>, Malformed> {
+        let mut place = Place::decode(&datagram.body)?;
+        if place.sources.is_empty() {
+            place.sources.push(Peer { id: datagram.hop.from, addr: self.who.root });
+        }
+        let epoch = datagram.fixed.epoch;
+        if self.epoch.is_some_and(|old| epoch < old) {
+            return Ok(None);
+        }
+        if self.epoch != Some(epoch) {
+            // The root started anew: nothing of the old stream continues.
+            self.epoch = Some(epoch);
+            self.out.epoch = epoch;
+            (self.place, self.previous, self.window) = (None, None, None);
+            self.gaps = Gaps::default();
+            self.end = None;
+        }
+        self.root_id = Some(datagram.hop.from);
+        self.root_heard = now;
+        self.out.control_to(
+            self.who.root,
+            Kind::Assigned,
+            Bytes::copy_from_slice(&place.view.to_le_bytes()),
+        );
+        if self.place.as_ref().is_some_and(|old| old.view >= place.view) {
+            return Ok(None);
+        }
+        self.out.level = place.level;
+        self.join_at = None;
+        self.parent_heard = now;
+        let frames = self.config.repair.window_frames;
+        self.window.get_or_insert_with(|| Window::new(frames, place.start));
+        self.previous = self.place.replace(place.clone());
+        Ok(Some(News::Placed(place)))
+    }
+
+    fn on_beacon(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram,
+    ) -> Result<Option<News>, Malformed> {
+        let beacon = Beacon::decode(&datagram.body)?;
+        if beacon.root_beat > self.root_beat {
+            self.root_beat = beacon.root_beat;
+            self.root_heard = now;
+        }
+        if let Some(gap) = self.window.as_mut().and_then(|w| w.hear_of(beacon.next)) {
+            self.open_gap(now, gap);
+        }
+        let news = self.end.is_none() && beacon.end.is_some();
+        self.end = self.end.or(beacon.end);
+        Ok(news.then_some(News::Ended))
+    }
+
+    fn open_gap(&mut self, now: Timestamp, gap: (u64, u64)) {
+        let reorder_delay = self.config.repair.reorder_delay;
+        if let Some(limit) = self.gaps.open(now, gap, reorder_delay) {
+            self.give_up(now, limit);
+        }
+    }
+
+    /// A data frame arrived. Says whether it is the first copy; `Beyond` never comes back, since
+    /// room is made by giving up what is missing behind the window.
+    pub(crate) fn on_data(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram,
+        received: Timestamp,
+    ) -> Seen {
+        let owd = self.clock().sync(received).since(datagram.hop.sent);
+        if datagram.fixed.class == Class::Live {
+            self.edges.arrived(datagram.hop.from, owd);
+        }
+        let sequence = datagram.fixed.sequence;
+        let Some(window) = &mut self.window else { return Seen::Duplicate };
+        if sequence >= window.base() + window.capacity() {
+            let limit = sequence + 1 - window.capacity();
+            self.give_up(now, limit);
+        }
+        let window = self.window.as_mut().expect("checked above");
+        let highest = sequence >= window.next();
+        let (seen, gap) = window.insert(sequence);
+        if seen != Seen::First {
+            return seen;
+        }
+        if highest {
+            // Only the root makes new frames: it lives.
+            self.root_heard = now;
+        } else if !self.gaps.is_empty() && self.gaps.fill(now, sequence) {
+            self.repaired += u64::from(datagram.fixed.class == Class::Repair);
+        }
+        if let Some(gap) = gap {
+            self.open_gap(now, gap);
+        }
+        seen
+    }
+
+    /// Gives up whatever is missing below a frame.
+    pub(crate) fn give_up(&mut self, now: Timestamp, sequence: u64) {
+        if let Some(window) = &mut self.window {
+            window.give_up(sequence);
+        }
+        self.gaps.give_up(now, sequence);
+    }
+
+    /// When the oldest gap has waited long enough without progress: the frame after it.
+    pub(crate) fn overdue(&self, now: Timestamp) -> Option<u64> {
+        let waited = now.since(self.gaps.progress());
+        if waited < self.config.repair.missing_hold { None } else { self.gaps.first_end() }
+    }
+
+    /// Where reports and the first request for repair go.
+    pub(crate) fn parent(&self) -> Option<SocketAddr> {
+        self.place.as_ref().and_then(Place::parent).map(|p| p.addr)
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Option<News> {
+        let m = self.config.membership;
+        if self.join_at.is_some_and(|at| at <= now) {
+            self.join_at = Some(now + m.join_retry);
+            let incarnation = self.who.incarnation + self.rejoins;
+            let join = Join { role: self.role, incarnation };
+            self.out.control_to(self.who.root, Kind::Join, join.encode());
+        }
+        if self.gaps.next_ask().is_some_and(|at| at <= now) {
+            self.ask(now);
+        }
+        if self.place.is_some() && now.since(self.parent_heard) >= m.silence {
+            self.parent_heard = now;
+            if let Some(parent) = self.place.as_ref().and_then(Place::parent) {
+                let body = encode_verdict(parent.id, Reason::Silent);
+                self.out.control_to(self.who.root, Kind::Suspect, body);
+            }
+        }
+        if !self.root_lost && now.since(self.root_heard) >= m.root_timeout {
+            self.root_lost = true;
+            return Some(News::RootLost);
+        }
+        None
+    }
+
+    /// Asks for what is missing: parent, then aunts, then the root, then around again.
+    fn ask(&mut self, now: Timestamp) {
+        let due = self.gaps.due(now, self.config.repair.retry, RANGES_MAX);
+        let mut targets: Vec<SocketAddr> =
+            self.place.iter().flat_map(|p| &p.sources).map(|p| p.addr).collect();
+        if !targets.contains(&self.who.root) {
+            targets.push(self.who.root);
+        }
+        let mut asks: Vec<Vec<(u64, u16)>> = vec![Vec::new(); targets.len()];
+        for ask in due {
+            asks[ask.attempt as usize % targets.len()].push((ask.first, ask.count));
+        }
+        for (target, ranges) in targets.into_iter().zip(asks).filter(|(_, r)| !r.is_empty()) {
+            self.out.control_to(target, Kind::Nack, encode_ranges(&ranges));
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        let m = &self.config.membership;
+        let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
+        let root = (!self.root_lost).then(|| self.root_heard + m.root_timeout);
+        let overdue =
+            (!self.gaps.is_empty()).then(|| self.gaps.progress() + self.config.repair.missing_hold);
+        let report = self.place.is_some().then_some(self.report_at);
+        [self.join_at, self.gaps.next_ask(), parent, root, overdue, report]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether a report is due; sets the time of the next one.
+    pub(crate) fn report_due(&mut self, now: Timestamp) -> bool {
+        if self.place.is_none() || now < self.report_at {
+            return false;
+        }
+        // After a pause the missed ones are skipped, not sent in a burst.
+        self.report_at = (self.report_at + self.interval()).max(now + self.interval() / 2);
+        true
+    }
+
+    pub(crate) fn interval(&self) -> Duration {
+        self.config.membership.report_interval
+    }
+
+    /// Tells the root that this node goes.
+    pub(crate) fn leave(&mut self) {
+        let body = encode_verdict(self.who.id, Reason::Left);
+        self.out.control_to(self.who.root, Kind::Leave, body);
+        self.place = None;
+        self.join_at = None;
+    }
+}

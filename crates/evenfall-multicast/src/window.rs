@@ -1,0 +1,313 @@
+//! Which frames have been seen (a sliding window of bits) and which are missing (ranges).
+//!
+//! The published code keeps a set that grows for ever, or a buffer that assumes that a second of
+//! messages is never reordered. Here the window is as wide as configured, slides when its oldest
+//! frame is settled, and a frame that lies beyond it gives up what is missing behind.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use evenfall_core::Timestamp;
+
+/// What became of a frame number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Not seen before: use it.
+    First,
+    /// Seen before, or given up before: drop it.
+    Duplicate,
+    /// Too far ahead; [`Window::give_up`] must make room first.
+    Beyond,
+}
+
+/// The de-duplication window of one (stream, epoch).
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    /// Everything below is settled: seen or given up.
+    base: u64,
+    /// The frame after the highest one seen or heard of.
+    next: u64,
+    /// One bit per frame of `base..base + capacity`, by frame number modulo capacity.
+    bits: Box<[u64]>,
+}
+
+impl Window {
+    pub(crate) fn new(frames: usize, start: u64) -> Self {
+        Self { base: start, next: start, bits: vec![0; frames / 64].into() }
+    }
+
+    fn slot(&self, sequence: u64) -> (usize, u64) {
+        let bit = sequence as usize & (self.bits.len() * 64 - 1);
+        (bit / 64, 1 << (bit % 64))
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.bits.len() as u64 * 64
+    }
+
+    /// The lowest frame that is neither seen nor given up.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The frame after the highest one heard of.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn contains(&self, sequence: u64) -> bool {
+        if sequence < self.base || sequence >= self.base + self.capacity() {
+            return sequence < self.base;
+        }
+        let (word, mask) = self.slot(sequence);
+        self.bits[word] & mask != 0
+    }
+
+    /// Marks a frame as seen. When it is the first, `gap` is the range that it jumped over.
+    pub(crate) fn insert(&mut self, sequence: u64) -> (Seen, Option<(u64, u64)>) {
+        if self.contains(sequence) {
+            return (Seen::Duplicate, None);
+        }
+        if sequence >= self.base + self.capacity() {
+            return (Seen::Beyond, None);
+        }
+        let (word, mask) = self.slot(sequence);
+        self.bits[word] |= mask;
+        let gap = self.hear_of(sequence + 1).map(|(from, to)| (from, to - 1));
+        self.advance();
+        (Seen::First, gap.filter(|(from, to)| from < to))
+    }
+
+    /// Learns that frames below `next` exist. Returns those it had not heard of, bounded by the
+    /// window.
+    pub(crate) fn hear_of(&mut self, next: u64) -> Option<(u64, u64)> {
+        let next = next.min(self.base + self.capacity());
+        if next <= self.next {
+            return None;
+        }
+        let new = (self.next, next);
+        self.next = next;
+        Some(new)
+    }
+
+    /// Gives up everything below `sequence` that was not seen.
+    pub(crate) fn give_up(&mut self, sequence: u64) {
+        while self.base < sequence {
+            if self.base + self.capacity() <= sequence {
+                // The whole window is behind: forget it at once instead of bit by bit.
+                self.bits.fill(0);
+                self.base = sequence;
+                break;
+            }
+            let (word, mask) = self.slot(self.base);
+            self.bits[word] &= !mask;
+            self.base += 1;
+        }
+        self.next = self.next.max(self.base);
+        self.advance();
+    }
+
+    fn advance(&mut self) {
+        loop {
+            let (word, mask) = self.slot(self.base);
+            if self.bits[word] & mask == 0 {
+                return;
+            }
+            self.bits[word] &= !mask;
+            self.base += 1;
+        }
+    }
+}
+
+/// A range of frames that somebody is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    first: u64,
+    /// One past the last.
+    end: u64,
+    /// When it is asked for next.
+    next_ask: Timestamp,
+    /// How often it was asked for.
+    asks: u32,
+}
+
+/// A request that is due now: frames `first..first + count`, to the `asks`-th source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub first: u64,
+    pub count: u16,
+    pub attempt: u32,
+}
+
+/// Frames asked for at once from one range; more follow as these arrive, so that a long gap does
+/// not overflow the queue of who repairs it.
+const ASK_FRAMES_MAX: u64 = 512;
+/// Ranges tracked at once. Beyond, the oldest is given up: who loses every other frame for this
+/// long is not helped by repair.
+const GAPS_MAX: usize = 4_096;
+
+/// The missing frames, and when they were last making progress.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gaps {
+    /// In order of frame number; new ones are always the highest.
+    gaps: VecDeque<Gap>,
+    /// When a gap was last opened from none, or a missing frame last arrived.
+    progress: Timestamp,
+    /// The earliest `next_ask`, or later than it: recomputed when it comes.
+    next_ask: Option<Timestamp>,
+}
+
+impl Gaps {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gaps.is_empty()
+    }
+
+    /// Since when nothing has been repaired.
+    pub(crate) fn progress(&self) -> Timestamp {
+        self.progress
+    }
+
+    /// Notes that `first..end` is missing. Returns a frame below which everything must be given up
+    /// because too many ranges are open.
+    pub(crate) fn open(
+        &mut self,
+        now: Timestamp,
+        (first, end): (u64, u64),
+        reorder_delay: Duration,
+    ) -> Option<u64> {
+        if self.gaps.is_empty() {
+            self.progress = now;
+        }
+        let next_ask = now + reorder_delay;
+        self.gaps.push_back(Gap { first, end, next_ask, asks: 0 });
+        self.next_ask = Some(self.next_ask.map_or(next_ask, |t| t.min(next_ask)));
+        (self.gaps.len() > GAPS_MAX).then(|| self.gaps[0].end)
+    }
+
+    /// A frame arrived; returns whether it had been missing.
+    pub(crate) fn fill(&mut self, now: Timestamp, sequence: u64) -> bool {
+        let at = self.gaps.partition_point(|gap| gap.end <= sequence);
+        let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.first <= sequence) else {
+            return false;
+        };
+        self.progress = now;
+        // What lies behind an answered part was not asked for yet: it starts with the parent again.
+        let rest = Gap { first: sequence + 1, asks: gap.asks.min(1), ..*gap };
+        gap.end = sequence;
+        match (gap.first < gap.end, rest.first < rest.end) {
+            (false, false) => drop(self.gaps.remove(at)),
+            (false, true) => self.gaps[at] = rest,
+            (true, false) => {}
+            (true, true) => self.gaps.insert(at + 1, rest),
+        }
+        if self.gaps.is_empty() {
+            self.next_ask = None;
+        }
+        true
+    }
+
+    /// Forgets everything below `sequence`.
+    pub(crate) fn give_up(&mut self, now: Timestamp, sequence: u64) {
+        while self.gaps.front().is_some_and(|gap| gap.end <= sequence) {
+            self.gaps.pop_front();
+        }
+        if let Some(gap) = self.gaps.front_mut() {
+            gap.first = gap.first.max(sequence);
+        } else {
+            self.next_ask = None;
+        }
+        self.progress = now;
+    }
+
+    /// The first frame after the oldest gap.
+    pub(crate) fn first_end(&self) -> Option<u64> {
+        self.gaps.front().map(|gap| gap.end)
+    }
+
+    pub(crate) fn next_ask(&self) -> Option<Timestamp> {
+        self.next_ask
+    }
+
+    /// What is to be asked for now; at most `max` requests.
+    pub(crate) fn due(&mut self, now: Timestamp, retry: Duration, max: usize) -> Vec<Ask> {
+        let mut due = Vec::new();
+        let mut budget = ASK_FRAMES_MAX;
+        let mut earliest = None::<Timestamp>;
+        for gap in &mut self.gaps {
+            if gap.next_ask <= now && due.len() < max && budget > 0 {
+                let count = (gap.end - gap.first).min(budget);
+                budget -= count;
+                due.push(Ask { first: gap.first, count: count as u16, attempt: gap.asks });
+                // Patience doubles up to eight times: a source that is far or busy is not flooded.
+                gap.next_ask = now + retry * (1 << gap.asks.min(3));
+                gap.asks += 1;
+            }
+            earliest = Some(earliest.map_or(gap.next_ask, |t| t.min(gap.next_ask)));
+        }
+        // Ranges left over by the budget are still due: come back when answers had time to arrive.
+        self.next_ask = earliest.map(|t| t.max(now + retry / 4));
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenfall_core::Prng;
+    use std::collections::BTreeSet;
+
+    const NOW: Timestamp = Timestamp::from_nanos(1_000);
+    const RETRY: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn window_equals_a_set_on_random_input() {
+        for seed in 0..50 {
+            let mut prng = Prng::new(seed);
+            let (mut window, mut model) = (Window::new(128, 0), BTreeSet::new());
+            for _ in 0..2_000 {
+                let sequence = window.base().saturating_sub(10) + prng.below(100);
+                let expected = if sequence < window.base() || model.contains(&sequence) {
+                    Seen::Duplicate
+                } else {
+                    model.insert(sequence);
+                    Seen::First
+                };
+                assert_eq!(window.insert(sequence).0, expected, "seed {seed} frame {sequence}");
+                assert!(!model.contains(&window.base()), "seed {seed}: the base was seen");
+                model.retain(|&s| s >= window.base());
+            }
+        }
+    }
+
+    #[test]
+    fn a_jump_reports_its_gap_and_beyond_needs_room() {
+        let mut window = Window::new(64, 10);
+        assert_eq!(window.insert(10), (Seen::First, None));
+        assert_eq!(window.insert(13), (Seen::First, Some((11, 13))));
+        assert_eq!(window.insert(11 + 64), (Seen::Beyond, None));
+        window.give_up(12);
+        assert_eq!(window.base(), 12);
+        assert_eq!(window.insert(11 + 64), (Seen::First, Some((14, 75))));
+        window.give_up(1_000);
+        assert_eq!((window.base(), window.next()), (1_000, 1_000));
+        assert_eq!(window.insert(999).0, Seen::Duplicate);
+    }
+
+    #[test]
+    fn gaps_split_shrink_and_are_asked_for_in_turn() {
+        let mut gaps = Gaps::default();
+        assert_eq!(gaps.open(NOW, (5, 10), RETRY), None);
+        assert!(gaps.due(NOW, RETRY, 9).is_empty(), "reordering is given a chance");
+        assert!(gaps.fill(NOW, 7) && !gaps.fill(NOW, 7) && !gaps.fill(NOW, 4));
+        let later = NOW + RETRY;
+        let ask = |first, count, attempt| Ask { first, count, attempt };
+        assert_eq!(gaps.due(later, RETRY, 9), [ask(5, 2, 0), ask(8, 2, 0)]);
+        assert!(gaps.due(later, RETRY, 9).is_empty());
+        gaps.give_up(later, 6);
+        assert_eq!(gaps.due(later + RETRY, RETRY, 9), [ask(6, 1, 1), ask(8, 2, 1)]);
+        for frame in [6, 8, 9] {
+            assert!(gaps.fill(later, frame));
+        }
+        assert!(gaps.is_empty() && gaps.next_ask().is_none());
+    }
+}

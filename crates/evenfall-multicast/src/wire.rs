@@ -1,0 +1,404 @@
+//! The datagrams, byte by byte. The same drawing with prose is in `docs/wire/multicast.md`.
+//!
+//! All integers are little-endian. Every datagram starts with 76 bytes:
+//!
+//! ```text
+//!  0        2        3       4        5        6        8
+//!  | magic  |version | kind  | class  | key id | count  |
+//!  8                 12               16
+//!  | stream          | epoch          |
+//! 16                                  24
+//!  | sequence                         | first message number              | 32
+//! 32                                  40
+//!  | origin: root's send time, ns     | deadline, ns; 0 = release at once | 48
+//!  ---- fixed up to here: sealed with the body; below: rewritten at every hop ----
+//! 48                52                56     57     58      60
+//!  | sender          | view            | level| flags| zero   |
+//! 60                                  68                                  76
+//!  | sent: sender's send time, ns     | message authentication code        |
+//! 76  body
+//! ```
+//!
+//! `class` lies inside the fixed part so that every driver finds it at one offset, but counts as
+//! zero when the body is sealed: a repair copy is the same sealed bytes in another class.
+//!
+//! Decoding is total: any bytes give a value or [`Malformed`].
+
+use bytes::{BufMut, Bytes, BytesMut};
+use evenfall_core::{Class, Malformed, NodeId, SyncTime};
+
+/// "EF" in ASCII.
+pub const MAGIC: u16 = u16::from_le_bytes(*b"EF");
+/// Version of this layout. Another one is refused by name.
+pub const VERSION: u8 = 1;
+/// Bytes of the fixed part.
+pub const FIXED_BYTES: usize = 48;
+/// Bytes in front of the body.
+pub const HEADER_BYTES: usize = 76;
+/// Where the authentication code begins.
+pub(crate) const MAC_OFFSET: usize = 68;
+/// Offset of `stream`, by which a process with several machines dispatches.
+pub const STREAM_OFFSET: usize = 8;
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Messages of the feed.
+    Data = 1,
+    /// "I live, and this is how far the stream is": parent to children.
+    Beacon = 2,
+    /// Margins and counters, merged: child to parent.
+    Report = 3,
+    /// Frames that are missing: child to parent, aunt or root.
+    Nack = 4,
+    /// "I want to be in the tree": node to root.
+    Join = 5,
+    /// A place in the tree: root to node.
+    Assign = 6,
+    /// "I have taken that place": node to root.
+    Assigned = 7,
+    /// "I do not hear this node": node to root.
+    Suspect = 8,
+    /// "Do you live?": root to a suspect.
+    Probe = 9,
+    /// "I do": suspect to root.
+    Alive = 10,
+    /// "I am going": node to root.
+    Leave = 11,
+    /// "You are out, and this is why": root to node.
+    Evict = 12,
+}
+
+impl Kind {
+    const ALL: [Self; 12] = [
+        Self::Data,
+        Self::Beacon,
+        Self::Report,
+        Self::Nack,
+        Self::Join,
+        Self::Assign,
+        Self::Assigned,
+        Self::Suspect,
+        Self::Probe,
+        Self::Alive,
+        Self::Leave,
+        Self::Evict,
+    ];
+}
+
+/// The part of the header that the origin of a datagram writes once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// What it is.
+    pub kind: Kind,
+    /// Its priority.
+    pub class: Class,
+    /// The key that seals it; 0 for none.
+    pub key_id: u8,
+    /// Messages in the body (data only). Zero messages warm the paths up.
+    pub count: u16,
+    /// Which tree.
+    pub stream: u32,
+    /// Which run of the root.
+    pub epoch: u32,
+    /// Frame number (data), or a counter that only grows per sender (everything else).
+    pub sequence: u64,
+    /// Number of the first message in the body (data only).
+    pub first_message: u64,
+    /// When the root sent it.
+    pub origin: SyncTime,
+    /// When receivers may release it; zero for at once.
+    pub deadline: SyncTime,
+}
+
+/// The part of the header that every hop rewrites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Hop {
+    /// Who sends this copy.
+    pub from: NodeId,
+    /// The view by which it is forwarded.
+    pub view: u32,
+    /// The sender's level: 0 for the root.
+    pub level: u8,
+    /// [`SAMPLED`] or nothing.
+    pub flags: u8,
+    /// When the sender sent it, by its synchronised clock.
+    pub sent: SyncTime,
+}
+
+/// Flag: receivers report the delay of this very frame.
+pub const SAMPLED: u8 = 1;
+
+/// A parsed datagram. The body is shared with the arrival.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// Written once.
+    pub fixed: Fixed,
+    /// Written at every hop.
+    pub hop: Hop,
+    /// As received; compared by `Seal`.
+    pub mac: u64,
+    /// Everything behind the header.
+    pub body: Bytes,
+}
+
+/// Reads little-endian integers and never past the end.
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+        let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
+        let Some(end) = end else {
+            return Err(Malformed { what: "truncated", offset: self.bytes.len() });
+        };
+        let slice = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(slice)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        Ok(self.take(N)?.try_into().expect("take returns what was asked for"))
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn malformed(&self, what: &'static str) -> Malformed {
+        Malformed { what, offset: self.at }
+    }
+
+    /// Fails unless everything was read.
+    pub(crate) fn finish(self) -> Result<(), Malformed> {
+        if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed("bytes left over")) }
+    }
+}
+
+impl Fixed {
+    /// The fixed part of a control datagram.
+    pub(crate) fn control(kind: Kind, stream: u32, epoch: u32, sequence: u64) -> Self {
+        Self {
+            kind,
+            class: Class::Control,
+            key_id: 0,
+            count: 0,
+            stream,
+            epoch,
+            sequence,
+            first_message: 0,
+            origin: SyncTime::ZERO,
+            deadline: SyncTime::ZERO,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> [u8; FIXED_BYTES] {
+        let mut out = [0; FIXED_BYTES];
+        out[0..2].copy_from_slice(&MAGIC.to_le_bytes());
+        out[2] = VERSION;
+        out[3] = self.kind as u8;
+        out[4] = self.class as u8;
+        out[5] = self.key_id;
+        out[6..8].copy_from_slice(&self.count.to_le_bytes());
+        out[8..12].copy_from_slice(&self.stream.to_le_bytes());
+        out[12..16].copy_from_slice(&self.epoch.to_le_bytes());
+        out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        out[24..32].copy_from_slice(&self.first_message.to_le_bytes());
+        out[32..40].copy_from_slice(&self.origin.nanos().to_le_bytes());
+        out[40..48].copy_from_slice(&self.deadline.nanos().to_le_bytes());
+        out
+    }
+
+    /// What the seal of a body covers besides the body.
+    pub(crate) fn associated_data(&self) -> [u8; FIXED_BYTES] {
+        let mut out = self.encode();
+        out[4] = 0;
+        out
+    }
+}
+
+/// The whole header with an authentication code of zero, which `Seal` fills in.
+pub(crate) fn encode_header(fixed: &Fixed, hop: &Hop) -> [u8; HEADER_BYTES] {
+    let mut out = [0; HEADER_BYTES];
+    out[..FIXED_BYTES].copy_from_slice(&fixed.encode());
+    out[48..52].copy_from_slice(&hop.from.0.to_le_bytes());
+    out[52..56].copy_from_slice(&hop.view.to_le_bytes());
+    out[56] = hop.level;
+    out[57] = hop.flags;
+    out[60..68].copy_from_slice(&hop.sent.nanos().to_le_bytes());
+    out
+}
+
+/// Parses the header of a datagram and leaves the body alone.
+///
+/// # Errors
+/// [`Malformed`] when it is not a datagram of this protocol and version.
+pub fn parse(bytes: &Bytes) -> Result<Datagram, Malformed> {
+    if bytes.len() < HEADER_BYTES {
+        return Err(Malformed { what: "shorter than a header", offset: bytes.len() });
+    }
+    let mut r = Reader::new(bytes);
+    if r.u16()? != MAGIC {
+        return Err(Malformed { what: "not an evenfall datagram", offset: 0 });
+    }
+    if r.u8()? != VERSION {
+        return Err(Malformed {
+            what: "another version of the evenfall wire (this is 1)",
+            offset: 2,
+        });
+    }
+    let kind = r.u8()?;
+    let Some(&kind) = Kind::ALL.get(usize::from(kind).wrapping_sub(1)) else {
+        return Err(Malformed { what: "unknown kind", offset: 3 });
+    };
+    let Some(class) = Class::from_wire(r.u8()?) else {
+        return Err(Malformed { what: "unknown class", offset: 4 });
+    };
+    let fixed = Fixed {
+        kind,
+        class,
+        key_id: r.u8()?,
+        count: r.u16()?,
+        stream: r.u32()?,
+        epoch: r.u32()?,
+        sequence: r.u64()?,
+        first_message: r.u64()?,
+        origin: SyncTime::from_nanos(r.u64()?),
+        deadline: SyncTime::from_nanos(r.u64()?),
+    };
+    let hop = Hop {
+        from: NodeId(r.u32()?),
+        view: r.u32()?,
+        level: r.u8()?,
+        flags: r.u8()?,
+        sent: {
+            r.u16()?;
+            SyncTime::from_nanos(r.u64()?)
+        },
+    };
+    Ok(Datagram { fixed, hop, mac: r.u64()?, body: bytes.slice(HEADER_BYTES..) })
+}
+
+/// Appends one message to the body of a frame under construction.
+pub(crate) fn put_message(body: &mut BytesMut, message: &[u8]) {
+    body.put_u16_le(message.len() as u16);
+    body.put_slice(message);
+}
+
+/// Bytes that a message takes in a body.
+pub(crate) const MESSAGE_OVERHEAD: usize = 2;
+
+/// Walks the messages of an opened body.
+#[derive(Clone, Debug)]
+pub struct Messages {
+    body: Bytes,
+    left: u16,
+}
+
+impl Messages {
+    /// The messages of this body, checked: the frame holds exactly `count` of them.
+    ///
+    /// # Errors
+    /// [`Malformed`] when lengths and count disagree with the bytes.
+    pub fn new(body: Bytes, count: u16) -> Result<Self, Malformed> {
+        let mut r = Reader::new(&body);
+        for _ in 0..count {
+            let len = r.u16()?;
+            r.take(usize::from(len))?;
+        }
+        r.finish()?;
+        Ok(Self { body, left: count })
+    }
+}
+
+impl Iterator for Messages {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        self.left = self.left.checked_sub(1)?;
+        let len = usize::from(u16::from_le_bytes([self.body[0], self.body[1]]));
+        let message = self.body.slice(MESSAGE_OVERHEAD..MESSAGE_OVERHEAD + len);
+        self.body = self.body.slice(MESSAGE_OVERHEAD + len..);
+        Some(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> (Fixed, Hop) {
+        let fixed = Fixed {
+            kind: Kind::Data,
+            class: Class::Live,
+            key_id: 3,
+            count: 2,
+            stream: 5,
+            epoch: 77,
+            sequence: 9,
+            first_message: 18,
+            origin: SyncTime::from_nanos(1_000),
+            deadline: SyncTime::from_nanos(2_000),
+        };
+        let hop = Hop {
+            from: NodeId(4),
+            view: 6,
+            level: 1,
+            flags: SAMPLED,
+            sent: SyncTime::from_nanos(1_500),
+        };
+        (fixed, hop)
+    }
+
+    #[test]
+    fn header_survives_the_wire() {
+        let (fixed, hop) = sample();
+        let datagram = parse(&Bytes::copy_from_slice(&encode_header(&fixed, &hop))).unwrap();
+        assert_eq!((datagram.fixed, datagram.hop), (fixed, hop));
+    }
+
+    #[test]
+    fn any_truncation_and_any_other_version_is_malformed() {
+        let (fixed, hop) = sample();
+        let bytes = encode_header(&fixed, &hop);
+        for len in 0..HEADER_BYTES {
+            assert!(parse(&Bytes::copy_from_slice(&bytes[..len])).is_err());
+        }
+        let mut other = bytes;
+        other[2] = 2;
+        let error = parse(&Bytes::copy_from_slice(&other)).unwrap_err();
+        assert!(error.to_string().contains("version"), "{error}");
+    }
+
+    #[test]
+    fn a_body_whose_lengths_lie_is_malformed() {
+        let mut body = BytesMut::new();
+        put_message(&mut body, b"one");
+        put_message(&mut body, b"");
+        let body = body.freeze();
+        let messages: Vec<_> = Messages::new(body.clone(), 2).unwrap().collect();
+        assert_eq!(messages, [&b"one"[..], b""]);
+        assert!(Messages::new(body.clone(), 1).is_err(), "bytes left over");
+        assert!(Messages::new(body.clone(), 3).is_err(), "one message too few");
+        assert!(Messages::new(body.slice(..4), 1).is_err(), "cut inside a message");
+    }
+}
