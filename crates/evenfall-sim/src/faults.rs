@@ -1,0 +1,367 @@
+//! Faults, and plans of faults that come out of a seed.
+//!
+//! A plan is a value: what the run looks like (*knobs*: tree shape, number of receivers, rate of
+//! the feed, whatever the scenario names), the random faults of the network, and a list of timed
+//! faults that all end before the plan does, so that a checker can ask whether the system healed.
+//! [`Coverage`] adds up what a campaign of plans really exercised.
+
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+use evenfall_core::Prng;
+use evenfall_core::time::nanos;
+
+use crate::network::{Network, Rates};
+use crate::world::{Action, World};
+use crate::{NodeIndex, SimTime};
+
+/// Something that goes wrong, or right again.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// [`World::crash`].
+    Crash(NodeIndex),
+    /// [`World::restart`], with the machine of [`Observer::revive`](crate::Observer::revive).
+    Restart(NodeIndex),
+    /// [`World::pause`].
+    Pause(NodeIndex, Duration),
+    /// [`World::partition`].
+    Partition(Vec<NodeIndex>),
+    /// [`World::heal_all`].
+    Heal,
+    /// [`World::set_rates`].
+    Rates(Rates),
+    /// [`World::slow`].
+    Slow(NodeIndex, f64),
+    /// [`World::step_clock`], in nanoseconds.
+    ClockStep(NodeIndex, i64),
+    /// [`World::set_drift`], in parts per billion.
+    ClockDrift(NodeIndex, i64),
+}
+
+/// The kinds that plans mix and coverage counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// Random loss.
+    Loss,
+    /// Random duplication.
+    Duplicate,
+    /// Random reordering.
+    Reorder,
+    /// A crash for good.
+    Crash,
+    /// A crash and, later, a restart.
+    Restart,
+    /// A pause.
+    Pause,
+    /// A partition and, later, its end.
+    Partition,
+    /// A host that is slower for a while.
+    Slow,
+    /// A step of a synchronised clock.
+    ClockStep,
+    /// A local clock that drifts.
+    ClockDrift,
+}
+
+impl FaultKind {
+    /// All of them, in order.
+    pub const ALL: [Self; 10] = [
+        Self::Loss,
+        Self::Duplicate,
+        Self::Reorder,
+        Self::Crash,
+        Self::Restart,
+        Self::Pause,
+        Self::Partition,
+        Self::Slow,
+        Self::ClockStep,
+        Self::ClockDrift,
+    ];
+
+    /// What reports call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::Duplicate => "duplicate",
+            Self::Reorder => "reorder",
+            Self::Crash => "crash",
+            Self::Restart => "restart",
+            Self::Pause => "pause",
+            Self::Partition => "partition",
+            Self::Slow => "slow",
+            Self::ClockStep => "clock-step",
+            Self::ClockDrift => "clock-drift",
+        }
+    }
+}
+
+/// Within what a plan is drawn.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Numbers that the scenario understands, by name, each with its range.
+    pub knobs: Vec<(&'static str, RangeInclusive<u64>)>,
+    /// Kinds that may occur. Each is in a plan with probability one half, so that combinations
+    /// vary as much as amounts do.
+    pub kinds: Vec<FaultKind>,
+    /// Most timed faults of one kind.
+    pub per_kind_max: u64,
+    /// First and last time at which anything is wrong. What can end ends by the last; random
+    /// faults of the network end there too.
+    pub window: RangeInclusive<SimTime>,
+    /// Largest random rates, and the largest delay of a reordered packet.
+    pub rates_max: Rates,
+    /// Shortest and longest pause, crash before a restart, partition and slowness.
+    pub outage: RangeInclusive<Duration>,
+    /// Largest slowness.
+    pub slow_max: f64,
+    /// Largest step of a clock, either way.
+    pub clock_step_max: Duration,
+    /// Largest drift of a clock, either way, in parts per billion.
+    pub clock_drift_max_ppb: u64,
+}
+
+impl Default for Bounds {
+    /// Everything may happen between 0.1 and 1 s.
+    fn default() -> Self {
+        Self {
+            knobs: Vec::new(),
+            kinds: FaultKind::ALL.to_vec(),
+            per_kind_max: 3,
+            window: SimTime::from_millis(100)..=SimTime::from_millis(1_000),
+            rates_max: Rates {
+                loss: 0.1,
+                duplicate: 0.1,
+                reorder: 0.1,
+                reorder_by: Duration::from_millis(5),
+            },
+            outage: Duration::from_millis(1)..=Duration::from_millis(300),
+            slow_max: 10.0,
+            clock_step_max: Duration::from_millis(100),
+            clock_drift_max_ppb: 100_000,
+        }
+    }
+}
+
+/// Who may be hit. Chosen apart from the rest of the plan, because what nodes there are depends on
+/// the plan's knobs.
+#[derive(Clone, Debug, Default)]
+pub struct Victims {
+    /// May crash and come back, be paused, slowed and cut off, and have bad clocks.
+    pub any: Vec<NodeIndex>,
+    /// May crash for good.
+    pub expendable: Vec<NodeIndex>,
+}
+
+/// What a seed chose.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// The knobs of the bounds, each with its value.
+    pub knobs: Vec<(&'static str, u64)>,
+    /// Kinds that are in it.
+    pub kinds: Vec<FaultKind>,
+    /// Random faults of the network during the window.
+    pub rates: Rates,
+    /// Timed faults, by time. Empty until [`Plan::aim`].
+    pub faults: Vec<(SimTime, Fault)>,
+}
+
+impl Plan {
+    /// Draws a plan: knobs, kinds and rates. [`aim`](Self::aim) adds the timed faults once it is
+    /// known what nodes there are.
+    pub fn new(seed: u64, bounds: &Bounds) -> Self {
+        let mut prng = Prng::new(seed).fork(0x706c_616e);
+        let knob = |(name, range): &(&'static str, RangeInclusive<u64>)| {
+            (*name, range.start() + prng.below(range.end() - range.start() + 1))
+        };
+        let knobs = bounds.knobs.iter().map(knob).collect();
+        let kinds: Vec<_> = bounds.kinds.iter().copied().filter(|_| prng.chance(0.5)).collect();
+        let mut rate = |kind, most: f64| {
+            let share = prng.unit();
+            // The cube makes small rates as common as large ones.
+            if kinds.contains(&kind) { most * share * share * share } else { 0.0 }
+        };
+        let rates = Rates {
+            loss: rate(FaultKind::Loss, bounds.rates_max.loss),
+            duplicate: rate(FaultKind::Duplicate, bounds.rates_max.duplicate),
+            reorder: rate(FaultKind::Reorder, bounds.rates_max.reorder),
+            reorder_by: bounds.rates_max.reorder_by,
+        };
+        Self { seed, knobs, kinds, rates, faults: Vec::new() }
+    }
+
+    /// The value of a knob.
+    ///
+    /// # Panics
+    /// When the bounds did not have it: the scenario's own mistake.
+    pub fn knob(&self, name: &str) -> u64 {
+        let knob = self.knobs.iter().find(|knob| knob.0 == name);
+        knob.unwrap_or_else(|| panic!("the plan has no knob {name:?}")).1
+    }
+
+    /// Draws the timed faults.
+    pub fn aim(&mut self, bounds: &Bounds, victims: &Victims) {
+        let mut prng = Prng::new(self.seed).fork(0x6169_6d);
+        let (first, last) = (*bounds.window.start(), *bounds.window.end());
+        self.faults.clear();
+        if self.rates != (Rates { reorder_by: self.rates.reorder_by, ..Rates::default() }) {
+            self.faults.push((first, Fault::Rates(self.rates)));
+            self.faults.push((last, Fault::Rates(Rates::default())));
+        }
+        for kind in self.kinds.clone() {
+            for _ in 0..=prng.below(bounds.per_kind_max.max(1)) {
+                self.draw(kind, bounds, victims, &mut prng);
+            }
+        }
+        // Stable: what was drawn first comes first at equal times, an end after its beginning.
+        self.faults.sort_by_key(|&(at, _)| at);
+    }
+
+    fn draw(&mut self, kind: FaultKind, bounds: &Bounds, victims: &Victims, prng: &mut Prng) {
+        let pool = if kind == FaultKind::Crash { &victims.expendable } else { &victims.any };
+        if pool.is_empty() {
+            return;
+        }
+        let node = pool[prng.below(pool.len() as u64) as usize];
+        let between =
+            |prng: &mut Prng, from: u64, to: u64| from + prng.below(to.max(from) - from + 1);
+        let (first, last) = (bounds.window.start().0, bounds.window.end().0);
+        let at = between(prng, first, last);
+        let outage = between(prng, nanos(*bounds.outage.start()), nanos(*bounds.outage.end()));
+        let end = SimTime((at + outage).min(last));
+        let mut either_way = |most: u64| prng.below(2 * most + 1) as i64 - most as i64;
+        let at = SimTime(at);
+        match kind {
+            FaultKind::Loss | FaultKind::Duplicate | FaultKind::Reorder => {}
+            FaultKind::Crash => self.faults.push((at, Fault::Crash(node))),
+            FaultKind::Restart => {
+                self.faults.push((at, Fault::Crash(node)));
+                self.faults.push((end, Fault::Restart(node)));
+            }
+            FaultKind::Pause => self.faults.push((at, Fault::Pause(node, end.since(at)))),
+            FaultKind::Partition => {
+                let mut inside = pool.clone();
+                prng.shuffle(&mut inside);
+                inside.truncate(1 + prng.below(pool.len().div_ceil(2) as u64) as usize);
+                self.faults.push((at, Fault::Partition(inside)));
+                self.faults.push((end, Fault::Heal));
+            }
+            FaultKind::Slow => {
+                let factor = 1.0 + prng.unit() * (bounds.slow_max - 1.0);
+                self.faults.push((at, Fault::Slow(node, factor)));
+                self.faults.push((end, Fault::Slow(node, 1.0)));
+            }
+            FaultKind::ClockStep => {
+                let by = either_way(nanos(bounds.clock_step_max));
+                self.faults.push((at, Fault::ClockStep(node, by)));
+            }
+            FaultKind::ClockDrift => {
+                let ppb = either_way(bounds.clock_drift_max_ppb);
+                self.faults.push((at, Fault::ClockDrift(node, ppb)));
+            }
+        }
+    }
+
+    /// Puts the timed faults on a world's agenda.
+    pub fn schedule<M: evenfall_core::Machine, N: Network>(&self, world: &mut World<M, N>) {
+        for (at, fault) in &self.faults {
+            world.schedule(*at, Action::Fault(fault.clone()));
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}", self.seed)?;
+        for (name, value) in &self.knobs {
+            write!(f, " {name}={value}")?;
+        }
+        writeln!(f)?;
+        for (at, fault) in &self.faults {
+            writeln!(f, "  {at} {fault:?}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a set of plans exercised.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Plans counted.
+    pub runs: u64,
+    kinds: [(u64, u64); FaultKind::ALL.len()],
+    knobs: Vec<(&'static str, u64, u64)>,
+}
+
+impl Coverage {
+    /// Counts a plan.
+    pub fn add(&mut self, plan: &Plan) {
+        self.runs += 1;
+        for kind in FaultKind::ALL {
+            let times = plan.faults.iter().filter(|(_, fault)| counts(kind, fault, plan)).count();
+            let (runs, faults) = &mut self.kinds[kind as usize];
+            *runs += u64::from(times > 0);
+            *faults += times as u64;
+        }
+        for &(name, value) in &plan.knobs {
+            self.knob(name, value, value);
+        }
+    }
+
+    /// Adds what others counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.runs += other.runs;
+        for (mine, theirs) in self.kinds.iter_mut().zip(other.kinds) {
+            *mine = (mine.0 + theirs.0, mine.1 + theirs.1);
+        }
+        for &(name, least, most) in &other.knobs {
+            self.knob(name, least, most);
+        }
+    }
+
+    fn knob(&mut self, name: &'static str, least: u64, most: u64) {
+        match self.knobs.iter_mut().find(|knob| knob.0 == name) {
+            Some(knob) => *knob = (name, knob.1.min(least), knob.2.max(most)),
+            None => self.knobs.push((name, least, most)),
+        }
+    }
+
+    /// In how many runs this kind occurred.
+    pub fn runs_with(&self, kind: FaultKind) -> u64 {
+        self.kinds[kind as usize].0
+    }
+}
+
+/// Whether a timed fault of a plan counts as one of this kind.
+fn counts(kind: FaultKind, fault: &Fault, plan: &Plan) -> bool {
+    let returns = |node| plan.faults.iter().any(|(_, fault)| *fault == Fault::Restart(node));
+    match (kind, fault) {
+        (FaultKind::Loss, Fault::Rates(rates)) => rates.loss > 0.0,
+        (FaultKind::Duplicate, Fault::Rates(rates)) => rates.duplicate > 0.0,
+        (FaultKind::Reorder, Fault::Rates(rates)) => rates.reorder > 0.0,
+        (FaultKind::Crash, Fault::Crash(node)) => !returns(*node),
+        (FaultKind::Slow, Fault::Slow(_, factor)) => *factor > 1.0,
+        (FaultKind::Restart, Fault::Restart(_))
+        | (FaultKind::Pause, Fault::Pause(..))
+        | (FaultKind::Partition, Fault::Partition(_))
+        | (FaultKind::ClockStep, Fault::ClockStep(..))
+        | (FaultKind::ClockDrift, Fault::ClockDrift(..)) => true,
+        _ => false,
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<12} {:>8} {:>8}   of {} runs", "fault", "runs", "faults", self.runs)?;
+        for kind in FaultKind::ALL {
+            let (runs, faults) = self.kinds[kind as usize];
+            writeln!(f, "{:<12} {runs:>8} {faults:>8}", kind.name())?;
+        }
+        for (name, least, most) in &self.knobs {
+            writeln!(f, "{name:<12} from {least} to {most}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! A host: its processor, its pre-emptions, its clocks.
+//!
+//! A machine is a single thread, so the inputs of one node never overlap; nodes on one host share
+//! its cores. Each input costs processor time, and so does each copy sent; while a node is busy
+//! its arrivals wait in a bounded socket buffer. Now and then the hypervisor takes the whole host
+//! away for a while: those pauses hit everything on the host at once, and hedging lives off the
+//! fact that they do not hit two hosts together.
+
+use core::time::Duration;
+
+use evenfall_core::Prng;
+use evenfall_core::time::nanos;
+
+use crate::clock::{ClockSpec, HostClock};
+use crate::math::ln;
+use crate::quantiles::Quantiles;
+
+/// What a host is made of. Times are at slowness 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostSpec {
+    /// Threads that can run at once; matters when more nodes than this share the host.
+    pub cores: u16,
+    /// Egress rate in bits per second; 0 for no limit.
+    pub nic_bits_per_s: u64,
+    /// Wake-up of a node that was idle when its packet came.
+    pub wake_cost: Duration,
+    /// Receiving one packet.
+    pub receive_cost: Duration,
+    /// One system call to send, whatever the number of copies.
+    pub send_cost: Duration,
+    /// Each copy that is sent.
+    pub copy_cost: Duration,
+    /// Packets that the socket buffer of each node holds; more are dropped and counted.
+    pub receive_queue: u32,
+    /// Multiplies the processor costs, and the network's delays to and from this host. 1 is normal,
+    /// 3 is a straggler.
+    pub slowness: f64,
+    /// Pre-emptions.
+    pub stalls: Option<StallSpec>,
+    /// The clocks.
+    pub clock: ClockSpec,
+}
+
+impl Default for HostSpec {
+    /// A cloud machine of 8 hardware threads and 10 Gb/s, with the costs of batched UDP system
+    /// calls (420 ns to receive, 1.6 us when each wake-up finds one, 1.9 us for a copy), a socket
+    /// buffer of 2,048 packets, no pre-emptions and a perfect clock.
+    fn default() -> Self {
+        Self {
+            cores: 8,
+            nic_bits_per_s: 10_000_000_000,
+            wake_cost: Duration::from_nanos(1_200),
+            receive_cost: Duration::from_nanos(420),
+            send_cost: Duration::from_nanos(300),
+            copy_cost: Duration::from_nanos(1_900),
+            receive_queue: 2_048,
+            slowness: 1.0,
+            stalls: None,
+            clock: ClockSpec::default(),
+        }
+    }
+}
+
+impl HostSpec {
+    /// A host that costs nothing and never queues, for tests of protocol logic.
+    pub fn ideal() -> Self {
+        Self {
+            nic_bits_per_s: 0,
+            wake_cost: Duration::ZERO,
+            receive_cost: Duration::ZERO,
+            send_cost: Duration::ZERO,
+            copy_cost: Duration::ZERO,
+            receive_queue: u32::MAX,
+            ..Self::default()
+        }
+    }
+}
+
+/// Short pauses of a whole host, as a hypervisor causes them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StallSpec {
+    /// Mean time from the end of one pause to the start of the next (exponential).
+    pub mean_gap: Duration,
+    /// How long a pause lasts.
+    pub length: Quantiles,
+}
+
+/// Processor costs in nanoseconds, slowness applied.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Costs {
+    pub(crate) wake: u64,
+    pub(crate) receive: u64,
+    pub(crate) send: u64,
+    pub(crate) copy: u64,
+}
+
+pub(crate) struct Host {
+    pub(crate) spec: HostSpec,
+    pub(crate) clock: HostClock,
+    pub(crate) costs: Costs,
+    /// Nodes that live here.
+    pub(crate) nodes: Vec<u32>,
+    /// When each core is free; empty while every node can have its own.
+    cores: Vec<u64>,
+    stalls: Option<Stalls>,
+}
+
+impl Host {
+    pub(crate) fn new(spec: HostSpec, mut prng: Prng) -> Self {
+        let clock = HostClock::new(spec.clock.clone(), prng.fork(1));
+        let stalls = spec.stalls.clone().map(|stalls| Stalls::new(stalls, prng.fork(2)));
+        let mut host = Self {
+            clock,
+            stalls,
+            costs: Costs::default(),
+            nodes: Vec::new(),
+            cores: Vec::new(),
+            spec,
+        };
+        host.slow(1.0);
+        host
+    }
+
+    pub(crate) fn add_node(&mut self, node: u32) {
+        self.nodes.push(node);
+        if self.nodes.len() > usize::from(self.spec.cores) {
+            self.cores = vec![0; usize::from(self.spec.cores.max(1))];
+        }
+    }
+
+    /// Multiplies the costs of the specification by a factor.
+    pub(crate) fn slow(&mut self, factor: f64) {
+        let spec = &self.spec;
+        let scaled = |cost| (nanos(cost) as f64 * spec.slowness * factor) as u64;
+        self.costs = Costs {
+            wake: scaled(spec.wake_cost),
+            receive: scaled(spec.receive_cost),
+            send: scaled(spec.send_cost),
+            copy: scaled(spec.copy_cost),
+        };
+    }
+
+    /// The first instant from `at` on at which a thread can run.
+    #[inline]
+    pub(crate) fn ready(&mut self, at: u64) -> u64 {
+        let at = self.cores.iter().min().map_or(at, |&free| free.max(at));
+        match &mut self.stalls {
+            Some(stalls) => stalls.resume(at),
+            None => at,
+        }
+    }
+
+    /// When work of this length, begun at `from`, ends.
+    #[inline]
+    pub(crate) fn work(&mut self, from: u64, cost: u64) -> u64 {
+        match &mut self.stalls {
+            Some(stalls) => stalls.work(from, cost),
+            None => from + cost,
+        }
+    }
+
+    /// Takes a core for a piece of work.
+    #[inline]
+    pub(crate) fn occupy(&mut self, until: u64) {
+        if let Some(core) = self.cores.iter_mut().min() {
+            *core = (*core).max(until);
+        }
+    }
+}
+
+/// Pauses are drawn one after the other as the host's time reaches them: no events.
+struct Stalls {
+    spec: StallSpec,
+    prng: Prng,
+    /// The one before, for nodes that are not yet as far as their neighbour on the host.
+    last: (u64, u64),
+    /// The one that is in force or comes next.
+    next: (u64, u64),
+}
+
+impl Stalls {
+    fn new(spec: StallSpec, prng: Prng) -> Self {
+        let mut stalls = Self { spec, prng, last: (0, 0), next: (0, 0) };
+        stalls.draw();
+        stalls
+    }
+
+    fn draw(&mut self) {
+        let gap = -ln(1.0 - self.prng.unit()) * nanos(self.spec.mean_gap) as f64;
+        let start = self.next.1 + (gap as u64).max(1);
+        let length = self.spec.length.sample(self.prng.next_u64());
+        self.last = self.next;
+        self.next = (start, start + length);
+    }
+
+    fn resume(&mut self, at: u64) -> u64 {
+        while self.next.1 <= at {
+            self.draw();
+        }
+        let inside = |(start, end): (u64, u64)| (start..end).contains(&at).then_some(end);
+        inside(self.next).or(inside(self.last)).unwrap_or(at)
+    }
+
+    fn work(&mut self, from: u64, cost: u64) -> u64 {
+        let mut end = self.resume(from) + cost;
+        while self.next.0 < end {
+            end += self.next.1 - self.next.0.max(from);
+            self.draw();
+        }
+        end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stalled_host() -> Host {
+        let stalls = StallSpec {
+            mean_gap: Duration::from_millis(9),
+            length: Quantiles::constant(Duration::from_millis(1)),
+        };
+        Host::new(HostSpec { stalls: Some(stalls), ..HostSpec::ideal() }, Prng::new(3))
+    }
+
+    #[test]
+    fn pauses_take_their_share_of_the_processor() {
+        let mut host = stalled_host();
+        // Nine of ten milliseconds are left, so 9 s of work take 10 s.
+        let end = (0..90_000).fold(0, |from, _| host.work(from, 100_000));
+        assert!((end as f64 / 1e10 - 1.0).abs() < 0.05, "{end}");
+    }
+
+    #[test]
+    fn a_paused_host_is_ready_when_the_pause_ends() {
+        let mut host = stalled_host();
+        let (start, end) = host.stalls.as_ref().expect("has stalls").next;
+        assert_eq!(host.ready(start - 1), start - 1);
+        assert_eq!(host.ready(start), end);
+        assert_eq!(host.ready(end), end);
+        let mut host = stalled_host();
+        assert_eq!(host.work(start - 10, 20), end + 10, "work goes on after the pause");
+        assert_eq!(host.ready(start + 1), end, "a neighbour that lags sees the same pause");
+    }
+
+    #[test]
+    fn more_nodes_than_cores_wait_for_a_core() {
+        let mut host = Host::new(HostSpec { cores: 2, ..HostSpec::ideal() }, Prng::new(1));
+        (0..3).for_each(|node| host.add_node(node));
+        host.occupy(100);
+        assert_eq!(host.ready(50), 50);
+        host.occupy(70);
+        assert_eq!(host.ready(50), 70);
+    }
+}

@@ -1,0 +1,147 @@
+//! A simulated cloud for evenfall's machines: event-driven, in nanoseconds, from one seed.
+//!
+//! Thousands of receivers, millisecond stalls, clocks that step: none of it can be had on a desk,
+//! and on rented machines none of it happens twice. Here the *same machines* that run over sockets
+//! run over a model, and a seed gives the same run on any computer, to the nanosecond. A failing
+//! run is a number.
+//!
+//! **One event per hop.** A packet's whole way, through the sender's processor, its network card
+//! and the network to the receiver's socket, is computed when it is sent, so that the queue holds one
+//! event per packet in flight. The receiver is idle nearly always; then the same event hands the
+//! packet in. Only a busy receiver needs a second one, to wake up for what waited.
+//!
+//! **An input that has begun runs to its end.** Handing in a packet at `t` that costs 2 us moves
+//! the node's own time to `t + 2 us` at once, and what it sends leaves after that. So times never go
+//! back on one node, but events of two nodes may be seen out of order by the cost of one input.
+//! The reward is the event saved; the price is that a crash cannot hit the middle of an input.
+//!
+//! **Nothing ambient.** No wall clock, no address of anything, no iteration over hashed maps, and
+//! no function of the platform's mathematical library: delays come from tables of quantiles
+//! that four operations and a square root have built. Every part draws from its own fork of the
+//! seed.
+//!
+//! **The contract is kept for the machine, and asserted against it.** The world drains events and
+//! installs after every input and pulls transmits no faster than processor and card allow; a machine
+//! that asks for a timeout in the past for ever, or never stops emitting, panics by its name.
+//! [`Strict`] asserts the other side.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`world`] | [`World`]: nodes, hosts, the run; start reading here |
+//! | [`network`] | [`Network`], the trait that models implement; [`Wire`], the simplest one |
+//! | [`cloud`] | [`Cloud`]: delays per pair, jitter, spikes, stragglers, network cards |
+//! | [`host`] | [`HostSpec`]: processor costs, cores, socket buffers, pre-emptions |
+//! | [`clock`] | [`ClockSpec`]: drift of the local clock, error of the synchronised one |
+//! | [`quantiles`] | [`Quantiles`]: any distribution of delays, parametric or measured |
+//! | [`observer`] | [`Observer`]: who watches a run and acts in it |
+//! | [`faults`] | [`Fault`], plans of faults from a seed, coverage |
+//! | [`campaign`] | many seeds on all cores |
+//! | [`transcript`] | a run as text |
+//! | [`strict`] | [`Strict`]: the rule of the contract, asserted |
+//!
+//! Absent on purpose: sockets' kernel behaviour beyond a bounded buffer, contention at the
+//! receiver's card, congestion inside the cloud (its effect is in the measured delays).
+//!
+//! Two machines that throw a ball, by hand:
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use std::time::Duration;
+//!
+//! use bytes::Bytes;
+//! use evenfall_core::*;
+//! use evenfall_sim::{Collect, HostSpec, SimTime, Wire, World};
+//!
+//! /// Throws back what it catches, and says how often it did.
+//! #[derive(Default)]
+//! struct Player {
+//!     caught: u32,
+//!     seen: Option<u32>,
+//!     throw: Option<SocketAddr>,
+//! }
+//!
+//! impl Machine for Player {
+//!     type Event = u32;
+//!     fn handle(&mut self, _: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+//!         self.caught += 1;
+//!         self.seen = Some(self.caught);
+//!         self.throw = Some(arrival.from);
+//!         Ok(())
+//!     }
+//!     fn handle_timeout(&mut self, _: Timestamp) {}
+//!     fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
+//!     fn poll_event(&mut self) -> Option<u32> {
+//!         self.seen.take()
+//!     }
+//!     fn poll_install(&mut self) -> Option<Install> {
+//!         None
+//!     }
+//!     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
+//!         let to = Destination::One(self.throw.take()?);
+//!         Some(Transmit { class: Class::Live, to, head: Head::new(b"ball"), body: Bytes::new() })
+//!     }
+//!     fn poll_timeout(&self) -> Option<Timestamp> {
+//!         None
+//!     }
+//! }
+//!
+//! let mut world = World::new(Wire::new(Duration::from_micros(50)), 1);
+//! let ping = world.add(Player::default(), HostSpec::ideal());
+//! let pong = world.add(Player::default(), HostSpec::ideal());
+//!
+//! let mut watch = Collect::default();
+//! let to = world.address(pong);
+//! world.call(ping, &mut watch, |player, _now| player.throw = Some(to));
+//! world.run_until(SimTime::from_micros(200), &mut watch);
+//!
+//! // Caught at 50, 100, 150 and 200 us, in turns.
+//! let catches: Vec<_> = watch.0.iter().map(|(seen, n)| (seen.at.nanos() / 1_000, *n)).collect();
+//! assert_eq!(catches, [(50, 1), (100, 1), (150, 2), (200, 2)]);
+//! assert_eq!(world.machine(ping).caught, 2);
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod campaign;
+pub mod clock;
+pub mod cloud;
+pub mod faults;
+pub mod host;
+mod math;
+pub mod network;
+pub mod observer;
+pub mod quantiles;
+mod queue;
+pub mod strict;
+mod time;
+mod timers;
+pub mod transcript;
+pub mod world;
+
+use core::fmt;
+
+pub use campaign::Campaign;
+pub use clock::ClockSpec;
+pub use cloud::{Cloud, CloudProfile};
+pub use faults::{Bounds, Coverage, Fault, FaultKind, Plan, Victims};
+pub use host::{HostSpec, StallSpec};
+pub use network::{Loss, Network, Packet, Rates, Verdict, Wire};
+pub use observer::{Collect, Discard, Observer, Seen};
+pub use quantiles::Quantiles;
+pub use strict::Strict;
+pub use time::SimTime;
+pub use transcript::Transcript;
+pub use world::{Action, PartitionId, Tally, World};
+
+/// A node of a world: one machine with one address. Numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeIndex(pub u32);
+
+impl fmt::Display for NodeIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "n{}", self.0)
+    }
+}
+
+/// A host of a world: what nodes share a processor, a network card and a clock. Numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostIndex(pub u32);

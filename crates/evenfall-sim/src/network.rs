@@ -1,0 +1,218 @@
+//! What a network is to the world: a place where packets get a verdict.
+//!
+//! A model that can tell at once when a packet arrives (the cloud, sites) answers
+//! [`Verdict::Deliver`] and costs one event per hop. A model in which a later packet can change
+//! the fate of an earlier one (switch queues with priorities, flows that share a link) answers
+//! [`Verdict::Hold`], asks to be woken through its [`Agenda`], and releases the packet then.
+
+use core::time::Duration;
+
+use evenfall_core::{Class, Prng};
+
+use crate::{HostIndex, HostSpec, NodeIndex, SimTime};
+
+/// A packet as the network sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// When the sender handed it to its network card.
+    pub at: SimTime,
+    /// Sending node.
+    pub from: NodeIndex,
+    /// Receiving node.
+    pub to: NodeIndex,
+    /// Host of the sender.
+    pub from_host: HostIndex,
+    /// Host of the receiver.
+    pub to_host: HostIndex,
+    /// Length of the datagram, without what lower layers add.
+    pub bytes: u32,
+    /// Priority.
+    pub class: Class,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It reaches the receiver's socket at this time.
+    Deliver(SimTime),
+    /// It and a copy of it do.
+    Twice(SimTime, SimTime),
+    /// It is lost.
+    Lose(Loss),
+    /// The network keeps it under this ticket and will release it through its agenda.
+    Hold(Ticket),
+}
+
+/// The network's own name for a packet that it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Why a packet was lost. The first is the network's to say; the world finds the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loss {
+    /// By chance, at the rate in force.
+    Random,
+    /// A finite buffer inside the network was full.
+    Buffer,
+    /// A partition was in force when it was sent.
+    Partition,
+    /// Nobody has this address.
+    Unroutable,
+    /// The receiver was down when it arrived.
+    Down,
+    /// The receiver's socket buffer was full.
+    Socket,
+}
+
+/// Random faults of the whole network. They exclude each other: a packet meets at most one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Probability that a packet is lost.
+    pub loss: f64,
+    /// Probability that it arrives twice.
+    pub duplicate: f64,
+    /// Probability that it is delayed so that later ones overtake it.
+    pub reorder: f64,
+    /// How long such a packet is delayed at most, and how far a duplicate lags behind.
+    pub reorder_by: Duration,
+}
+
+/// What a network wants done besides its verdict.
+#[derive(Debug, Default)]
+pub struct Agenda {
+    pub(crate) wakes: Vec<(SimTime, u64)>,
+    pub(crate) releases: Vec<(Ticket, Verdict)>,
+}
+
+impl Agenda {
+    /// Calls [`Network::wake`] with this token at this time.
+    pub fn wake_at(&mut self, at: SimTime, token: u64) {
+        self.wakes.push((at, token));
+    }
+
+    /// Says what becomes of a packet that was held. [`Verdict::Hold`] again is a bug.
+    pub fn release(&mut self, ticket: Ticket, verdict: Verdict) {
+        self.releases.push((ticket, verdict));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.wakes.is_empty() && self.releases.is_empty()
+    }
+}
+
+/// A model of what lies between hosts.
+pub trait Network {
+    /// A host joins. Hosts are numbered from 0 in the order of these calls.
+    fn add_host(&mut self, spec: &HostSpec);
+
+    /// Decides on one packet. Calls of one host come in the order of [`Packet::at`].
+    fn route(&mut self, packet: &Packet, prng: &mut Prng, agenda: &mut Agenda) -> Verdict;
+
+    /// When the network card of a host takes the next packet, if not at once: the backpressure
+    /// that a socket gives to its sender.
+    fn send_ready(&self, host: HostIndex, now: SimTime) -> SimTime {
+        let _ = host;
+        now
+    }
+
+    /// A wake-up that was asked for.
+    fn wake(&mut self, now: SimTime, token: u64, prng: &mut Prng, agenda: &mut Agenda) {
+        let _ = (now, token, prng, agenda);
+    }
+
+    /// From now on these random faults.
+    fn set_rates(&mut self, rates: Rates);
+
+    /// From now on this host is slower than its specification by this factor.
+    fn slow(&mut self, host: HostIndex, factor: f64);
+}
+
+/// The simplest network: every packet takes the same time, nothing queues. For tests.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// Delay of every packet.
+    pub delay: Duration,
+    chances: Chances,
+}
+
+impl Wire {
+    /// A wire of this delay.
+    pub fn new(delay: Duration) -> Self {
+        Self { delay, chances: Chances::default() }
+    }
+}
+
+impl Network for Wire {
+    fn add_host(&mut self, _: &HostSpec) {}
+
+    #[inline]
+    fn route(&mut self, packet: &Packet, prng: &mut Prng, _: &mut Agenda) -> Verdict {
+        let arrival = packet.at + self.delay;
+        match self.chances.draw(prng) {
+            Chance::Nothing => Verdict::Deliver(arrival),
+            Chance::Lose => Verdict::Lose(Loss::Random),
+            Chance::Duplicate(lag) => Verdict::Twice(arrival, arrival + lag),
+            Chance::Reorder(delay) => Verdict::Deliver(arrival + delay),
+        }
+    }
+
+    fn set_rates(&mut self, rates: Rates) {
+        self.chances = Chances::new(rates);
+    }
+
+    fn slow(&mut self, _: HostIndex, _: f64) {}
+}
+
+/// [`Rates`] as thresholds for one random word, for models to share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chances {
+    lose: u64,
+    duplicate: u64,
+    reorder: u64,
+    by_ns: u64,
+}
+
+/// What befalls one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chance {
+    /// Nothing.
+    Nothing,
+    /// It is lost.
+    Lose,
+    /// It comes again this much later.
+    Duplicate(Duration),
+    /// It is late by this much and may be overtaken.
+    Reorder(Duration),
+}
+
+impl Chances {
+    /// Thresholds for these rates.
+    pub fn new(rates: Rates) -> Self {
+        let threshold = |p: f64| (p.clamp(0.0, 1.0) * 4_294_967_296.0) as u64;
+        let lose = threshold(rates.loss);
+        let duplicate = lose + threshold(rates.duplicate);
+        let reorder = duplicate + threshold(rates.reorder);
+        Self { lose, duplicate, reorder, by_ns: evenfall_core::time::nanos(rates.reorder_by) }
+    }
+
+    /// Draws the fate of one packet; draws nothing when every rate is zero.
+    #[inline]
+    pub fn draw(&self, prng: &mut Prng) -> Chance {
+        if self.reorder == 0 {
+            return Chance::Nothing;
+        }
+        let word = prng.next_u64();
+        let (chance, rest) = (word >> 32, word & 0xffff_ffff);
+        if chance >= self.reorder {
+            return Chance::Nothing;
+        }
+        let lag = Duration::from_nanos(((u128::from(self.by_ns) * u128::from(rest)) >> 32) as u64);
+        if chance < self.lose {
+            Chance::Lose
+        } else if chance < self.duplicate {
+            Chance::Duplicate(lag)
+        } else {
+            Chance::Reorder(lag)
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The rule of the machine contract, asserted.
+//!
+//! The world follows the rule by construction. [`Strict`] is the witness: it wraps any machine and
+//! panics when its driver, the world or another, hands in an input before the last one was drained,
+//! lets time go back, or pulls before it has looked; and when the machine under it emits events
+//! or installs out of nothing, which a driver that sleeps until the next input would never see.
+
+use core::cell::Cell;
+
+use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
+
+/// A machine that insists on the rule.
+#[derive(Debug)]
+pub struct Strict<M> {
+    /// The machine itself.
+    pub inner: M,
+    now: Timestamp,
+    drained: Cell<Drained>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Drained {
+    events: bool,
+    installs: bool,
+}
+
+impl<M: Machine> Strict<M> {
+    /// Wraps a machine. A new machine may have something to say before its first input, so a
+    /// driver may drain first or hand in first.
+    pub fn new(inner: M) -> Self {
+        let drained = Cell::new(Drained { events: true, installs: true });
+        Self { inner, now: Timestamp::ZERO, drained }
+    }
+
+    /// Calls a method of the machine that is an input in its own right, such as publishing.
+    pub fn input<R>(&mut self, now: Timestamp, call: impl FnOnce(&mut M) -> R) -> R {
+        self.time(now);
+        let drained = self.drained.replace(Drained { events: false, installs: false });
+        assert!(drained.events, "an input before events were drained");
+        assert!(drained.installs, "an input before installs were applied");
+        call(&mut self.inner)
+    }
+
+    fn time(&mut self, now: Timestamp) {
+        assert!(now >= self.now, "time went back from {:?} to {now:?}", self.now);
+        self.now = now;
+    }
+}
+
+impl<M: Machine> Machine for Strict<M> {
+    type Event = M::Event;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        assert!(arrival.received <= now, "received {:?} after now {now:?}", arrival.received);
+        self.input(now, |machine| machine.handle(now, arrival))
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.input(now, |machine| machine.handle_timeout(now));
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        self.input(now, |machine| machine.handle_clock(now, reading));
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        let event = self.inner.poll_event();
+        self.drained.set(Drained { events: event.is_none(), ..self.drained.get() });
+        event
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        assert!(self.drained.get().events, "installs were asked for before events were drained");
+        let install = self.inner.poll_install();
+        self.drained.set(Drained { installs: install.is_none(), ..self.drained.get() });
+        install
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.time(now);
+        let Drained { events, installs } = self.drained.get();
+        assert!(
+            events && installs,
+            "a transmit was pulled before events and installs were drained"
+        );
+        let transmit = self.inner.poll_transmit(now);
+        let quiet = self.inner.poll_event().is_none() && self.inner.poll_install().is_none();
+        assert!(quiet, "sending made an event or an install, which only an input may");
+        transmit
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.inner.poll_timeout()
+    }
+}

@@ -1,0 +1,141 @@
+//! Faults, while the run goes on.
+
+use core::time::Duration;
+
+use evenfall_core::Machine;
+
+use super::node::Node;
+use super::{Fabric, World};
+use crate::faults::Fault;
+use crate::network::{Loss, Network, Rates};
+use crate::observer::Observer;
+use crate::{NodeIndex, SimTime};
+
+/// A partition in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionId(u32);
+
+impl<M: Machine, N: Network> World<M, N> {
+    /// Applies a fault now.
+    ///
+    /// # Panics
+    /// When a restart is asked for and the observer does not [`revive`](Observer::revive) the node.
+    pub fn inject<O: Observer<M, N>>(&mut self, fault: &Fault, observer: &mut O) {
+        observer.fault(self.now, fault);
+        match *fault {
+            Fault::Crash(node) => self.crash(node),
+            Fault::Restart(node) => {
+                let machine = observer.revive(node, self.local(node));
+                self.restart(node, machine.expect("the observer does not revive nodes"));
+            }
+            Fault::Pause(node, duration) => self.pause(node, duration),
+            Fault::Partition(ref nodes) => drop(self.partition(nodes)),
+            Fault::Heal => self.heal_all(),
+            Fault::Rates(rates) => self.set_rates(rates),
+            Fault::Slow(node, factor) => self.slow(node, factor),
+            Fault::ClockStep(node, by_ns) => self.step_clock(node, by_ns, observer),
+            Fault::ClockDrift(node, ppb) => self.set_drift(node, ppb),
+        }
+    }
+
+    /// The process of a node dies: what waited in its socket is lost, and what arrives is too.
+    /// Crashing a node that is down changes nothing.
+    pub fn crash(&mut self, node: NodeIndex) {
+        let index = node.0;
+        let node = &mut self.nodes[index as usize];
+        if node.up {
+            let waiting = node.crash(self.now.0);
+            self.fabric.tally.lost[Loss::Down as usize] += u64::from(waiting);
+            self.timers.remove(index);
+        }
+    }
+
+    /// A crashed node comes back with a new machine and its old address. A node that is up
+    /// crashes first.
+    pub fn restart(&mut self, node: NodeIndex, machine: M) {
+        self.crash(node);
+        let index = node.0;
+        let node = &mut self.nodes[index as usize];
+        node.machine = machine;
+        node.up = true;
+        self.boot(index);
+    }
+
+    /// The process of a node stops for a while, as under SIGSTOP: arrivals wait in its socket
+    /// buffer, those beyond its limit are lost, timers that come up are late.
+    pub fn pause(&mut self, node: NodeIndex, duration: Duration) {
+        let until = self.now + duration;
+        let node = &mut self.nodes[node.0 as usize];
+        node.busy = node.busy.max(until.0);
+    }
+
+    /// Cuts these nodes off from all others; what is on its way still arrives. Partitions add up.
+    ///
+    /// # Panics
+    /// When 64 are in force already.
+    pub fn partition(&mut self, nodes: &[NodeIndex]) -> PartitionId {
+        let Fabric { partitions, sides, .. } = &mut self.fabric;
+        let bit = partitions.trailing_ones();
+        assert!(bit < 64, "64 partitions are in force");
+        *partitions |= 1 << bit;
+        for node in nodes {
+            sides[node.0 as usize] |= 1 << bit;
+        }
+        PartitionId(bit)
+    }
+
+    /// Ends a partition.
+    pub fn heal(&mut self, partition: PartitionId) {
+        let Fabric { partitions, sides, .. } = &mut self.fabric;
+        *partitions &= !(1 << partition.0);
+        for side in sides {
+            *side &= !(1 << partition.0);
+        }
+    }
+
+    /// Ends all partitions.
+    pub fn heal_all(&mut self) {
+        self.fabric.partitions = 0;
+        self.fabric.sides.fill(0);
+    }
+
+    /// Random faults of the network, from now on.
+    pub fn set_rates(&mut self, rates: Rates) {
+        self.fabric.network.set_rates(rates);
+    }
+
+    /// Makes the host of a node slower than its specification by a factor: its processor, and the
+    /// network's delays to and from it. 1 ends it.
+    pub fn slow(&mut self, node: NodeIndex, factor: f64) {
+        let host = self.host_of(node);
+        self.hosts[host.0 as usize].slow(factor);
+        self.fabric.network.slow(host, factor);
+    }
+
+    /// The synchronised clock of a node's host steps, and every node there reads it at once. The
+    /// stated error bound does not change: a large step makes it a lie.
+    pub fn step_clock<O: Observer<M, N>>(&mut self, node: NodeIndex, by_ns: i64, observer: &mut O) {
+        let host = &mut self.hosts[self.nodes[node.0 as usize].host as usize];
+        host.clock.step(by_ns);
+        for index in host.nodes.clone() {
+            if self.nodes[index as usize].up {
+                self.read_clock(self.now.0, index, observer);
+            }
+        }
+    }
+
+    /// The local clock of a node's host runs at another rate from now on.
+    pub fn set_drift(&mut self, node: NodeIndex, drift_ppb: i64) {
+        let SimTime(now) = self.now;
+        let host = &mut self.hosts[self.nodes[node.0 as usize].host as usize];
+        host.clock.set_drift(now, drift_ppb);
+        for &index in &host.nodes {
+            let node: &mut Node<M> = &mut self.nodes[index as usize];
+            node.armed = None;
+            if let Some(timeout) = node.machine.poll_timeout().filter(|_| node.up) {
+                node.armed = Some(timeout);
+                self.timers.arm(index, host.clock.true_time(timeout).max(node.busy).max(now));
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What lies between the nodes: the network model, the event queue, partitions and counts.
+
+use bytes::Bytes;
+use evenfall_core::{Class, Machine, Prng, Transmit};
+
+use crate::network::{Agenda, Loss, Network, Packet, Ticket, Verdict};
+use crate::observer::Observer;
+use crate::queue::Queue;
+use crate::world::{Action, Tally};
+use crate::{HostIndex, NodeIndex, SimTime};
+
+/// What waits in the event queue. The packet is the one that counts: with it a slot of the queue
+/// fills one cache line.
+pub(super) enum Pending {
+    /// A datagram reaches the receiver's socket.
+    Packet { from: u32, to: u32, datagram: Bytes },
+    /// A busy node may go on.
+    Wake { node: u32 },
+    /// A clock source is read.
+    Clock { node: u32, generation: u32 },
+    /// The owner wants to call a machine.
+    Invoke { node: u32, token: u64 },
+    /// The network asked to be woken.
+    Network { token: u64 },
+    /// A fault, or the owner's own.
+    Action(Box<Action>),
+}
+
+pub(super) struct Fabric<N> {
+    pub(super) network: N,
+    pub(super) queue: Queue<Pending>,
+    pub(super) tally: Tally,
+    /// Host of each node.
+    pub(super) host_of: Vec<u32>,
+    /// For each node, a bit per partition that has it on the inside.
+    pub(super) sides: Vec<u64>,
+    /// Partitions in force.
+    pub(super) partitions: u64,
+    prng: Prng,
+    agenda: Agenda,
+    held: Vec<(Ticket, u32, u32, Bytes)>,
+}
+
+impl<N: Network> Fabric<N> {
+    pub(super) fn new(network: N, prng: Prng) -> Self {
+        Self {
+            network,
+            queue: Queue::new(),
+            tally: Tally::default(),
+            host_of: Vec::new(),
+            sides: Vec::new(),
+            partitions: 0,
+            prng,
+            agenda: Agenda::default(),
+            held: Vec::new(),
+        }
+    }
+
+    /// One copy leaves its sender at `at`.
+    #[inline]
+    pub(super) fn send<M: Machine, O: Observer<M, N>>(
+        &mut self,
+        at: u64,
+        (from, to): (u32, u32),
+        class: Class,
+        datagram: Bytes,
+        observer: &mut O,
+    ) {
+        self.tally.sent += 1;
+        let host = |node: u32| HostIndex(self.host_of.get(node as usize).copied().unwrap_or(0));
+        let packet = Packet {
+            at: SimTime(at),
+            from: NodeIndex(from),
+            to: NodeIndex(to),
+            from_host: host(from),
+            to_host: host(to),
+            bytes: datagram.len() as u32,
+            class,
+        };
+        let verdict = if to as usize >= self.host_of.len() {
+            Verdict::Lose(Loss::Unroutable)
+        } else if self.partitions != 0 && self.sides[from as usize] != self.sides[to as usize] {
+            Verdict::Lose(Loss::Partition)
+        } else {
+            self.network.route(&packet, &mut self.prng, &mut self.agenda)
+        };
+        observer.sent(&packet, &datagram, verdict);
+        match verdict {
+            Verdict::Deliver(at) => self.deliver(at, from, to, datagram),
+            Verdict::Twice(first, second) => {
+                self.tally.duplicated += 1;
+                self.deliver(first, from, to, datagram.clone());
+                self.deliver(second, from, to, datagram);
+            }
+            Verdict::Lose(loss) => self.tally.lose(loss),
+            Verdict::Hold(ticket) => self.held.push((ticket, from, to, datagram)),
+        }
+        if !self.agenda.is_empty() {
+            self.follow_agenda(SimTime(at), observer);
+        }
+    }
+
+    #[inline]
+    fn deliver(&mut self, at: SimTime, from: u32, to: u32, datagram: Bytes) {
+        self.queue.push(at.0, Pending::Packet { from, to, datagram });
+    }
+
+    /// The network asked to be woken now.
+    pub(super) fn wake<M: Machine, O: Observer<M, N>>(
+        &mut self,
+        now: SimTime,
+        token: u64,
+        observer: &mut O,
+    ) {
+        self.network.wake(now, token, &mut self.prng, &mut self.agenda);
+        self.follow_agenda(now, observer);
+    }
+
+    fn follow_agenda<M: Machine, O: Observer<M, N>>(&mut self, now: SimTime, observer: &mut O) {
+        let mut agenda = core::mem::take(&mut self.agenda);
+        for (at, token) in agenda.wakes.drain(..) {
+            self.queue.push(at.0, Pending::Network { token });
+        }
+        for (ticket, verdict) in agenda.releases.drain(..) {
+            let place = self.held.iter().position(|held| held.0 == ticket);
+            let place = place.expect("the network released a packet that it does not hold");
+            let (_, from, to, datagram) = self.held.swap_remove(place);
+            match verdict {
+                Verdict::Deliver(at) => self.deliver(at, from, to, datagram),
+                Verdict::Twice(first, second) => {
+                    self.tally.duplicated += 1;
+                    self.deliver(first, from, to, datagram.clone());
+                    self.deliver(second, from, to, datagram);
+                }
+                Verdict::Lose(loss) => {
+                    self.tally.lose(loss);
+                    observer.lost(now, NodeIndex(from), NodeIndex(to), loss);
+                }
+                Verdict::Hold(ticket) => panic!("{ticket:?} is held already"),
+            }
+        }
+        // Keeps the allocations.
+        self.agenda = agenda;
+    }
+}
+
+/// Small datagrams live in one allocation together with their reference count.
+struct Inline<const CAPACITY: usize> {
+    len: usize,
+    bytes: [u8; CAPACITY],
+}
+
+impl<const CAPACITY: usize> AsRef<[u8]> for Inline<CAPACITY> {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl<const CAPACITY: usize> Inline<CAPACITY> {
+    #[inline]
+    fn datagram(head: &[u8], body: &[u8]) -> Bytes {
+        let mut inline = Self { len: head.len() + body.len(), bytes: [0; CAPACITY] };
+        inline.bytes[..head.len()].copy_from_slice(head);
+        inline.bytes[head.len()..inline.len].copy_from_slice(body);
+        Bytes::from_owner(inline)
+    }
+}
+
+/// What the wire carries: one allocation per transmit, shared by its copies.
+#[inline]
+pub(super) fn datagram(transmit: Transmit) -> Bytes {
+    let (head, body) = (transmit.head.as_slice(), &transmit.body);
+    match head.len() + body.len() {
+        _ if head.is_empty() => transmit.body,
+        0..=112 => Inline::<112>::datagram(head, body),
+        113..=240 => Inline::<240>::datagram(head, body),
+        _ => Bytes::from([head, body].concat()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenfall_core::{Destination, GroupId, Head};
+
+    use super::*;
+
+    #[test]
+    fn a_datagram_is_head_then_body_whatever_its_length() {
+        for (head, body) in [(0, 0), (0, 9), (40, 0), (40, 72), (40, 73), (128, 112), (100, 9_000)]
+        {
+            let [head, body]: [Vec<u8>; 2] =
+                [(head, 1), (body, 7)].map(|(n, seed)| (0..n).map(|i| (i * seed) as u8).collect());
+            let wire = datagram(Transmit {
+                class: Class::Live,
+                to: Destination::Group(GroupId(0)),
+                head: Head::new(&head),
+                body: Bytes::from(body.clone()),
+            });
+            assert_eq!(wire, [head, body].concat());
+        }
+    }
+}

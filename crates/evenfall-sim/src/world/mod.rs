@@ -1,0 +1,333 @@
+//! The world: nodes on hosts, one network, one queue, one clock of true time.
+
+mod control;
+mod fabric;
+mod node;
+mod turn;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use evenfall_core::{Machine, Prng, Timestamp};
+
+use crate::faults::Fault;
+use crate::host::{Host, HostSpec};
+use crate::network::{Loss, Network};
+use crate::observer::Observer;
+use crate::timers::Timers;
+use crate::{HostIndex, NodeIndex, SimTime};
+pub use control::PartitionId;
+use fabric::{Fabric, Pending};
+use node::{Input, Node};
+
+/// Port of every node. Addresses are 10.0.0.1 and following, in the order of numbers.
+pub const PORT: u16 = 7_000;
+/// Nodes that 10.0.0.0/8 can name, less the first and the last address.
+const NODES_MAX: u32 = (1 << 24) - 2;
+
+/// Something that happens at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// A fault.
+    Fault(Fault),
+    /// [`Observer::token`] is called with this.
+    Token(u64),
+}
+
+/// Counts of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Packets that crossed the network, up to the receiver's socket.
+    pub hops: u64,
+    /// Copies handed to the network.
+    pub sent: u64,
+    /// Copies that the network doubled.
+    pub duplicated: u64,
+    /// Copies lost, in the order of [`Loss`].
+    pub lost: [u64; 6],
+    /// Datagrams that their machine refused.
+    pub malformed: u64,
+    /// Timeouts handed in.
+    pub timeouts: u64,
+    /// Events that machines emitted.
+    pub events: u64,
+    /// Calls of the owner that found their node down.
+    pub invokes_missed: u64,
+    /// Most datagrams that ever waited in one socket buffer.
+    pub longest_inbox: u32,
+    digest: u64,
+}
+
+impl Tally {
+    /// Copies lost for this reason.
+    pub fn lost(&self, loss: Loss) -> u64 {
+        self.lost[loss as usize]
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        self.lost[loss as usize] += 1;
+    }
+
+    /// Takes one turn of a node into the digest.
+    #[inline]
+    fn note(&mut self, at: u64, node: u32) {
+        let word = at ^ (u64::from(node) << 40);
+        self.digest = (self.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+}
+
+/// A run of machines on a network. See the crate documentation.
+pub struct World<M: Machine, N: Network> {
+    now: SimTime,
+    nodes: Vec<Node<M>>,
+    hosts: Vec<Host>,
+    timers: Timers,
+    fabric: Fabric<N>,
+    prng: Prng,
+}
+
+impl<M: Machine, N: Network> World<M, N> {
+    /// An empty world at time zero. Everything random comes from the seed.
+    pub fn new(network: N, seed: u64) -> Self {
+        let mut prng = Prng::new(seed);
+        Self {
+            now: SimTime::ZERO,
+            nodes: Vec::new(),
+            hosts: Vec::new(),
+            timers: Timers::default(),
+            fabric: Fabric::new(network, prng.fork(0)),
+            prng,
+        }
+    }
+
+    /// Adds a host.
+    pub fn add_host(&mut self, spec: HostSpec) -> HostIndex {
+        let index = self.hosts.len() as u32;
+        self.fabric.network.add_host(&spec);
+        self.hosts.push(Host::new(spec, self.prng.fork(u64::from(index) + 1)));
+        HostIndex(index)
+    }
+
+    /// Starts a machine on a host. Its first input is a clock reading, as soon as the run goes on.
+    ///
+    /// # Panics
+    /// When there is no such host or the address space is full.
+    pub fn add_node(&mut self, machine: M, host: HostIndex) -> NodeIndex {
+        let index = self.nodes.len() as u32;
+        assert!(index < NODES_MAX, "no address left");
+        self.hosts[host.0 as usize].add_node(index);
+        self.nodes.push(Node::new(machine, host.0));
+        self.timers.add_node();
+        self.fabric.host_of.push(host.0);
+        self.fabric.sides.push(0);
+        self.boot(index);
+        NodeIndex(index)
+    }
+
+    /// Starts a machine on a host of its own.
+    pub fn add(&mut self, machine: M, spec: HostSpec) -> NodeIndex {
+        let host = self.add_host(spec);
+        self.add_node(machine, host)
+    }
+
+    fn boot(&mut self, index: u32) {
+        let generation = self.nodes[index as usize].generation;
+        self.fabric.queue.push(self.now.0, Pending::Clock { node: index, generation });
+    }
+
+    /// The true time.
+    pub fn now(&self) -> SimTime {
+        self.now
+    }
+
+    /// How many nodes there are, up or down.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The address of a node, existing or to come: node 0 is 10.0.0.1.
+    pub fn address(&self, node: NodeIndex) -> SocketAddr {
+        address_of(node.0)
+    }
+
+    /// The node with this address.
+    pub fn node_at(&self, address: SocketAddr) -> Option<NodeIndex> {
+        let number = node_number(address);
+        ((number as usize) < self.nodes.len()).then_some(NodeIndex(number))
+    }
+
+    /// The machine of a node, also after a crash.
+    pub fn machine(&self, node: NodeIndex) -> &M {
+        &self.nodes[node.0 as usize].machine
+    }
+
+    /// Whether the node has not crashed.
+    pub fn is_up(&self, node: NodeIndex) -> bool {
+        self.nodes[node.0 as usize].up
+    }
+
+    /// The host of a node.
+    pub fn host_of(&self, node: NodeIndex) -> HostIndex {
+        HostIndex(self.nodes[node.0 as usize].host)
+    }
+
+    /// A node's local clock now.
+    pub fn local(&self, node: NodeIndex) -> Timestamp {
+        self.hosts[self.host_of(node).0 as usize].clock.local(self.now.0)
+    }
+
+    /// The network model.
+    pub fn network(&self) -> &N {
+        &self.fabric.network
+    }
+
+    /// The network model, to change what its own interface offers.
+    pub fn network_mut(&mut self) -> &mut N {
+        &mut self.fabric.network
+    }
+
+    /// The counts so far.
+    pub fn tally(&self) -> Tally {
+        self.fabric.tally
+    }
+
+    /// A hash of when which node had a turn: equal runs have equal digests.
+    pub fn digest(&self) -> u64 {
+        self.fabric.tally.digest
+    }
+
+    /// Events that wait, timers not counted.
+    pub fn pending(&self) -> usize {
+        self.fabric.queue.len()
+    }
+
+    /// Puts something on the agenda; now, when the time has passed.
+    pub fn schedule(&mut self, at: SimTime, action: Action) {
+        self.fabric.queue.push(at.max(self.now).0, Pending::Action(Box::new(action)));
+    }
+
+    /// Has the observer call the machine of a node at this time (or as soon as it is not busy):
+    /// [`Observer::invoke`] with this token. Calls wait their turn among arrivals. A call that
+    /// finds its node down is counted and dropped.
+    pub fn invoke_at(&mut self, at: SimTime, node: NodeIndex, token: u64) {
+        self.fabric.queue.push(at.max(self.now).0, Pending::Invoke { node: node.0, token });
+    }
+
+    /// Calls the machine of a node now (or, on its clock, as soon as it is not busy) and follows
+    /// the contract. `None` when the node is down.
+    pub fn call<R, O: Observer<M, N>>(
+        &mut self,
+        node: NodeIndex,
+        observer: &mut O,
+        call: impl FnOnce(&mut M, Timestamp) -> R,
+    ) -> Option<R> {
+        let (index, now) = (node.0, self.now.0);
+        let node = &mut self.nodes[index as usize];
+        if !node.up {
+            return None;
+        }
+        let host = &mut self.hosts[node.host as usize];
+        let begun = host.ready(node.busy.max(now));
+        let result = call(&mut node.machine, host.clock.local(begun));
+        self.fabric.tally.note(begun, index);
+        self.settle(begun, index, observer);
+        Some(result)
+    }
+
+    /// Runs everything that is due up to and including this time.
+    pub fn run_until<O: Observer<M, N>>(&mut self, until: SimTime, observer: &mut O) {
+        while self.step(until, observer) {}
+        self.now = self.now.max(until);
+    }
+
+    /// Runs the next thing that is due up to and including this time; false when there is none.
+    pub fn step<O: Observer<M, N>>(&mut self, until: SimTime, observer: &mut O) -> bool {
+        let limit = self.timers.first().min(until.0);
+        if let Some((at, pending)) = self.fabric.queue.pop_until(limit) {
+            self.now = self.now.max(SimTime(at));
+            self.dispatch(at, pending, observer);
+            return true;
+        }
+        if self.timers.first() > until.0 {
+            return false;
+        }
+        let Some((at, node)) = self.timers.pop() else { return false };
+        self.now = self.now.max(SimTime(at));
+        self.fire(at, node, observer);
+        true
+    }
+
+    #[inline]
+    fn dispatch<O: Observer<M, N>>(&mut self, at: u64, pending: Pending, observer: &mut O) {
+        match pending {
+            Pending::Packet { from, to, datagram } => {
+                self.arrive(at, from, to, datagram, observer);
+            }
+            Pending::Wake { node } => self.wake(at, node, observer),
+            Pending::Clock { node, generation } => self.tick(at, node, generation, observer),
+            Pending::Invoke { node, token } => {
+                if self.nodes[node as usize].up {
+                    self.offer(at, node, Input::Invoke(token), observer);
+                } else {
+                    self.fabric.tally.invokes_missed += 1;
+                }
+            }
+            Pending::Network { token } => self.fabric.wake(SimTime(at), token, observer),
+            Pending::Action(action) => match *action {
+                Action::Fault(fault) => self.inject(&fault, observer),
+                Action::Token(token) => observer.token(self, token),
+            },
+        }
+    }
+
+    /// A clock source is read, and will be again.
+    fn tick<O: Observer<M, N>>(&mut self, at: u64, index: u32, generation: u32, observer: &mut O) {
+        let node = &mut self.nodes[index as usize];
+        if !node.up || node.generation != generation {
+            return;
+        }
+        let period = self.hosts[node.host as usize].clock.period();
+        if !period.is_zero() {
+            let next = (SimTime(at) + period).0;
+            self.fabric.queue.push(next, Pending::Clock { node: index, generation });
+        }
+        self.read_clock(at, index, observer);
+    }
+
+    fn read_clock<O: Observer<M, N>>(&mut self, at: u64, index: u32, observer: &mut O) {
+        if !self.nodes[index as usize].clock_waits {
+            self.offer(at, index, Input::Clock, observer);
+        }
+    }
+}
+
+/// The address of the node with this number.
+pub(crate) fn address_of(node: u32) -> SocketAddr {
+    let [_, b, c, d] = (node + 1).to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, b, c, d)), PORT)
+}
+
+/// The number of the node with this address, existing or not; no node's for foreign addresses.
+#[inline]
+fn node_number(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V4(v4) if v4.ip().octets()[0] == 10 && v4.port() == PORT => {
+            (v4.ip().to_bits() & 0x00ff_ffff).wrapping_sub(1)
+        }
+        _ => u32::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_numbers_are_inverse() {
+        for number in [0, 1, 254, 255, 256, 65_535, NODES_MAX - 1] {
+            assert_eq!(node_number(address_of(number)), number);
+        }
+        for foreign in ["10.0.0.0:7000", "10.0.0.1:7001", "11.0.0.1:7000", "[::1]:7000"] {
+            assert_eq!(node_number(foreign.parse().expect("an address")), u32::MAX);
+        }
+    }
+}

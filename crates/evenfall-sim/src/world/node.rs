@@ -1,0 +1,132 @@
+//! One node: a machine, its socket buffer, its groups.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use evenfall_core::{ClockReading, GroupId, Machine, SyncTime, Timestamp};
+
+/// Never, as a time in the queue.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// What a node is given. One at a time.
+pub(super) enum Input {
+    /// A datagram that reached the socket at this true time.
+    Datagram { from: u32, datagram: Bytes, arrived: u64 },
+    /// A call of the owner.
+    Invoke(u64),
+    /// A reading of the clock source, to be taken when the node gets to it.
+    Clock,
+    /// Its timeout has come.
+    Timeout,
+    /// Nothing: it may go on sending.
+    Nothing,
+}
+
+/// Installed groups by name, sorted, with the numbers of their members.
+pub(super) type Groups = [(GroupId, Box<[u32]>)];
+
+pub(super) struct Node<M> {
+    pub(super) machine: M,
+    pub(super) host: u32,
+    pub(super) up: bool,
+    /// Whether there was more to pull when it last stopped sending.
+    pub(super) more: bool,
+    /// Whether the last input was a timeout: then arrivals take their turn first.
+    pub(super) timeout_last: bool,
+    /// Whether a clock reading waits in the inbox already.
+    pub(super) clock_waits: bool,
+    /// Goes up with every crash.
+    pub(super) generation: u32,
+    /// Datagrams in the inbox.
+    pub(super) queued: u32,
+    /// Until when its thread is taken.
+    pub(super) busy: u64,
+    /// When it may go on sending, if there is `more`.
+    pub(super) send_at: u64,
+    /// The time of its pending wake-up; any other that comes up is stale.
+    pub(super) wake_at: u64,
+    /// The timeout that the timer was last armed for.
+    pub(super) armed: Option<Timestamp>,
+    /// How many turns without new input it had at one and the same instant, and the instant.
+    pub(super) spins: (u64, u32),
+    pub(super) inbox: VecDeque<Input>,
+    pub(super) reading: ClockReading,
+    groups: Vec<(GroupId, Box<[u32]>)>,
+}
+
+impl<M: Machine> Node<M> {
+    pub(super) fn new(machine: M, host: u32) -> Self {
+        Self {
+            machine,
+            host,
+            up: true,
+            more: false,
+            timeout_last: false,
+            clock_waits: false,
+            generation: 0,
+            queued: 0,
+            busy: 0,
+            send_at: 0,
+            wake_at: NEVER,
+            armed: None,
+            spins: (0, 0),
+            inbox: VecDeque::new(),
+            reading: ClockReading::default(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// Forgets what a process loses when it dies; says how many datagrams were waiting.
+    pub(super) fn crash(&mut self, now: u64) -> u32 {
+        self.up = false;
+        self.more = false;
+        self.clock_waits = false;
+        self.generation += 1;
+        self.busy = now;
+        self.wake_at = NEVER;
+        self.armed = None;
+        self.inbox.clear();
+        self.groups.clear();
+        self.reading = ClockReading::default();
+        core::mem::take(&mut self.queued)
+    }
+
+    /// The synchronised time, as the node's last reading has it.
+    pub(super) fn sync(&self, local: Timestamp) -> SyncTime {
+        SyncTime::from_nanos(local.nanos().saturating_add_signed(self.reading.offset_ns))
+    }
+
+    /// Installs or, when there are no members, forgets a group.
+    pub(super) fn install(&mut self, group: GroupId, members: Box<[u32]>) {
+        match self.groups.binary_search_by_key(&group, |&(id, _)| id) {
+            Ok(at) if members.is_empty() => drop(self.groups.remove(at)),
+            Ok(at) => self.groups[at].1 = members,
+            Err(_) if members.is_empty() => {}
+            Err(at) => self.groups.insert(at, (group, members)),
+        }
+    }
+
+    /// The members of a group; none when it is not installed.
+    #[inline]
+    pub(super) fn members(groups: &Groups, group: GroupId) -> &[u32] {
+        match groups.binary_search_by_key(&group, |&(id, _)| id) {
+            Ok(at) => &groups[at].1,
+            Err(_) => &[],
+        }
+    }
+
+    /// The parts that sending needs at the same time.
+    pub(super) fn parts(&mut self) -> (&mut M, &Groups) {
+        (&mut self.machine, &self.groups)
+    }
+
+    pub(super) fn take_input(&mut self) -> Option<Input> {
+        let input = self.inbox.pop_front()?;
+        match input {
+            Input::Datagram { .. } => self.queued -= 1,
+            Input::Clock => self.clock_waits = false,
+            Input::Invoke(_) | Input::Timeout | Input::Nothing => {}
+        }
+        Some(input)
+    }
+}

@@ -1,0 +1,279 @@
+//! One turn of one node: an input, its events and installs, and what it sends.
+//!
+//! ```text
+//! idle  -- input --> turn --> idle            inputs while busy wait in the inbox; one pending
+//!                     | busy until cursor     wake-up per node takes the next from it
+//!                     v
+//!   at    begun = at + cost of the input     cursor = begun + cost of each copy sent
+//!   |------|-----------|----|----|----|-------|
+//!        handle()      copies leave here
+//! ```
+
+use evenfall_core::{Arrival, Destination, Install, Machine, StampedBy, Timestamp};
+
+use super::fabric::{Fabric, datagram};
+use super::node::{Input, NEVER, Node};
+use super::{World, node_number};
+use crate::host::Host;
+use crate::network::{Loss, Network};
+use crate::observer::{Observer, Seen};
+use crate::{HostIndex, NodeIndex, SimTime};
+
+/// Transmits pulled in one turn before the inbox gets its turn: one call of `sendmmsg`.
+const SEND_BATCH: u32 = 64;
+/// Turns without new input at one instant. A machine that still wants more is spinning: it asks
+/// for a time that has passed, or never stops sending while nothing costs time.
+const SPINS_MAX: u32 = 1_000;
+/// Events or installs after one input. No window or ring of ours is larger.
+const DRAIN_MAX: u32 = 1 << 20;
+
+impl<M: Machine, N: Network> World<M, N> {
+    /// A datagram reaches a socket.
+    #[inline]
+    pub(super) fn arrive<O: Observer<M, N>>(
+        &mut self,
+        at: u64,
+        from: u32,
+        to: u32,
+        datagram: bytes::Bytes,
+        observer: &mut O,
+    ) {
+        self.fabric.tally.hops += 1;
+        let node = &mut self.nodes[to as usize];
+        let host = &mut self.hosts[node.host as usize];
+        let loss = if !node.up {
+            Loss::Down
+        } else if node.queued >= host.spec.receive_queue {
+            Loss::Socket
+        } else {
+            let input = Input::Datagram { from, datagram, arrived: at };
+            return self.offer(at, to, input, observer);
+        };
+        self.fabric.tally.lose(loss);
+        observer.lost(SimTime(at), NodeIndex(from), NodeIndex(to), loss);
+    }
+
+    /// Gives an idle node its input now, a busy one later.
+    #[inline]
+    pub(super) fn offer<O: Observer<M, N>>(
+        &mut self,
+        at: u64,
+        index: u32,
+        input: Input,
+        observer: &mut O,
+    ) {
+        let node = &mut self.nodes[index as usize];
+        let ready = self.hosts[node.host as usize].ready(node.busy.max(at));
+        if node.inbox.is_empty() && ready == at {
+            return self.turn(at, index, input, true, observer);
+        }
+        match input {
+            Input::Datagram { .. } => {
+                node.queued += 1;
+                self.fabric.tally.longest_inbox = self.fabric.tally.longest_inbox.max(node.queued);
+            }
+            Input::Clock => node.clock_waits = true,
+            Input::Invoke(_) | Input::Timeout | Input::Nothing => {}
+        }
+        node.inbox.push_back(input);
+        self.wake_at(index, ready);
+    }
+
+    /// Makes sure that a busy node comes up at `at` or before.
+    pub(super) fn wake_at(&mut self, index: u32, at: u64) {
+        let node = &mut self.nodes[index as usize];
+        if at < node.wake_at {
+            node.wake_at = at;
+            self.fabric.queue.push(at, super::fabric::Pending::Wake { node: index });
+        }
+    }
+
+    /// A wake-up came: the node takes what is most pressing.
+    pub(super) fn wake<O: Observer<M, N>>(&mut self, at: u64, index: u32, observer: &mut O) {
+        let node = &mut self.nodes[index as usize];
+        if node.wake_at != at {
+            return;
+        }
+        node.wake_at = NEVER;
+        let host = &mut self.hosts[node.host as usize];
+        let ready = host.ready(node.busy.max(at));
+        if ready > at {
+            return self.wake_at(index, ready);
+        }
+        let due = node.machine.poll_timeout().is_some_and(|due| due <= host.clock.local(at));
+        let input = if due && (node.inbox.is_empty() || !node.timeout_last) {
+            Input::Timeout
+        } else {
+            node.take_input().unwrap_or(Input::Nothing)
+        };
+        self.turn(at, index, input, false, observer);
+    }
+
+    /// A timer came up, perhaps earlier than the machine wants by now.
+    pub(super) fn fire<O: Observer<M, N>>(&mut self, at: u64, index: u32, observer: &mut O) {
+        let node = &mut self.nodes[index as usize];
+        node.armed = None;
+        let Some(timeout) = node.machine.poll_timeout().filter(|_| node.up) else { return };
+        let host = &mut self.hosts[node.host as usize];
+        let due = host.clock.true_time(timeout).max(node.busy).max(at);
+        let ready = host.ready(due);
+        if ready > at {
+            node.armed = Some(timeout);
+            return self.timers.arm(index, ready);
+        }
+        self.turn(at, index, Input::Timeout, false, observer);
+    }
+
+    /// Hands in one input and follows the contract to its end.
+    fn turn<O: Observer<M, N>>(
+        &mut self,
+        at: u64,
+        index: u32,
+        input: Input,
+        was_idle: bool,
+        observer: &mut O,
+    ) {
+        let node = &mut self.nodes[index as usize];
+        let host = &mut self.hosts[node.host as usize];
+        let is_datagram = matches!(input, Input::Datagram { .. });
+        let cost = match (is_datagram, was_idle) {
+            (true, true) => host.costs.wake + host.costs.receive,
+            (true, false) => host.costs.receive,
+            (false, _) => 0,
+        };
+        let begun = host.work(at, cost);
+        let local = host.clock.local(begun);
+        let seen = seen(node, index, begun, local);
+        node.timeout_last = false;
+        self.fabric.tally.note(begun, index);
+        match input {
+            Input::Datagram { from, datagram, arrived } => {
+                observer.received(seen, NodeIndex(from), &datagram);
+                let from = super::address_of(from);
+                let received = host.clock.local(arrived);
+                let stamped_by = StampedBy::Kernel;
+                let arrival = Arrival { from, datagram, received, stamped_by };
+                if node.machine.handle(local, arrival).is_err() {
+                    self.fabric.tally.malformed += 1;
+                }
+            }
+            Input::Invoke(token) => observer.invoke(seen, token, &mut node.machine),
+            Input::Clock => {
+                node.reading = host.clock.reading(begun);
+                node.machine.handle_clock(local, node.reading);
+            }
+            Input::Timeout => {
+                node.timeout_last = true;
+                self.fabric.tally.timeouts += 1;
+                node.machine.handle_timeout(local);
+                assert_moves_on(node, index, begun);
+            }
+            Input::Nothing => assert_moves_on(node, index, begun),
+        }
+        self.settle(begun, index, observer);
+    }
+
+    /// After an input at `begun`: events, installs, transmits, the next timeout.
+    pub(super) fn settle<O: Observer<M, N>>(&mut self, begun: u64, index: u32, observer: &mut O) {
+        let node = &mut self.nodes[index as usize];
+        let host = &mut self.hosts[node.host as usize];
+        let seen = seen(node, index, begun, host.clock.local(begun));
+        let mut drained = 0;
+        while let Some(event) = node.machine.poll_event() {
+            self.fabric.tally.events += 1;
+            observer.event(seen, event);
+            assert_ends::<M>(&mut drained, index, "events");
+        }
+        while let Some(Install::Group(group, members)) = node.machine.poll_install() {
+            node.install(group, members.iter().map(|&member| node_number(member)).collect());
+            assert_ends::<M>(&mut drained, index, "installs");
+        }
+        node.busy = pull(node, host, &mut self.fabric, index, begun, observer);
+        host.occupy(node.busy);
+        if let Some(timeout) = node.machine.poll_timeout()
+            && node.armed != Some(timeout)
+        {
+            node.armed = Some(timeout);
+            let due = host.clock.true_time(timeout).max(node.busy);
+            self.timers.arm(index, due);
+        }
+        if !node.inbox.is_empty() {
+            let busy = node.busy;
+            self.wake_at(index, busy);
+        } else if node.more {
+            let at = node.busy.max(node.send_at);
+            self.wake_at(index, at);
+        }
+    }
+}
+
+/// Pulls transmits as fast as the host can send them; returns when it is done.
+#[inline]
+fn pull<M: Machine, N: Network, O: Observer<M, N>>(
+    node: &mut Node<M>,
+    host: &mut Host,
+    fabric: &mut Fabric<N>,
+    index: u32,
+    begun: u64,
+    observer: &mut O,
+) -> u64 {
+    let here = HostIndex(node.host);
+    let mut cursor = begun;
+    node.more = false;
+    for _ in 0..SEND_BATCH {
+        let ready = fabric.network.send_ready(here, SimTime(cursor)).0;
+        if ready > cursor {
+            node.send_at = ready;
+            node.more = true;
+            return cursor;
+        }
+        let (machine, groups) = node.parts();
+        let Some(transmit) = machine.poll_transmit(host.clock.local(cursor)) else {
+            return cursor;
+        };
+        cursor = host.work(cursor, host.costs.send);
+        let (class, to) = (transmit.class, transmit.to);
+        let bytes = datagram(transmit);
+        let copy = host.costs.copy;
+        match to {
+            Destination::One(address) => {
+                cursor = host.work(cursor, copy);
+                fabric.send(cursor, (index, node_number(address)), class, bytes, observer);
+            }
+            Destination::Group(group) => {
+                for &to in Node::<M>::members(groups, group) {
+                    cursor = host.work(cursor, copy);
+                    fabric.send(cursor, (index, to), class, bytes.clone(), observer);
+                }
+            }
+        }
+    }
+    node.more = true;
+    node.send_at = cursor;
+    cursor
+}
+
+pub(super) fn seen<M: Machine>(node: &Node<M>, index: u32, at: u64, local: Timestamp) -> Seen {
+    Seen { node: NodeIndex(index), at: SimTime(at), local, sync: node.sync(local) }
+}
+
+/// # Panics
+/// When a machine keeps asking for turns without letting time pass.
+fn assert_moves_on<M>(node: &mut Node<M>, index: u32, at: u64) {
+    if node.spins.0 == at {
+        node.spins.1 += 1;
+        let name = core::any::type_name::<M>();
+        assert!(node.spins.1 <= SPINS_MAX, "{name} on node {index} spins at {}", SimTime(at));
+    } else {
+        node.spins = (at, 1);
+    }
+}
+
+/// # Panics
+/// When a machine does not stop emitting after one input.
+#[inline]
+fn assert_ends<M>(drained: &mut u32, index: u32, what: &str) {
+    *drained += 1;
+    let name = core::any::type_name::<M>();
+    assert!(*drained < DRAIN_MAX, "{name} on node {index} emits {what} without end");
+}
