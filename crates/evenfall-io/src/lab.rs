@@ -1,0 +1,297 @@
+//! Hosts as network namespaces on this machine.
+//!
+//! ```text
+//!   namespace ef<pid>-h0          namespace ef<pid>-br             namespace ef<pid>-h1
+//!   [ eth0 10.77.0.1 ]----veth----[ p0 | bridge br0 | p1 ]----veth----[ eth0 10.77.0.2 ]
+//! ```
+//!
+//! The bridge has a namespace of its own, so that the host's connection tracking and firewall do
+//! not see the traffic: they add 10 to 50 % to every packet. Every neighbour and every forwarding
+//! entry is static: nothing is resolved, learned or flooded while something is measured.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::Error;
+use crate::sys::checked;
+
+/// Most hosts of a lab: what a bridge takes as ports is 1,023.
+pub const HOSTS_MAX: usize = 1000;
+
+/// Where `ip netns` keeps its handles.
+const HANDLES: &str = "/run/netns";
+/// Labs of this process so far: several may exist at a time, in tests.
+static LABS: AtomicU32 = AtomicU32::new(0);
+
+/// Some hosts on one bridge; gone when dropped.
+#[derive(Debug)]
+pub struct Lab {
+    prefix: String,
+    hosts: usize,
+}
+
+impl Lab {
+    /// Makes `hosts` hosts. Some ten milliseconds per host. Sweeps what dead processes left first.
+    ///
+    /// # Errors
+    /// When this process is not root, `ip` is missing, or the kernel has no veth or bridge; says
+    /// what to do.
+    pub fn new(hosts: usize) -> Result<Self, Error> {
+        // SAFETY: takes and returns integers.
+        if unsafe { libc::geteuid() } != 0 {
+            return Err(Error::Lab {
+                what: "network namespaces need root".into(),
+                advice: "run as root, or leave out the lab: loopback needs no rights",
+            });
+        }
+        if hosts > HOSTS_MAX {
+            return Err(Error::Lab {
+                what: format!("{hosts} hosts are more than {HOSTS_MAX}"),
+                advice: "ask for fewer: several receivers can share a host",
+            });
+        }
+        Self::sweep_stale()?;
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        // Owned from here on, so that a failure half-way is taken down as well.
+        let lab = Self { prefix: format!("ef{}-{number}", std::process::id()), hosts };
+        lab.build()?;
+        Ok(lab)
+    }
+
+    /// Number of hosts.
+    pub fn hosts(&self) -> usize {
+        self.hosts
+    }
+
+    /// Name of a host's namespace, for `ip netns exec`.
+    pub fn name(&self, host: usize) -> String {
+        format!("{}-h{host}", self.prefix)
+    }
+
+    /// Address of a host.
+    pub fn address(&self, host: usize) -> Ipv4Addr {
+        address(host)
+    }
+
+    /// Makes a command run inside a host.
+    ///
+    /// # Errors
+    /// When the host is not (any more) there.
+    pub fn inside(&self, host: usize, command: &mut Command) -> Result<(), Error> {
+        let handle = self.handle(host)?;
+        let enter = move || enter(&handle);
+        // SAFETY: between fork and exec only `setns` is called, which is a plain system call.
+        unsafe { command.pre_exec(enter) };
+        Ok(())
+    }
+
+    /// Runs a function inside a host, in a thread of its own: sockets that it opens stay there.
+    ///
+    /// # Errors
+    /// When the host is not there, or cannot be entered.
+    ///
+    /// # Panics
+    /// When the function does.
+    pub fn within<T: Send>(
+        &self,
+        host: usize,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, Error> {
+        let handle = self.handle(host)?;
+        let inside = || {
+            enter(&handle).map_err(|source| Error::Os {
+                what: format!("enter {}", self.name(host)),
+                source,
+                advice: "entering a namespace needs root",
+            })?;
+            Ok(work())
+        };
+        std::thread::scope(|scope| match scope.spawn(inside).join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+
+    /// Removes the namespaces that labs of dead processes left. How many.
+    ///
+    /// # Errors
+    /// When `ip` cannot be run.
+    pub fn sweep_stale() -> Result<usize, Error> {
+        let mut stale = BTreeSet::new();
+        for entry in fs::read_dir(HANDLES).into_iter().flatten().flatten() {
+            if let Ok(name) = entry.file_name().into_string()
+                && let Some(pid) = owner(&name)
+                && !fs::exists(format!("/proc/{pid}")).unwrap_or(true)
+            {
+                stale.insert(name);
+            }
+        }
+        if !stale.is_empty() {
+            delete(stale.iter())?;
+        }
+        Ok(stale.len())
+    }
+
+    fn handle(&self, host: usize) -> Result<OwnedFd, Error> {
+        let path = format!("{HANDLES}/{}", self.name(host));
+        File::open(&path).map(OwnedFd::from).map_err(|source| Error::Os {
+            what: format!("open {path}"),
+            source,
+            advice: "the lab was taken down, or has fewer hosts",
+        })
+    }
+
+    fn build(&self) -> Result<(), Error> {
+        let bridge = format!("{}-br", self.prefix);
+        let mut script = format!("netns add {bridge}\n");
+        for host in 0..self.hosts {
+            let name = self.name(host);
+            let mac = mac(host);
+            let _ = writeln!(script, "netns add {name}");
+            let _ = writeln!(
+                script,
+                "link add eth0 netns {name} address {mac} type veth peer name p{host} netns {bridge}"
+            );
+        }
+        ip(&["-batch", "-"], &script)?;
+        self.build_bridge(&bridge)?;
+        let neighbours: Vec<String> = (0..self.hosts).map(neighbour).collect();
+        for host in 0..self.hosts {
+            let mut script = format!("addr add {}/16 dev eth0\n", address(host));
+            script.push_str("link set lo up\nlink set eth0 up\n");
+            for (_, line) in neighbours.iter().enumerate().filter(|(other, _)| *other != host) {
+                script.push_str(line);
+            }
+            ip(&["-n", &self.name(host), "-batch", "-"], &script)?;
+        }
+        Ok(())
+    }
+
+    fn build_bridge(&self, namespace: &str) -> Result<(), Error> {
+        // No spanning tree, no multicast snooping: ports forward at once, and nothing is sent that
+        // the hosts did not send.
+        let mut script =
+            "link add br0 type bridge stp_state 0 mcast_snooping 0 ageing_time 0\n".to_owned();
+        let mut entries = String::new();
+        for host in 0..self.hosts {
+            let _ = writeln!(script, "link set p{host} master br0");
+            let _ = writeln!(
+                script,
+                "link set p{host} type bridge_slave learning off flood off mcast_flood off"
+            );
+            let _ = writeln!(script, "link set p{host} up");
+            let _ = writeln!(entries, "fdb replace {} dev p{host} master static", mac(host));
+        }
+        script.push_str("link set br0 up\n");
+        ip(&["-n", namespace, "-batch", "-"], &script)?;
+        tool("bridge", &["-n", namespace, "-batch", "-"], &entries)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let mut names: Vec<String> = (0..self.hosts).map(|host| self.name(host)).collect();
+        names.push(format!("{}-br", self.prefix));
+        names.retain(|name| fs::exists(format!("{HANDLES}/{name}")).unwrap_or(false));
+        // What cannot be removed now is swept by the next lab.
+        drop(delete(names.iter()));
+    }
+}
+
+/// Address of a host: 250 per third byte, so that no address ends in 0 or 255.
+fn address(host: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, (host / 250) as u8, (host % 250 + 1) as u8)
+}
+
+/// A locally administered hardware address.
+fn mac(host: usize) -> String {
+    format!("02:ef:00:00:{:02x}:{:02x}", host / 256, host % 256)
+}
+
+fn neighbour(host: usize) -> String {
+    format!("neigh add {} lladdr {} dev eth0 nud permanent\n", address(host), mac(host))
+}
+
+/// The process that made a namespace of this name, when a lab did.
+fn owner(name: &str) -> Option<u32> {
+    let (pid, rest) = name.strip_prefix("ef")?.split_once('-')?;
+    let (number, kind) = rest.split_once('-')?;
+    let is_ours = number.parse::<u32>().is_ok() && (kind == "br" || kind.starts_with('h'));
+    is_ours.then(|| pid.parse().ok())?
+}
+
+fn delete<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
+    let mut script = String::new();
+    for name in names {
+        let _ = writeln!(script, "netns del {name}");
+    }
+    ip(&["-force", "-batch", "-"], &script)
+}
+
+fn ip(arguments: &[&str], script: &str) -> Result<(), Error> {
+    tool("ip", arguments, script)
+}
+
+/// Runs a tool of iproute2 with a script on its standard input.
+fn tool(name: &str, arguments: &[&str], script: &str) -> Result<(), Error> {
+    let missing = |error: std::io::Error| Error::Lab {
+        what: format!("`{name}` cannot be run: {error}"),
+        advice: "install iproute2 (apt-get install iproute2)",
+    };
+    let mut child = Command::new(name)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(missing)?;
+    if let Some(mut input) = child.stdin.take() {
+        // A tool that stopped at a bad line closes its input; its own message says more.
+        drop(input.write_all(script.as_bytes()));
+    }
+    let output = child.wait_with_output().map_err(missing)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Lab {
+        what: format!(
+            "`{name} {}` failed: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ),
+        advice: "the kernel needs veth and bridge, and the process CAP_SYS_ADMIN and CAP_NET_ADMIN",
+    })
+}
+
+fn enter(handle: &OwnedFd) -> std::io::Result<()> {
+    // SAFETY: integers only; the descriptor is open.
+    checked(unsafe { libc::setns(handle.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_labs_are_swept() {
+        assert_eq!(owner("ef123-0-h7"), Some(123));
+        assert_eq!(owner("ef123-4-br"), Some(123));
+        for foreign in ["ef123", "ef123-0", "ef-0-h1", "efx-0-br", "eth0", "ef1-0-x", "ef1-q-br"] {
+            assert_eq!(owner(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn hosts_have_distinct_addresses() {
+        let addresses: BTreeSet<_> = (0..HOSTS_MAX).map(address).collect();
+        let macs: BTreeSet<_> = (0..HOSTS_MAX).map(mac).collect();
+        assert_eq!((addresses.len(), macs.len()), (HOSTS_MAX, HOSTS_MAX));
+    }
+}

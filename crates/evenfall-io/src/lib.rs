@@ -1,0 +1,44 @@
+//! The Linux driver of evenfall's machines, and the only crate that opens a socket or reads a clock.
+//!
+//! A protocol is a [`Machine`](evenfall_core::Machine): it never sends, it names what is to be
+//! sent. This crate turns that into system calls, in the cheapest way that Linux has without a
+//! privileged data path:
+//!
+//! - **fan-out**: one `sendmmsg` for all copies of a datagram, whose `iovec`s all point at the one
+//!   head and the one body ([`udp`]); when several datagrams wait for the same destination, one
+//!   segmented send (`UDP_SEGMENT`) per destination carries up to 64 of them;
+//! - **receive**: `recvmmsg` with coalescing (`UDP_GRO`), each datagram a slice of a shared buffer;
+//! - **waiting**: sleep, then spin, so that a deadline is met to the microsecond;
+//! - **the drive loop** that obeys the contract: [`run::Loop`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`udp`] | [`UdpDriver`](udp::UdpDriver): queues, batched send and receive, waiting |
+//! | [`run`] | [`Loop`](run::Loop): machines on a driver, by the rule of the contract |
+//! | [`clock`] | [`MonotonicClock`](clock::MonotonicClock), [`SyncSource`](clock::SyncSource) |
+//! | [`interrupt`] | SIGINT and SIGTERM as a flag and a wake-up |
+//! | [`pin`] | cores and scheduling of a thread |
+//! | [`lab`] | hosts as network namespaces on this machine |
+//! | [`procstat`] | processor time and memory, for benchmarks |
+//! | [`fanout`] | the cost of a copy, measured |
+//!
+//! Without a key nothing is bound, and nothing is sent, beyond loopback: see
+//! [`Options::keyed`](udp::Options::keyed).
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("evenfall-io drives Linux only: it needs sendmmsg, UDP_SEGMENT, ppoll and eventfd");
+
+pub mod clock;
+mod error;
+pub mod fanout;
+pub mod interrupt;
+pub mod lab;
+pub mod pin;
+pub mod procstat;
+pub mod run;
+mod sys;
+pub mod udp;
+pub mod waker;
+
+pub use error::Error;
+pub use waker::Waker;

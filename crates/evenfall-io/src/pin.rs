@@ -1,0 +1,114 @@
+//! Which cores a thread runs on, and before whom.
+
+use std::io;
+use std::mem;
+
+use crate::Error;
+use crate::sys::checked;
+
+/// How the kernel schedules a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Real time, until it waits. Priority 1 to 99.
+    Fifo(u8),
+    /// Real time, in turn with others of the same priority. Priority 1 to 99.
+    RoundRobin(u8),
+    /// Ordinary, with a niceness of -20 (first) to 19 (last).
+    Nice(i8),
+}
+
+/// Cores that this process may run on.
+pub fn available_cores() -> Vec<usize> {
+    // SAFETY: a CPU set is an array of integers, for which zero is a value.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: `set` is as large as stated and outlives the call.
+    let result = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    if result < 0 {
+        return vec![0];
+    }
+    let cores = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: every number is below CPU_SETSIZE.
+    cores.filter(|core| unsafe { libc::CPU_ISSET(*core, &set) }).collect()
+}
+
+/// Confines the calling thread to these cores.
+///
+/// # Errors
+/// When none of them exists, or this process may not use them.
+pub fn to_cores(cores: &[usize]) -> Result<(), Error> {
+    // SAFETY: a CPU set is an array of integers, for which zero is a value.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    for core in cores.iter().filter(|core| **core < libc::CPU_SETSIZE as usize) {
+        // SAFETY: the core is below CPU_SETSIZE.
+        unsafe { libc::CPU_SET(*core, &mut set) };
+    }
+    // SAFETY: `set` is as large as stated and outlives the call.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    checked(result).map(drop).map_err(|source| Error::Os {
+        what: format!("pin this thread to cores {cores:?}; available are {:?}", available_cores()),
+        source,
+        advice: "name cores of this host that its cpuset allows",
+    })
+}
+
+/// Schedules the calling thread.
+///
+/// # Errors
+/// When it is not permitted: real time and negative niceness need CAP_SYS_NICE or a limit.
+pub fn schedule(schedule: Schedule) -> Result<(), Error> {
+    let result = match schedule {
+        Schedule::Fifo(priority) => real_time(libc::SCHED_FIFO, priority),
+        Schedule::RoundRobin(priority) => real_time(libc::SCHED_RR, priority),
+        Schedule::Nice(nice) => {
+            // SAFETY: integers only; zero names the calling thread.
+            checked(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, i32::from(nice)) })
+        }
+    };
+    result.map(drop).map_err(|source| {
+        let permission = source.raw_os_error() == Some(libc::EPERM);
+        let advice = if permission {
+            "run as root, grant CAP_SYS_NICE (setcap cap_sys_nice+ep), or raise rtprio and nice in \
+             /etc/security/limits.conf"
+        } else {
+            "real-time priorities are 1 to 99, niceness is -20 to 19"
+        };
+        Error::Os { what: format!("schedule this thread as {schedule:?}"), source, advice }
+    })
+}
+
+fn real_time(policy: i32, priority: u8) -> io::Result<libc::c_int> {
+    let parameters = libc::sched_param { sched_priority: priority.into() };
+    // Children must not inherit real time: a tool started from here could stall the host.
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: `parameters` outlives the call; zero names the calling thread.
+    checked(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thread_is_pinned_and_only_it() {
+        let all = available_cores();
+        let first = all[0];
+        let pinned = std::thread::spawn(move || {
+            to_cores(&[first]).unwrap();
+            available_cores()
+        });
+        assert_eq!(pinned.join().unwrap(), [first]);
+        assert_eq!(available_cores(), all);
+    }
+
+    #[test]
+    fn missing_core_is_named() {
+        let message = to_cores(&[1023]).unwrap_err().to_string();
+        assert!(message.contains("1023") && message.contains("available"), "{message}");
+    }
+
+    #[test]
+    fn impossible_priority_says_what_is_possible() {
+        let message = schedule(Schedule::Fifo(100)).unwrap_err().to_string();
+        assert!(message.contains("1 to 99") || message.contains("CAP_SYS_NICE"), "{message}");
+    }
+}

@@ -1,0 +1,157 @@
+//! Processor time and memory of processes and of the host, for benchmarks.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::Error;
+use crate::clock::process_cpu;
+
+/// What a process has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessUsage {
+    /// Processor time of all its threads, user and system together. Soft interrupts that ran on top
+    /// of it are in it, unless the kernel accounts interrupt time apart.
+    pub cpu: Duration,
+    /// Resident memory.
+    pub resident_bytes: u64,
+}
+
+/// Processor time of the whole host since it started, all cores added. In clock ticks of 10 ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostUsage {
+    /// In programs.
+    pub user: Duration,
+    /// In the kernel, for programs.
+    pub system: Duration,
+    /// In soft interrupts.
+    pub softirq: Duration,
+    /// Not used.
+    pub idle: Duration,
+    /// Taken by the hypervisor.
+    pub steal: Duration,
+}
+
+/// This process.
+///
+/// # Errors
+/// When `/proc` is not there.
+pub fn this_process() -> Result<ProcessUsage, Error> {
+    Ok(ProcessUsage { cpu: process_cpu(), resident_bytes: resident("self")? })
+}
+
+/// Another process.
+///
+/// # Errors
+/// When it does not exist (any more).
+pub fn process(pid: u32) -> Result<ProcessUsage, Error> {
+    let name = pid.to_string();
+    let cpu = tasks_cpu(&name).or_else(|_| ticks_cpu(&name))?;
+    Ok(ProcessUsage { cpu, resident_bytes: resident(&name)? })
+}
+
+/// Processor time of the kernel's threads that run soft interrupts when there are too many to run
+/// them on top of whoever caused them.
+///
+/// # Errors
+/// When `/proc` cannot be listed.
+pub fn ksoftirqd_cpu() -> Result<Duration, Error> {
+    let entries = fs::read_dir("/proc").map_err(|source| Error::Os {
+        what: "list /proc".into(),
+        source,
+        advice: "mount proc",
+    })?;
+    let mut sum = Duration::ZERO;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|n| n.bytes().all(|b| b.is_ascii_digit())) else {
+            continue;
+        };
+        let command = fs::read_to_string(format!("/proc/{name}/comm")).unwrap_or_default();
+        if command.starts_with("ksoftirqd/") {
+            sum += tasks_cpu(name).or_else(|_| ticks_cpu(name)).unwrap_or_default();
+        }
+    }
+    Ok(sum)
+}
+
+/// The host.
+///
+/// # Errors
+/// When `/proc/stat` cannot be read.
+pub fn host() -> Result<HostUsage, Error> {
+    let text = text("/proc/stat")?;
+    let mut ticks = text.lines().next().unwrap_or("").split_whitespace().skip(1);
+    let mut next = || ticks.next().and_then(|t| t.parse().ok()).map_or(Duration::ZERO, of_ticks);
+    let (user, nice, system, idle, iowait, _irq) = (next(), next(), next(), next(), next(), next());
+    let (softirq, steal) = (next(), next());
+    Ok(HostUsage { user: user + nice, system, softirq, idle: idle + iowait, steal })
+}
+
+/// Sum of the threads' run times, which the scheduler keeps in nanoseconds.
+fn tasks_cpu(pid: &str) -> Result<Duration, Error> {
+    let folder = format!("/proc/{pid}/task");
+    let tasks = fs::read_dir(&folder).map_err(|source| gone(&folder, source))?;
+    let mut sum = 0_u64;
+    for task in tasks.flatten() {
+        let text = text(&format!("{}/schedstat", task.path().display()))?;
+        sum += text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(sum))
+}
+
+/// From `/proc/pid/stat`: includes threads that ended, but in ticks.
+fn ticks_cpu(pid: &str) -> Result<Duration, Error> {
+    let text = text(&format!("/proc/{pid}/stat"))?;
+    // The name is in brackets and may hold anything, brackets too: count from the last one.
+    let after = text.rsplit_once(')').map_or("", |(_, after)| after);
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
+    Ok(of_ticks(ticks(11) + ticks(12)))
+}
+
+fn resident(pid: &str) -> Result<u64, Error> {
+    let text = text(&format!("/proc/{pid}/statm"))?;
+    let pages: u64 = text.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
+    // SAFETY: takes and returns integers.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Ok(pages * page.max(0) as u64)
+}
+
+fn of_ticks(ticks: u64) -> Duration {
+    // SAFETY: takes and returns integers.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    Duration::from_nanos(ticks * (1_000_000_000 / per_second))
+}
+
+fn text(path: &str) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| gone(path, source))
+}
+
+fn gone(path: &str, source: std::io::Error) -> Error {
+    Error::Os { what: format!("read {path}"), source, advice: "the process may have ended" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn used_time_is_seen_by_both_views() {
+        let before = this_process().unwrap();
+        let mut sum = 0_u64;
+        while process_cpu() < before.cpu + Duration::from_millis(30) {
+            sum = std::hint::black_box(sum + 1);
+        }
+        let outside = process(std::process::id()).unwrap();
+        assert!(outside.cpu >= before.cpu + Duration::from_millis(20));
+        assert!(outside.resident_bytes > 500_000);
+    }
+
+    #[test]
+    fn host_time_and_softirq_threads_are_readable() {
+        let host = host().unwrap();
+        assert!(host.user + host.system + host.idle > Duration::from_millis(100));
+        assert!(ksoftirqd_cpu().is_ok());
+        assert!(process(u32::MAX).is_err());
+    }
+}

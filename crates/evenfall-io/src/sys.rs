@@ -1,0 +1,144 @@
+//! Thin, checked words around `libc`: socket options and addresses in the kernel's form.
+
+use std::io;
+use std::mem;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::RawFd;
+
+/// `-1` to the error in `errno`.
+pub(crate) fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Sets an integer option of a socket.
+pub(crate) fn set_option(fd: RawFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd,
+            level,
+            name,
+            (&raw const value).cast(),
+            mem::size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    checked(result).map(drop)
+}
+
+/// Reads an integer option of a socket.
+pub(crate) fn option(fd: RawFd, level: i32, name: i32) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = mem::size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: both pointers are to live locals, and `len` says how large `value` is.
+    let result = unsafe {
+        libc::getsockopt(fd, level, name, (&raw mut value).cast(), (&raw mut len).cast())
+    };
+    checked(result).map(|_| value)
+}
+
+/// A socket address in the kernel's form. A quarter of `sockaddr_storage`, so that the addresses
+/// of a fan-out of ten share five cache lines.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) union RawAddress {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl RawAddress {
+    /// An address for the kernel to write into.
+    pub(crate) const fn zeroed() -> Self {
+        // SAFETY: both structures are plain integers, for which all zeroes is a value.
+        unsafe { mem::zeroed() }
+    }
+
+    /// Bytes to give the kernel as the length of this address.
+    pub(crate) fn len(&self) -> libc::socklen_t {
+        // SAFETY: the family is the first field of both variants and always initialised.
+        let family = i32::from(unsafe { self.v4.sin_family });
+        if family == libc::AF_INET6 {
+            mem::size_of::<libc::sockaddr_in6>() as libc::socklen_t
+        } else {
+            mem::size_of::<libc::sockaddr_in>() as libc::socklen_t
+        }
+    }
+
+    /// Back to the standard library's form; `None` for a family that is neither IPv4 nor IPv6.
+    pub(crate) fn to_std(self) -> Option<SocketAddr> {
+        // SAFETY: the family is the first field of both variants and always initialised.
+        match i32::from(unsafe { self.v4.sin_family }) {
+            libc::AF_INET => {
+                // SAFETY: the family says that the IPv4 variant was written.
+                let v4 = unsafe { self.v4 };
+                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+                Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                // SAFETY: the family says that the IPv6 variant was written.
+                let v6 = unsafe { self.v6 };
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                let port = u16::from_be(v6.sin6_port);
+                Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for RawAddress {
+    fn from(address: SocketAddr) -> Self {
+        let mut raw = Self::zeroed();
+        match address {
+            SocketAddr::V4(v4) => {
+                raw.v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
+                    sin_zero: [0; 8],
+                };
+            }
+            SocketAddr::V6(v6) => {
+                raw.v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: v6.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    sin6_scope_id: v6.scope_id(),
+                };
+            }
+        }
+        raw
+    }
+}
+
+/// Room for the control messages of one datagram: enough for a segment size and a time stamp.
+pub(crate) const CONTROL_BYTES: usize = 64;
+
+/// A control buffer, aligned as `cmsghdr` wants it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(crate) struct Control(pub(crate) [u8; CONTROL_BYTES]);
+
+impl Control {
+    pub(crate) const EMPTY: Self = Self([0; CONTROL_BYTES]);
+
+    /// A control message that asks for segments of `bytes`; the used length goes with it.
+    pub(crate) fn segment(bytes: u16) -> (Self, usize) {
+        let mut control = Self::EMPTY;
+        // SAFETY: CMSG_LEN and CMSG_SPACE only compute.
+        let (len, space) = unsafe { (libc::CMSG_LEN(2), libc::CMSG_SPACE(2)) };
+        let header = libc::cmsghdr {
+            cmsg_len: len as _,
+            cmsg_level: libc::SOL_UDP,
+            cmsg_type: libc::UDP_SEGMENT,
+        };
+        let base = control.0.as_mut_ptr();
+        // SAFETY: the buffer is aligned for `cmsghdr` and larger than CMSG_SPACE(2) = 24 bytes; the
+        // data follows the header, which is a multiple of the alignment long.
+        unsafe {
+            base.cast::<libc::cmsghdr>().write(header);
+            base.add(mem::size_of::<libc::cmsghdr>()).cast::<u16>().write_unaligned(bytes);
+        }
+        (control, space as usize)
+    }
+}

@@ -1,0 +1,89 @@
+//! What can be chosen about a socket.
+
+use std::time::Duration;
+
+/// How a [`UdpDriver`](super::UdpDriver) uses its socket.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether every datagram is authenticated with a shared key. Without one the driver binds and
+    /// sends to loopback only.
+    pub keyed: bool,
+    /// Bytes asked of the kernel for waiting arrivals. The kernel doubles it for its own overhead
+    /// and caps it at `net.core.rmem_max` unless the process may force it.
+    pub receive_buffer_bytes: usize,
+    /// Bytes asked of the kernel for departing datagrams.
+    pub send_buffer_bytes: usize,
+    /// Frames of each class that wait in this process when the kernel takes no more. A frame is one
+    /// transmit, whatever its fan-out. The newest is dropped when its class is full.
+    pub queue_frames_max: usize,
+    /// Send several datagrams to one destination as one segmented buffer (`UDP_SEGMENT`). Falls
+    /// back by itself where the kernel or the card refuses.
+    pub segmentation: bool,
+    /// Take several datagrams of one sender as one buffer (`UDP_GRO`).
+    pub coalescing: bool,
+    /// Largest datagram that is received; longer ones are counted and dropped. Only used without
+    /// `coalescing`, which needs 64 KiB buffers anyway.
+    pub datagram_bytes_max: usize,
+    /// Datagrams, or coalesced buffers, taken by one system call. Each has its own buffer.
+    pub receive_batch: usize,
+    /// Most bytes of pooled memory that arrivals still held by machines may pin. Beyond it each
+    /// arrival is copied into memory of exactly its size.
+    pub pinned_bytes_max: usize,
+    /// Arrivals are stamped by the kernel when they enter the socket, not by this process when it
+    /// reads them. Costs about 5 % of a receive.
+    pub kernel_timestamps: bool,
+    /// Several sockets may share the address, and the kernel spreads senders over them.
+    pub reuse_port: bool,
+    /// The kernel polls the card this long before it sleeps (`SO_BUSY_POLL`). Needs CAP_NET_ADMIN.
+    pub busy_poll: Option<Duration>,
+    /// Differentiated-services code point per class (control, live, repair, bulk), 0 to 63.
+    pub dscp: Option<[u8; 4]>,
+    /// Queueing priority in this host per class (`SO_PRIORITY`), 0 to 6.
+    pub priority: Option<[u8; 4]>,
+    /// [`wait`](super::UdpDriver::wait) never sleeps. One core per driver.
+    pub never_sleep: bool,
+    /// How long before a deadline [`wait`](super::UdpDriver::wait) stops sleeping and watches the
+    /// clock. A sleeping thread wakes 50 to 100 us late on a virtual machine. Zero when more
+    /// processes than cores run here: then spinning only takes the time of a neighbour.
+    pub spin: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            keyed: false,
+            // 100 ms of a 35,000 msg/s feed at 1 KiB of kernel memory each.
+            receive_buffer_bytes: 4 << 20,
+            send_buffer_bytes: 1 << 20,
+            // 15 full segmented buffers; at 200 bytes of head each, 200 KiB per class.
+            queue_frames_max: 1024,
+            segmentation: true,
+            coalescing: true,
+            // A jumbo frame.
+            datagram_bytes_max: 9216,
+            receive_batch: 16,
+            pinned_bytes_max: 32 << 20,
+            kernel_timestamps: false,
+            reuse_port: false,
+            busy_poll: None,
+            dscp: None,
+            priority: None,
+            never_sleep: false,
+            spin: Duration::ZERO,
+        }
+    }
+}
+
+impl Options {
+    /// These options with a key.
+    pub fn keyed(mut self) -> Self {
+        self.keyed = true;
+        self
+    }
+
+    /// Whether the socket must be re-marked when the class changes.
+    pub(super) fn marks_differ(&self) -> bool {
+        let differ = |marks: Option<[u8; 4]>| marks.is_some_and(|m| m.iter().any(|x| *x != m[0]));
+        differ(self.dscp) || differ(self.priority)
+    }
+}

@@ -1,0 +1,376 @@
+//! The copies of some frames, laid out for `sendmmsg`.
+//!
+//! The obvious loop, one `sendto` per copy, pays a system call and a copy of the body per receiver.
+//! Here a frame is written down once, as two `iovec`s (its head, its body), and every copy is a
+//! message header that points at them:
+//!
+//! ```text
+//!  frames     [ head 0 | body 0 ]  [ head 1 | body 1 ]          owned by the plan, never moved
+//!                 ^        ^           ^        ^
+//!  iovecs       [ 0 ]    [ 1 ]       [ 2 ]    [ 3 ]
+//!                 ^-------------------------^
+//!  messages     to a: iovecs 0..4, segments of len(frame)       one system call for all
+//!               to b: iovecs 0..4, segments of len(frame)
+//! ```
+//!
+//! With one frame waiting, or without segmentation, messages are laid out frame by frame, so that
+//! all destinations of a frame come before any of the next. With several frames waiting, they are
+//! laid out destination by destination, each with runs of equally long frames as one segmented
+//! send; the order of frames per destination is the order in which they were queued. A run takes a
+//! shorter frame as its last, as the kernel allows. Destinations that get the same frames share
+//! the same iovecs.
+//!
+//! The kernel may take a part of a plan. It stays where it is, with a cursor, until it is done.
+
+use std::collections::HashMap;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use evenfall_core::Transmit;
+
+use crate::sys::{Control, RawAddress};
+
+/// Frames laid out at once: the segments that every kernel with `UDP_SEGMENT` takes in one send.
+pub(super) const FRAMES_PER_PLAN: usize = 64;
+/// Segments in one send (`UDP_MAX_SEGMENTS` of kernels before 6.10).
+const SEGMENTS_MAX: usize = 64;
+/// Bytes in one send: 65,535 less the headers of IPv4 and UDP.
+const SEND_BYTES_MAX: usize = 65_507;
+/// Messages in one `sendmmsg` (`UIO_MAXIOV`); the kernel ignores the rest.
+const MESSAGES_PER_CALL: usize = 1024;
+
+/// The members of an installed group, in the kernel's form.
+pub(super) struct Group {
+    pub(super) members: Box<[(SocketAddr, RawAddress)]>,
+}
+
+impl Group {
+    pub(super) fn new(members: &[SocketAddr]) -> Self {
+        Self { members: members.iter().map(|a| (*a, RawAddress::from(*a))).collect() }
+    }
+}
+
+/// The receivers of a frame, fixed when it was queued.
+pub(super) enum Receivers {
+    One(SocketAddr, RawAddress),
+    Group(Arc<Group>),
+}
+
+/// A transmit with its receivers.
+pub(super) struct Frame {
+    pub(super) transmit: Transmit,
+    pub(super) receivers: Receivers,
+}
+
+impl Frame {
+    pub(super) fn copies(&self) -> usize {
+        match &self.receivers {
+            Receivers::One(..) => 1,
+            Receivers::Group(group) => group.members.len(),
+        }
+    }
+}
+
+/// One destination of a plan and the frames it gets.
+struct Slot {
+    raw: RawAddress,
+    frames: Vec<u16>,
+}
+
+/// One message of a plan: frames `order[first..][..count]` to one address.
+#[derive(Clone, Copy)]
+struct Span {
+    to: *const RawAddress,
+    first: u32,
+    count: u16,
+}
+
+/// See the module documentation. Every vector keeps its memory from plan to plan.
+pub(super) struct Plan {
+    frames: Vec<Frame>,
+    slots: Vec<Slot>,
+    slots_used: usize,
+    slots_of_groups: Vec<u32>,
+    /// The groups met so far and where their slots start: one look-up per group, not per copy.
+    groups: Vec<(*const Group, usize)>,
+    index: HashMap<SocketAddr, u32>,
+    /// Frame numbers, run after run; entry `i` has the iovecs `2i` and `2i + 1`.
+    order: Vec<u16>,
+    iovecs: Vec<libc::iovec>,
+    spans: Vec<Span>,
+    messages: Vec<libc::mmsghdr>,
+    controls: Vec<Control>,
+    cursor: usize,
+}
+
+// SAFETY: the raw pointers of a plan lead to memory that the plan owns, directly or through the
+// `Arc` and `Bytes` of its frames, and that does not move with it. Only `&mut self` uses them.
+unsafe impl Send for Plan {}
+
+impl Plan {
+    pub(super) fn new() -> Self {
+        Self {
+            frames: Vec::with_capacity(FRAMES_PER_PLAN),
+            slots: Vec::new(),
+            slots_used: 0,
+            slots_of_groups: Vec::new(),
+            groups: Vec::new(),
+            index: HashMap::new(),
+            order: Vec::new(),
+            iovecs: Vec::new(),
+            spans: Vec::new(),
+            messages: Vec::new(),
+            controls: Vec::new(),
+            cursor: 0,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.cursor == self.messages.len()
+    }
+
+    /// Lays out these frames. `segment_bytes_max` is zero when segmentation is off, else the
+    /// longest frame that may be a segment.
+    pub(super) fn fill(&mut self, frames: impl Iterator<Item = Frame>, segment_bytes_max: usize) {
+        self.clear();
+        self.frames.extend(frames);
+        if segment_bytes_max == 0 || self.frames.len() == 1 {
+            self.lay_out_by_frame();
+        } else {
+            self.lay_out_by_destination(segment_bytes_max);
+        }
+        self.write_messages();
+    }
+
+    fn clear(&mut self) {
+        self.frames.clear();
+        self.order.clear();
+        self.spans.clear();
+        self.messages.clear();
+        self.cursor = 0;
+    }
+
+    fn lay_out_by_frame(&mut self) {
+        for (number, frame) in self.frames.iter().enumerate() {
+            let first = number as u32;
+            self.order.push(number as u16);
+            match &frame.receivers {
+                Receivers::One(_, raw) => self.spans.push(Span { to: raw, first, count: 1 }),
+                Receivers::Group(group) => self
+                    .spans
+                    .extend(group.members.iter().map(|(_, raw)| Span { to: raw, first, count: 1 })),
+            }
+        }
+    }
+
+    fn lay_out_by_destination(&mut self, segment_bytes_max: usize) {
+        self.assign_slots();
+        let all = self.frames.len();
+        // The runs of the first slot that gets every frame serve all such slots.
+        let mut shared: Option<(usize, usize)> = None;
+        for slot in 0..self.slots_used {
+            let to = &raw const self.slots[slot].raw;
+            if self.slots[slot].frames.len() == all {
+                if let Some((start, end)) = shared {
+                    for span in start..end {
+                        self.spans.push(Span { to, ..self.spans[span] });
+                    }
+                    continue;
+                }
+                shared = Some((self.spans.len(), self.spans.len()));
+            }
+            self.lay_out_runs(slot, to, segment_bytes_max);
+            if let Some((start, end)) = &mut shared
+                && *start == *end
+            {
+                *end = self.spans.len();
+            }
+        }
+    }
+
+    /// Sorts the frames by destination, keeping their order.
+    fn assign_slots(&mut self) {
+        self.slots_used = 0;
+        self.slots_of_groups.clear();
+        self.groups.clear();
+        self.index.clear();
+        let frames = mem::take(&mut self.frames);
+        for (number, frame) in frames.iter().enumerate() {
+            match &frame.receivers {
+                Receivers::One(address, raw) => {
+                    let slot = self.slot_of(*address, raw);
+                    self.slots[slot as usize].frames.push(number as u16);
+                }
+                Receivers::Group(group) => {
+                    let start = self.resolve(group);
+                    for at in start..start + group.members.len() {
+                        let slot = self.slots_of_groups[at] as usize;
+                        self.slots[slot].frames.push(number as u16);
+                    }
+                }
+            }
+        }
+        self.frames = frames;
+    }
+
+    /// Where the slots of this group's members start in `slots_of_groups`.
+    fn resolve(&mut self, group: &Arc<Group>) -> usize {
+        let pointer = Arc::as_ptr(group);
+        // Newest first: consecutive frames mostly have the same receivers.
+        if let Some((_, start)) = self.groups.iter().rev().find(|(known, _)| *known == pointer) {
+            return *start;
+        }
+        let start = self.slots_of_groups.len();
+        for (address, raw) in &group.members {
+            let slot = self.slot_of(*address, raw);
+            self.slots_of_groups.push(slot);
+        }
+        self.groups.push((pointer, start));
+        start
+    }
+
+    fn slot_of(&mut self, address: SocketAddr, raw: &RawAddress) -> u32 {
+        if let Some(slot) = self.index.get(&address) {
+            return *slot;
+        }
+        let slot = self.slots_used;
+        self.slots_used += 1;
+        self.index.insert(address, slot as u32);
+        match self.slots.get_mut(slot) {
+            Some(reused) => {
+                reused.raw = *raw;
+                reused.frames.clear();
+            }
+            None => {
+                self.slots.push(Slot { raw: *raw, frames: Vec::with_capacity(FRAMES_PER_PLAN) })
+            }
+        }
+        slot as u32
+    }
+
+    /// Cuts the frames of a slot into runs that one segmented send can carry.
+    fn lay_out_runs(&mut self, slot: usize, to: *const RawAddress, segment_bytes_max: usize) {
+        let mut run: Option<(Span, usize, usize)> = None;
+        for number in &self.slots[slot].frames {
+            let len = self.frames[usize::from(*number)].transmit.len();
+            if let Some((span, segment, bytes)) = &mut run {
+                let fits = *segment <= segment_bytes_max
+                    && len <= *segment
+                    && len > 0
+                    && usize::from(span.count) < SEGMENTS_MAX
+                    && *bytes + len <= SEND_BYTES_MAX;
+                if fits {
+                    span.count += 1;
+                    *bytes += len;
+                    self.order.push(*number);
+                    if len < *segment {
+                        self.spans.extend(run.take().map(|(span, ..)| span));
+                    }
+                    continue;
+                }
+                self.spans.push(*span);
+            }
+            let span = Span { to, first: self.order.len() as u32, count: 1 };
+            self.order.push(*number);
+            run = Some((span, len, len));
+        }
+        self.spans.extend(run.map(|(span, ..)| span));
+    }
+
+    /// Writes the kernel's structures for the spans.
+    fn write_messages(&mut self) {
+        self.iovecs.clear();
+        for number in &self.order {
+            let transmit = &self.frames[usize::from(*number)].transmit;
+            for part in [transmit.head.as_slice(), &transmit.body[..]] {
+                // The kernel only reads through the iovecs of a send.
+                let iov_base = part.as_ptr().cast_mut().cast();
+                self.iovecs.push(libc::iovec { iov_base, iov_len: part.len() });
+            }
+        }
+        self.messages.clear();
+        self.controls.clear();
+        self.controls.resize(self.spans.len(), Control::EMPTY);
+        for (span, control) in self.spans.iter().zip(&mut self.controls) {
+            let first = span.first as usize;
+            let frame = &self.frames[usize::from(self.order[first])];
+            // SAFETY: the address is in a slot or behind a frame of this plan, neither of which
+            // changes until the plan is cleared.
+            let name_len = unsafe { (*span.to).len() };
+            // SAFETY: message headers are plain integers and pointers, for which zero is a value.
+            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+            let header = &mut message.msg_hdr;
+            header.msg_name = span.to.cast_mut().cast();
+            header.msg_namelen = name_len;
+            header.msg_iov = &raw mut self.iovecs[2 * first];
+            header.msg_iovlen = 2 * usize::from(span.count);
+            if span.count > 1 {
+                let (filled, len) = Control::segment(frame.transmit.len() as u16);
+                *control = filled;
+                header.msg_control = (&raw mut *control).cast();
+                header.msg_controllen = len;
+            } else if frame.transmit.body.is_empty() {
+                header.msg_iovlen = 1;
+            }
+            self.messages.push(message);
+        }
+    }
+
+    /// Sends what is left, as much as the kernel takes in one call. How many messages it took, or
+    /// what it says of the first.
+    pub(super) fn send(&mut self, fd: RawFd) -> std::io::Result<usize> {
+        let left = &mut self.messages[self.cursor..];
+        let count = left.len().min(MESSAGES_PER_CALL);
+        // SAFETY: each message points at an address, iovecs, control bytes and frames that this
+        // plan holds unchanged until it is cleared; the kernel writes only `msg_len`.
+        let sent = unsafe { libc::sendmmsg(fd, left.as_mut_ptr(), count as libc::c_uint, 0) };
+        crate::sys::checked(sent).map(|sent| sent as usize)
+    }
+
+    /// Moves past `messages` messages; how many copies, and bytes, they carried.
+    pub(super) fn advance(&mut self, messages: usize) -> (u64, u64) {
+        let done = self.cursor..self.cursor + messages;
+        self.cursor = done.end;
+        let (mut copies, mut bytes) = (0, 0);
+        for span in &self.spans[done] {
+            copies += u64::from(span.count);
+            let first = span.first as usize;
+            for number in &self.order[first..first + usize::from(span.count)] {
+                bytes += self.frames[usize::from(*number)].transmit.len() as u64;
+            }
+        }
+        if self.is_done() {
+            // Bodies are let go as soon as their last copy left.
+            self.clear();
+        }
+        (copies, bytes)
+    }
+
+    /// Length of a segment of the next message; zero when it is not segmented.
+    pub(super) fn segment_bytes(&self) -> usize {
+        match self.spans.get(self.cursor) {
+            Some(span) if span.count > 1 => {
+                self.frames[usize::from(self.order[span.first as usize])].transmit.len()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes every segmented message that is left apart into its datagrams.
+    pub(super) fn split_segments(&mut self) {
+        let mut spans = Vec::with_capacity(self.spans.len());
+        for span in &self.spans[self.cursor..] {
+            let each = (0..span.count).map(|i| Span {
+                first: span.first + u32::from(i),
+                count: 1,
+                ..*span
+            });
+            spans.extend(each);
+        }
+        self.spans = spans;
+        self.cursor = 0;
+        self.write_messages();
+    }
+}

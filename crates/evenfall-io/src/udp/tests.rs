@@ -1,0 +1,333 @@
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{Arrival, Class, Destination, GroupId, Head, StampedBy};
+
+use super::*;
+
+fn loopback() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+fn driver(options: Options) -> UdpDriver {
+    UdpDriver::bind(loopback(), options).unwrap()
+}
+
+fn transmit(class: Class, to: Destination, head: &[u8], body: &Bytes) -> Transmit {
+    Transmit { class, to, head: Head::new(head), body: body.clone() }
+}
+
+/// Receives until `count` datagrams are there, or half a second passes without one.
+fn receive(driver: &mut UdpDriver, count: usize) -> Vec<Arrival> {
+    let mut arrivals = Vec::new();
+    while arrivals.len() < count {
+        let quiet = MonotonicClock::now() + Duration::from_millis(500);
+        if driver.recv(&mut arrivals) == 0 && driver.wait(Some(quiet)) == Wake::Deadline {
+            break;
+        }
+    }
+    arrivals
+}
+
+fn payloads(driver: &mut UdpDriver, count: usize) -> Vec<Vec<u8>> {
+    receive(driver, count).into_iter().map(|arrival| arrival.datagram.to_vec()).collect()
+}
+
+/// Frames of mixed lengths, each with its number in front.
+fn mixed_frames() -> Vec<(Vec<u8>, Bytes)> {
+    let lengths = [40, 40, 40, 7, 40, 0, 900, 900, 1400, 3, 3, 40, 40, 41, 40, 9000, 9000, 9000];
+    lengths
+        .iter()
+        .cycle()
+        .take(200)
+        .enumerate()
+        .map(|(number, len)| {
+            let body: Vec<u8> = (0..*len).map(|i| (i + number) as u8).collect();
+            ((number as u32).to_le_bytes().to_vec(), body.into())
+        })
+        .collect()
+}
+
+type Payloads = Vec<Vec<u8>>;
+
+/// What each of three receivers got, what the sender counted, what was expected.
+fn exchange(send: Options, receive: Options) -> (Vec<Payloads>, Counters, Payloads) {
+    let mut sender = driver(send);
+    let mut receivers: Vec<_> = (0..3).map(|_| driver(receive.clone())).collect();
+    let members: Vec<_> = receivers.iter().map(UdpDriver::local_addr).collect();
+    sender.install(&Install::Group(GroupId(1), members.into())).unwrap();
+    let mut expected = Vec::new();
+    for (head, body) in mixed_frames() {
+        let frame = transmit(Class::Live, Destination::Group(GroupId(1)), &head, &body);
+        sender.push(frame).unwrap();
+        expected.push([head, body.to_vec()].concat());
+    }
+    assert!(sender.flush());
+    let count = expected.len();
+    let got = receivers.iter_mut().map(|receiver| payloads(receiver, count)).collect();
+    (got, *sender.counters(), expected)
+}
+
+#[test]
+fn same_bytes_in_order_with_and_without_segmentation_and_coalescing() {
+    for segmentation in [false, true] {
+        for coalescing in [false, true] {
+            let options = Options { segmentation, coalescing, ..Options::default() };
+            let (got, counters, expected) = exchange(options.clone(), options);
+            for receiver in got {
+                assert_eq!(receiver, expected, "segmentation {segmentation} GRO {coalescing}");
+            }
+            assert_eq!(counters.sent[Class::Live as usize], 600);
+            assert_eq!(counters.failed, 0, "errno {}", counters.last_send_error);
+        }
+    }
+}
+
+#[test]
+fn coalesced_bodies_are_handed_over_and_pinned_memory_is_bounded() {
+    for pinned_bytes_max in [0, 256 << 10, 64 << 20] {
+        let options = Options { pinned_bytes_max, ..Options::default() };
+        let mut receiver = driver(options);
+        let mut sender = driver(Options::default());
+        let mut held = Vec::new();
+        let body: Bytes = (0..1000).map(|i| i as u8).collect::<Vec<_>>().into();
+        let to = Destination::One(receiver.local_addr());
+        for round in 0..40_u8 {
+            for _ in 0..50 {
+                sender.push(transmit(Class::Live, to, &[round], &body)).unwrap();
+            }
+            sender.flush();
+            held.extend(receive(&mut receiver, 50));
+        }
+        assert_eq!(held.len(), 2000);
+        for (number, arrival) in held.iter().enumerate() {
+            assert_eq!(usize::from(arrival.datagram[0]), number / 50);
+            assert_eq!(arrival.datagram[1..], body[..]);
+        }
+        let copied = receiver.counters().copied_out;
+        assert_eq!(copied > 0, pinned_bytes_max < 2 << 20, "{pinned_bytes_max}: {copied} copied");
+    }
+}
+
+#[test]
+fn pooled_memory_is_used_again_once_arrivals_are_dropped() {
+    let mut receiver = driver(Options { pinned_bytes_max: 512 << 10, ..Options::default() });
+    let mut sender = driver(Options::default());
+    let body = Bytes::from(vec![5; 1000]);
+    let to = Destination::One(receiver.local_addr());
+    for count in [1, 50].into_iter().cycle().take(400) {
+        for _ in 0..count {
+            sender.push(transmit(Class::Live, to, b"", &body)).unwrap();
+        }
+        sender.flush();
+        assert_eq!(receive(&mut receiver, count).len(), count);
+    }
+    assert_eq!(receiver.counters().copied_out, 0);
+}
+
+#[test]
+fn order_per_destination_holds_when_groups_overlap() {
+    let mut sender = driver(Options::default());
+    let mut receivers: Vec<_> = (0..3).map(|_| driver(Options::default())).collect();
+    let at: Vec<_> = receivers.iter().map(UdpDriver::local_addr).collect();
+    sender.install(&Install::Group(GroupId(1), [at[0], at[1]].into())).unwrap();
+    sender.install(&Install::Group(GroupId(2), [at[1], at[2]].into())).unwrap();
+    let mut expected = vec![Vec::new(); 3];
+    for number in 0..150_u8 {
+        let (to, members): (_, &[usize]) = match number % 3 {
+            0 => (Destination::Group(GroupId(1)), &[0, 1]),
+            1 => (Destination::Group(GroupId(2)), &[1, 2]),
+            _ => (Destination::One(at[1]), &[1]),
+        };
+        sender.push(transmit(Class::Live, to, &[number], &Bytes::from_static(b"same"))).unwrap();
+        members.iter().for_each(|member| expected[*member].push([&[number][..], b"same"].concat()));
+    }
+    sender.flush();
+    for (receiver, expected) in receivers.iter_mut().zip(expected) {
+        assert_eq!(payloads(receiver, expected.len()), expected);
+    }
+}
+
+#[test]
+fn control_goes_before_live_before_repair_before_bulk() {
+    let mut sender = driver(Options::default());
+    let mut receiver = driver(Options::default());
+    let to = Destination::One(receiver.local_addr());
+    for class in [Class::Bulk, Class::Repair, Class::Live, Class::Control] {
+        for _ in 0..3 {
+            sender.push(transmit(class, to, &[class as u8], &Bytes::new())).unwrap();
+        }
+    }
+    sender.flush();
+    let classes: Vec<_> = payloads(&mut receiver, 12).concat();
+    assert_eq!(classes, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
+}
+
+#[test]
+fn full_queue_drops_the_newest_of_its_class_and_counts_copies() {
+    let mut sender = driver(Options { queue_frames_max: 4, ..Options::default() });
+    let mut receiver = driver(Options::default());
+    let to = receiver.local_addr();
+    sender.install(&Install::Group(GroupId(7), [to, to].into())).unwrap();
+    let group = Destination::Group(GroupId(7));
+    for number in 0..6_u8 {
+        let pushed = sender.push(transmit(Class::Live, group, &[number], &Bytes::new()));
+        assert_eq!(pushed.is_err(), number >= 4);
+    }
+    assert!(!sender.has_room());
+    let control = transmit(Class::Control, Destination::One(to), b"c", &Bytes::new());
+    assert!(sender.push(control).is_ok(), "another class has its own room");
+    assert_eq!(sender.counters().dropped_full, [0, 4, 0, 0]);
+    sender.flush();
+    assert_eq!(receive(&mut receiver, 9).len(), 9);
+}
+
+#[test]
+fn nothing_leaves_loopback_without_a_key() {
+    let outside: SocketAddr = "192.0.2.1:7000".parse().unwrap();
+    let refused = UdpDriver::bind("0.0.0.0:0".parse().unwrap(), Options::default());
+    let message = refused.err().expect("must be refused").to_string();
+    assert!(message.contains("without a key") && message.contains("configure"), "{message}");
+    let mut unkeyed = driver(Options::default());
+    let one = transmit(Class::Live, Destination::One(outside), b"x", &Bytes::new());
+    assert_eq!(unkeyed.push(one), Err(Refusal::Unkeyed(outside)));
+    let members = [unkeyed.local_addr(), outside].into();
+    assert!(unkeyed.install(&Install::Group(GroupId(1), members)).is_err());
+    let group = transmit(Class::Live, Destination::Group(GroupId(1)), b"x", &Bytes::new());
+    assert_eq!(unkeyed.push(group), Err(Refusal::UnknownGroup(GroupId(1))));
+    assert_eq!(unkeyed.counters().refused, 2);
+    assert!(UdpDriver::bind("0.0.0.0:0".parse().unwrap(), Options::default().keyed()).is_ok());
+}
+
+#[test]
+fn segments_longer_than_the_path_fall_back_to_single_datagrams() {
+    // Loopback carries 65,536 bytes a packet, so only a size near it is refused as a segment.
+    let mut sender = driver(Options::default());
+    let mut receiver = driver(Options::default());
+    let to = Destination::One(receiver.local_addr());
+    let body = Bytes::from(vec![9; 32_000]);
+    for _ in 0..6 {
+        sender.push(transmit(Class::Live, to, b"h", &body)).unwrap();
+    }
+    assert!(sender.flush());
+    assert_eq!(receive(&mut receiver, 6).len(), 6);
+    assert_eq!(sender.counters().failed, 0);
+}
+
+#[test]
+fn closed_ports_are_harmless() {
+    let closed = UdpSocket::bind(loopback()).unwrap().local_addr().unwrap();
+    let mut sender = driver(Options::default());
+    let mut receiver = driver(Options::default());
+    let members = [closed, receiver.local_addr(), closed].into();
+    sender.install(&Install::Group(GroupId(1), members)).unwrap();
+    for number in 0..100_u8 {
+        let group = Destination::Group(GroupId(1));
+        sender.push(transmit(Class::Live, group, &[number], &Bytes::new())).unwrap();
+        assert!(sender.flush());
+    }
+    assert_eq!(receive(&mut receiver, 100).len(), 100);
+}
+
+#[test]
+fn kernel_stamps_are_on_the_local_clock_and_before_the_read() {
+    let mut sender = driver(Options::default());
+    let mut receiver = driver(Options { kernel_timestamps: true, ..Options::default() });
+    // The kernel starts to stamp shortly after the first socket asked; until then it stamps reads.
+    std::thread::sleep(Duration::from_millis(100));
+    let before = MonotonicClock::now();
+    let to = Destination::One(receiver.local_addr());
+    sender.push(transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
+    sender.flush();
+    std::thread::sleep(Duration::from_millis(20));
+    let arrival = receive(&mut receiver, 1).remove(0);
+    assert_eq!(arrival.stamped_by, StampedBy::Kernel);
+    assert!(arrival.received + Duration::from_micros(100) >= before);
+    assert!(MonotonicClock::now().since(arrival.received) >= Duration::from_millis(19));
+}
+
+#[test]
+fn another_thread_ends_a_wait() {
+    let mut waiting = driver(Options::default());
+    let waker = waiting.waker();
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        waker.wake();
+    });
+    let start = MonotonicClock::now();
+    assert_eq!(waiting.wait(Some(start + Duration::from_secs(20))), Wake::Woken);
+    assert!(MonotonicClock::now().since(start) < Duration::from_secs(10));
+    other.join().unwrap();
+    let soon = MonotonicClock::now() + Duration::from_millis(1);
+    assert_eq!(waiting.wait(Some(soon)), Wake::Deadline, "a wake-up is used up");
+}
+
+#[test]
+fn wait_ends_at_the_deadline_and_not_before() {
+    for (spin, never_sleep) in [(0, false), (200, false), (0, true)] {
+        let spin = Duration::from_micros(spin);
+        let mut waiting = driver(Options { spin, never_sleep, ..Options::default() });
+        let deadline = MonotonicClock::now() + Duration::from_millis(2);
+        assert_eq!(waiting.wait(Some(deadline)), Wake::Deadline);
+        let now = MonotonicClock::now();
+        assert!(now >= deadline);
+        assert_eq!(waiting.wait(Some(deadline)), Wake::Deadline, "a past deadline returns at once");
+    }
+}
+
+#[test]
+fn too_long_datagrams_are_counted() {
+    let options = Options { coalescing: false, datagram_bytes_max: 100, ..Options::default() };
+    let mut receiver = driver(options);
+    let socket = UdpSocket::bind(loopback()).unwrap();
+    socket.send_to(&[1; 101], receiver.local_addr()).unwrap();
+    socket.send_to(&[1; 100], receiver.local_addr()).unwrap();
+    socket.send_to(&[], receiver.local_addr()).unwrap();
+    let lengths: Vec<_> = payloads(&mut receiver, 2).iter().map(Vec::len).collect();
+    assert_eq!(lengths, [100, 0]);
+    assert_eq!(receiver.counters().truncated, 1);
+    let long = Bytes::from(vec![0; DATAGRAM_BYTES_MAX + 1]);
+    let to = Destination::One(receiver.local_addr());
+    assert_eq!(receiver.push(transmit(Class::Bulk, to, b"", &long)), Err(Refusal::TooLong));
+}
+
+#[test]
+fn shared_bodies_are_let_go_after_the_last_copy() {
+    let mut sender = driver(Options::default());
+    let receiver = driver(Options::default());
+    let owner: Arc<[u8]> = vec![1; 500].into();
+    struct Held(Arc<[u8]>);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let to = Destination::One(receiver.local_addr());
+    let body = Bytes::from_owner(Held(Arc::clone(&owner)));
+    sender.push(transmit(Class::Live, to, b"", &body)).unwrap();
+    drop(body);
+    assert_eq!(Arc::strong_count(&owner), 2);
+    sender.flush();
+    assert_eq!(Arc::strong_count(&owner), 1);
+}
+
+#[test]
+fn marks_per_class_are_accepted() {
+    let options = Options {
+        dscp: Some([48, 46, 18, 8]),
+        priority: Some([6, 5, 2, 1]),
+        reuse_port: true,
+        ..Options::default()
+    };
+    let mut sender = driver(options);
+    let mut receiver = driver(Options::default());
+    let to = Destination::One(receiver.local_addr());
+    for class in [Class::Bulk, Class::Live, Class::Control] {
+        sender.push(transmit(class, to, b"x", &Bytes::new())).unwrap();
+    }
+    assert!(sender.flush());
+    assert_eq!(receive(&mut receiver, 3).len(), 3);
+    assert!(sender.notes().iter().all(|note| !note.contains("code point")), "{:?}", sender.notes());
+}

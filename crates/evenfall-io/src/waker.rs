@@ -1,0 +1,46 @@
+//! A wake-up that another thread or a signal handler can give to a waiting driver.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use crate::sys::checked;
+
+/// A handle that interrupts [`UdpDriver::wait`](crate::udp::UdpDriver::wait). Clones wake the same
+/// driver.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers; the result is checked before it is owned.
+        let fd = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        // SAFETY: `eventfd` returned this descriptor, and nobody else owns it.
+        Ok(Self(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
+    /// Ends the driver's current wait, or its next one.
+    pub fn wake(&self) {
+        signal(self.0.as_raw_fd());
+    }
+
+    /// Forgets the wake-ups so far.
+    pub(crate) fn clear(&self) {
+        let mut count = 0_u64;
+        // SAFETY: an eventfd read writes eight bytes, the size of `count`. It fails only when there
+        // was nothing to read, which is what is wanted.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Wakes whoever polls the eventfd. Safe inside a signal handler.
+pub(crate) fn signal(fd: RawFd) {
+    let one = 1_u64;
+    // SAFETY: `one` is eight readable bytes. A full counter fails with EAGAIN, and then a wake-up
+    // is already pending.
+    unsafe { libc::write(fd, (&raw const one).cast(), 8) };
+}
