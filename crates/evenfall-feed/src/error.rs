@@ -1,0 +1,116 @@
+//! What can be wrong with a feed file, where, and what to do about it.
+//!
+//! A replay that stops must account for what it sent, so every error carries the byte offset and
+//! the index of the message that could not be read; all messages with a smaller index have been
+//! handed out before the error is.
+
+use crate::itch::ItchError;
+use core::fmt;
+
+/// A feed that cannot be read on, with the place where it broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedError {
+    /// The name of the source as the caller gave it, usually a path.
+    pub name: String,
+    /// Bytes before the bad frame, record or line. For a compressed source they are counted in
+    /// the decompressed stream, because that is where a reader can look.
+    pub offset: u64,
+    /// The index of the message that could not be read; equally the number handed out before it.
+    pub index: u64,
+    /// What was found there.
+    pub fault: Fault,
+}
+
+/// What was found where a message should have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The reader failed; for compressed sources also a damaged stream.
+    Io {
+        /// The kind of failure.
+        kind: std::io::ErrorKind,
+        /// The reader's own words.
+        detail: String,
+    },
+    /// The source holds no byte at all.
+    Empty,
+    /// The first bytes are of no format that is read here.
+    Unrecognised {
+        /// Up to sixteen first bytes.
+        head: Vec<u8>,
+    },
+    /// The source ends inside something.
+    Truncated {
+        /// The thing that is cut.
+        what: &'static str,
+        /// Bytes it needs.
+        needed: u64,
+        /// Bytes that are left.
+        found: u64,
+    },
+    /// A well-framed message that is no ITCH 5.0 message.
+    Itch(ItchError),
+    /// A structure that contradicts its format.
+    Malformed {
+        /// The thing that is wrong.
+        what: &'static str,
+        /// What was found in its place.
+        found: String,
+    },
+    /// A claimed size above the limit that this reader keeps.
+    TooLarge {
+        /// The thing that is too large.
+        what: &'static str,
+        /// Bytes claimed.
+        found: u64,
+        /// Bytes allowed.
+        max: u64,
+    },
+}
+
+impl Fault {
+    /// What a person can do about it.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "check the file and the permission to read it, or fetch it again",
+            Self::Empty => "give a file with messages",
+            Self::Unrecognised { .. } => {
+                "give ITCH 5.0 with 2-byte lengths, pcap, pcapng, LOBSTER message CSV, a zip of \
+                 one, or any of them in gzip"
+            }
+            Self::Truncated { .. } => "the file is cut short: fetch it again, or cut it at this byte",
+            Self::Itch(_) => "the feed is not pure ITCH 5.0 or is damaged: look at this byte",
+            Self::Malformed { .. } => "the file is damaged or of another format: look at this byte",
+            Self::TooLarge { .. } => "the file is damaged, or was not written by a capture tool",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { kind, detail } => write!(f, "cannot read on ({kind:?}): {detail}"),
+            Self::Empty => write!(f, "the source is empty"),
+            Self::Unrecognised { head } => {
+                write!(f, "unknown format, it starts with")?;
+                head.iter().try_for_each(|byte| write!(f, " {byte:02x}"))
+            }
+            Self::Truncated { what, needed, found } => {
+                write!(f, "truncated {what}: it needs {needed} bytes, {found} are left")
+            }
+            Self::Itch(error) => write!(f, "{error}"),
+            Self::Malformed { what, found } => write!(f, "malformed {what}: found {found}"),
+            Self::TooLarge { what, found, max } => {
+                write!(f, "{what} claims {found} bytes, the limit is {max}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for FeedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, offset, index, fault } = self;
+        write!(f, "{name}: byte {offset}, message {index}: {fault}; {}", fault.advice())
+    }
+}
+
+impl std::error::Error for FeedError {}

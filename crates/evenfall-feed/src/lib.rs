@@ -1,0 +1,16 @@
+//! x
+#![forbid(unsafe_code)]
+pub mod arbiter;
+pub mod error;
+pub mod framed;
+mod input;
+pub mod itch;
+pub mod lobster;
+pub mod mold;
+pub mod pace;
+pub mod pcap;
+pub mod sharding;
+pub mod source;
+mod zip;
+pub use error::{Fault, FeedError};
+pub use source::{Message, Source, open};

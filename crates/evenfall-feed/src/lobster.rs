@@ -1,0 +1,111 @@
+//! LOBSTER message CSV: one line per event of one symbol's book.
+//!
+//! ```text
+//! 34200.004241176,1,16113575,18,5853300,1
+//! seconds         | order id | |       direction: 1 buy, -1 sell
+//! since midnight  |          | price in 1/10,000 dollar
+//!                 type       shares
+//! ```
+//!
+//! A message is the line without its end. The file has no header and every line ends with a
+//! newline, so a file that ends without one was cut: a number that lost digits would still parse.
+//!
+//! Source: LOBSTER output documentation, lobsterdata.com (types 1 to 7).
+
+use crate::error::{Fault, FeedError};
+use crate::input::Input;
+use crate::source::{Message, Source};
+use std::io::Read;
+
+/// Longest line taken; a real one has about 40 bytes.
+const LINE_BYTES_MAX: usize = 256;
+
+/// Fields of a line.
+const FIELDS: usize = 6;
+
+/// A LOBSTER message file as a [`Source`]; the shard key is 0, because a file is of one symbol.
+#[derive(Debug)]
+pub struct LobsterSource<R> {
+    input: Input<R>,
+}
+
+impl<R: Read> LobsterSource<R> {
+    /// Reads `reader`; `name` is what errors call it.
+    pub fn new(reader: R, name: &str) -> Self {
+        Self { input: Input::new(reader, name) }
+    }
+
+    /// Bytes of the next line, its newline included; `None` at the end.
+    fn line_length(&mut self) -> Result<Option<usize>, FeedError> {
+        if self.input.at_end()? {
+            return Ok(None);
+        }
+        let ahead = self.input.peek(LINE_BYTES_MAX);
+        if let Some(end) = ahead.iter().position(|&byte| byte == b'\n') {
+            return Ok(Some(end + 1));
+        }
+        let found = ahead.len() as u64;
+        if found < LINE_BYTES_MAX as u64 {
+            return Err(self.input.short("line without newline", found + 1));
+        }
+        let max = LINE_BYTES_MAX as u64;
+        Err(self.input.error(Fault::TooLarge { what: "line", found: found + 1, max }))
+    }
+}
+
+impl<R: Read> Source for LobsterSource<R> {
+    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+        let Some(length) = self.line_length()? else { return Ok(None) };
+        let line = self.input.look(length, "line")?;
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let (text_bytes, time) = (line.len(), parse_line(line));
+        let Some(time_ns) = time else {
+            let found = format!("\"{}\"", line.escape_ascii());
+            return Err(self.input.error(Fault::Malformed { what: "LOBSTER line", found }));
+        };
+        let mut bytes = self.input.take(length);
+        bytes.truncate(text_bytes);
+        let index = self.input.next_index();
+        Ok(Some(Message { index, time_ns, shard_key: 0, bytes }))
+    }
+}
+
+/// Whether a file that starts so is LOBSTER message CSV.
+pub(crate) fn is_message_csv(head: &[u8]) -> bool {
+    // Order book files are CSV too, but their lines hold whole numbers only and have 4 fields a
+    // level, so neither the time nor the count fits.
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    parse_line(line.strip_suffix(b"\r").unwrap_or(line)).is_some()
+}
+
+/// The time of a line in nanoseconds since midnight, when the line is one.
+fn parse_line(line: &[u8]) -> Option<u64> {
+    let mut fields = line.split(|&byte| byte == b',');
+    let time_ns = parse_seconds(fields.next()?)?;
+    let mut count = 1;
+    for field in fields {
+        let digits = field.strip_prefix(b"-").unwrap_or(field);
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        count += 1;
+    }
+    (count == FIELDS).then_some(time_ns)
+}
+
+/// Decimal seconds to nanoseconds; digits beyond the ninth are dropped.
+fn parse_seconds(text: &[u8]) -> Option<u64> {
+    let point = text.iter().position(|&byte| byte == b'.')?;
+    let (whole, fraction) = (&text[..point], &text[point + 1..]);
+    // Five digits hold a day of seconds; the bound keeps the product far from overflow.
+    if whole.is_empty() || whole.len() > 9 || fraction.is_empty() {
+        return None;
+    }
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| u64::from(byte - b'0'));
+    let mut ns = whole.iter().try_fold(0, |sum, byte| Some(sum * 10 + digit(byte)?))?;
+    for place in 0..9 {
+        ns = ns * 10 + fraction.get(place).map_or(Some(0), digit)?;
+    }
+    fraction.iter().all(u8::is_ascii_digit).then_some(ns)
+}

@@ -1,0 +1,398 @@
+//! MoldUDP64, the envelope that ITCH travels in on multicast.
+//!
+//! ```text
+//!  0             10               18      20                      all big-endian
+//!  +-------------+----------------+-------+--------+-----------+-- ... one per message
+//!  | session     | sequence       | count | length | message   |
+//!  +-------------+----------------+-------+--------+-----------+--
+//! ```
+//!
+//! The sequence is that of the first message. A count of 0 is a heartbeat, 0xFFFF the end of the
+//! session; in both the sequence is the one that comes next. A request for messages again is the
+//! same twenty bytes: session, first sequence, how many.
+//!
+//! Source: MoldUDP64 Protocol Specification 1.00, Nasdaq.
+
+use crate::arbiter::{Arbiter, Counts, Event, Limits, Side};
+use bytes::Bytes;
+use core::fmt;
+use core::ops::Range;
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of the header and of a request.
+pub const HEADER_BYTES: usize = 20;
+
+/// Messages one packet or one request can count; 0xFFFF means the end of the session.
+pub const COUNT_MAX: u16 = 0xfffe;
+
+const COUNT_END: u16 = 0xffff;
+const LENGTH_BYTES: usize = 2;
+
+/// A session's name: ten bytes, by custom ASCII padded on the left with spaces.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub [u8; 10]);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.trim_ascii().escape_ascii())
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+/// Bytes that are no packet of the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoldError {
+    /// Shorter than the header, or than a message's own length says.
+    Truncated {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes found.
+        found: usize,
+    },
+    /// Bytes behind the last message.
+    Trailing {
+        /// How many.
+        found: usize,
+    },
+    /// Sequence and count pass the end of 64 bits.
+    SequenceOverflow {
+        /// The sequence.
+        sequence: u64,
+    },
+    /// A request for no message, or for more than can be counted.
+    RequestCount {
+        /// The count.
+        found: u16,
+    },
+    /// A packet of another session than the one that runs.
+    OtherSession {
+        /// The session that runs.
+        running: SessionId,
+        /// The packet's.
+        found: SessionId,
+    },
+}
+
+impl fmt::Display for MoldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated { needed, found } => {
+                write!(f, "truncated MoldUDP64 packet: it needs {needed} bytes, found {found}")
+            }
+            Self::Trailing { found } => {
+                write!(f, "{found} bytes behind the last message of a MoldUDP64 packet")
+            }
+            Self::SequenceOverflow { sequence } => {
+                write!(f, "MoldUDP64 sequence {sequence} and its count pass 64 bits")
+            }
+            Self::RequestCount { found } => {
+                write!(f, "a MoldUDP64 request for {found} messages, 1 to {COUNT_MAX} can be asked")
+            }
+            Self::OtherSession { running, found } => {
+                write!(f, "MoldUDP64 session {found}, but {running} has not ended")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MoldError {}
+
+fn header(bytes: &[u8]) -> Result<(SessionId, u64, u16), MoldError> {
+    let Some((head, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+        return Err(MoldError::Truncated { needed: HEADER_BYTES, found: bytes.len() });
+    };
+    let (mut session, mut sequence) = ([0; 10], [0; 8]);
+    session.copy_from_slice(&head[..10]);
+    sequence.copy_from_slice(&head[10..18]);
+    let count = u16::from_be_bytes([head[18], head[19]]);
+    Ok((SessionId(session), u64::from_be_bytes(sequence), count))
+}
+
+fn write_header(session: SessionId, sequence: u64, count: u16) -> [u8; HEADER_BYTES] {
+    let mut out = [0; HEADER_BYTES];
+    out[..10].copy_from_slice(&session.0);
+    out[10..18].copy_from_slice(&sequence.to_be_bytes());
+    out[18..].copy_from_slice(&count.to_be_bytes());
+    out
+}
+
+/// A downstream packet, read in place and checked to its last byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// The session.
+    pub session: SessionId,
+    /// The sequence of the first message, or of the one that comes next.
+    pub sequence: u64,
+    /// What the packet is.
+    pub body: Body<'a>,
+}
+
+/// What a downstream packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// Messages.
+    Messages(Messages<'a>),
+    /// Nothing: the session is alive and this far.
+    Heartbeat,
+    /// Nothing: the session is over.
+    EndOfSession,
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a packet.
+    ///
+    /// # Errors
+    /// [`MoldError`] when the bytes do not hold exactly the messages that the header counts.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, MoldError> {
+        let (session, sequence, count) = header(bytes)?;
+        let blocks = &bytes[HEADER_BYTES..];
+        let body = match count {
+            0 => Body::Heartbeat,
+            COUNT_END => Body::EndOfSession,
+            count => Body::Messages(Messages { blocks, left: count }),
+        };
+        if sequence.checked_add(body.count().into()).is_none() {
+            return Err(MoldError::SequenceOverflow { sequence });
+        }
+        let mut at = HEADER_BYTES;
+        for _ in 0..body.count() {
+            let needed = at + LENGTH_BYTES;
+            let Some(length) = bytes.get(at..needed) else {
+                return Err(MoldError::Truncated { needed, found: bytes.len() });
+            };
+            at = needed + usize::from(u16::from_be_bytes([length[0], length[1]]));
+        }
+        match at.cmp(&bytes.len()) {
+            core::cmp::Ordering::Equal => Ok(Self { session, sequence, body }),
+            core::cmp::Ordering::Less => Err(MoldError::Trailing { found: bytes.len() - at }),
+            core::cmp::Ordering::Greater => {
+                Err(MoldError::Truncated { needed: at, found: bytes.len() })
+            }
+        }
+    }
+
+    /// The sequence that comes after this packet.
+    pub fn next_sequence(&self) -> u64 {
+        self.sequence + u64::from(self.body.count())
+    }
+}
+
+impl Body<'_> {
+    /// Messages in the packet.
+    pub fn count(&self) -> u16 {
+        match self {
+            Self::Messages(messages) => messages.left,
+            Self::Heartbeat | Self::EndOfSession => 0,
+        }
+    }
+}
+
+/// The messages of a packet, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Messages<'a> {
+    blocks: &'a [u8],
+    left: u16,
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let (length, rest) = self.blocks.split_first_chunk::<LENGTH_BYTES>()?;
+        let (message, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        self.blocks = rest;
+        Some(message)
+    }
+}
+
+/// Fills one packet.
+#[derive(Clone, Debug)]
+pub struct PacketBuilder {
+    bytes: Vec<u8>,
+    bytes_max: usize,
+    count: u16,
+}
+
+impl PacketBuilder {
+    /// An empty packet whose first message has this sequence, of at most `bytes_max` bytes.
+    pub fn new(session: SessionId, sequence: u64, bytes_max: usize) -> Self {
+        let bytes = write_header(session, sequence, 0).to_vec();
+        Self { bytes, bytes_max, count: 0 }
+    }
+
+    /// Appends a message; `false`, and nothing done, when it does not fit any more.
+    pub fn push(&mut self, message: &[u8]) -> bool {
+        let end = self.bytes.len() + LENGTH_BYTES + message.len();
+        let Ok(length) = u16::try_from(message.len()) else { return false };
+        if end > self.bytes_max || self.count == COUNT_MAX {
+            return false;
+        }
+        self.bytes.extend_from_slice(&length.to_be_bytes());
+        self.bytes.extend_from_slice(message);
+        self.count += 1;
+        true
+    }
+
+    /// Messages in the packet so far.
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The packet; one without messages is a heartbeat.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.bytes[18..HEADER_BYTES].copy_from_slice(&self.count.to_be_bytes());
+        self.bytes
+    }
+}
+
+/// A packet that says that the session is alive and `next_sequence` comes next.
+pub fn heartbeat(session: SessionId, next_sequence: u64) -> [u8; HEADER_BYTES] {
+    write_header(session, next_sequence, 0)
+}
+
+/// A packet that says that the session ended before `next_sequence`.
+pub fn end_of_session(session: SessionId, next_sequence: u64) -> [u8; HEADER_BYTES] {
+    write_header(session, next_sequence, COUNT_END)
+}
+
+/// Asks for messages again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The session.
+    pub session: SessionId,
+    /// The first message asked for.
+    pub sequence: u64,
+    /// How many, 1 to [`COUNT_MAX`].
+    pub count: u16,
+}
+
+impl Request {
+    /// The request on the wire.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        write_header(self.session, self.sequence, self.count)
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// [`MoldError`] when it is not twenty bytes, asks for nothing, or passes the last sequence.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MoldError> {
+        let (session, sequence, count) = header(bytes)?;
+        if bytes.len() > HEADER_BYTES {
+            return Err(MoldError::Trailing { found: bytes.len() - HEADER_BYTES });
+        }
+        if count == 0 || count > COUNT_MAX {
+            return Err(MoldError::RequestCount { found: count });
+        }
+        if sequence.checked_add(count.into()).is_none() {
+            return Err(MoldError::SequenceOverflow { sequence });
+        }
+        Ok(Self { session, sequence, count })
+    }
+}
+
+/// Follows a session: datagrams of both sides in, messages in order out.
+///
+/// Hand in a datagram, then call [`Tracker::poll`] until it is empty. For each
+/// [`Event::Gap`] send [`Tracker::request`], and call [`Tracker::abandon`] when patience ends.
+#[derive(Debug)]
+pub struct Tracker {
+    limits: Limits,
+    session: Option<SessionId>,
+    arbiter: Arbiter,
+    end: Option<u64>,
+}
+
+impl Tracker {
+    /// Waits for a session. `first` is the first sequence wanted: `Some(1)` for a whole session,
+    /// `None` to join wherever it is.
+    pub fn new(first: Option<u64>, limits: Limits) -> Self {
+        Self { limits, session: None, arbiter: Arbiter::new(first, limits), end: None }
+    }
+
+    /// Takes a datagram; its messages share its buffer.
+    ///
+    /// # Errors
+    /// [`MoldError`], and the datagram is ignored. A new session is taken from its first packet
+    /// once the old one has [ended](Tracker::is_ended).
+    pub fn datagram(&mut self, side: Side, datagram: &Bytes) -> Result<(), MoldError> {
+        let packet = Packet::decode(datagram)?;
+        self.enter(packet.session)?;
+        match packet.body {
+            Body::Messages(messages) => {
+                for (sequence, message) in (packet.sequence..).zip(messages) {
+                    self.arbiter.offer(side, sequence, datagram.slice_ref(message));
+                }
+            }
+            Body::Heartbeat => self.arbiter.announce(packet.sequence),
+            Body::EndOfSession => {
+                self.arbiter.announce(packet.sequence);
+                self.end = Some(packet.sequence);
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, found: SessionId) -> Result<(), MoldError> {
+        match self.session {
+            Some(running) if running == found => return Ok(()),
+            Some(running) if !self.is_ended() => {
+                return Err(MoldError::OtherSession { running, found });
+            }
+            // A later session is followed from its start: sequences begin at 1.
+            Some(_) => {
+                self.arbiter = Arbiter::new(Some(1), self.limits);
+                self.end = None;
+            }
+            None => {}
+        }
+        self.session = Some(found);
+        Ok(())
+    }
+
+    /// The next event.
+    pub fn poll(&mut self) -> Option<Event> {
+        self.arbiter.poll()
+    }
+
+    /// The request for the first messages that are missing.
+    pub fn request(&self) -> Option<Request> {
+        let session = self.session?;
+        let Range { start: sequence, end } = self.arbiter.missing().next()?;
+        let count = u16::try_from(end - sequence).unwrap_or(COUNT_MAX).min(COUNT_MAX);
+        Some(Request { session, sequence, count })
+    }
+
+    /// Gives the first hole up: [`Event::Lost`], then what is behind it.
+    pub fn abandon(&mut self) {
+        self.arbiter.abandon();
+    }
+
+    /// The session that runs, or ran last.
+    pub fn session(&self) -> Option<SessionId> {
+        self.session
+    }
+
+    /// Whether the session said its end and every message before it was delivered or given up.
+    pub fn is_ended(&self) -> bool {
+        self.end.is_some_and(|end| self.arbiter.next_sequence().is_some_and(|next| next >= end))
+    }
+
+    /// What passed through in this session.
+    pub fn counts(&self) -> Counts {
+        self.arbiter.counts()
+    }
+
+    /// The holes of the session, in order.
+    pub fn missing(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.arbiter.missing()
+    }
+}

@@ -1,0 +1,126 @@
+use super::*;
+use proptest::prelude::*;
+
+const SESSION: SessionId = SessionId(*b"  20191230");
+
+fn packet(sequence: u64, messages: &[&[u8]]) -> Bytes {
+    let mut builder = PacketBuilder::new(SESSION, sequence, 1400);
+    for message in messages {
+        assert!(builder.push(message));
+    }
+    Bytes::from(builder.finish())
+}
+
+fn drain(tracker: &mut Tracker) -> Vec<Event> {
+    core::iter::from_fn(|| tracker.poll()).collect()
+}
+
+fn message(sequence: u64, bytes: &'static [u8]) -> Event {
+    Event::Message { sequence, bytes: Bytes::from_static(bytes) }
+}
+
+#[test]
+fn a_packet_comes_back_as_it_went() {
+    let bytes = packet(7, &[b"one", b"", b"three"]);
+    let read = Packet::decode(&bytes).unwrap();
+    assert_eq!((read.session, read.sequence, read.next_sequence()), (SESSION, 7, 10));
+    let Body::Messages(messages) = read.body else { panic!("{read:?}") };
+    assert_eq!(messages.collect::<Vec<_>>(), [&b"one"[..], b"", b"three"]);
+    assert_eq!(&bytes[..20], b"  20191230\0\0\0\0\0\0\0\x07\0\x03");
+    assert_eq!(Packet::decode(&heartbeat(SESSION, 3)).unwrap().body, Body::Heartbeat);
+    assert_eq!(Packet::decode(&end_of_session(SESSION, 3)).unwrap().body, Body::EndOfSession);
+    let request = Request { session: SESSION, sequence: 5, count: 9 };
+    assert_eq!(Request::decode(&request.encode()), Ok(request));
+}
+
+#[test]
+fn a_packet_cut_anywhere_is_refused_with_its_lengths() {
+    let bytes = packet(1, &[b"one", b"two"]);
+    for end in 0..bytes.len() {
+        let error = Packet::decode(&bytes[..end]).unwrap_err();
+        assert!(matches!(error, MoldError::Truncated { found, .. } if found == end), "{error}");
+    }
+    let longer = [&bytes[..], b"x"].concat();
+    assert_eq!(Packet::decode(&longer), Err(MoldError::Trailing { found: 1 }));
+    let last = PacketBuilder { count: 1, ..PacketBuilder::new(SESSION, u64::MAX, 100) }.finish();
+    let refused = Err(MoldError::SequenceOverflow { sequence: u64::MAX });
+    assert_eq!(Packet::decode(&[&last[..], b"\0\0"].concat()), refused);
+}
+
+#[test]
+fn a_full_packet_takes_no_more() {
+    let mut builder = PacketBuilder::new(SESSION, 1, 20 + 5);
+    assert!(!builder.push(b"four"));
+    assert!(builder.push(b"abc"));
+    assert!(!builder.push(b""));
+    assert_eq!((builder.count(), builder.finish().len()), (1, 25));
+}
+
+#[test]
+fn a_gap_is_reported_requested_and_filled() {
+    let mut tracker = Tracker::new(Some(1), Limits::default());
+    tracker.datagram(Side::A, &packet(1, &[b"1"])).unwrap();
+    tracker.datagram(Side::A, &packet(4, &[b"4"])).unwrap();
+    assert_eq!(drain(&mut tracker), [message(1, b"1"), Event::Gap(2..4)]);
+    assert_eq!(tracker.request(), Some(Request { session: SESSION, sequence: 2, count: 2 }));
+    tracker.datagram(Side::B, &packet(1, &[b"1", b"2", b"3"])).unwrap();
+    assert_eq!(drain(&mut tracker), [message(2, b"2"), message(3, b"3"), message(4, b"4")]);
+    assert_eq!(tracker.request(), None);
+    assert_eq!(tracker.counts().ignored, 1);
+}
+
+#[test]
+fn the_end_of_a_session_waits_for_its_holes_and_lets_the_next_one_in() {
+    let mut tracker = Tracker::new(None, Limits::default());
+    tracker.datagram(Side::A, &packet(5, &[b"5"])).unwrap();
+    tracker.datagram(Side::A, &Bytes::copy_from_slice(&end_of_session(SESSION, 7))).unwrap();
+    assert!(!tracker.is_ended());
+    let next = SessionId(*b"  20191231");
+    let first = PacketBuilder::new(next, 1, 100).finish().into();
+    let refused = Err(MoldError::OtherSession { running: SESSION, found: next });
+    assert_eq!(tracker.datagram(Side::A, &first), refused);
+    tracker.abandon();
+    assert_eq!(drain(&mut tracker), [message(5, b"5"), Event::Gap(6..7), Event::Lost(6..7)]);
+    assert!(tracker.is_ended());
+    tracker.datagram(Side::A, &first).unwrap();
+    assert_eq!(tracker.session(), Some(next));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_packet_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(packet) = Packet::decode(&bytes)
+            && let Body::Messages(messages) = packet.body
+        {
+            prop_assert_eq!(messages.count(), usize::from(packet.body.count()));
+        }
+        let _ = Request::decode(&bytes);
+    }
+
+    /// Two lossy, reordered sides that together lose nothing give every message once, in order.
+    #[test]
+    fn two_lossy_sides_make_one_whole_feed(
+        order in Just((0..40u64).collect::<Vec<_>>()).prop_shuffle(),
+        lost in prop::collection::vec(0u8..3, 40),
+    ) {
+        let mut tracker = Tracker::new(Some(1), Limits::default());
+        for sequence in order {
+            let datagram = packet(sequence + 1, &[&sequence.to_le_bytes()]);
+            let lost = lost[sequence as usize];
+            if lost != 0 {
+                tracker.datagram(Side::A, &datagram).unwrap();
+            }
+            if lost != 1 {
+                tracker.datagram(Side::B, &datagram).unwrap();
+            }
+        }
+        let sequences: Vec<u64> = drain(&mut tracker)
+            .into_iter()
+            .filter_map(|event| match event {
+                Event::Message { sequence, .. } => Some(sequence),
+                _ => None,
+            })
+            .collect();
+        prop_assert_eq!(sequences, (1..=40).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,204 @@
+//! Captures as feeds: the UDP payloads of pcap and pcapng files, with their capture times.
+//!
+//! A venue's multicast is recorded as packets, so a capture is the most honest input there is:
+//! real sizes, real bursts, both redundant sides. **Each UDP datagram is one message**, whatever
+//! protocol it carries; its bytes are the payload. A file that recorded both sides of a redundant
+//! feed (A and B) gives both: they are different channels, and choosing the first copy is the
+//! business of [`crate::arbiter`], which needs the feed's own sequence number.
+//!
+//! The channel of a datagram is its destination address and port. The sender is left out: when a
+//! venue fails over to another publisher of the same group, order must hold across the two.
+//!
+//! What is not a whole UDP datagram is passed over and counted by reason in [`Skipped`]. A file
+//! whose structure is broken is an error at the byte where it breaks.
+
+mod classic;
+mod ng;
+mod packet;
+
+#[cfg(test)]
+mod tests;
+
+use crate::error::FeedError;
+use crate::input::Input;
+use crate::source::{Message, Source};
+use bytes::Bytes;
+use core::net::{IpAddr, SocketAddr};
+use packet::Skip;
+use std::io::Read;
+
+/// Byte order of a capture file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Little,
+    Big,
+}
+
+impl Order {
+    fn array<const N: usize>(self, bytes: &[u8], at: usize) -> [u8; N] {
+        let mut raw = [0; N];
+        raw.copy_from_slice(&bytes[at..at + N]);
+        if self == Self::Big {
+            raw.reverse();
+        }
+        raw
+    }
+
+    fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        u16::from_le_bytes(self.array(bytes, at))
+    }
+
+    fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(self.array(bytes, at))
+    }
+
+    fn u64(self, bytes: &[u8], at: usize) -> u64 {
+        u64::from_le_bytes(self.array(bytes, at))
+    }
+}
+
+/// A captured frame of any protocol.
+#[derive(Debug)]
+struct Captured {
+    time_ns: u64,
+    link_type: u16,
+    /// Whether the capture kept less than was on the wire.
+    cut: bool,
+    bytes: Bytes,
+}
+
+/// A UDP datagram of a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// When it was captured, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// Where it went.
+    pub destination: SocketAddr,
+    /// What it carried.
+    pub payload: Bytes,
+}
+
+/// Captured packets that are no whole UDP datagram, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// Frames of a link type that is not read.
+    pub link_type: u64,
+    /// Frames that hold no IP packet.
+    pub not_ip: u64,
+    /// IP packets of another protocol than UDP.
+    pub not_udp: u64,
+    /// Fragments of a datagram, which are not put together.
+    pub fragments: u64,
+    /// Datagrams of which the capture kept only the beginning.
+    pub cut: u64,
+    /// Packets whose headers contradict their length.
+    pub malformed: u64,
+}
+
+impl Skipped {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.link_type + self.not_ip + self.not_udp + self.fragments + self.cut + self.malformed
+    }
+
+    fn count(&mut self, skip: Skip) {
+        let count = match skip {
+            Skip::LinkType => &mut self.link_type,
+            Skip::NotIp => &mut self.not_ip,
+            Skip::NotUdp => &mut self.not_udp,
+            Skip::Fragment => &mut self.fragments,
+            Skip::Cut => &mut self.cut,
+            Skip::Malformed => &mut self.malformed,
+        };
+        *count += 1;
+    }
+}
+
+/// Whether a file that starts so is a capture.
+pub(crate) fn is_capture(head: &[u8]) -> bool {
+    let ng_magic = ng::SECTION_HEADER.to_le_bytes();
+    classic::magic(head).is_some() || head.starts_with(&ng_magic)
+}
+
+/// A capture as a [`Source`]: each UDP datagram a message, the shard key its [`channel`].
+#[derive(Debug)]
+pub struct PcapSource<R> {
+    input: Input<R>,
+    format: Option<FileFormat>,
+    skipped: Skipped,
+}
+
+#[derive(Debug)]
+enum FileFormat {
+    Classic(classic::Classic),
+    Ng(ng::Section),
+}
+
+impl<R: Read> PcapSource<R> {
+    /// Reads `reader`; `name` is what errors call it.
+    pub fn new(reader: R, name: &str) -> Self {
+        let input = Input::new(reader, name);
+        Self { input, format: None, skipped: Skipped::default() }
+    }
+
+    /// The next UDP datagram; `None` at the end.
+    ///
+    /// # Errors
+    /// A reader that fails, a file that ends inside a record, a record that cannot be.
+    pub fn next_datagram(&mut self) -> Result<Option<Datagram>, FeedError> {
+        while let Some(captured) = self.next_captured()? {
+            let Captured { time_ns, link_type, cut, bytes } = captured;
+            match packet::udp(link_type, &bytes, cut) {
+                Ok(packet::Udp { source, destination, payload }) => {
+                    self.input.next_index();
+                    let payload = bytes.slice(payload);
+                    return Ok(Some(Datagram { time_ns, source, destination, payload }));
+                }
+                Err(skip) => self.skipped.count(skip),
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_captured(&mut self) -> Result<Option<Captured>, FeedError> {
+        if self.format.is_none() {
+            let is_ng = self.input.peek(4) == ng::SECTION_HEADER.to_le_bytes();
+            self.format = Some(match is_ng {
+                true => FileFormat::Ng(ng::Section::new()),
+                false => FileFormat::Classic(classic::Classic::start(&mut self.input)?),
+            });
+        }
+        match &mut self.format {
+            Some(FileFormat::Classic(classic)) => classic.next(&mut self.input),
+            Some(FileFormat::Ng(section)) => section.next(&mut self.input),
+            None => Ok(None),
+        }
+    }
+}
+
+impl<R: Read> Source for PcapSource<R> {
+    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+        let Some(datagram) = self.next_datagram()? else { return Ok(None) };
+        let Datagram { time_ns, destination, payload: bytes, .. } = datagram;
+        let index = self.input.index_last();
+        Ok(Some(Message { index, time_ns, shard_key: channel(destination), bytes }))
+    }
+
+    fn skipped(&self) -> Skipped {
+        self.skipped
+    }
+}
+
+/// The channel of a destination: FNV-1a over address and port, the same for ever.
+pub fn channel(destination: SocketAddr) -> u32 {
+    // As IPv6, so that one group written both ways is one channel.
+    let address = match destination.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    let port = destination.port().to_be_bytes();
+    let bytes = address.iter().chain(&port);
+    bytes.fold(0x811c_9dc5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}

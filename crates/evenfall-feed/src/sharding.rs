@@ -1,0 +1,173 @@
+//! Which tree carries a message, and a hash that proves that all of them arrived.
+//!
+//! Several trees run side by side and share their receivers. Order holds within a tree, not
+//! between trees, so what must stay in order (a symbol, a channel) goes to one tree; and the hash
+//! of what was received must not depend on how the trees interleave. [`ContentHash`] therefore
+//! hashes each tree's messages in their order and then the hashes in the order of the trees: a
+//! receiver that releases each tree in order gets the same 32 bytes as the file.
+
+use blake3::Hasher;
+use core::fmt;
+
+/// The tree, of `trees`, that carries messages of this key. The same for ever: it is part of
+/// what sender and receiver must agree on.
+///
+/// Neighbouring keys (locates are given alphabetically, so related symbols are neighbours) are
+/// spread by a mix of all bits first (the finaliser of MurmurHash3).
+///
+/// # Panics
+/// When `trees` is zero.
+#[inline]
+pub fn shard_of(shard_key: u32, trees: u32) -> u32 {
+    assert!(trees > 0, "a message needs a tree to go by");
+    let mut mix = shard_key;
+    mix = (mix ^ mix >> 16).wrapping_mul(0x85eb_ca6b);
+    mix = (mix ^ mix >> 13).wrapping_mul(0xc2b2_ae35);
+    mix ^= mix >> 16;
+    ((u64::from(mix) * u64::from(trees)) >> 32) as u32
+}
+
+/// Bytes gathered before they are hashed: the hash takes 1 KiB at a time much faster than 40
+/// bytes at a time.
+const GATHER_BYTES: usize = 4096;
+
+/// A hash of all messages, each shard in its order.
+#[derive(Clone)]
+pub struct ContentHash {
+    shards: Vec<Shard>,
+}
+
+#[derive(Clone)]
+struct Shard {
+    hasher: Hasher,
+    gathered: Vec<u8>,
+    messages: u64,
+}
+
+impl Shard {
+    fn update(&mut self, message: &[u8]) {
+        self.messages += 1;
+        if self.gathered.len() + 4 + message.len() > GATHER_BYTES {
+            self.hasher.update(&self.gathered);
+            self.gathered.clear();
+        }
+        // The length goes first, so that messages cannot be joined or split unnoticed.
+        let length = u32::try_from(message.len()).expect("a message is below 4 GiB");
+        self.gathered.extend_from_slice(&length.to_le_bytes());
+        if message.len() > GATHER_BYTES {
+            self.hasher.update(&self.gathered);
+            self.gathered.clear();
+            self.hasher.update(message);
+        } else {
+            self.gathered.extend_from_slice(message);
+        }
+    }
+}
+
+impl ContentHash {
+    /// The hash of no messages over this many shards.
+    pub fn new(shards: usize) -> Self {
+        let shard = Shard { hasher: Hasher::new(), gathered: Vec::new(), messages: 0 };
+        Self { shards: vec![shard; shards] }
+    }
+
+    /// Adds the next message of a shard.
+    ///
+    /// # Panics
+    /// When the shard is not below the number given to [`ContentHash::new`], or the message is
+    /// 4 GiB or longer.
+    pub fn update(&mut self, shard: usize, message: &[u8]) {
+        self.shards[shard].update(message);
+    }
+
+    /// The hash of what was added so far; more may follow.
+    pub fn finish(&self) -> [u8; 32] {
+        let mut whole = Hasher::new();
+        for shard in &self.shards {
+            let mut hasher = shard.hasher.clone();
+            hasher.update(&shard.gathered);
+            whole.update(hasher.finalize().as_bytes());
+        }
+        *whole.finalize().as_bytes()
+    }
+
+    /// [`ContentHash::finish`] in 64 hexadecimal digits.
+    pub fn finish_hex(&self) -> String {
+        hex(&self.finish())
+    }
+
+    /// Messages added over all shards.
+    pub fn messages(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.messages).sum()
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ContentHash({} messages, {})", self.messages(), self.finish_hex())
+    }
+}
+
+/// A hash in 64 lower-case hexadecimal digits.
+pub fn hex(hash: &[u8; 32]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn shards_are_even_and_pinned() {
+        let mut counts = [0u32; 8];
+        for key in 0..8_714 {
+            counts[shard_of(key, 8) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| count.abs_diff(8_714 / 8) < 120), "{counts:?}");
+        // Pinned: two versions that disagree would split a symbol over two trees.
+        let pinned: Vec<u32> = (0..8).map(|key| shard_of(key, 16)).collect();
+        assert_eq!(pinned, PINNED);
+        assert!((0..100).all(|key| shard_of(key, 1) == 0));
+    }
+
+    const PINNED: [u32; 8] = [0, 5, 3, 8, 2, 12, 5, 1];
+
+    #[test]
+    fn joined_split_and_swapped_messages_change_the_hash() {
+        let hash = |messages: &[&[u8]]| {
+            let mut hash = ContentHash::new(1);
+            messages.iter().for_each(|message| hash.update(0, message));
+            hash.finish()
+        };
+        let whole = hash(&[b"ab", b"c"]);
+        for other in [&[&b"a"[..], b"bc"][..], &[b"abc"], &[b"c", b"ab"], &[b"ab", b"c", b""]] {
+            assert_ne!(hash(other), whole);
+        }
+        assert_ne!(ContentHash::new(1).finish(), ContentHash::new(2).finish());
+        assert_eq!(hex(&[0xa5; 32]), "a5".repeat(32));
+    }
+
+    proptest! {
+        #[test]
+        fn interleaving_of_shards_does_not_matter(
+            messages in prop::collection::vec(
+                (0usize..4, prop::collection::vec(any::<u8>(), 0..5000)), 0..30),
+        ) {
+            let mut mixed = ContentHash::new(4);
+            for (shard, message) in &messages {
+                mixed.update(*shard, message);
+            }
+            let mut sorted = ContentHash::new(4);
+            let mut by_shard: Vec<_> = messages.iter().collect();
+            by_shard.sort_by_key(|(shard, _)| *shard);
+            for (shard, message) in by_shard {
+                sorted.update(*shard, message);
+                // Looking does not disturb.
+                let _ = sorted.finish();
+            }
+            prop_assert_eq!(mixed.finish(), sorted.finish());
+            prop_assert_eq!(mixed.messages(), messages.len() as u64);
+        }
+    }
+}
