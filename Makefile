@@ -1,0 +1,48 @@
+# The four things people do with a clone. `make` alone lists them.
+
+CARGO ?= cargo
+# Seeds of the long campaign; the short one of `make test` is set in the tests themselves.
+SEEDS_LONG ?= 100000
+
+.PHONY: help demo test test-long bench deps fmt clippy tidy unit doc
+
+help:
+	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
+	@echo "make test       everything that must pass before a merge"
+	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds)"
+	@echo "make bench      fan-out cost, and our peers beside us"
+	@echo "make deps       install what is optional (network namespaces, a browser); needs root"
+
+demo:
+	$(CARGO) build --release --package evenfall-cli
+	./target/release/evenfall demo
+
+# Cheapest first, and the tests last so that their closing lines are what one sees.
+test: fmt tidy clippy doc unit
+
+fmt:
+	$(CARGO) fmt --all --check
+
+tidy:
+	$(CARGO) xtask tidy
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+unit:
+	@./scripts/deps.sh --check || true
+	$(CARGO) test --workspace
+
+test-long:
+	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace
+
+bench:
+	$(CARGO) build --release --package evenfall-cli
+	./target/release/evenfall bench fanout --fanout 10 --size 40
+	cd bench-peers && $(CARGO) run --release
+
+deps:
+	./scripts/deps.sh

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Installs what evenfall can use and does not need: everything builds and runs without it, but some
+# tests say `skipped:` and `--lab` has nothing to stand on. Idempotent: what is there is left alone.
+#
+#   scripts/deps.sh           install what is missing (root or password-less sudo, apt)
+#   scripts/deps.sh --check   only say what is missing; exit 1 if anything is
+set -euo pipefail
+
+# command, Debian package, what it is for
+wanted=(
+  "cc        build-essential  linking Rust programs"
+  "ip        iproute2         the lab of network namespaces (--lab)"
+  "chromium  chromium         the test that opens a run's report in a browser"
+  "unzip     unzip            feed files that come as zip archives"
+)
+
+missing=()
+for entry in "${wanted[@]}"; do
+  read -r command package purpose <<<"$entry"
+  if ! command -v "$command" >/dev/null 2>&1; then
+    missing+=("$package")
+    echo "missing: $command (package $package), for $purpose"
+  fi
+done
+
+if ! command -v cargo >/dev/null 2>&1; then
+  echo "missing: cargo, for everything; install Rust from https://rustup.rs"
+  exit 1
+fi
+
+if [[ ${#missing[@]} -eq 0 ]]; then
+  [[ ${1:-} == --check ]] || echo "all there"
+  exit 0
+fi
+if [[ ${1:-} == --check ]]; then
+  echo "optional, and skipped without; \`make deps\` installs them"
+  exit 1
+fi
+
+if ! command -v apt-get >/dev/null 2>&1; then
+  echo "no apt-get here; install by your own package manager: ${missing[*]}"
+  exit 1
+fi
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  if ! sudo -n true 2>/dev/null; then
+    echo "not root, and no sudo without a password; run: sudo apt-get install -y ${missing[*]}"
+    exit 1
+  fi
+  as_root=(sudo -n)
+fi
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -y -qq --no-install-recommends "${missing[@]}"
+echo "installed: ${missing[*]}"

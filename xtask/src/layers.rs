@@ -1,0 +1,293 @@
+//! Rules about crates: the table of ARCHITECTURE.md against what the manifests say.
+//!
+//! The table is the source of truth and is written for people, so it is read as people read it: the
+//! first Markdown table with the columns `crate` and `may depend on`, names in backquotes. It is an
+//! upper bound: a crate need not use all that it may.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::Finding;
+
+/// Where the table is.
+pub(crate) const TABLE_FILE: &str = "ARCHITECTURE.md";
+
+/// Endings of names of crates that belong to nobody.
+const OWNERLESS: [&str; 6] = ["types", "utils", "util", "common", "helpers", "misc"];
+
+/// One row of the table.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    line: usize,
+    may: BTreeSet<String>,
+    tests_also: BTreeSet<String>,
+}
+
+/// One crate of the workspace, from `cargo metadata`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    /// Absolute, as cargo prints it.
+    pub(crate) manifest: String,
+    /// (name, whether only tests use it), of crates in the workspace.
+    depends_on: Vec<(String, bool)>,
+}
+
+/// Reads the layer table.
+pub(crate) fn table(markdown: &str) -> Result<BTreeMap<String, Row>, String> {
+    let mut columns: Option<(usize, usize, Option<usize>)> = None;
+    let mut rows = BTreeMap::new();
+    for (index, line) in markdown.lines().enumerate() {
+        let Some(cells) = cells(line) else {
+            if columns.is_some() {
+                break;
+            }
+            continue;
+        };
+        let at = |title: &str| cells.iter().position(|cell| cell.eq_ignore_ascii_case(title));
+        match columns {
+            None => {
+                if let (Some(name), Some(may)) = (at("crate"), at("may depend on")) {
+                    columns = Some((name, may, at("tests also")));
+                }
+            }
+            Some((name, may, tests_also)) => {
+                let words = |column: usize| quoted(cells.get(column).copied().unwrap_or(""));
+                for crate_name in words(name) {
+                    let row = Row {
+                        line: index + 1,
+                        may: words(may),
+                        tests_also: tests_also.map(words).unwrap_or_default(),
+                    };
+                    if rows.insert(crate_name.clone(), row).is_some() {
+                        return Err(format!(
+                            "{TABLE_FILE}:{}: second row of {crate_name}",
+                            index + 1
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(format!("{TABLE_FILE}: no table with columns `crate` and `may depend on`"));
+    }
+    Ok(rows)
+}
+
+fn cells(line: &str) -> Option<Vec<&str>> {
+    let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    Some(inner.split('|').map(str::trim).collect())
+}
+
+fn quoted(cell: &str) -> BTreeSet<String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The workspace's crates in the JSON of `cargo metadata --no-deps`.
+pub(crate) fn members(metadata: &Value) -> Result<Vec<Member>, String> {
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata has no packages")?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let mut members = Vec::new();
+    for package in packages {
+        let name = text(&package["name"]).ok_or("a package without a name")?;
+        let manifest = text(&package["manifest_path"]).ok_or("a package without a manifest")?;
+        let mut depends_on = Vec::new();
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            // Crates of the workspace are the ones with a path; registries have none.
+            if let (Some(name), Some(_)) = (text(&dependency["name"]), dependency["path"].as_str())
+            {
+                depends_on.push((name, dependency["kind"] == "dev"));
+            }
+        }
+        members.push(Member { name, manifest, depends_on });
+    }
+    Ok(members)
+}
+
+/// Compares the table with the crates. `relative` maps a manifest to its path in the repository.
+pub(crate) fn check(
+    table: &BTreeMap<String, Row>,
+    members: &[Member],
+    relative: impl Fn(&str) -> String,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for member in members {
+        let manifest = relative(&member.manifest);
+        if let Some(ending) = OWNERLESS.iter().find(|e| member.name.ends_with(&format!("-{e}"))) {
+            findings.push(Finding::new(
+                &manifest,
+                1,
+                format!("`{}`: a crate named -{ending} belongs to nobody", member.name),
+                "give each thing in it to the crate whose idea it is; shared words are core's",
+            ));
+        }
+        let Some(row) = table.get(&member.name) else {
+            findings.push(Finding::new(
+                TABLE_FILE,
+                1,
+                format!("crate `{}` has no row in the layer table", member.name),
+                "add a row that says its layer and what it may depend on",
+            ));
+            continue;
+        };
+        for (dependency, only_tests) in &member.depends_on {
+            let allowed = row.may.contains(dependency)
+                || (*only_tests && row.tests_also.contains(dependency))
+                || *dependency == member.name;
+            if !allowed {
+                findings.push(Finding::new(
+                    &manifest,
+                    1,
+                    format!("`{}` must not depend on `{dependency}`", member.name),
+                    format!(
+                        "imports point down only ({TABLE_FILE}:{}): pass plain values and wire \
+                         them in a service, or change the table and say why",
+                        row.line
+                    ),
+                ));
+            }
+        }
+    }
+    for (name, row) in table {
+        if !members.iter().any(|member| member.name == *name) {
+            findings.push(Finding::new(
+                TABLE_FILE,
+                row.line,
+                format!("the layer table names `{name}`, which is no crate of the workspace"),
+                "remove the row; a crate gets one when it is created",
+            ));
+        }
+    }
+    findings
+}
+
+/// Whether this manifest takes the workspace's lints.
+pub(crate) fn check_lints(path: &str, manifest: &str) -> Option<Finding> {
+    let mut in_lints = false;
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            in_lints = line == "[lints]";
+        } else if in_lints && line.replace(' ', "") == "workspace=true" {
+            return None;
+        }
+    }
+    Some(Finding::new(
+        path,
+        1,
+        "does not take the workspace's lints",
+        "add `[lints]` and `workspace = true` under it",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+# Map
+
+| not | this |
+|---|---|
+| `x` | `y` |
+
+| layer | crate | may depend on | tests also |
+|---|---|---|---|
+| 0 | `core` | nothing | nothing |
+| 1 | `feed` | `core` | `sim` |
+| 2 | `sim` | `core` | nothing |
+
+| a | later table |
+|---|---|
+| `z` | `w` |
+";
+
+    fn member(name: &str, depends_on: &[(&str, bool)]) -> Member {
+        Member {
+            name: name.into(),
+            manifest: format!("{name}/Cargo.toml"),
+            depends_on: depends_on.iter().map(|&(n, dev)| (n.into(), dev)).collect(),
+        }
+    }
+
+    fn findings(members: &[Member]) -> Vec<String> {
+        let table = table(TABLE).expect("a table");
+        check(&table, members, str::to_owned).iter().map(ToString::to_string).collect()
+    }
+
+    fn whole() -> [Member; 3] {
+        [
+            member("core", &[]),
+            member("feed", &[("core", false), ("sim", true)]),
+            member("sim", &[("core", false)]),
+        ]
+    }
+
+    #[test]
+    fn tree_that_follows_the_table_has_no_findings() {
+        assert_eq!(findings(&whole()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn upward_dependency_is_found() {
+        let mut crates = whole();
+        crates[0] = member("core", &[("feed", false)]);
+        let found = findings(&crates);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("core/Cargo.toml:1: `core` must not depend on `feed`"));
+        assert!(found[0].contains("ARCHITECTURE.md:9"), "{found:?}");
+    }
+
+    #[test]
+    fn what_tests_may_use_the_crate_itself_may_not() {
+        let mut crates = whole();
+        crates[1] = member("feed", &[("sim", false)]);
+        assert_eq!(findings(&crates).len(), 1);
+    }
+
+    #[test]
+    fn crate_without_row_and_row_without_crate_are_found() {
+        let crates = [member("core", &[]), member("sim", &[]), member("extra", &[])];
+        let found = findings(&crates);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("`extra` has no row"));
+        assert!(found[1].starts_with("ARCHITECTURE.md:10: the layer table names `feed`"));
+    }
+
+    #[test]
+    fn ownerless_name_is_found() {
+        let mut crates = Vec::from(whole());
+        crates.push(member("evenfall-utils", &[]));
+        assert!(findings(&crates)[0].contains("named -utils"));
+    }
+
+    #[test]
+    fn markdown_without_the_table_is_an_error_and_so_is_a_double_row() {
+        assert!(table("| a | b |\n").unwrap_err().contains("no table"));
+        let double = TABLE.replace("`sim` | `core` | nothing", "`feed` | `core` | nothing");
+        assert!(table(&double).unwrap_err().contains("second row of feed"));
+    }
+
+    #[test]
+    fn only_dependencies_with_a_path_count() {
+        let metadata = serde_json::json!({"packages": [{
+            "name": "feed", "manifest_path": "/a/Cargo.toml",
+            "dependencies": [
+                {"name": "bytes", "kind": null},
+                {"name": "core", "kind": null, "path": "/a/core"},
+                {"name": "sim", "kind": "dev", "path": "/a/sim"},
+            ],
+        }]});
+        let read = members(&metadata).expect("members");
+        assert_eq!(read[0].depends_on, [("core".into(), false), ("sim".into(), true)]);
+        assert!(members(&serde_json::json!({})).is_err());
+    }
+
+    #[test]
+    fn lints_must_be_taken_from_the_workspace() {
+        assert_eq!(check_lints("a", "[package]\nname = \"a\"\n[lints]\nworkspace = true\n"), None);
+        assert!(check_lints("a", "[lints.rust]\nworkspace = true\n").is_some());
+        assert!(check_lints("a", "[package]\nname = \"a\"\n").is_some());
+    }
+}

@@ -1,0 +1,149 @@
+//! Rules about the text of one file.
+
+use crate::Finding;
+
+/// Longest source file: what a person can still hold in mind.
+const FILE_LINES_MAX: usize = 800;
+/// Widest line of Rust: `rustfmt.toml` says the same, but rustfmt leaves long strings and comments.
+const COLUMNS_MAX: usize = 100;
+
+/// Words that must not reach a commit, and where. Assembled from halves so that this file passes.
+const UNFINISHED: [(&str, &str, &str); 6] = [
+    (concat!("TO", "DO"), "a note to oneself", "do it, or open an issue and describe the state"),
+    (concat!("FIX", "ME"), "a note to oneself", "fix it, or open an issue and describe the state"),
+    (concat!("X", "XX"), "a note to oneself", "say what is wrong in a sentence"),
+    (concat!("to", "do!"), "an unfinished body", "finish it, or do not expose it yet"),
+    (concat!("unimple", "mented!"), "an unfinished body", "finish it, or return an error"),
+    (concat!("#[ig", "nore"), "a disabled test", "mend it, or print `skipped:` with the reason"),
+];
+
+/// Beginnings of absolute paths that exist on somebody's machine only.
+const WORKPLACES: [&str; 4] =
+    [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Use", "rs/")];
+
+/// All findings in one file. `path` is relative to the root of the repository.
+pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
+    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
+    let source = matches!(extension, "rs" | "py" | "c" | "h" | "js");
+    let mut findings = Vec::new();
+    let lines = text.lines().count();
+    if source && lines > FILE_LINES_MAX {
+        findings.push(Finding::new(
+            path,
+            FILE_LINES_MAX + 1,
+            format!("{lines} lines, more than {FILE_LINES_MAX}"),
+            "split it along its ideas; move tests to a sibling tests.rs",
+        ));
+    }
+    for (index, line) in text.lines().enumerate() {
+        if source || matches!(extension, "sh" | "toml") {
+            findings.extend(unfinished(path, index + 1, line));
+        }
+        // A row of a Markdown table cannot be broken.
+        let wide = line.chars().count() > COLUMNS_MAX && !is_table_row(line);
+        if extension == "rs" && wide {
+            findings.push(Finding::new(
+                path,
+                index + 1,
+                format!("{} columns, more than {COLUMNS_MAX}", line.chars().count()),
+                "break the line; rustfmt leaves strings and comments to you",
+            ));
+        }
+        findings.extend(workplace(path, index + 1, line));
+    }
+    findings
+}
+
+fn unfinished(path: &str, number: usize, line: &str) -> Option<Finding> {
+    UNFINISHED.iter().find(|(word, ..)| has_word(line, word)).map(|(word, what, instead)| {
+        Finding::new(path, number, format!("`{word}` is {what}"), *instead)
+    })
+}
+
+fn workplace(path: &str, number: usize, line: &str) -> Option<Finding> {
+    WORKPLACES.iter().find(|place| has_word(line, place)).map(|place| {
+        Finding::new(
+            path,
+            number,
+            format!("`{place}` names a place on one machine"),
+            "use a path relative to the repository, an argument, or a temporary directory",
+        )
+    })
+}
+
+fn is_table_row(line: &str) -> bool {
+    let line = line.trim();
+    (line.starts_with("//! |") || line.starts_with("/// |")) && line.ends_with('|')
+}
+
+/// Whether `word` stands in `line` and is not a part of a longer word or path. A word that ends in
+/// punctuation has its own end.
+fn has_word(line: &str, word: &str) -> bool {
+    let joins = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-');
+    let open_ended = word.ends_with(|c: char| !c.is_alphanumeric()) || word.starts_with('#');
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        let starts = word.starts_with('#') || !before.is_some_and(joins);
+        let ends = open_ended || !after.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        starts && ends
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(path: &str, text: &str) -> Vec<usize> {
+        check(path, text).into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn file_longer_than_the_limit_is_found_in_source_only() {
+        let long = "a\n".repeat(FILE_LINES_MAX + 1);
+        assert_eq!(lines_of("a.rs", &long), [FILE_LINES_MAX + 1]);
+        assert_eq!(lines_of("a.py", &long), [FILE_LINES_MAX + 1]);
+        assert!(lines_of("a.csv", &long).is_empty());
+        assert!(lines_of("a.rs", &"a\n".repeat(FILE_LINES_MAX)).is_empty());
+    }
+
+    #[test]
+    fn columns_are_characters_and_not_bytes() {
+        assert!(lines_of("a.rs", &"\u{b5}".repeat(COLUMNS_MAX)).is_empty());
+        assert_eq!(lines_of("a.rs", &format!("\n{}", "x".repeat(COLUMNS_MAX + 1))), [2]);
+        assert!(lines_of("a.rs", &format!("//! | {} |", "x".repeat(COLUMNS_MAX))).is_empty());
+    }
+
+    #[test]
+    fn every_unfinished_word_is_found_by_line() {
+        for (word, ..) in UNFINISHED {
+            assert_eq!(lines_of("a.rs", &format!("ok\n    {word} \nok")), [2], "{word}");
+            assert!(lines_of("a.md", word).is_empty(), "prose may speak of {word}");
+        }
+        let reasoned = format!("{} = \"slow\"]", UNFINISHED[5].0);
+        assert_eq!(lines_of("a.rs", &reasoned), [1]);
+    }
+
+    #[test]
+    fn word_within_a_word_is_no_finding() {
+        let longer = format!("let {}S = 1; // {}1", UNFINISHED[0].0, UNFINISHED[2].0);
+        assert!(lines_of("a.rs", &longer).is_empty());
+    }
+
+    #[test]
+    fn absolute_path_of_a_workplace_is_found_anywhere() {
+        for place in WORKPLACES {
+            assert_eq!(lines_of("a.md", &format!("see `{place}x`")), [1], "{place}");
+        }
+        let relative = format!("../net{0}x and example.org{0}y", WORKPLACES[0]);
+        assert!(lines_of("a.md", &relative).is_empty());
+    }
+
+    #[test]
+    fn finding_says_where_what_and_what_to_do() {
+        let finding = &check("crates/a/src/b.rs", UNFINISHED[3].0)[0];
+        let shown = finding.to_string();
+        assert!(shown.starts_with("crates/a/src/b.rs:1: `"), "{shown}");
+        assert!(shown.ends_with(UNFINISHED[3].2), "{shown}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Which files there are, and all rules over all of them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Finding, layers, text};
+
+/// What a whole check found.
+pub(crate) struct Report {
+    pub(crate) findings: Vec<Finding>,
+    /// Text files read.
+    pub(crate) files: usize,
+    /// Crates of the workspace.
+    pub(crate) crates: usize,
+}
+
+/// The root of the repository that this tool was built in.
+pub(crate) fn root() -> Result<PathBuf, String> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map(Path::to_owned).ok_or_else(|| format!("{} has no parent", here.display()))
+}
+
+/// Checks everything under `root`.
+pub(crate) fn check(root: &Path) -> Result<Report, String> {
+    let mut findings = Vec::new();
+    let mut files = 0;
+    for path in files_of(root)? {
+        // A file that git lists and that is gone was deleted and not yet committed.
+        let Ok(bytes) = std::fs::read(root.join(&path)) else { continue };
+        // What is not text has no lines to judge.
+        let Ok(content) = String::from_utf8(bytes) else { continue };
+        files += 1;
+        findings.extend(text::check(&path, &content));
+    }
+    let members = layers::members(&metadata(root)?)?;
+    let relative = |manifest: &str| {
+        let path = Path::new(manifest);
+        path.strip_prefix(root).unwrap_or(path).display().to_string()
+    };
+    for member in &members {
+        let content = read(Path::new(&member.manifest))?;
+        findings.extend(layers::check_lints(&relative(&member.manifest), &content));
+    }
+    let table = layers::table(&read(&root.join(layers::TABLE_FILE))?)?;
+    findings.extend(layers::check(&table, &members, relative));
+    findings.sort();
+    Ok(Report { findings, files, crates: members.len() })
+}
+
+/// Files that are, or would be, committed.
+fn files_of(root: &Path) -> Result<Vec<String>, String> {
+    let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
+    let listing = run(root, "git", &arguments)?;
+    let mut paths: Vec<String> =
+        listing.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect();
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+fn metadata(root: &Path) -> Result<serde_json::Value, String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let json = run(root, &cargo, &["metadata", "--no-deps", "--format-version", "1"])?;
+    serde_json::from_str(&json).map_err(|error| format!("cargo metadata: {error}"))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn run(root: &Path, program: &str, arguments: &[&str]) -> Result<String, String> {
+    let shown = format!("{program} {}", arguments.join(" "));
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(root)
+        // Set by cargo and by git hooks; they would point the child at another tree.
+        .env_remove("GIT_DIR")
+        .env_remove("GIT_WORK_TREE")
+        .env_remove("GIT_INDEX_FILE")
+        .output()
+        .map_err(|error| format!("cannot start `{shown}`: {error}"))?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("`{shown}` in {} failed: {}", root.display(), reason.trim()));
+    }
+    String::from_utf8(output.stdout).map_err(|_| format!("`{shown}` printed no UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A workspace of two crates in a directory of its own, removed when dropped.
+    struct Fixture(PathBuf);
+
+    impl Fixture {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("tidy-{name}-{}", std::process::id()));
+            let fixture = Self(root);
+            fixture.write(
+                "ARCHITECTURE.md",
+                "| crate | may depend on |\n|---|---|\n| `a` | nothing |\n| `b` | `a` |\n",
+            );
+            fixture.write(
+                "Cargo.toml",
+                "[workspace]\nresolver = \"3\"\nmembers = [\"a\", \"b\"]\n[workspace.lints]\n",
+            );
+            fixture.manifest("a", "");
+            fixture.manifest("b", "[dependencies]\na = { path = \"../a\" }\n");
+            fixture.write("a/src/lib.rs", "//! A.\n");
+            fixture.write("b/src/lib.rs", "//! B.\n");
+            run(&fixture.0, "git", &["init", "--quiet"]).expect("git");
+            fixture
+        }
+
+        fn write(&self, path: &str, content: &str) {
+            let path = self.0.join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
+            std::fs::write(path, content).expect("a file");
+        }
+
+        fn manifest(&self, name: &str, dependencies: &str) {
+            self.write(
+                &format!("{name}/Cargo.toml"),
+                &format!(
+                    "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
+                     {dependencies}[lints]\nworkspace = true\n"
+                ),
+            );
+        }
+
+        fn findings(&self) -> Vec<String> {
+            let report = check(&self.0).expect("a report");
+            report.findings.iter().map(ToString::to_string).collect()
+        }
+    }
+
+    impl Drop for Fixture {
+        fn drop(&mut self) {
+            // Best effort: a fixture left behind in the temporary directory harms nobody.
+            std::fs::remove_dir_all(&self.0).ok();
+        }
+    }
+
+    #[test]
+    fn tidy_tree_has_no_findings() {
+        let fixture = Fixture::new("clean");
+        assert_eq!(fixture.findings(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn broken_tree_names_every_break() {
+        let fixture = Fixture::new("broken");
+        fixture.manifest("a", "[dependencies]\nb = { path = \"../b\" }\n");
+        fixture.manifest("b", "");
+        fixture.write("b/Cargo.toml", "[package]\nname = \"b\"\nversion = \"0.1.0\"\n");
+        fixture.write("b/src/lib.rs", &format!("//! B.\n// {}\n", concat!("TO", "DO")));
+        let found = fixture.findings();
+        assert_eq!(found.len(), 3, "{found:#?}");
+        assert!(found[0].starts_with("a/Cargo.toml:1: `a` must not depend on `b`"));
+        assert!(found[1].starts_with("b/Cargo.toml:1: does not take the workspace's lints"));
+        assert!(found[2].starts_with("b/src/lib.rs:2: "));
+    }
+
+    #[test]
+    fn ignored_files_are_not_judged() {
+        let fixture = Fixture::new("ignored");
+        fixture.write(".gitignore", "out/\n");
+        fixture.write("out/x.rs", concat!("to", "do!()"));
+        assert_eq!(fixture.findings(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn missing_table_is_said() {
+        let fixture = Fixture::new("tableless");
+        fixture.write("ARCHITECTURE.md", "# nothing\n");
+        assert!(check(&fixture.0).err().expect("an error").contains("no table"));
+    }
+}
