@@ -1,0 +1,399 @@
+//! Settings: one TOML file for all hosts of a run, then `EVENFALL_*`, then `--set key=value`.
+//!
+//! A mistake names the key, the line and what is allowed. `EVENFALL_MULTICAST__MODE=tree` and
+//! `--set multicast.mode=tree` change the same key: `__` in a variable is the dot.
+
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_core::NodeId;
+use evenfall_multicast::{Config, SharedKey};
+use serde::{Deserialize, Serialize};
+
+/// The variable that names the settings of one key starts with this.
+const ENVIRONMENT: &str = "EVENFALL_";
+
+/// What is wrong with the settings: where, what, and what to do.
+#[derive(Debug)]
+pub struct SettingsError(String);
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+/// A role of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleName {
+    /// Publishes.
+    Root,
+    /// Forwards.
+    Proxy,
+    /// Holds and releases.
+    Receiver,
+}
+
+/// One process of the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// What people call it; unique.
+    pub name: String,
+    /// What the wire calls it; unique.
+    pub id: NodeId,
+    /// What it does.
+    pub role: RoleName,
+    /// Where it listens, and where others reach it. Only the root's is needed by others; port 0
+    /// takes any free one.
+    pub address: SocketAddr,
+    /// Where it serves `/metrics`, `/healthz` and `/status`; nowhere by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<SocketAddr>,
+    /// The tree that a proxy serves, when there are several.
+    #[serde(default)]
+    pub tree: u32,
+}
+
+/// Where the messages come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Feed {
+    /// A market-data file: ITCH (plain or gzip), pcap, LOBSTER CSV or zip.
+    pub file: Option<PathBuf>,
+    /// A live MoldUDP64 feed: the address to listen on; a multicast group is joined.
+    pub mold: Option<SocketAddr>,
+    /// A generated feed, when neither is given.
+    pub synthetic: Synthetic,
+    /// Replay by the messages' own times, this many times faster.
+    pub speed: f64,
+    /// Replay at this many messages per second instead.
+    pub rate: Option<f64>,
+    /// Replay so fast that the whole file takes this long instead; needs a file or the generator.
+    #[serde(with = "humantime_serde")]
+    pub fit: Option<Duration>,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self {
+            file: None,
+            mold: None,
+            synthetic: Synthetic::default(),
+            speed: 1.0,
+            rate: None,
+            fit: None,
+        }
+    }
+}
+
+/// The generated feed: ITCH with the bursts of a real open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Synthetic {
+    /// The same seed gives the same feed.
+    pub seed: u64,
+    /// Securities, 1 to 65,535.
+    pub symbols: u16,
+    /// Messages in all, the directory included.
+    pub messages: u64,
+    /// Messages per second in the mean.
+    pub mean_rate: f64,
+    /// Whether the rate follows the bursts of a real open, or stays the same.
+    pub bursts: bool,
+}
+
+impl Default for Synthetic {
+    fn default() -> Self {
+        // What two cores can carry to twenty receivers with some air for the bursts.
+        Self { seed: 1, symbols: 200, messages: 40_000, mean_rate: 2_000.0, bursts: true }
+    }
+}
+
+/// How sockets and threads are used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Io {
+    /// How long before a deadline a receiver stops sleeping and watches the clock. By default
+    /// 100 us where there are more cores than evenfall processes, else none.
+    #[serde(with = "humantime_serde")]
+    pub spin: Option<Duration>,
+    /// Cores that the thread of the role may use; all by default.
+    pub cores: Vec<usize>,
+    /// Never sleep: one core per process.
+    pub busy_poll: bool,
+    /// Send several datagrams to one destination as one segmented buffer, and take them so.
+    pub segmentation: bool,
+    /// Real-time priority of the role's thread, 1 to 99; needs CAP_SYS_NICE.
+    pub real_time: Option<u8>,
+    /// Bytes asked of the kernel for waiting arrivals.
+    pub receive_buffer_bytes: usize,
+}
+
+impl Default for Io {
+    fn default() -> Self {
+        Self {
+            spin: None,
+            cores: Vec::new(),
+            busy_poll: false,
+            segmentation: true,
+            real_time: None,
+            receive_buffer_bytes: 4 << 20,
+        }
+    }
+}
+
+/// The run itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Run {
+    /// Where logs and the report go; relative to the settings file.
+    pub dir: PathBuf,
+    /// File with the shared key: 64 hexadecimal digits. Without it nothing leaves loopback.
+    pub key_file: Option<PathBuf>,
+    /// Trees side by side, over which symbols are sharded.
+    pub trees: u32,
+    /// How long empty frames measure the paths before the first message.
+    #[serde(with = "humantime_serde")]
+    pub warm_up: Duration,
+    /// How long the root waits at the end for receivers that are not finished.
+    #[serde(with = "humantime_serde")]
+    pub finish_timeout: Duration,
+    /// Clock that all hosts share: `auto`, `same-host`, `realtime`, `chrony` or `/dev/ptpN`.
+    pub clock: String,
+    /// Whether every process writes the log of its messages from which the report is made.
+    pub log: bool,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            dir: PathBuf::from("run"),
+            key_file: None,
+            trees: 1,
+            warm_up: Duration::from_millis(1_000),
+            finish_timeout: Duration::from_secs(15),
+            clock: "auto".into(),
+            log: true,
+        }
+    }
+}
+
+/// Everything that is configured, for all hosts alike.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The run itself.
+    pub run: Run,
+    /// Where the messages come from.
+    pub feed: Feed,
+    /// Sockets and threads.
+    pub io: Io,
+    /// The protocol.
+    pub multicast: Config,
+    /// The processes.
+    #[serde(rename = "node")]
+    pub nodes: Vec<Node>,
+}
+
+impl Settings {
+    /// Reads the file, then the environment, then `sets` (`key=value`).
+    ///
+    /// # Errors
+    /// Which file, line and key, or which override, and what is allowed.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        let text = fs::read_to_string(path).map_err(|error| {
+            SettingsError(format!(
+                "{}: {error}; name the settings file with --config",
+                path.display()
+            ))
+        })?;
+        let variables = std::env::vars().filter(|(name, _)| name.starts_with(ENVIRONMENT));
+        let mut settings = Self::parse(&text, &path.display().to_string(), variables, sets)?;
+        let base = path.parent().unwrap_or(Path::new("."));
+        settings.run.dir = base.join(&settings.run.dir);
+        settings.run.key_file = settings.run.key_file.map(|key| base.join(key));
+        settings.feed.file = settings.feed.file.map(|file| base.join(file));
+        Ok(settings)
+    }
+
+    /// Parses a text and applies overrides.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(
+        text: &str,
+        name: &str,
+        variables: impl Iterator<Item = (String, String)>,
+        sets: &[String],
+    ) -> Result<Self, SettingsError> {
+        // The file by itself first, so that its own mistakes carry its own line numbers.
+        let mut settings: Self = toml::from_str(text)
+            .map_err(|error| SettingsError(format!("{name}: {}", error.to_string().trim_end())))?;
+        let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| {
+            SettingsError(format!("{name}: {error}")) // Unreachable: the text parsed above.
+        })?;
+        let from_environment = variables
+            .filter(|(variable, _)| variable != "EVENFALL_DATA" && variable != "EVENFALL_SEEDS")
+            .map(|(variable, value)| {
+                let key = variable[ENVIRONMENT.len()..].to_lowercase().replace("__", ".");
+                (variable, key, value)
+            });
+        let from_sets = sets.iter().map(|set| {
+            let (key, value) = set.split_once('=').unwrap_or((set, ""));
+            (format!("--set {set}"), key.trim().to_owned(), value.trim().to_owned())
+        });
+        for (origin, key, value) in from_environment.chain(from_sets) {
+            apply(&mut document, &key, &value)
+                .map_err(|why| SettingsError(format!("{origin}: {why}")))?;
+            settings = toml::from_str(&document.to_string())
+                .map_err(|error| SettingsError(format!("{origin}: {}", error.message())))?;
+        }
+        settings.check().map_err(|why| SettingsError(format!("{name}: {why}")))?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.multicast.check().map_err(|why| format!("multicast.{why}"))?;
+        if self.run.trees == 0 || self.run.trees > 64 {
+            return Err(format!("run.trees = {}: must be 1 to 64", self.run.trees));
+        }
+        if self.feed.speed <= 0.0 || !self.feed.speed.is_finite() {
+            return Err(format!("feed.speed = {}: must be above 0", self.feed.speed));
+        }
+        if self.feed.rate.is_some_and(|rate| rate <= 0.0 || !rate.is_finite()) {
+            return Err("feed.rate: must be above 0 messages per second".into());
+        }
+        if self.feed.file.is_some() && self.feed.mold.is_some() {
+            return Err("feed.file and feed.mold: give one of them".into());
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
+            for other in &self.nodes[..i] {
+                if other.name == node.name || other.id == node.id {
+                    return Err(format!(
+                        "node: {} (id {}) and {} (id {}) share a name or an id",
+                        other.name, other.id.0, node.name, node.id.0
+                    ));
+                }
+            }
+            if node.tree >= self.run.trees {
+                return Err(format!(
+                    "node {}: tree = {}, but run.trees = {} (trees count from 0)",
+                    node.name, node.tree, self.run.trees
+                ));
+            }
+        }
+        let roots = self.nodes.iter().filter(|n| n.role == RoleName::Root).count();
+        if !self.nodes.is_empty() && roots != 1 {
+            return Err(format!("node: {roots} nodes have role = \"root\"; there must be one"));
+        }
+        Ok(())
+    }
+
+    /// The node of this name.
+    ///
+    /// # Errors
+    /// Which names there are.
+    pub fn node(&self, name: &str) -> Result<&Node, SettingsError> {
+        self.nodes.iter().find(|node| node.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.nodes.iter().map(|n| n.name.as_str()).collect();
+            SettingsError(format!("no node is called {name}; there are: {}", names.join(", ")))
+        })
+    }
+
+    /// The root.
+    ///
+    /// # Errors
+    /// When no node has that role.
+    pub fn root(&self) -> Result<&Node, SettingsError> {
+        let root = self.nodes.iter().find(|node| node.role == RoleName::Root);
+        root.ok_or_else(|| SettingsError("no [[node]] has role = \"root\"".into()))
+    }
+
+    /// The shared key, if one is configured.
+    ///
+    /// # Errors
+    /// When its file cannot be read or is no key.
+    pub fn key(&self) -> Result<Option<SharedKey>, SettingsError> {
+        let Some(path) = &self.run.key_file else { return Ok(None) };
+        let shown = path.display();
+        let text = fs::read_to_string(path)
+            .map_err(|error| SettingsError(format!("run.key_file: {shown}: {error}")))?;
+        let key = SharedKey::from_hex(1, &text)
+            .map_err(|why| SettingsError(format!("run.key_file: {shown}: {why}")))?;
+        Ok(Some(key))
+    }
+
+    /// The settings as a file that [`load`](Self::load) reads back.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("settings are plain tables")
+    }
+}
+
+/// Sets a dotted key in a document, making tables on the way.
+fn apply(document: &mut toml_edit::DocumentMut, key: &str, value: &str) -> Result<(), String> {
+    if key.is_empty() || value.is_empty() {
+        return Err("must be key=value, such as multicast.mode=tree".into());
+    }
+    // What is not TOML as it stands is meant as a string: mode=tree, hold_max=5ms.
+    let value = value.parse().unwrap_or_else(|_| toml_edit::Value::from(value));
+    let mut table = document.as_table_mut() as &mut dyn toml_edit::TableLike;
+    let parts: Vec<&str> = key.split('.').collect();
+    for part in &parts[..parts.len() - 1] {
+        let item = table.entry(part).or_insert(toml_edit::table());
+        let kind = item.type_name();
+        table = item.as_table_like_mut().ok_or(format!("{part} is a {kind}, not a table"))?;
+    }
+    table.insert(parts[parts.len() - 1], toml_edit::value(value));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, sets: &[&str]) -> Result<Settings, String> {
+        let sets: Vec<String> = sets.iter().map(|&s| s.to_owned()).collect();
+        let variables = [("EVENFALL_RUN__TREES".to_owned(), "2".to_owned())];
+        Settings::parse(text, "e.toml", variables.into_iter(), &sets).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_mistake_names_line_key_and_what_is_allowed() {
+        let error = parse("[run]\n\n[multicast]\nmode = \"treee\"\n", &[]).unwrap_err();
+        assert!(error.contains("line 4"), "{error}");
+        assert!(error.contains("treee") && error.contains("cloudex"), "{error}");
+        let error = parse("[multicast.repair]\nring_frame = 1\n", &[]).unwrap_err();
+        assert!(error.contains("line 2") && error.contains("ring_frames"), "{error}");
+        let error = parse("", &["multicast.deadline.target=3"]).unwrap_err();
+        assert!(error.contains("0.5 .. 1.0"), "{error}");
+        let error = parse("", &["multicast.mode=tree2"]).unwrap_err();
+        assert!(error.starts_with("--set multicast.mode=tree2"), "{error}");
+        let error = parse("", &["nonsense"]).unwrap_err();
+        assert!(error.contains("key=value"), "{error}");
+    }
+
+    #[test]
+    fn environment_and_set_override_the_file() {
+        let text = "[multicast.deadline]\nhold_max = \"5ms\"\nhold_initial = \"1ms\"\n";
+        let sets = ["multicast.deadline.hold_max=7ms", "feed.rate=5000", "multicast.mode=tree"];
+        let settings = parse(text, &sets).unwrap();
+        assert_eq!(settings.multicast.deadline.hold_max, Duration::from_millis(7));
+        assert_eq!((settings.run.trees, settings.feed.rate), (2, Some(5_000.0)));
+        let again: Settings = toml::from_str(&settings.to_toml()).unwrap();
+        assert_eq!(again, settings);
+    }
+
+    #[test]
+    fn two_nodes_of_one_name_are_refused() {
+        let node = "[[node]]\nname=\"a\"\nid=1\nrole=\"proxy\"\naddress=\"127.0.0.1:1\"\n";
+        let error = parse(&node.repeat(2), &[]).unwrap_err();
+        assert!(error.contains("share a name"), "{error}");
+    }
+}
