@@ -18,7 +18,7 @@
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
 //! | [`seal`] | the shared key |
-//! | fairness | what was sent joined with what was released: the figures of a run |
+//! | [`fairness`] | what was sent joined with what was released: the figures of a run |
 //!
 //! ```
 //! use evenfall_core::{Arrival, Machine, NodeId, StampedBy, Timestamp};
@@ -67,6 +67,7 @@
 
 pub mod config;
 pub mod control;
+pub mod fairness;
 mod hold;
 mod members;
 mod merge;

@@ -1,0 +1,172 @@
+//! The fairness log: one line per message, for whoever wants to check the results by hand.
+//!
+//! ```text
+//! stream,message,scheduled_ns,sent_ns,deadline_ns,first_arrival_ns,...,receivers,late
+//! 0,17,1000,1010,5000,2000,3000,5100,5400,2,0
+//! ```
+
+use std::fmt;
+use std::io::{self, BufRead, Write};
+
+use super::MessageRow;
+
+/// First line of the file.
+pub const HEADER: &str = "stream,message,scheduled_ns,sent_ns,deadline_ns,first_arrival_ns,\
+                          last_arrival_ns,first_release_ns,last_release_ns,receivers,late";
+
+const COLUMNS: usize = 11;
+
+/// Writes rows. Give it a buffered writer.
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the header.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        writeln!(out, "{HEADER}")?;
+        Ok(Self { out })
+    }
+
+    /// Writes one row.
+    ///
+    /// # Errors
+    /// Those of the writer given at first.
+    pub fn write(&mut self, row: &MessageRow) -> io::Result<()> {
+        let MessageRow { stream, message, scheduled_ns, sent_ns, deadline_ns, .. } = row;
+        let MessageRow { first_arrival_ns, last_arrival_ns, first_release_ns, .. } = row;
+        let MessageRow { last_release_ns, receivers, late, .. } = row;
+        writeln!(
+            self.out,
+            "{stream},{message},{scheduled_ns},{sent_ns},{deadline_ns},{first_arrival_ns},\
+             {last_arrival_ns},{first_release_ns},{last_release_ns},{receivers},{late}"
+        )
+    }
+
+    /// Flushes and gives the writer back.
+    ///
+    /// # Errors
+    /// Those of the writer given at first.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+/// Why a fairness log could not be read.
+#[derive(Debug)]
+pub enum CsvError {
+    /// The input failed.
+    Io(io::Error),
+    /// The first line is not [`HEADER`].
+    Header,
+    /// A line is not eleven numbers in range.
+    Line {
+        /// Line from 1.
+        line: u64,
+        /// Column that is wrong or missing.
+        column: &'static str,
+    },
+}
+
+impl fmt::Display for CsvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "fairness log: {error}"),
+            Self::Header => write!(f, "fairness log: the first line must be `{HEADER}`"),
+            Self::Line { line, column } => {
+                write!(f, "fairness log: line {line}: column `{column}` is no number in range")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CsvError {}
+
+/// Reads rows; stops after the first error.
+///
+/// # Errors
+/// [`CsvError`] when the header is not ours.
+pub fn read(
+    mut input: impl BufRead,
+) -> Result<impl Iterator<Item = Result<MessageRow, CsvError>>, CsvError> {
+    let mut header = String::new();
+    input.read_line(&mut header).map_err(CsvError::Io)?;
+    if header.trim_end() != HEADER {
+        return Err(CsvError::Header);
+    }
+    let mut failed = false;
+    Ok(input.lines().zip(2u64..).map_while(move |(line, number)| {
+        if failed {
+            return None;
+        }
+        let row = line.map_err(CsvError::Io).and_then(|line| parse(&line, number));
+        failed = row.is_err();
+        Some(row)
+    }))
+}
+
+fn parse(text: &str, line: u64) -> Result<MessageRow, CsvError> {
+    let names: Vec<&'static str> = HEADER.split(',').collect();
+    let wrong = |column: usize| CsvError::Line { line, column: names[column] };
+    let mut values = [0u64; COLUMNS];
+    let mut fields = text.trim_end().split(',');
+    for (column, value) in values.iter_mut().enumerate() {
+        let field = fields.next().and_then(|field| field.parse().ok());
+        *value = field.ok_or_else(|| wrong(column))?;
+    }
+    if fields.next().is_some() {
+        return Err(wrong(COLUMNS - 1));
+    }
+    let narrow = |column: usize| u32::try_from(values[column]).map_err(|_| wrong(column));
+    Ok(MessageRow {
+        stream: narrow(0)?,
+        message: values[1],
+        scheduled_ns: values[2],
+        sent_ns: values[3],
+        deadline_ns: values[4],
+        first_arrival_ns: values[5],
+        last_arrival_ns: values[6],
+        first_release_ns: values[7],
+        last_release_ns: values[8],
+        receivers: narrow(9)?,
+        late: narrow(10)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(message: u64) -> MessageRow {
+        MessageRow { stream: 3, message, sent_ns: u64::MAX, receivers: 7, ..MessageRow::default() }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut writer = Writer::new(Vec::new()).expect("memory");
+        (0..3).for_each(|message| writer.write(&row(message)).expect("memory"));
+        let bytes = writer.finish().expect("memory");
+        let rows: Result<Vec<_>, _> = read(&bytes[..]).expect("a header").collect();
+        assert_eq!(rows.expect("rows"), [row(0), row(1), row(2)]);
+    }
+
+    #[test]
+    fn mistakes_name_line_and_column() {
+        let said = |body: &str| {
+            let text = format!("{HEADER}\n{body}\n0,0,0,0,0,0,0,0,0,0,0\n");
+            let rows: Vec<_> = read(text.as_bytes()).expect("a header").collect();
+            assert_eq!(rows.len(), 1, "reading stops");
+            rows[0].as_ref().expect_err("a mistake").to_string()
+        };
+        assert!(said("0,x,0,0,0,0,0,0,0,0,0").contains("line 2: column `message`"));
+        assert!(said("0,1,0").contains("`sent_ns`"));
+        assert!(said("0,0,0,0,0,0,0,0,0,5000000000,0").contains("`receivers`"));
+        assert!(said("0,0,0,0,0,0,0,0,0,0,0,0").contains("`late`"));
+        assert!(matches!(read(&b"a,b\n"[..]).err(), Some(CsvError::Header)));
+    }
+}

@@ -1,0 +1,260 @@
+//! What a run is judged by. The keys are those that `--json` prints.
+
+use evenfall_core::{ClockError, NodeId, Summary};
+use serde::{Serialize, Serializer};
+
+use super::Ledger;
+use super::sample::Fine;
+
+/// Edges listed in a [`Series`]: the ones with the most hedge wins.
+const EDGES_MAX: usize = 200;
+
+/// Everything that a ledger has to say.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Numbers.
+    pub results: Results,
+    /// What pictures are drawn from.
+    pub series: Series,
+}
+
+/// Numbers of a run. Times in microseconds. A *copy* is one message at one receiver, a *frame* is
+/// what one receiver released at once.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Results {
+    /// Messages that the root sent.
+    pub messages: u64,
+    /// Receivers that the run had, those that left included.
+    pub receivers: u64,
+    /// Copies released.
+    pub delivered: u64,
+    /// Copies that should have been released and were not, reported or not.
+    pub lost: u64,
+    /// Of `lost`, the copies that their receiver reported. The rest went missing without a word, or
+    /// with a receiver that died.
+    pub lost_reported: u64,
+    /// Further copies that receivers dropped.
+    pub duplicates_dropped: u64,
+    /// Share of held messages that reached every receiver by their deadline: P(F). `None` when no
+    /// message was held.
+    pub on_time_fraction: Option<f64>,
+    /// The same, by its name in the papers.
+    pub p_f: Option<f64>,
+    /// Held messages that reached some receiver after the deadline, or not at all.
+    pub late_messages: u64,
+    /// Scheduled send time to the arrival at the slowest receiver.
+    pub oml_us: Summary,
+    /// Scheduled send time to the release at the slowest receiver.
+    pub held_oml_us: Summary,
+    /// Delivery window: last release minus first, per message.
+    pub window_us: Summary,
+    /// What the window would have been without holding: last arrival minus first.
+    pub arrival_window_us: Summary,
+    /// Release minus deadline, of every held frame at every receiver, measured at the release.
+    pub release_late_us: Summary,
+    /// Arrival to release, of every held frame at every receiver.
+    pub hold_us: Summary,
+    /// Deadline minus arrival, of every held frame at every receiver; negative when it came late.
+    pub margin_us: Summary,
+    /// How far the root was behind the feed: sent minus scheduled.
+    pub behind_us: Summary,
+    /// Bound on the error of all of the above that compares two hosts.
+    pub clock_error_us: ClockErrorUs,
+    /// Frames that a hedge brought first.
+    pub hedge_wins: u64,
+    /// Frames released.
+    pub frames: u64,
+    /// Copies that came by repair.
+    pub repaired: u64,
+    /// Copies that a receiver released or reported again after it had spoken: a broken protocol.
+    pub released_again: u64,
+    /// Records that belong to no message: a torn log, or a receiver that was not a member.
+    pub orphans: u64,
+}
+
+/// Error of the synchronised clock as people see it: a number of microseconds (0 when there is but
+/// one clock), or the word `unknown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockErrorUs(pub ClockError);
+
+impl Serialize for ClockErrorUs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            ClockError::SameClock => serializer.serialize_u64(0),
+            ClockError::Within(bound) => serializer.serialize_f64(bound.as_secs_f64() * 1e6),
+            ClockError::Unknown => serializer.serialize_str("unknown"),
+        }
+    }
+}
+
+impl core::fmt::Display for ClockErrorUs {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            ClockError::SameClock => f.write_str("0 us (same clock)"),
+            ClockError::Within(bound) => write!(f, "{:.1} us", bound.as_secs_f64() * 1e6),
+            ClockError::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+/// What pictures are drawn from. A CDF is a list of `(microseconds, share at or below)`, at most
+/// [`CDF_POINTS_MAX`](super::sample::CDF_POINTS_MAX) points.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Series {
+    /// Scheduled time of the first closed message; the zero of [`TimePoint::at_s`].
+    pub origin_ns: u64,
+    /// CDF of [`Results::oml_us`].
+    pub oml: Vec<(f64, f64)>,
+    /// CDF of [`Results::held_oml_us`].
+    pub held_oml: Vec<(f64, f64)>,
+    /// CDF of [`Results::margin_us`].
+    pub margin: Vec<(f64, f64)>,
+    /// CDF of [`Results::window_us`].
+    pub window: Vec<(f64, f64)>,
+    /// CDF of [`Results::arrival_window_us`].
+    pub arrival_window: Vec<(f64, f64)>,
+    /// CDF of [`Results::release_late_us`].
+    pub release_late: Vec<(f64, f64)>,
+    /// In the order in which receivers were made known.
+    pub receivers: Vec<ReceiverLine>,
+    /// Most hedge wins first.
+    pub edges: Vec<Edge>,
+    /// Steps of equal width; those without messages are left out.
+    pub time: Vec<TimePoint>,
+}
+
+/// One receiver.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReceiverLine {
+    /// Who.
+    pub receiver: NodeId,
+    /// Copies released.
+    pub delivered: u64,
+    /// Copies missing.
+    pub lost: u64,
+    /// Copies that came by repair.
+    pub repaired: u64,
+    /// Further copies dropped.
+    pub duplicates: u64,
+    /// Median of arrival minus sent, over frames.
+    pub delay_p50_us: f64,
+    /// 99th percentile of the same.
+    pub delay_p99_us: f64,
+}
+
+/// Frames whose winning copy took this edge.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Edge {
+    /// Sender of the last hop.
+    pub via: NodeId,
+    /// Receiver.
+    pub receiver: NodeId,
+    /// Frames that came over it first.
+    pub frames: u64,
+    /// Of these, hedges that beat the receiver's own parent.
+    pub hedge_wins: u64,
+}
+
+/// One step of time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TimePoint {
+    /// Beginning of the step, in seconds since the first message.
+    pub at_s: f64,
+    /// Messages scheduled in it.
+    pub messages: u64,
+    /// Mean of deadline minus sent: the hold that the root asked for.
+    pub deadline_offset_us: Option<f64>,
+    /// Share of its held messages that were on time everywhere.
+    pub p_f: Option<f64>,
+    /// Median OML, within 3 %.
+    pub oml_p50_us: f64,
+    /// 99th percentile of OML, within 3 %.
+    pub oml_p99_us: f64,
+    /// Copies that some receiver never released.
+    pub missing: u64,
+}
+
+/// The outcome of a ledger in which everything is closed.
+pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
+    let series_of_receivers = receivers(&ledger);
+    let edges = edges(&ledger);
+    let Ledger { counts, mut samples, timeline, receivers, .. } = ledger;
+    let share = (counts.held > 0).then(|| counts.on_time as f64 / counts.held as f64);
+    let results = Results {
+        messages: counts.messages,
+        receivers: receivers.len() as u64,
+        delivered: counts.delivered,
+        lost: counts.expected.saturating_sub(counts.delivered),
+        lost_reported: counts.lost_reported,
+        duplicates_dropped: counts.duplicates,
+        on_time_fraction: share,
+        p_f: share,
+        late_messages: counts.held - counts.on_time,
+        oml_us: samples.oml.summary(),
+        held_oml_us: samples.held_oml.summary(),
+        window_us: samples.window.summary(),
+        arrival_window_us: samples.arrival_window.summary(),
+        release_late_us: samples.release_late.summary(),
+        hold_us: samples.hold.summary(),
+        margin_us: samples.margin.summary(),
+        behind_us: samples.behind.summary(),
+        clock_error_us: ClockErrorUs(clock),
+        hedge_wins: counts.hedge_wins,
+        frames: counts.frames,
+        repaired: counts.repaired,
+        released_again: counts.released_again,
+        orphans: counts.orphans,
+    };
+    let series = Series {
+        origin_ns: timeline.origin_ns(),
+        oml: samples.oml.cdf(),
+        held_oml: samples.held_oml.cdf(),
+        margin: samples.margin.cdf(),
+        window: samples.window.cdf(),
+        arrival_window: samples.arrival_window.cdf(),
+        release_late: samples.release_late.cdf(),
+        receivers: series_of_receivers,
+        edges,
+        time: timeline.points(),
+    };
+    Outcome { results, series }
+}
+
+fn receivers(ledger: &Ledger) -> Vec<ReceiverLine> {
+    let lines = ledger.receivers.iter().enumerate().map(|(index, receiver)| {
+        let flights = ledger.streams.iter().map(|(_, flight)| flight);
+        let expected: u64 = flights.map(|flight| flight.expected_of(index)).sum();
+        let [delay_p50_us, delay_p99_us] = p50_p99_us(&receiver.delay);
+        ReceiverLine {
+            receiver: receiver.id,
+            delivered: receiver.delivered,
+            lost: expected.saturating_sub(receiver.delivered),
+            repaired: receiver.repaired,
+            duplicates: receiver.duplicates,
+            delay_p50_us,
+            delay_p99_us,
+        }
+    });
+    lines.collect()
+}
+
+fn p50_p99_us(fine: &Fine) -> [f64; 2] {
+    let quantiles = fine.quantiles(&[0.5, 0.99]).unwrap_or_else(|| vec![0, 0]);
+    [quantiles[0], quantiles[1]].map(|ns| ns as f64 / 1e3)
+}
+
+fn edges(ledger: &Ledger) -> Vec<Edge> {
+    let all = ledger.receivers.iter().flat_map(|receiver| {
+        let edges = receiver.edges.iter();
+        edges.map(|&(via, frames, hedge_wins)| Edge {
+            via,
+            receiver: receiver.id,
+            frames,
+            hedge_wins,
+        })
+    });
+    let mut edges: Vec<Edge> = all.collect();
+    edges.sort_by_key(|e| (u64::MAX - e.hedge_wins, u64::MAX - e.frames, e.receiver, e.via));
+    edges.truncate(EDGES_MAX);
+    edges
+}
