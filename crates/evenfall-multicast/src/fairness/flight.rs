@@ -138,6 +138,8 @@ pub(super) struct Flight {
     earlier: Vec<(usize, Range<u64>)>,
     /// Ascending `(from, expected)`: how many receivers messages at and after `from` need.
     steps: Vec<(u64, u32)>,
+    /// Membership changed since `steps` was made: thousands may join at once.
+    stale: bool,
 }
 
 impl Flight {
@@ -153,6 +155,7 @@ impl Flight {
             latest: vec![0..u64::MAX; founders],
             earlier: Vec::new(),
             steps: vec![(0, founders as u32)],
+            stale: false,
         };
         flight.make_room(enrolled);
         flight
@@ -178,13 +181,13 @@ impl Flight {
         if !before.is_empty() {
             self.earlier.push((receiver, before));
         }
-        self.count_steps();
+        self.stale = true;
     }
 
     pub(super) fn leave(&mut self, receiver: usize, until: u64) {
         let range = &mut self.latest[receiver];
         range.end = range.end.min(until);
-        self.count_steps();
+        self.stale = true;
     }
 
     fn ranges(&self) -> impl Iterator<Item = &Range<u64>> {
@@ -196,6 +199,7 @@ impl Flight {
         let changes = self.ranges().flat_map(|range| [(range.start, 1i64), (range.end, -1)]);
         let mut changes: Vec<_> = changes.collect();
         changes.sort_unstable();
+        self.stale = false;
         let mut expected = 0i64;
         self.steps = vec![(0, 0)];
         for (from, change) in changes {
@@ -209,7 +213,10 @@ impl Flight {
 
     /// Receivers that this message is expected to reach.
     #[inline]
-    pub(super) fn expected(&self, message: u64) -> u32 {
+    pub(super) fn expected(&mut self, message: u64) -> u32 {
+        if self.stale {
+            self.count_steps();
+        }
         let after = self.steps.partition_point(|&(from, _)| from <= message);
         after.checked_sub(1).map_or(0, |at| self.steps[at].1)
     }
