@@ -22,6 +22,8 @@ use crate::wire::{Datagram, Fixed, Kind, Messages, SAMPLED};
 pub struct Release {
     /// Which tree.
     pub stream: u32,
+    /// Which run of its root.
+    pub epoch: u32,
     /// Frame number.
     pub sequence: u64,
     /// Number of its first message within the stream.
@@ -64,6 +66,12 @@ pub enum ReceiverEvent {
     },
     /// Everything up to the end of the stream was released or reported lost.
     Finished,
+    /// The root started again under this epoch: what was not released of its last run is lost, and
+    /// frames and messages are numbered from zero again.
+    Restarted {
+        /// The new run.
+        epoch: u32,
+    },
     /// The root took this receiver out.
     Evicted(Reason),
     /// The root has been silent for `membership.root_timeout`.
@@ -160,11 +168,29 @@ impl Receiver {
                 }
                 self.events.push_back(ReceiverEvent::Placed(place));
             }
+            News::Restarted { place, epoch, known } => {
+                self.restart(place.start, known);
+                self.events.push_back(ReceiverEvent::Restarted { epoch });
+                self.events.push_back(ReceiverEvent::Placed(place));
+            }
             News::Evicted(reason) => self.events.push_back(ReceiverEvent::Evicted(reason)),
             News::RootLost => self.events.push_back(ReceiverEvent::RootLost),
             News::Ended => {}
         }
         self.release(now);
+    }
+
+    /// The root started anew: what is still held or missing of its last run is lost, since nobody
+    /// can repair it or say where it ends.
+    fn restart(&mut self, start: u64, known: u64) {
+        if self.next < known {
+            self.report_lost(known, None);
+        }
+        self.held.clear();
+        self.next = start;
+        self.next_message = (start == 0).then_some(0);
+        self.finished = false;
+        self.margins.restart();
     }
 
     fn on_data(
@@ -268,6 +294,7 @@ impl Receiver {
         let messages = Messages::new(held.body, fixed.count).expect("checked on arrival");
         self.events.push_back(ReceiverEvent::Released(Release {
             stream: fixed.stream,
+            epoch: fixed.epoch,
             sequence: fixed.sequence,
             first_message: fixed.first_message,
             messages,

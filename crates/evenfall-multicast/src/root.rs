@@ -21,7 +21,7 @@ use crate::hold::HoldControl;
 use crate::members::{Action, Joined, Members, View};
 use crate::merge::Merger;
 use crate::outbox::Outbox;
-use crate::ring::{Desk, Frame, Ring};
+use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
 use crate::wire::{
@@ -113,6 +113,8 @@ pub struct RootStatus {
     pub worst: Vec<Worst>,
     /// Repair copies sent by the root itself.
     pub repairs_sent: u64,
+    /// What it keeps now.
+    pub stored: Stored,
     /// What came in wrong.
     pub refusals: Refusals,
 }
@@ -298,6 +300,11 @@ impl Root {
             messages: self.next_message,
             hold_ns: evenfall_core::time::nanos(self.hold.hold()),
             tally: self.merger.tally(),
+            stored: Stored {
+                asked: self.desk.longest(),
+                queued: self.out.live_len(),
+                ..self.ring.size()
+            },
             ..self.status.clone()
         }
     }

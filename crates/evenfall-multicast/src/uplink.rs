@@ -37,6 +37,9 @@ pub struct Identity {
 pub(crate) enum News {
     /// It has a place, for the first time or a new one.
     Placed(Place),
+    /// The root started anew, and this is the place in its new run. Frames below `known` of the
+    /// old run existed.
+    Restarted { place: Place, epoch: u32, known: u64 },
     /// The root took it out; it will join again unless it was too slow.
     Evicted(Reason),
     /// The root has been silent for the stated time.
@@ -236,13 +239,17 @@ impl Uplink {
         if self.epoch.is_some_and(|old| epoch < old) {
             return Ok(None);
         }
+        let mut restarted = None;
         if self.epoch != Some(epoch) {
             // The root started anew: nothing of the old stream continues.
+            restarted = self.epoch.and(self.window.as_ref()).map(Window::next);
             self.epoch = Some(epoch);
             self.out.epoch = epoch;
             (self.place, self.previous, self.window) = (None, None, None);
             self.gaps = Gaps::default();
             self.end = None;
+            // The new root counts its beats from one again.
+            self.root_beat = 0;
         }
         self.root_id = Some(datagram.hop.from);
         self.root_heard = now;
@@ -260,7 +267,10 @@ impl Uplink {
         let frames = self.config.repair.window_frames;
         self.window.get_or_insert_with(|| Window::new(frames, place.start));
         self.previous = self.place.replace(place.clone());
-        Ok(Some(News::Placed(place)))
+        Ok(Some(match restarted {
+            Some(known) => News::Restarted { place, epoch, known },
+            None => News::Placed(place),
+        }))
     }
 
     fn on_beacon(
