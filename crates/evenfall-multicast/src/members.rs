@@ -289,16 +289,18 @@ impl Members {
         }
     }
 
-    /// Whether the first tree may be built; any later one may.
+    /// Whether the first tree may be built; any later one may. If not, says when to look again.
     fn may_form(&mut self, now: Timestamp, config: &Config) -> bool {
         let m = &config.membership;
-        let enough = self.count(Role::Receiver) >= m.expect_receivers as usize
+        let receivers = self.count(Role::Receiver);
+        let enough = receivers >= m.expect_receivers as usize
             && self.count(Role::Proxy) >= m.expect_proxies as usize;
-        let timed_out = self.forming_until.is_some_and(|until| until <= now);
-        if self.tree.is_some() || enough || timed_out {
-            return self.count(Role::Receiver) > 0 || self.tree.is_some();
+        let timed_out = self.forming_until.is_none_or(|until| until <= now);
+        if self.tree.is_some() || receivers > 0 && (enough || timed_out) {
+            return true;
         }
-        self.change_at = self.forming_until;
+        // Without any receiver there is nothing to wait for but the next join.
+        self.change_at = self.forming_until.filter(|_| !timed_out);
         false
     }
 
