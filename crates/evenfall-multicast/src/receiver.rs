@@ -328,7 +328,7 @@ impl Machine for Receiver {
             self.on_news(now, news);
         }
         if let Some(limit) = self.up.overdue(now) {
-            self.up.give_up(now, limit);
+            self.up.give_up(limit);
         }
         self.release(now);
         if self.up.report_due(now) {

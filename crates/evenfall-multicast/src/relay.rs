@@ -244,7 +244,7 @@ impl Machine for Relay {
         }
         if let Some(limit) = self.up.overdue(now) {
             self.status.given_up += limit - self.up.window.as_ref().map_or(limit, |w| w.base());
-            self.up.give_up(now, limit);
+            self.up.give_up(limit);
         }
         if self.beacon_at.is_some_and(|at| at <= now) {
             self.beacon(now);

@@ -294,7 +294,7 @@ impl Uplink {
     fn open_gap(&mut self, now: Timestamp, gap: (u64, u64)) {
         let reorder_delay = self.config.repair.reorder_delay;
         if let Some(limit) = self.gaps.open(now, gap, reorder_delay) {
-            self.give_up(now, limit);
+            self.give_up(limit);
         }
     }
 
@@ -314,7 +314,7 @@ impl Uplink {
         let Some(window) = &mut self.window else { return Seen::Duplicate };
         if sequence >= window.base() + window.capacity() {
             let limit = sequence + 1 - window.capacity();
-            self.give_up(now, limit);
+            self.give_up(limit);
         }
         let window = self.window.as_mut().expect("checked above");
         let highest = sequence >= window.next();
@@ -335,17 +335,16 @@ impl Uplink {
     }
 
     /// Gives up whatever is missing below a frame.
-    pub(crate) fn give_up(&mut self, now: Timestamp, sequence: u64) {
+    pub(crate) fn give_up(&mut self, sequence: u64) {
         if let Some(window) = &mut self.window {
             window.give_up(sequence);
         }
-        self.gaps.give_up(now, sequence);
+        self.gaps.give_up(sequence);
     }
 
-    /// When the oldest gap has waited long enough without progress: the frame after it.
+    /// When the oldest gaps have waited long enough without progress: the frame after them.
     pub(crate) fn overdue(&self, now: Timestamp) -> Option<u64> {
-        let waited = now.since(self.gaps.progress());
-        if waited < self.config.repair.missing_hold { None } else { self.gaps.first_end() }
+        self.gaps.stale(now - self.config.repair.missing_hold)
     }
 
     /// Where reports and the first request for repair go.
@@ -399,8 +398,7 @@ impl Uplink {
         let m = &self.config.membership;
         let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
         let root = (!self.root_lost).then(|| self.root_heard + m.root_timeout);
-        let overdue =
-            (!self.gaps.is_empty()).then(|| self.gaps.progress() + self.config.repair.missing_hold);
+        let overdue = self.gaps.progress().map(|at| at + self.config.repair.missing_hold);
         let report = self.place.is_some().then_some(self.report_at);
         [self.join_at, self.gaps.next_ask(), parent, root, overdue, report]
             .into_iter()
