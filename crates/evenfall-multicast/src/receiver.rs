@@ -135,7 +135,7 @@ impl Receiver {
         }
     }
 
-    /// Says good-bye to the root.
+    /// Says good-bye to the root, which answers with an eviction for [`Reason::Left`].
     pub fn leave(&mut self) {
         self.up.leave();
     }

@@ -89,7 +89,7 @@ impl Relay {
         }
     }
 
-    /// Says good-bye to the root.
+    /// Says good-bye to the root, which answers with an eviction for [`Reason::Left`].
     pub fn leave(&mut self) {
         self.up.leave();
     }

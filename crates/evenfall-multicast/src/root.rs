@@ -389,7 +389,7 @@ impl Root {
             return Err(Malformed { what: "another stream", offset: wire::STREAM_OFFSET });
         }
         self.out.seal.verify(datagram)?;
-        if matches!(fixed.kind, Kind::Join | Kind::Suspect) {
+        if matches!(fixed.kind, Kind::Join | Kind::Suspect | Kind::Leave) {
             return Ok(());
         }
         if fixed.epoch != self.epoch {
@@ -433,6 +433,16 @@ impl Root {
             self.out.control_to(from, Kind::Evict, body);
         }
         Ok(())
+    }
+
+    /// A good-bye is repeated until it is answered, so also to who is out already.
+    fn on_leave(&mut self, now: Timestamp, datagram: &Datagram, from: SocketAddr) {
+        let id = datagram.hop.from;
+        if self.members.is(id, from) {
+            self.members.remove(now, id, Reason::Left, &self.config);
+        } else {
+            self.out.control_to(from, Kind::Evict, encode_verdict(id, Reason::Left));
+        }
     }
 
     fn on_report(&mut self, now: Timestamp, datagram: &Datagram) -> Result<(), Malformed> {
@@ -527,7 +537,7 @@ impl Root {
     fn removed(&mut self, peer: Peer, reason: Reason) {
         self.desk.forget(peer.id);
         self.last_control.remove(&peer.id);
-        if !matches!(reason, Reason::Left | Reason::Restarted) {
+        if reason != Reason::Restarted {
             self.out.control_to(peer.addr, Kind::Evict, encode_verdict(peer.id, reason));
         }
         self.events.push_back(RootEvent::Removed(peer.id, reason));
@@ -563,9 +573,7 @@ impl Machine for Root {
             Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
             Kind::Suspect => self.on_suspect(now, &datagram, arrival.from)?,
             Kind::Alive => self.members.alive(now, datagram.hop.from, &self.config),
-            Kind::Leave => {
-                self.members.remove(now, datagram.hop.from, Reason::Left, &self.config);
-            }
+            Kind::Leave => self.on_leave(now, &datagram, arrival.from),
             Kind::Data | Kind::Beacon | Kind::Assign | Kind::Probe | Kind::Evict => {
                 self.status.refusals.forged += 1;
                 return Err(Malformed { what: "a kind that only flows down the tree", offset: 3 });

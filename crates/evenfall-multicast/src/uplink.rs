@@ -78,8 +78,10 @@ pub(crate) struct Uplink {
     root_id: Option<NodeId>,
     parent_heard: Timestamp,
     root_heard: Timestamp,
+    /// When the next wish to join, or to leave, goes to the root.
     join_at: Option<Timestamp>,
     rejoins: u64,
+    leaving: bool,
     root_lost: bool,
     /// Highest control sequence per sender, so that a recorded datagram cannot be played again.
     last_control: BTreeMap<NodeId, u64>,
@@ -120,6 +122,7 @@ impl Uplink {
             root_heard: now,
             join_at: Some(now),
             rejoins: 0,
+            leaving: false,
             root_lost: false,
             last_control: BTreeMap::new(),
             report_at: now + phase,
@@ -204,13 +207,23 @@ impl Uplink {
         match datagram.fixed.kind {
             Kind::Assign => self.on_assign(now, datagram),
             Kind::Beacon => self.on_beacon(now, datagram),
+            Kind::Probe if self.leaving => {
+                self.say_good_bye();
+                Ok(None)
+            }
             Kind::Probe => {
                 self.out.control_to(self.who.root, Kind::Alive, datagram.body.clone());
                 Ok(None)
             }
             Kind::Evict => {
                 let (node, reason) = decode_verdict(&datagram.body)?;
-                if node != self.who.id || self.place.is_none() {
+                if node != self.who.id {
+                    return Ok(None);
+                }
+                if self.leaving {
+                    return Ok(self.join_at.take().map(|_| News::Evicted(Reason::Left)));
+                }
+                if self.place.is_none() {
                     return Ok(None);
                 }
                 self.place = None;
@@ -236,7 +249,7 @@ impl Uplink {
             place.sources.push(Peer { id: datagram.hop.from, addr: self.who.root });
         }
         let epoch = datagram.fixed.epoch;
-        if self.epoch.is_some_and(|old| epoch < old) {
+        if self.leaving || self.epoch.is_some_and(|old| epoch < old) {
             return Ok(None);
         }
         let mut restarted = None;
@@ -356,6 +369,10 @@ impl Uplink {
         let m = self.config.membership;
         if self.join_at.is_some_and(|at| at <= now) {
             self.join_at = Some(now + m.join_retry);
+            if self.leaving {
+                self.say_good_bye();
+                return None;
+            }
             let incarnation = self.who.incarnation + self.rejoins;
             let join = Join { role: self.role, incarnation };
             self.out.control_to(self.who.root, Kind::Join, join.encode());
@@ -370,7 +387,7 @@ impl Uplink {
                 self.out.control_to(self.who.root, Kind::Suspect, body);
             }
         }
-        if !self.root_lost && now.since(self.root_heard) >= m.root_timeout {
+        if !self.root_lost && !self.leaving && now.since(self.root_heard) >= m.root_timeout {
             self.root_lost = true;
             return Some(News::RootLost);
         }
@@ -397,7 +414,7 @@ impl Uplink {
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let m = &self.config.membership;
         let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
-        let root = (!self.root_lost).then(|| self.root_heard + m.root_timeout);
+        let root = (!self.root_lost && !self.leaving).then(|| self.root_heard + m.root_timeout);
         let overdue = self.gaps.progress().map(|at| at + self.config.repair.missing_hold);
         let report = self.place.is_some().then_some(self.report_at);
         [self.join_at, self.gaps.next_ask(), parent, root, overdue, report]
@@ -420,11 +437,15 @@ impl Uplink {
         self.config.membership.report_interval
     }
 
-    /// Tells the root that this node goes.
+    /// Tells the root that this node goes, until the root has taken note of it.
     pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        self.place = None;
+        self.join_at = Some(Timestamp::ZERO);
+    }
+
+    fn say_good_bye(&mut self) {
         let body = encode_verdict(self.who.id, Reason::Left);
         self.out.control_to(self.who.root, Kind::Leave, body);
-        self.place = None;
-        self.join_at = None;
     }
 }
