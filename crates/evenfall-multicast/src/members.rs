@@ -14,6 +14,9 @@ use crate::config::Config;
 use crate::control::{Join, Peer, Place, Reason, Role};
 use crate::tree::Tree;
 
+/// The next frame, and the number of its first message.
+pub(crate) type Start = (u64, u64);
+
 /// One node that joined.
 #[derive(Clone, Debug)]
 struct Member {
@@ -265,7 +268,7 @@ impl Members {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp, config: &Config, start: u64) {
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, config: &Config, start: Start) {
         self.probe(now, config);
         self.activate(now);
         // One view after the other: nodes remember only the last one besides the newest, so a view
@@ -335,7 +338,7 @@ impl Members {
         self.members.iter().filter(|(_, m)| m.role == role).map(|(id, _)| *id).collect()
     }
 
-    fn make_view(&mut self, now: Timestamp, config: &Config, start: u64) {
+    fn make_view(&mut self, now: Timestamp, config: &Config, start: Start) {
         if self.tree.is_none() || core::mem::take(&mut self.rebuild) {
             let (proxies, receivers) = (self.ids(Role::Proxy), self.ids(Role::Receiver));
             let (shape, mode) = (&config.shape, config.mode);
@@ -350,8 +353,11 @@ impl Members {
                     == (place.level, &place.sources, &place.children, &place.nieces)
             });
             if !same {
-                let start = member.place.as_ref().map_or(start, |old| old.start);
-                member.place = Some(Place { start, ..place });
+                // What it has to have begins where it came in, not where it moved.
+                let old = member.place.as_ref();
+                let (start, start_message) =
+                    old.map_or(start, |old| (old.start, old.start_message));
+                member.place = Some(Place { start, start_message, ..place });
                 member.retry_at = now;
                 self.unacked.insert(id);
                 self.retry_at = Some(now);
@@ -361,7 +367,7 @@ impl Members {
         self.coming = Some((due, Box::new(self.describe())));
     }
 
-    fn place_of(&self, id: NodeId, start: u64) -> Place {
+    fn place_of(&self, id: NodeId, (start, start_message): Start) -> Place {
         let tree = self.tree.as_ref().expect("a view is made from a tree");
         let near = tree.neighbours(id);
         let peers =
@@ -373,7 +379,7 @@ impl Members {
             sources.clear();
         }
         let (children, nieces) = (peers(&near.children), peers(&near.nieces));
-        Place { view, level, start, sources, children, nieces }
+        Place { view, level, start, start_message, sources, children, nieces }
     }
 
     fn peer(&self, id: NodeId) -> Option<Peer> {

@@ -59,9 +59,9 @@ pub enum ReceiverEvent {
         first: u64,
         /// Number of frames.
         frames: u64,
-        /// Number of the first message that is lost, unless nothing was released before.
+        /// Number of the first message that is lost; unknown only of a stream without a place.
         first_message: Option<u64>,
-        /// How many messages are lost, if that is known.
+        /// How many messages are lost; unknown only when the root started anew after them.
         messages: Option<u64>,
     },
     /// Everything up to the end of the stream was released or reported lost.
@@ -109,7 +109,7 @@ pub struct Receiver {
     held: BTreeMap<u64, Held>,
     /// The next frame to release.
     next: u64,
-    /// Its first message; unknown to a late joiner before its first release.
+    /// Its first message.
     next_message: Option<u64>,
     events: VecDeque<ReceiverEvent>,
     started: bool,
@@ -164,12 +164,12 @@ impl Receiver {
             News::Placed(place) => {
                 if !core::mem::replace(&mut self.started, true) {
                     self.next = place.start;
-                    self.next_message = (place.start == 0).then_some(0);
+                    self.next_message = Some(place.start_message);
                 }
                 self.events.push_back(ReceiverEvent::Placed(place));
             }
             News::Restarted { place, epoch, known } => {
-                self.restart(place.start, known);
+                self.restart((place.start, place.start_message), known);
                 self.events.push_back(ReceiverEvent::Restarted { epoch });
                 self.events.push_back(ReceiverEvent::Placed(place));
             }
@@ -182,13 +182,13 @@ impl Receiver {
 
     /// The root started anew: what is still held or missing of its last run is lost, since nobody
     /// can repair it or say where it ends.
-    fn restart(&mut self, start: u64, known: u64) {
+    fn restart(&mut self, (start, start_message): (u64, u64), known: u64) {
         if self.next < known {
             self.report_lost(known, None);
         }
         self.held.clear();
         self.next = start;
-        self.next_message = (start == 0).then_some(0);
+        self.next_message = Some(start_message);
         self.finished = false;
         self.margins.restart();
     }

@@ -314,6 +314,11 @@ impl Root {
         self.members.tree()
     }
 
+    /// Where somebody who joins now begins: the frame under construction.
+    fn start(&self) -> (u64, u64) {
+        (self.next_frame, self.next_message - u64::from(self.open.count))
+    }
+
     fn close(&mut self, now: Timestamp) {
         let origin = self.out.clock.sync(now);
         let deadline = if self.config.mode.holds() {
@@ -567,7 +572,7 @@ impl Machine for Root {
                 let view = r.u32()?;
                 r.finish()?;
                 self.members.acknowledged(datagram.hop.from, view);
-                self.members.handle_timeout(now, &self.config, self.next_frame);
+                self.members.handle_timeout(now, &self.config, self.start());
             }
             Kind::Report => self.on_report(now, &datagram)?,
             Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
@@ -584,7 +589,7 @@ impl Machine for Root {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        self.members.handle_timeout(now, &self.config, self.next_frame);
+        self.members.handle_timeout(now, &self.config, self.start());
         self.flush(now);
         if self.report_at <= now {
             self.report_at = now + self.config.membership.report_interval;
