@@ -34,6 +34,7 @@ pub mod fanout;
 pub mod interrupt;
 pub mod lab;
 pub mod pin;
+pub mod process;
 pub mod procstat;
 pub mod run;
 mod sys;
