@@ -2,8 +2,8 @@
 
 use evenfall_core::{Summary, nearest_rank};
 
-/// Values that a [`Sample`] holds exactly; 8 MiB. A run of a million messages is exact, and a run of a
-/// week still ends with bounded memory.
+/// Values that a [`Sample`] holds exactly; 8 MiB. A run of a million messages is exact, and a run
+/// of a week still ends with bounded memory.
 pub const EXACT_MAX: usize = 1 << 20;
 
 /// Binary digits kept by histograms of whole runs: relative error at most 1/256.
@@ -14,8 +14,8 @@ pub const CDF_POINTS_MAX: usize = 400;
 
 /// A log-linear histogram of signed nanoseconds that is as long as its largest value needs.
 ///
-/// With `d` digits, values below `2^d` ns have buckets of their own and each doubling above has `2^d`
-/// buckets, so that the middle of a bucket is within `1 / 2^(d+1)` of anything in it.
+/// With `d` digits, values below `2^d` ns have buckets of their own and each doubling above has
+/// `2^d` buckets, so that the middle of a bucket is within `1 / 2^(d+1)` of anything in it.
 ///
 /// ```text
 /// bucket:  0 1 2 ... 2^d-1 | 2^d ... 2^(d+1)-1 | ...
