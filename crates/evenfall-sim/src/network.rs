@@ -105,7 +105,7 @@ pub trait Network {
     /// A host joins. Hosts are numbered from 0 in the order of these calls.
     fn add_host(&mut self, spec: &HostSpec);
 
-    /// Decides on one packet. Calls of one host come in the order of [`Packet::at`].
+    /// Decides on one packet. Calls for one node come in the order of [`Packet::at`].
     fn route(&mut self, packet: &Packet, prng: &mut Prng, agenda: &mut Agenda) -> Verdict;
 
     /// When the network card of a host takes the next packet, if not at once: the backpressure
