@@ -204,5 +204,12 @@ fn any_plan_runs() {
         let answers = heard(&owner.watch, 0).len() as u32;
         assert!(answers > nodes * 20, "{answers} answers\n{plan}");
         assert_eq!(owner.faults.len(), plan.faults.len());
+        // Nothing appears or vanishes uncounted.
+        let tally = world.tally();
+        let lost = |losses: &[Loss]| losses.iter().map(|&loss| tally.lost(loss)).sum::<u64>();
+        let on_the_way = lost(&[Loss::Random, Loss::Buffer, Loss::Partition, Loss::Unroutable]);
+        assert_eq!(tally.sent + tally.duplicated, tally.hops + on_the_way, "{plan}");
+        let handed_in = (0..nodes).map(|node| heard(&owner.watch, node).len() as u64).sum::<u64>();
+        assert_eq!(tally.hops, handed_in + lost(&[Loss::Down, Loss::Socket]), "{plan}");
     }
 }
