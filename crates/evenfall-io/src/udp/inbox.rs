@@ -28,8 +28,9 @@ const COALESCED_BYTES_MAX: usize = 65_536;
 /// Bytes of a chunk. Large enough that a chunk serves hundreds of small arrivals, small enough that
 /// one held arrival pins little.
 const CHUNK_BYTES: usize = 65_536;
-/// A coalesced buffer with fewer bytes is copied: copying costs about 30 ns per KiB from the cache
-/// that the kernel just filled, handing over about 100 ns and a pinned buffer.
+/// A buffer with fewer bytes is copied. Measured (`examples/receive.rs`, ns per datagram, copied
+/// against handed over): single datagrams of 256 bytes 533 and 627, of 878 bytes 629 and 700;
+/// handing over wins only when one hand-over serves many datagrams.
 const HANDOVER_BYTES: usize = 16_384;
 
 /// Buffers that are free, shared with the arrivals that will give theirs back.
