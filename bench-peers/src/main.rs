@@ -1,14 +1,16 @@
 //! Fan-out of small messages to ten receivers: evenfall beside other systems, in one run.
 //!
 //! Three figures per system, each the median of the rounds, rounds interleaved: processor time of
-//! the sending side per delivered copy (a) at 10,000 msg/s with every message sent by itself, (b) flat
-//! out with each system's own batching; and the highest rate at which nothing is lost.
+//! the sending side per delivered copy (a) at 10,000 msg/s with every message sent by itself, (b)
+//! flat out with each system's own batching; and the highest rate at which nothing is lost.
 //!
 //! The sending side is the sender, its driver process or threads, and the kernel's threads for soft
 //! interrupts. Soft interrupts that run on top of the sender are in the sender's own time. On
 //! loopback the sender also runs the receive half of the stack, in every row alike.
 //!
-//! `bench-peers [--rounds N] [--seconds S] [--fanout F] [--size B] [--aeron CLASSPATH] [--json FILE]`
+//! ```text
+//! bench-peers [--rounds N] [--seconds S] [--fanout F] [--size B] [--aeron PATH] [--json FILE]
+//! ```
 
 mod peers;
 mod udp;
@@ -164,16 +166,17 @@ fn compare(setup: &Setup, rounds: usize) -> Result<Value> {
             samples.full.push(sample);
         }
     }
+    let each = |samples: &[Sample]| samples.iter().map(|s| s.cpu_ns_per_copy).collect::<Vec<f64>>();
     let row = |(peer, Rounds { slow, full, lossless }): (&&Peer, &Rounds)| {
         json!({
             "system": peer.name,
             "settings": peer.settings,
             "cpu_ns_per_copy_10k": median(slow.iter().map(|s| s.cpu_ns_per_copy)),
-            "cpu_ns_per_copy_10k_each": slow.iter().map(|s| s.cpu_ns_per_copy).collect::<Vec<_>>(),
+            "cpu_ns_per_copy_10k_each": each(slow),
             "lost_share_10k": median(slow.iter().map(|s| s.lost)),
             "messages_per_s_10k": median(slow.iter().map(|s| s.messages_per_s)),
             "cpu_ns_per_copy_flat_out": median(full.iter().map(|s| s.cpu_ns_per_copy)),
-            "cpu_ns_per_copy_flat_out_each": full.iter().map(|s| s.cpu_ns_per_copy).collect::<Vec<_>>(),
+            "cpu_ns_per_copy_flat_out_each": each(full),
             "messages_per_s_flat_out": median(full.iter().map(|s| s.messages_per_s)),
             "lost_share_flat_out": median(full.iter().map(|s| s.lost)),
             "messages_per_s_lossless": median(lossless.iter().copied()),

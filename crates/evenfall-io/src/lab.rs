@@ -157,7 +157,8 @@ impl Lab {
             let _ = writeln!(script, "netns add {name}");
             let _ = writeln!(
                 script,
-                "link add eth0 netns {name} address {mac} type veth peer name p{host} netns {bridge}"
+                "link add eth0 netns {name} address {mac} type veth \
+                 peer name p{host} netns {bridge}"
             );
         }
         ip(&["-batch", "-"], &script)?;

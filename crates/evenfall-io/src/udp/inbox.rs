@@ -4,8 +4,8 @@
 //! several; most arrivals are far smaller. Handing out the buffer itself would pin 64 KiB for a
 //! 100-byte message that a machine holds for a second. So:
 //!
-//! - a buffer that is at least [`HANDOVER_BYTES`] full is handed out as it is, every datagram in it a
-//!   slice, and comes back to the pool when the last slice is dropped;
+//! - a buffer that is at least [`HANDOVER_BYTES`] full is handed out as it is, every datagram in it
+//!   a slice, and comes back to the pool when the last slice is dropped;
 //! - anything less is copied, right behind the previous one, into a *chunk* that many arrivals
 //!   share, without an allocation per arrival;
 //! - when buffers and chunks that are out reach the stated budget, each arrival is copied into
