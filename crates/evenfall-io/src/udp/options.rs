@@ -44,8 +44,8 @@ pub struct Options {
     pub never_sleep: bool,
     /// How long before a deadline [`wait`](super::UdpDriver::wait) stops sleeping and watches the
     /// clock. Measured on a virtual machine (`examples/lateness.rs`): without it half of the waits
-    /// end more than 32 us late and 1 % more than 62 us; with 50 us, .09 us and 18 us. Zero when more
-    /// processes than cores run here: then spinning only takes the time of a neighbour.
+    /// end more than 32 us late and 1 % more than 62 us; with 50 us, .09 us and 18 us. Zero when
+    /// more processes than cores run here: then spinning only takes the time of a neighbour.
     pub spin: Duration,
 }
 
