@@ -3,12 +3,14 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
+//! | [`bench`] | `evenfall bench fanout`: what a copy costs |
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
 //! | [`config`] | `evenfall config check\|default` |
 #![forbid(unsafe_code)]
 
+mod bench;
 mod config;
 mod demo;
 mod print;
@@ -38,6 +40,8 @@ enum Command {
     Report(report::Args),
     /// Show the state of running nodes, or change the mode of a running root.
     Stat(stat::Args),
+    /// Measure what things cost on this machine.
+    Bench(bench::Args),
     /// Check a settings file, or print one with every default.
     Config(config::Args),
 }
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Stat(args) => stat::main(&args),
+        Command::Bench(args) => bench::main(&args),
         Command::Config(args) => config::main(&args),
     };
     match outcome {
