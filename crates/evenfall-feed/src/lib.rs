@@ -11,6 +11,7 @@ pub mod pace;
 pub mod pcap;
 pub mod sharding;
 pub mod source;
+pub mod synthetic;
 mod zip;
 pub use error::{Fault, FeedError};
 pub use source::{Message, Source, open};
