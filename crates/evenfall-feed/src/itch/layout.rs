@@ -9,8 +9,8 @@
 //!  +-------+-------+-------+-----------------------+---------------------+
 //! ```
 //!
-//! Source: Nasdaq TotalView-ITCH 5.0 specification, sections 4.1 to 4.9, with the direct listing
-//! message that later revisions add.
+//! Source: Nasdaq TotalView-ITCH 5.0 specification, section 4 (message formats), with the direct
+//! listing message that later revisions add.
 
 use super::types::{Alpha, Code, Mpid, Price4, Price8, Stock, Wire};
 use super::{Field, HEADER_BYTES, ItchError};

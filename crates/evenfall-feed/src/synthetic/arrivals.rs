@@ -7,8 +7,8 @@ use evenfall_core::Prng;
 pub(super) const BIN_NS: u64 = 10_000_000;
 
 /// The rate of each bin against the mean: a normal variable with memory, mapped to the measured
-/// quantiles. Half of the quantile table alone would give the right heights in the wrong places:
-/// real bursts last for seconds.
+/// quantiles. The quantiles alone would give bursts of the right height that end after one bin;
+/// real ones last for seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     lasting: f64,
