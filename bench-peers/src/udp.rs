@@ -6,8 +6,11 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use evenfall_io::fanout::{
-    FanoutBench, FanoutResult, Packed, Sinks, bench_source, highest_lossless, measure,
+    FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless, measure,
 };
+
+use evenfall_multicast::SharedKey;
+use evenfall_node::fanout::RootSource;
 
 use crate::{Result, Sample, Setup};
 
@@ -48,16 +51,22 @@ fn lossless(setup: &Setup, batched: bool, run: Run) -> Result<f64> {
     })?)
 }
 
-/// Ours: for now a stand-in that packs messages, in front of the driver. The multicast root takes
-/// its place as another `Source`.
+/// Ours: the multicast root with numbering, framing, deadline, repair ring and header, in front of
+/// the driver.
 fn run_evenfall(bench: &FanoutBench, sinks: &Sinks) -> Result<FanoutResult> {
-    Ok(bench_source(bench, sinks, &mut Packed::new(bench))?)
+    Ok(bench_source(bench, sinks, &mut RootSource::new(bench, None))?)
+}
+
+/// Ours, every datagram authenticated and every body sealed.
+fn run_keyed(bench: &FanoutBench, sinks: &Sinks) -> Result<FanoutResult> {
+    let key = SharedKey::new(1, [1; 32]);
+    Ok(bench_source(bench, sinks, &mut RootSource::new(bench, Some(key)))?)
 }
 
 /// Ours without packing: what segmentation alone gives.
 fn run_unpacked(bench: &FanoutBench, sinks: &Sinks) -> Result<FanoutResult> {
     let bench = FanoutBench { pack: 1, ..bench.clone() };
-    Ok(bench_source(&bench, sinks, &mut Packed::new(&bench))?)
+    Ok(bench_source(&bench, sinks, &mut RootSource::new(&bench, None))?)
 }
 
 fn run_sendto(bench: &FanoutBench, sinks: &Sinks) -> Result<FanoutResult> {

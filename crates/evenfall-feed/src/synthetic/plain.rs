@@ -61,48 +61,17 @@ impl Generator {
         let stock = Self::symbol(stock_locate);
         let middle_cents = self.books[usize::from(stock_locate)].middle_cents();
         let price = Price4(middle_cents * UNITS_PER_CENT);
-        let lots = 1 + self.prng.below(20) as u32;
+        let lots = 1 + self.prng.below(20);
         match kind {
-            Kind::Trade | Kind::CrossTrade => self.last_match += 1,
-            _ => {}
-        }
-        let match_number = self.last_match;
-        match kind {
-            Kind::Trade => Owned::Trade(itch::Trade {
-                stock_locate,
-                timestamp_ns,
-                stock,
-                price,
-                match_number,
-                side: Code(b'B'),
-                shares: lots * 100,
-                ..Default::default()
-            }),
-            Kind::CrossTrade => Owned::CrossTrade(itch::CrossTrade {
-                stock_locate,
-                timestamp_ns,
-                stock,
-                match_number,
-                cross_price: price,
-                shares: u64::from(lots) * 1_000,
-                cross_type: Code(b'H'),
-                ..Default::default()
-            }),
-            Kind::BrokenTrade => {
-                let match_number = 1 + self.prng.below(self.last_match);
-                Owned::BrokenTrade(itch::BrokenTrade {
-                    stock_locate,
-                    timestamp_ns,
-                    match_number,
-                    ..Default::default()
-                })
+            Kind::Trade | Kind::CrossTrade | Kind::BrokenTrade => {
+                self.matched(kind, timestamp_ns, stock_locate, price)
             }
             Kind::Noii => Owned::Noii(itch::Noii {
                 stock_locate,
                 timestamp_ns,
                 stock,
-                paired_shares: u64::from(lots) * 500,
-                imbalance_shares: u64::from(lots) * 100,
+                paired_shares: lots * 500,
+                imbalance_shares: lots * 100,
                 imbalance_direction: Code(b'B'),
                 far_price: price,
                 near_price: price,
@@ -142,6 +111,50 @@ impl Generator {
                 ..Default::default()
             }),
         }
+    }
+
+    /// Matches outside the book, and matches made void.
+    fn matched(
+        &mut self,
+        kind: Kind,
+        timestamp_ns: u64,
+        stock_locate: u16,
+        price: Price4,
+    ) -> Owned {
+        if kind == Kind::BrokenTrade {
+            let match_number = 1 + self.prng.below(self.last_match);
+            return Owned::BrokenTrade(itch::BrokenTrade {
+                stock_locate,
+                timestamp_ns,
+                match_number,
+                ..Default::default()
+            });
+        }
+        self.last_match += 1;
+        let (match_number, stock) = (self.last_match, Self::symbol(stock_locate));
+        let shares = 100 * (1 + self.prng.below(20) as u32);
+        if kind == Kind::CrossTrade {
+            return Owned::CrossTrade(itch::CrossTrade {
+                stock_locate,
+                timestamp_ns,
+                stock,
+                match_number,
+                cross_price: price,
+                shares: u64::from(shares) * 10,
+                cross_type: Code(b'H'),
+                ..Default::default()
+            });
+        }
+        Owned::Trade(itch::Trade {
+            stock_locate,
+            timestamp_ns,
+            stock,
+            price,
+            match_number,
+            shares,
+            side: Code(b'B'),
+            ..Default::default()
+        })
     }
 }
 
