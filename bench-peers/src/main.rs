@@ -66,12 +66,18 @@ struct Peer {
     lossless: fn(&Setup, &Sample) -> Result<f64>,
 }
 
-const PEERS: [Peer; 7] = [
+const PEERS: [Peer; 8] = [
     Peer {
-        name: "evenfall (driver)",
-        settings: "UdpDriver; flat out 20 messages per datagram, 64 datagrams per segmented send",
+        name: "evenfall",
+        settings: "multicast root; flat out 20 messages per datagram, 64 datagrams per segmented send",
         run: udp::evenfall,
         lossless: udp::evenfall_lossless,
+    },
+    Peer {
+        name: "evenfall, with a key",
+        settings: "as above, every datagram authenticated and every body sealed",
+        run: udp::keyed,
+        lossless: udp::keyed_lossless,
     },
     Peer {
         name: "evenfall, 1 a datagram",

@@ -115,6 +115,7 @@ macro_rules! peer {
 }
 
 peer!(evenfall, evenfall_lossless, run_evenfall, true);
+peer!(keyed, keyed_lossless, run_keyed, true);
 peer!(unpacked, unpacked_lossless, run_unpacked, true);
 peer!(sendto, sendto_lossless, run_sendto, false);
 peer!(sendmmsg, sendmmsg_lossless, run_sendmmsg, true);
