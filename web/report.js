@@ -1,8 +1,8 @@
-// The page of a run. Plain JavaScript, no libraries: it must open from a mail attachment in ten years.
+// The page of a run. Plain JavaScript, no libraries: it must open from a mail in ten years.
 //
-// The data is the JSON of `evenfall_node::report::Report`; names of fields are its. Every chart is a
-// function from data to a card; `draw` at the end puts them together and notes how many it drew, which
-// the test reads.
+// The data is the JSON of `evenfall_node::report::Report`; names of fields are its. Every chart is
+// a function from data to a card; `draw` at the end puts them together and notes how many it drew,
+// which the test reads.
 "use strict";
 
 const errors = [];
@@ -115,7 +115,7 @@ function explain(mark, text) {
   mark.addEventListener("pointerleave", hideTip);
 }
 
-/** Calls `at(x in drawing units, event)` while the pointer is over the plot, `out` when it leaves. */
+/** Calls `at(x in drawing units, event)` while the pointer is over the plot, then `out`. */
 function follow(svg, width, at, out) {
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
@@ -194,8 +194,8 @@ function axisY(svg, place, ticks, left, right, format) {
   }
 }
 
-const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(2)} ${y.toFixed(2)}`)
-  .join("");
+const path = (points) => points
+  .map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(2)} ${y.toFixed(2)}`).join("");
 
 // ---- distributions -----------------------------------------------------------------------------
 
@@ -206,13 +206,18 @@ function shareScale(tail, bottom, top, curves) {
     place.ticks = [0, 0.25, 0.5, 0.75, 0.9, 1].map((s) => [s, `${s * 100} %`]);
     return place;
   }
-  const finest = Math.max(...curves.flatMap((c) => c.points.map(([, s]) => s).filter((s) => s < 1)), 0.9);
-  const nines = Math.max(1, -Math.log10(1 - finest)) + 0.3;
-  const inner = linear(0, nines, bottom, top);
-  const place = (share) => inner(Math.min(nines, share >= 1 ? nines : -Math.log10(1 - share)));
-  place.ticks = [0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999]
-    .filter((s) => -Math.log10(1 - s) <= nines)
-    .map((s) => [s, percent(s)]);
+  // The bad end is the high one, but for margins: there it is the low one.
+  const low = curves.some((curve) => curve.low);
+  const bad = (share) => (low ? share : 1 - share);
+  const shares = curves.flatMap((curve) => curve.points.map(([, share]) => bad(share)));
+  const finest = Math.min(0.1, ...shares.filter((share) => share > 1e-9));
+  const nines = 0.3 - Math.log10(finest);
+  const [start, end] = low ? [top, bottom] : [bottom, top];
+  const inner = linear(0, nines, start, end);
+  const place = (share) => inner(Math.min(nines, -Math.log10(Math.max(1e-12, bad(share)))));
+  place.ticks = [1, 0.5, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7]
+    .filter((share) => -Math.log10(share) <= nines)
+    .map((share) => [bad(share), `${Number(((low ? share : 1 - share) * 100).toFixed(6))} %`]);
   return place;
 }
 
@@ -232,28 +237,38 @@ function shareAt(points, value) {
   return share;
 }
 
+/** Horizontal scale of a CDF: [from, to, place]. Logarithmic where all values are well above zero;
+ * else straight through zero and up to the median, and logarithmic beyond. */
+function valueScale(values, curves, left, right) {
+  let [from, to] = [Math.min(...values), Math.max(...values)];
+  const pad = (to - from) * 0.02 || Math.abs(to) * 0.1 || 1;
+  if (from > 20) from *= 0.94; else if (from >= 0) from = 0; else from -= pad;
+  to += Math.abs(to) * 0.04 + pad * 0.2;
+  const least = Math.min(...curves.map((curve) => Math.abs(valueAt(curve.points, 0.5))));
+  const knee = from > 20 ? from / 4 : Math.max(0.05, least * (from < 0 ? 0.5 : 0.3));
+  const x = tailed(from, to, left, right, knee);
+  x.range = [left, right];
+  return [from, to, x];
+}
+
 function distribution(title, sentence, curves, { tail, late = null }) {
   const shown = curves.filter((curve) => curve.points.length > 0);
   if (shown.length === 0) return nothing(title, "No message of this run was held.");
   const { card: made, svg, width, height } = card(title, sentence,
-    { legend: shown.length > 1 || late !== null ? shown.map((c) => [c.colour, c.name]) : [] });
+    { legend: shown.length > 1 ? shown.map((c) => [c.colour, c.name]) : [] });
   const [left, right, top, bottom] = [62, width - 12, 12, height - 36];
   const values = shown.flatMap((curve) => curve.points.map(([value]) => value));
-  let [from, to] = [Math.min(...values), Math.max(...values)];
-  const pad = (to - from) * 0.02 || Math.abs(to) * 0.1 || 1;
-  // Log from the first value when all are well above zero, through zero otherwise.
-  if (from > 1) from *= 0.94; else from = Math.min(0, from - pad);
-  to += Math.abs(to) * 0.04 + pad * 0.2;
-  const knee = from > 1 ? from / 4 : Math.max(0.05, Math.abs(valueAt(shown[0].points, 0.5)) / 20);
-  const x = tailed(from, to, left, right, knee);
-  x.range = [left, right];
+  const [from, to, x] = valueScale(values, shown, left, right);
   const y = shareScale(tail, bottom, top, shown);
   if (late !== null && from < late) {
-    shape(svg, "rect", { x: left, y: top, width: Math.min(right, x(late)) - left, height: bottom - top,
+    const edge = Math.min(right, x(late));
+    shape(svg, "rect", { x: left, y: top, width: edge - left, height: bottom - top,
       fill: "var(--shade)" });
-    shape(svg, "text", { x: Math.min(right, x(late)) - 6, y: top + 13, "text-anchor": "end" }, "late");
+    shape(svg, "text", { x: edge - 6, y: top + 13, "text-anchor": "end" }, "late");
   }
-  axisX(svg, x, tailTicks(x, from, to), top, bottom, duration, "");
+  const near = from > 0 && to / from < 6;
+  const ticks = near ? roundTicks(from, to, 7) : tailTicks(x, from, to);
+  axisX(svg, x, ticks, top, bottom, duration, "");
   for (const [share, text] of y.ticks) {
     shape(svg, "line", { x1: left, x2: right, y1: y(share), y2: y(share), class: "gridline" });
     shape(svg, "text", { x: left - 8, y: y(share) + 4, "text-anchor": "end" }, text);
@@ -261,9 +276,10 @@ function distribution(title, sentence, curves, { tail, late = null }) {
   for (const curve of shown) {
     const points = curve.points.map(([value, share]) => [x(value), y(share)]);
     const start = [[points[0][0], y(0)]];
-    shape(svg, "path", { d: path(start.concat(points)), fill: "none", stroke: `var(--${curve.colour})`,
-      "stroke-width": 2, "stroke-linejoin": "round" });
-    for (const share of [0.5, 0.99]) {
+    const stroke = `var(--${curve.colour})`;
+    shape(svg, "path", { d: path(start.concat(points)), fill: "none", stroke, "stroke-width": 2,
+      "stroke-linejoin": "round" });
+    for (const share of [0.5, curve.low ? 0.01 : 0.99]) {
       const value = valueAt(curve.points, share);
       shape(svg, "circle", { cx: x(value), cy: y(share), r: 3.2, fill: `var(--${curve.colour})` });
     }
@@ -303,8 +319,8 @@ function distributions(tail) {
       "Release minus deadline, read at the release, of every frame at every receiver.",
       [{ name: "frames", colour: "held", points: series.release_late }], { tail }),
     distribution("Margin",
-      "Deadline minus arrival of every frame at every receiver: how much hold was to spare.",
-      [{ name: "frames", colour: "held", points: series.margin }], { tail, late: 0 }),
+      "Deadline minus arrival of every frame at every receiver. Dots: median and p1.",
+      [{ name: "frames", colour: "held", points: series.margin, low: true }], { tail, late: 0 }),
   ];
 }
 
@@ -323,7 +339,8 @@ function timeAxis(svg, width, top, bottom) {
   const seconds = (s) => `${digits(s)} s`;
   axisX(svg, x, roundTicks(startOfTime, endOfTime, 9), top, bottom, seconds, "");
   for (const event of eventTimes.slice(0, 200)) {
-    shape(svg, "line", { x1: x(event.at_s), x2: x(event.at_s), y1: top, y2: bottom, class: "mark" });
+    const at = x(event.at_s);
+    shape(svg, "line", { x1: at, x2: at, y1: top, y2: bottom, class: "mark" });
   }
   return x;
 }
@@ -357,12 +374,13 @@ function timeLine(svg, x, y, value, attributes) {
 function latencyOverTime() {
   if (series.time.length === 0) return nothing("Hold over time", "No message was sent.", true);
   const { card: made, svg, width, height } = card("Hold and latency over time",
-    "The hold that the root asked for, beside the un-held latency that it has to cover. Dashed: events.",
+    "The hold that the root asked for, and the un-held latency that it has to cover. Dashed: events.",
     { wide: true, height: 250, legend: [["held", "hold asked for (mean)"],
       ["raw", "un-held OML, median to p99"]] });
   const [top, bottom] = [10, height - 26];
   const x = timeAxis(svg, width, top, bottom);
-  const all = series.time.flatMap((p) => [p.deadline_offset_us || p.oml_p50_us, p.oml_p50_us, p.oml_p99_us]);
+  const all = series.time.flatMap((p) =>
+    [p.deadline_offset_us || p.oml_p50_us, p.oml_p50_us, p.oml_p99_us]);
   const [low, high] = [Math.max(1, Math.min(...all)), Math.max(...all)];
   const wide = high / low > 12;
   const y = wide ? tailed(low * 0.8, high * 1.15, bottom, top, low / 4)
@@ -372,7 +390,8 @@ function latencyOverTime() {
   const upper = series.time.map((p) => [x(p.at_s), y(p.oml_p99_us)]);
   const lower = series.time.map((p) => [x(p.at_s), y(p.oml_p50_us)]).reverse();
   shape(svg, "path", { d: `${path(upper.concat(lower))}Z`, fill: "var(--raw)", opacity: 0.16 });
-  timeLine(svg, x, y, (p) => p.oml_p99_us, { stroke: "var(--raw)", "stroke-width": 1, opacity: 0.7 });
+  timeLine(svg, x, y, (p) => p.oml_p99_us,
+    { stroke: "var(--raw)", "stroke-width": 1, opacity: 0.7 });
   timeLine(svg, x, y, (p) => p.oml_p50_us, { stroke: "var(--raw)", "stroke-width": 1.8 });
   timeLine(svg, x, y, (p) => p.deadline_offset_us, { stroke: "var(--held)", "stroke-width": 2.2 });
   timeTips(svg, width, x, top, bottom, (p) => [
@@ -388,8 +407,9 @@ function fairOverTime() {
     return nothing("P(F) over time", "No message of this run was held.", true);
   }
   const { card: made, svg, width, height } = card("P(F) and losses over time",
-    "Share of messages that reached every receiver before their deadline. Bars: copies never released.",
-    { wide: true, height: 200, legend: [["good", "P(F)"]].concat(lost ? [["bad", "copies lost", true]] : []) });
+    "Share of messages that reached every receiver by their deadline. Bars: copies never released.",
+    { wide: true, height: 200,
+      legend: [["good", "P(F)"]].concat(lost ? [["bad", "copies lost", true]] : []) });
   const [top, bottom] = [10, height - 26];
   const x = timeAxis(svg, width, top, bottom);
   const least = Math.min(1, ...held.map((point) => point.p_f));
@@ -404,18 +424,21 @@ function fairOverTime() {
   }
   timeLine(svg, x, y, (p) => p.p_f, { stroke: "var(--good)", "stroke-width": 2 });
   timeTips(svg, width, x, top, bottom, (p) => [
-    p.p_f === null ? "not held" : `P(F) ${percent(p.p_f)}`, `${whole(p.missing)} copies lost`].join("\n"));
+    p.p_f === null ? "not held" : `P(F) ${percent(p.p_f)}`,
+    `${whole(p.missing)} copies lost`].join("\n"));
   return made;
 }
 
 const BAD_EVENTS = new Set(["suspect", "evict", "fault", "crash", "lost", "kill", "pause"]);
 
 function eventLanes() {
-  if (eventTimes.length === 0) return nothing("Events", "Nothing happened: nobody joined, left or failed.", true);
+  if (eventTimes.length === 0) {
+    return nothing("Events", "Nothing happened: nobody joined, left or failed.", true);
+  }
   const kinds = [...new Set(eventTimes.map((event) => event.kind))];
   const height = kinds.length * 26 + 40;
-  const { card: made, svg, width } = card("Events", "Joins, suspicions, view changes and evictions, by kind.",
-    { wide: true, height });
+  const { card: made, svg, width } = card("Events",
+    "Joins, suspicions, view changes and evictions, by kind.", { wide: true, height });
   const [top, bottom] = [6, height - 26];
   const x = timeAxis(svg, width, top, bottom);
   kinds.forEach((kind, lane) => {
@@ -432,7 +455,8 @@ function eventLanes() {
   });
   const rows = eventTimes.slice(0, 500).map((event) => [`${event.at_s.toFixed(3)} s`, event.kind,
     event.node === null ? "" : nameOf(event.node), event.text]);
-  made.append(element("details", {}, element("summary", {}, `${whole(eventTimes.length)} events as a table`),
+  made.append(element("details", {},
+    element("summary", {}, `${whole(eventTimes.length)} events as a table`),
     element("div", { class: "scroll" }, table(["at", "what", "who", "in words"], rows))));
   return made;
 }
@@ -442,7 +466,9 @@ function eventLanes() {
 function receiverDelays() {
   const lines = series.receivers.filter((line) => line.delivered > 0)
     .sort((a, b) => a.delay_p50_us - b.delay_p50_us || a.delay_p99_us - b.delay_p99_us);
-  if (lines.length === 0) return nothing("Delay by receiver", "No receiver released anything.", true);
+  if (lines.length === 0) {
+    return nothing("Delay by receiver", "No receiver released anything.", true);
+  }
   const { card: made, svg, width, height } = card("Delay by receiver",
     "Sent to arrival, per frame; receivers by rising median. A long stroke is a receiver with a tail.",
     { wide: true, height: 270, legend: [["held", "median", true], ["raw", "p99", true]] });
@@ -608,7 +634,7 @@ function draw() {
       ...warnings.map((text) => element("li", {}, text))),
     tiles(),
     element("h2", {}, "How even"),
-    element("p", {}, "Distributions over messages and frames. The horizontal axis is logarithmic; "
+    element("p", {}, "Distributions over messages and frames. The horizontal axis is logarithmic away from zero; "
       + "switch to tails to see the nines."),
     toggle, curves,
     element("h2", {}, "Over time"), element("p", {}, "What the root asked for, and what came of it."),

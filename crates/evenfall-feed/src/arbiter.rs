@@ -243,7 +243,7 @@ mod tests {
         let expected =
             [Event::Gap(1..3), Event::Gap(5..6), Event::Lost(1..3), message(3), message(4)];
         assert_eq!(drain(&mut arbiter), expected);
-        assert_eq!(arbiter.missing().collect::<Vec<_>>(), [5..6]);
+        assert_eq!((arbiter.missing().next(), arbiter.missing().count()), (Some(5..6), 1));
         assert_eq!(arbiter.held(), (1, 8));
     }
 

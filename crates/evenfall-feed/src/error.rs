@@ -77,7 +77,9 @@ impl Fault {
                 "give ITCH 5.0 with 2-byte lengths, pcap, pcapng, LOBSTER message CSV, a zip of \
                  one, or any of them in gzip"
             }
-            Self::Truncated { .. } => "the file is cut short: fetch it again, or cut it at this byte",
+            Self::Truncated { .. } => {
+                "the file is cut short: fetch it again, or cut it at this byte"
+            }
             Self::Itch(_) => "the feed is not pure ITCH 5.0 or is damaged: look at this byte",
             Self::Malformed { .. } => "the file is damaged or of another format: look at this byte",
             Self::TooLarge { .. } => "the file is damaged, or was not written by a capture tool",

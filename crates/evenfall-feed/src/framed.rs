@@ -107,9 +107,8 @@ impl<R: Read> Source for ItchSource<R> {
         let frame = self.frames.input.look(LENGTH_BYTES + length, "frame")?;
         let header = View::decode(&frame[LENGTH_BYTES..])
             .map(|view| (view.timestamp_ns(), u32::from(view.stock_locate())));
-        let (time_ns, shard_key) = header.map_err(|error| {
-            self.frames.input.error_ahead(LENGTH_BYTES, Fault::Itch(error))
-        })?;
+        let (time_ns, shard_key) = header
+            .map_err(|error| self.frames.input.error_ahead(LENGTH_BYTES, Fault::Itch(error)))?;
         let Frame { index, bytes, .. } = self.frames.take_frame(length);
         Ok(Some(Message { index, time_ns, shard_key, bytes }))
     }

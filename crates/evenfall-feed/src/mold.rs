@@ -328,7 +328,9 @@ impl Tracker {
         self.enter(packet.session)?;
         match packet.body {
             Body::Messages(messages) => {
-                for (sequence, message) in (packet.sequence..).zip(messages) {
+                // The messages first: a range that is asked for one number more than there are
+                // messages would pass 64 bits at the last sequence.
+                for (message, sequence) in messages.zip(packet.sequence..) {
                     self.arbiter.offer(side, sequence, datagram.slice_ref(message));
                 }
             }

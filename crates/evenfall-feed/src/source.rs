@@ -21,7 +21,8 @@ pub struct Message {
     /// What the message must stay in order with: the stock locate of ITCH, a hash of the
     /// channel for captures, 0 for a file of one symbol.
     pub shard_key: u32,
-    /// The message, without framing.
+    /// The message, without framing. It shares a piece of about 64 KiB with its neighbours, which
+    /// stays in memory as long as one of them does.
     pub bytes: Bytes,
 }
 
@@ -137,7 +138,7 @@ pub fn open_as(
         Format::Capture => Box::new(Fused::new(PcapSource::new(reader, name))),
         Format::Lobster => Box::new(Fused::new(LobsterSource::new(reader, name))),
         Format::Zip => {
-            let entry = zip::MessageEntry::find(reader, name)?;
+            let entry = zip::Entry::find_messages(reader, name)?;
             Box::new(Fused::new(LobsterSource::new(entry, name)))
         }
         Format::Gzip => return open(Box::new(MultiGzDecoder::new(reader)), name),

@@ -176,8 +176,9 @@ fn a_bad_lobster_line_is_shown() {
     assert!(matches!(error.fault, Fault::TooLarge { .. }), "{error}");
 }
 
-/// A zip as LOBSTER's: other entries first, the message file deflated or stored.
-fn zip(deflate: bool) -> Vec<u8> {
+/// A zip as LOBSTER's: another entry first, then the message file, deflated or stored, sizes in
+/// front of the data or behind it.
+fn zip(deflate: bool, behind: bool) -> Vec<u8> {
     let mut file = Vec::new();
     for (name, text) in [("AAPL_orderbook_1.csv", "1,2,3,4\n"), ("AAPL_message_1.csv", LOBSTER)] {
         let mut crc = flate2::Crc::new();
@@ -189,16 +190,23 @@ fn zip(deflate: bool) -> Vec<u8> {
         } else {
             text.as_bytes().to_vec()
         };
-        file.extend_from_slice(b"PK\x03\x04\x14\0\0\0");
+        let numbers: Vec<u8> = [crc.sum(), data.len() as u32, text.len() as u32]
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        file.extend_from_slice(b"PK\x03\x04\x14\0");
+        file.extend_from_slice(if behind { &[8, 0] } else { &[0, 0] });
         file.extend_from_slice(if deflate { &[8, 0] } else { &[0, 0] });
         file.extend_from_slice(&[0; 4]);
-        for value in [crc.sum(), data.len() as u32, text.len() as u32] {
-            file.extend_from_slice(&value.to_le_bytes());
-        }
+        file.extend_from_slice(if behind { &[0; 12] } else { &numbers });
         file.extend_from_slice(&(name.len() as u16).to_le_bytes());
         file.extend_from_slice(&[0, 0]);
         file.extend_from_slice(name.as_bytes());
         file.extend_from_slice(&data);
+        if behind {
+            file.extend_from_slice(b"PK\x07\x08");
+            file.extend_from_slice(&numbers);
+        }
     }
     file.extend_from_slice(b"PK\x01\x02 the central directory is not read");
     file
@@ -206,25 +214,26 @@ fn zip(deflate: bool) -> Vec<u8> {
 
 #[test]
 fn the_message_file_of_a_zip_is_read_in_place() {
-    for deflate in [false, true] {
-        let (lines, error) = read(zip(deflate));
+    for (deflate, behind) in [(false, false), (true, false), (true, true)] {
+        let (lines, error) = read(zip(deflate, behind));
         assert_eq!((lines.len(), error), (3, None));
     }
 }
 
 #[test]
 fn a_zip_that_is_cut_or_damaged_is_an_error() {
-    for deflate in [false, true] {
-        let file = zip(deflate);
+    assert!(read(zip(false, true)).1.is_some(), "stored data without a length has no end");
+    for (deflate, behind) in [(false, false), (true, false), (true, true)] {
+        let file = zip(deflate, behind);
         let directory = file.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
         for end in 0..directory {
             assert!(read(file[..end].to_vec()).1.is_some(), "cut at {end}");
         }
         let mut damaged = file.clone();
-        damaged[directory - 6] ^= 1;
+        damaged[directory - if behind { 10 } else { 6 }] ^= 1;
         assert!(read(damaged).1.is_some());
     }
-    let mut without = zip(true);
+    let mut without = zip(true, false);
     let name = without.windows(7).position(|window| window == b"message").unwrap();
     without[name] = b'M';
     without[name + 1] = b'x';

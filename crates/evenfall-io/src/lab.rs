@@ -13,13 +13,15 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::Error;
+use crate::clock::MonotonicClock;
 use crate::sys::checked;
 
 /// Most hosts of a lab: what a bridge takes as ports is 1,023.
@@ -27,6 +29,8 @@ pub const HOSTS_MAX: usize = 1000;
 
 /// Where `ip netns` keeps its handles.
 const HANDLES: &str = "/run/netns";
+/// How long links may take to come up: the kernel looks at them at least once a second.
+const SETTLE: Duration = Duration::from_secs(10);
 /// Labs of this process so far: several may exist at a time, in tests.
 static LABS: AtomicU32 = AtomicU32::new(0);
 
@@ -38,7 +42,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes `hosts` hosts. Some ten milliseconds per host. Sweeps what dead processes left first.
+    /// Makes `hosts` hosts. About a second, most of it until the kernel has brought the links up.
+    /// Sweeps what dead processes left first.
     ///
     /// # Errors
     /// When this process is not root, `ip` is missing, or the kernel has no veth or bridge; says
@@ -157,7 +162,8 @@ impl Lab {
             let _ = writeln!(script, "netns add {name}");
             let _ = writeln!(
                 script,
-                "link add eth0 netns {name} address {mac} type veth peer name p{host} netns {bridge}"
+                "link add eth0 netns {name} address {mac} type veth \
+                 peer name p{host} netns {bridge}"
             );
         }
         ip(&["-batch", "-"], &script)?;
@@ -171,7 +177,49 @@ impl Lab {
             }
             ip(&["-n", &self.name(host), "-batch", "-"], &script)?;
         }
-        Ok(())
+        self.settle(&bridge)
+    }
+
+    /// Waits until every link forwards. The kernel brings a link up in the background, up to a
+    /// second after it was told to, and until then drops what is sent without a word.
+    fn settle(&self, bridge: &str) -> Result<(), Error> {
+        let end = MonotonicClock::now() + SETTLE;
+        loop {
+            let ports = tool("bridge", &["-n", bridge, "link"], "")?;
+            let forwarding = ports.matches("state forwarding").count();
+            if forwarding == self.hosts && self.running()? == self.hosts {
+                return Ok(());
+            }
+            if MonotonicClock::now() > end {
+                return Err(Error::Lab {
+                    what: format!("{forwarding} of {} links came up in {SETTLE:?}", self.hosts),
+                    advice: "the host is overloaded: try again, or with fewer hosts",
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Hosts whose link is up.
+    fn running(&self) -> Result<usize, Error> {
+        let work = || {
+            let mut count = 0;
+            for host in 0..self.hosts {
+                let handle = self.handle(host)?;
+                let up = enter(&handle).and_then(|()| is_running("eth0"));
+                count += usize::from(up.map_err(|source| Error::Os {
+                    what: format!("look at the link of {}", self.name(host)),
+                    source,
+                    advice: "entering a namespace needs root",
+                })?);
+            }
+            Ok(count)
+        };
+        // In a thread of its own, which ends in the last host.
+        std::thread::scope(|scope| match scope.spawn(work).join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
     }
 
     fn build_bridge(&self, namespace: &str) -> Result<(), Error> {
@@ -191,7 +239,7 @@ impl Lab {
         }
         script.push_str("link set br0 up\n");
         ip(&["-n", namespace, "-batch", "-"], &script)?;
-        tool("bridge", &["-n", namespace, "-batch", "-"], &entries)
+        tool("bridge", &["-n", namespace, "-batch", "-"], &entries).map(drop)
     }
 }
 
@@ -236,11 +284,11 @@ fn delete<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
 }
 
 fn ip(arguments: &[&str], script: &str) -> Result<(), Error> {
-    tool("ip", arguments, script)
+    tool("ip", arguments, script).map(drop)
 }
 
-/// Runs a tool of iproute2 with a script on its standard input.
-fn tool(name: &str, arguments: &[&str], script: &str) -> Result<(), Error> {
+/// Runs a tool of iproute2 with a script on its standard input. What it printed.
+fn tool(name: &str, arguments: &[&str], script: &str) -> Result<String, Error> {
     let missing = |error: std::io::Error| Error::Lab {
         what: format!("`{name}` cannot be run: {error}"),
         advice: "install iproute2 (apt-get install iproute2)",
@@ -248,7 +296,7 @@ fn tool(name: &str, arguments: &[&str], script: &str) -> Result<(), Error> {
     let mut child = Command::new(name)
         .args(arguments)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(missing)?;
@@ -258,7 +306,7 @@ fn tool(name: &str, arguments: &[&str], script: &str) -> Result<(), Error> {
     }
     let output = child.wait_with_output().map_err(missing)?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(Error::Lab {
         what: format!(
@@ -273,6 +321,24 @@ fn tool(name: &str, arguments: &[&str], script: &str) -> Result<(), Error> {
 fn enter(handle: &OwnedFd) -> std::io::Result<()> {
     // SAFETY: integers only; the descriptor is open.
     checked(unsafe { libc::setns(handle.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Whether a link of this thread's namespace is up and may send.
+fn is_running(name: &str) -> std::io::Result<bool> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // SAFETY: `ifreq` is a name and plain integers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero: the name ends there at the latest.
+    for (to, from) in request.ifr_name[..15].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the ioctl reads and writes one `ifreq`, which outlives the call.
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) };
+    checked(result)?;
+    // SAFETY: this ioctl fills the flags.
+    let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
+    Ok(flags & libc::IFF_RUNNING != 0)
 }
 
 #[cfg(test)]

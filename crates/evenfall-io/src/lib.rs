@@ -1,4 +1,4 @@
-//! The Linux driver of evenfall's machines, and the only crate that opens a socket or reads a clock.
+//! The Linux driver of evenfall's machines, and the only crate with a socket or a clock.
 //!
 //! A protocol is a [`Machine`](evenfall_core::Machine): it never sends, it names what is to be
 //! sent. This crate turns that into system calls, in the cheapest way that Linux has without a
@@ -34,6 +34,7 @@ pub mod fanout;
 pub mod interrupt;
 pub mod lab;
 pub mod pin;
+pub mod process;
 pub mod procstat;
 pub mod run;
 mod sys;

@@ -111,6 +111,13 @@ impl Loop {
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<Wake, Error> {
         self.counters.turns += 1;
+        if self.counters.turns == 1 {
+            // A new machine may have installs and events before its first input.
+            let now = MonotonicClock::now();
+            for (owner, machine) in machines.iter_mut().enumerate() {
+                drain(owner, now, machine, driver, events)?;
+            }
+        }
         let readable = self.take_arrivals(machines, driver, events)?;
         self.take_clock(machines, driver, events)?;
         let mut now = MonotonicClock::now();

@@ -12,7 +12,11 @@ use crate::sys::checked;
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// A handle of its own, for a thread that waits for signals without a driver.
+    ///
+    /// # Errors
+    /// When the process may open no more files.
+    pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers; the result is checked before it is owned.
         let fd = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         // SAFETY: `eventfd` returned this descriptor, and nobody else owns it.

@@ -66,6 +66,40 @@ fn four_hosts_reach_each_other() {
 }
 
 #[test]
+fn segments_longer_than_the_link_carries_go_out_as_single_datagrams() {
+    let Some(lab) = lab(2) else { return };
+    let bind = |host: usize| {
+        let at = SocketAddr::from((lab.address(host), 7000));
+        lab.within(host, move || UdpDriver::bind(at, Options::default().keyed())).unwrap().unwrap()
+    };
+    let (mut sender, mut receiver) = (bind(0), bind(1));
+    // A veth carries 1,500 bytes, less 28 of headers.
+    for (bytes, refused) in [(4000, 1), (1473, 2), (1472, 2), (100, 2)] {
+        let body = Bytes::from(vec![3; bytes]);
+        for _ in 0..10 {
+            let frame = Transmit {
+                class: Class::Live,
+                to: Destination::One(receiver.local_addr()),
+                head: Head::new(b""),
+                body: body.clone(),
+            };
+            sender.push(frame).unwrap();
+        }
+        assert!(sender.flush());
+        assert_eq!(sender.counters().segmentation_refused, refused, "at {bytes} bytes");
+        let mut arrivals = Vec::new();
+        while arrivals.len() < 10 {
+            let quiet = MonotonicClock::now() + Duration::from_secs(2);
+            let count = receiver.recv(&mut arrivals);
+            assert!(count > 0 || receiver.wait(Some(quiet)) != Wake::Deadline, "{bytes} bytes");
+        }
+        assert!(arrivals.iter().all(|arrival| arrival.datagram == body));
+    }
+    assert_eq!(sender.segment_bytes_max(), 1472);
+    assert_eq!(sender.counters().failed, 0);
+}
+
+#[test]
 fn commands_run_inside_a_host() {
     let Some(lab) = lab(2) else { return };
     let mut command = Command::new("ip");

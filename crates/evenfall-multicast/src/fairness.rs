@@ -1,5 +1,5 @@
-//! The fairness ledger: joins what the root sent with what receivers released, and says how fair the
-//! run was.
+//! The fairness ledger: joins what the root sent with what receivers released, and says how fair
+//! the run was.
 //!
 //! A system that promises to be fair must not be the only witness. The tempting shortcut, which
 //! published code takes, is to write the deadline down as the release time: every window is then
@@ -17,9 +17,9 @@
 //!
 //! All times are nanoseconds on the synchronised clock, and as good as it is: the clock's error is
 //! part of the results. Per-message statistics are exact up to [`sample::EXACT_MAX`] messages,
-//! per-copy ones within 1/256. Memory is bounded by the messages in flight: a message is closed when
-//! all expected receivers released it or reported it lost, when [`Config::in_flight_max`] newer ones
-//! wait behind it, or at [`Ledger::finish`].
+//! per-copy ones within 1/256. Memory is bounded by the messages in flight: a message is closed
+//! when all expected receivers released it or reported it lost, when [`Config::in_flight_max`]
+//! newer ones wait behind it, or at [`Ledger::finish`].
 //!
 //! ```
 //! use evenfall_core::{ClockError, NodeId};
@@ -33,7 +33,8 @@
 //! }
 //! let results = ledger.finish(ClockError::SameClock).results;
 //! assert_eq!((results.delivered, results.lost, results.p_f), (2, 0, Some(1.0)));
-//! assert_eq!((results.oml_us.max, results.held_oml_us.max, results.window_us.max), (3.0, 5.4, 0.3));
+//! assert_eq!((results.oml_us.max, results.held_oml_us.max), (3.0, 5.4));
+//! assert_eq!(results.window_us.max, 0.3);
 //! ```
 
 pub mod csv;

@@ -140,6 +140,11 @@ impl Receiver {
         self.up.leave();
     }
 
+    /// Which tree it is a receiver of.
+    pub fn stream(&self) -> u32 {
+        self.up.who.stream
+    }
+
     /// Its counters.
     pub fn status(&self) -> ReceiverStatus {
         ReceiverStatus {

@@ -309,6 +309,11 @@ impl Root {
         }
     }
 
+    /// Which tree it is the root of.
+    pub fn stream(&self) -> u32 {
+        self.stream
+    }
+
     /// The tree that is in force or about to be.
     pub fn tree(&self) -> Option<&crate::tree::Tree> {
         self.members.tree()

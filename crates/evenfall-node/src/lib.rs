@@ -1,10 +1,25 @@
-//! What one evenfall process runs.
+//! What one evenfall process runs: machines on a driver, with settings, logs and metrics around.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`settings`] | one TOML file for all hosts, overridden by environment and `--set` |
+//! | [`roles`] | root, proxy and receiver as they run in a process |
+//! | [`subscriber`] | the feed in a program of your own |
+//! | [`fanout`] | the root as a source for the fan-out benchmark |
+//! | [`input`] | the feed that the root sends: file, generator |
+//! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
 //! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
 //! | [`report`] | reads the run logs of all processes, judges the run, writes `report.html` |
 #![forbid(unsafe_code)]
 
+pub mod fanout;
+pub mod input;
 pub mod report;
+pub mod roles;
 pub mod runlog;
+pub mod settings;
+pub mod subscriber;
+pub mod telemetry;
+
+pub use settings::Settings;
+pub use subscriber::{Subscriber, Update};

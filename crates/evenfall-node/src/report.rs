@@ -28,8 +28,8 @@ use crate::runlog::{self, LogError, Reader, Record, Role, Tail};
 
 /// Name of the file that describes a run.
 pub const RUN_FILE: &str = "run.json";
-/// Sent records are read ahead by this, so that a release is never met before its message, even when
-/// clocks disagree by as much.
+/// Sent records are read ahead by this, so that a release is never met before its message, even
+/// when clocks disagree by as much.
 const READ_AHEAD_NS: u64 = 1_000_000_000;
 /// Memory for messages in flight while logs are joined.
 const JOIN_BYTES_MAX: usize = 256 << 20;

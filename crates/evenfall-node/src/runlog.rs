@@ -168,8 +168,8 @@ impl<W: Write> Writer<W> {
     }
 
     /// Appends a record to memory. Writes only when memory is full, which
-    /// [`Written::in_a_hurry`] counts. A log that cannot be written must not take the feed down: the
-    /// first failure is kept for [`finish`](Self::finish), and records after it are dropped.
+    /// [`Written::in_a_hurry`] counts. A log that cannot be written must not take the feed down:
+    /// the first failure is kept for [`finish`](Self::finish), and records after it are dropped.
     #[inline]
     pub fn append(&mut self, record: &Record) {
         if self.pending.len() + RECORD_BYTES > PENDING_BYTES_MAX {

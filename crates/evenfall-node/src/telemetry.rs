@@ -32,7 +32,7 @@ struct Page {
 }
 
 /// The page of one role, served if it has an address.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Telemetry {
     page: Arc<Mutex<Page>>,
     server: Option<(Arc<Server>, JoinHandle<()>)>,

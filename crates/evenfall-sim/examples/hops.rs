@@ -1,8 +1,9 @@
 //! How many hops per second one core simulates: `cargo run --release -p evenfall-sim --example hops`.
 //!
-//! A root throws 5,000 messages of 80 bytes per second into a tree of three levels of ten: 1,110
-//! nodes that forward to their group and do nothing else, on the cloud model with everything
-//! switched on. Prints the median of five runs, which are equal but for the time they take.
+//! A root throws 5,000 messages of 80 bytes into a tree of three levels of ten: 1,110 nodes that
+//! forward to their group and do nothing else, on the cloud model with everything switched on.
+//! Prints the median of five runs, which are equal but for the time they take. Another tree:
+//! `-- 18 3`, fan-out and levels.
 
 use std::time::{Duration, Instant};
 
@@ -71,22 +72,20 @@ impl Observer<Forwarder, Cloud> for Feed {
     }
 }
 
-/// Fan-out of every level.
-const FANOUT: u32 = 10;
-
-fn world() -> World<Forwarder, Cloud> {
+fn world(fanout: u32, levels: u32) -> World<Forwarder, Cloud> {
     let mut world = World::new(Cloud::new(CloudProfile::default(), 1), 1);
     let stalls = StallSpec {
         mean_gap: Duration::from_millis(50),
         length: Quantiles::exponential(Duration::from_micros(100)),
     };
     let spec = HostSpec { stalls: Some(stalls), ..HostSpec::default() };
-    // The tree in the order of its levels: the children of node i are 10 i + 1 to 10 i + 10.
-    let (nodes, parents) = (1_111, 111);
+    // The tree in the order of its levels: the children of node i are F i + 1 to F i + F.
+    let parents = (0..levels).map(|level| fanout.pow(level)).sum();
+    let nodes = parents + fanout.pow(levels);
     for index in 0..nodes {
         let mut machine = Forwarder::default();
         if index < parents {
-            let children = (1..=FANOUT).map(|k| world.address(NodeIndex(FANOUT * index + k)));
+            let children = (1..=fanout).map(|k| world.address(NodeIndex(fanout * index + k)));
             machine.install = Some(Install::Group(GroupId(0), children.collect()));
             machine.has_children = true;
         }
@@ -96,9 +95,11 @@ fn world() -> World<Forwarder, Cloud> {
 }
 
 fn main() {
+    let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<u32>().ok());
+    let (fanout, levels) = (numbers.next().unwrap_or(10), numbers.next().unwrap_or(3));
     let mut rates = Vec::new();
     for run in 0..5 {
-        let mut world = world();
+        let mut world = world(fanout, levels);
         for message in 0..5_000 {
             world.invoke_at(SimTime::from_micros(message * 200), NodeIndex(0), message);
         }

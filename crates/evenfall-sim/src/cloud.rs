@@ -123,7 +123,7 @@ impl Cloud {
     pub fn new(profile: CloudProfile, seed: u64) -> Self {
         let places = if profile.in_order { PAIRS_REMEMBERED } else { 0 };
         Self {
-            seed: mix(seed ^ 0x636c_6f75_64),
+            seed: mix(seed ^ 0x0063_6c6f_7564),
             hosts: Vec::new(),
             chances: Chances::default(),
             spike: (profile.spike_chance.clamp(0.0, 1.0) * 4_294_967_296.0) as u64,

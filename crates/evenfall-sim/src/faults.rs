@@ -2,7 +2,8 @@
 //!
 //! A plan is a value: what the run looks like (*knobs*: tree shape, number of receivers, rate of
 //! the feed, whatever the scenario names), the random faults of the network, and a list of timed
-//! faults that all end before the plan does, so that a checker can ask whether the system healed.
+//! faults. What can end ends within the plan's window, so that a checker can ask whether the
+//! system healed.
 //! [`Coverage`] adds up what a campaign of plans really exercised.
 
 use core::fmt;
@@ -203,7 +204,7 @@ impl Plan {
 
     /// Draws the timed faults.
     pub fn aim(&mut self, bounds: &Bounds, victims: &Victims) {
-        let mut prng = Prng::new(self.seed).fork(0x6169_6d);
+        let mut prng = Prng::new(self.seed).fork(0x0061_696d);
         let (first, last) = (*bounds.window.start(), *bounds.window.end());
         self.faults.clear();
         if self.rates != (Rates { reorder_by: self.rates.reorder_by, ..Rates::default() }) {

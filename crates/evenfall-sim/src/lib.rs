@@ -6,24 +6,23 @@
 //! run is a number.
 //!
 //! **One event per hop.** A packet's whole way, through the sender's processor, its network card
-//! and the network to the receiver's socket, is computed when it is sent, so that the queue holds one
-//! event per packet in flight. The receiver is idle nearly always; then the same event hands the
-//! packet in. Only a busy receiver needs a second one, to wake up for what waited.
+//! and the network to the receiver's socket, is computed when it is sent, so that the queue holds
+//! one event per packet in flight. The receiver is idle nearly always; then the same event hands
+//! the packet in. Only a busy receiver needs a second one, to wake up for what waited.
 //!
 //! **An input that has begun runs to its end.** Handing in a packet at `t` that costs 2 us moves
-//! the node's own time to `t + 2 us` at once, and what it sends leaves after that. So times never go
-//! back on one node, but events of two nodes may be seen out of order by the cost of one input.
+//! the node's own time to `t + 2 us` at once, and what it sends leaves after that. So times never
+//! go back on one node, but events of two nodes may be seen out of order by the cost of one input.
 //! The reward is the event saved; the price is that a crash cannot hit the middle of an input.
 //!
 //! **Nothing ambient.** No wall clock, no address of anything, no iteration over hashed maps, and
-//! no function of the platform's mathematical library: delays come from tables of quantiles
-//! that four operations and a square root have built. Every part draws from its own fork of the
-//! seed.
+//! no function of the platform's mathematical library: delays come from tables of quantiles that
+//! four operations and a square root have built. Every part draws from its own fork of the seed.
 //!
 //! **The contract is kept for the machine, and asserted against it.** The world drains events and
-//! installs after every input and pulls transmits no faster than processor and card allow; a machine
-//! that asks for a timeout in the past for ever, or never stops emitting, panics by its name.
-//! [`Strict`] asserts the other side.
+//! installs after every input and pulls transmits no faster than processor and card allow; a
+//! machine that asks for a timeout in the past for ever, or never stops emitting, panics by its
+//! name. [`Strict`] asserts the other side.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -105,7 +105,9 @@ pub trait Network {
     /// A host joins. Hosts are numbered from 0 in the order of these calls.
     fn add_host(&mut self, spec: &HostSpec);
 
-    /// Decides on one packet. Calls of one host come in the order of [`Packet::at`].
+    /// Decides on one packet. Calls for one node come in the order of [`Packet::at`], which may be
+    /// ahead of the run's time by what the sender's processor still has to do: a model whose
+    /// queues interact takes a packet in at that time, by a wake-up.
     fn route(&mut self, packet: &Packet, prng: &mut Prng, agenda: &mut Agenda) -> Verdict;
 
     /// When the network card of a host takes the next packet, if not at once: the backpressure

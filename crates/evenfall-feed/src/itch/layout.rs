@@ -9,11 +9,12 @@
 //!  +-------+-------+-------+-----------------------+---------------------+
 //! ```
 //!
-//! Source: Nasdaq TotalView-ITCH 5.0 specification, sections 4.1 to 4.9, with the direct listing
-//! message that later revisions add.
+//! Source: Nasdaq TotalView-ITCH 5.0 specification, section 4 (message formats), with the direct
+//! listing message that later revisions add.
 
 use super::types::{Alpha, Code, Mpid, Price4, Price8, Stock, Wire};
 use super::{Field, HEADER_BYTES, ItchError};
+use bytes::BufMut;
 use core::fmt;
 
 /// The place of `stock` among the fields, found while compiling.
@@ -170,8 +171,23 @@ macro_rules! messages {
 
         impl Owned {
             /// Appends the message to `out`.
-            pub fn encode_into(&self, out: &mut Vec<u8>) {
-                match self { $( Self::$name(message) => out.extend_from_slice(&message.encode()), )* }
+            pub fn encode_into(&self, out: &mut impl BufMut) {
+                match self { $( Self::$name(message) => out.put_slice(&message.encode()), )* }
+            }
+
+            /// The type of the message.
+            pub fn kind(&self) -> Kind {
+                match self { $( Self::$name(_) => Kind::$name, )* }
+            }
+
+            /// Index of the security in this day's directory.
+            pub fn stock_locate(&self) -> u16 {
+                match self { $( Self::$name(message) => message.stock_locate, )* }
+            }
+
+            /// Nanoseconds since midnight.
+            pub fn timestamp_ns(&self) -> u64 {
+                match self { $( Self::$name(message) => message.timestamp_ns, )* }
             }
         }
 

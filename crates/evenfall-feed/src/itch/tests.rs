@@ -74,10 +74,7 @@ fn an_add_order_reads_as_the_exchange_wrote_it() {
     let bytes = add.encode();
     assert_eq!(&bytes[..11], &[0x41, 0, 0x0d, 0, 0, 0x1f, 0x60, 0xa8, 0x41, 0x08, 0x39]);
     let view = View::decode(&bytes).unwrap();
-    assert_eq!(
-        view.to_string(),
-        "A,13,0,34500.000155705,3555576147,S,20,AAPL,288.7300"
-    );
+    assert_eq!(view.to_string(), "A,13,0,34500.000155705,3555576147,S,20,AAPL,288.7300");
     assert_eq!(
         view.kind().csv_header(),
         "type,stock_locate,tracking_number,seconds,order_reference,side,shares,stock,price"

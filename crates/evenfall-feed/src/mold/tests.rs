@@ -47,6 +47,14 @@ fn a_packet_cut_anywhere_is_refused_with_its_lengths() {
     assert_eq!(Packet::decode(&[&last[..], b"\0\0"].concat()), refused);
 }
 
+/// Found by fuzzing.
+#[test]
+fn the_last_sequence_is_tracked_without_overflow() {
+    let mut tracker = Tracker::new(None, Limits::default());
+    tracker.datagram(Side::A, &packet(u64::MAX - 1, &[b"last"])).unwrap();
+    assert_eq!(drain(&mut tracker), [message(u64::MAX - 1, b"last")]);
+}
+
 #[test]
 fn a_full_packet_takes_no_more() {
     let mut builder = PacketBuilder::new(SESSION, 1, 20 + 5);

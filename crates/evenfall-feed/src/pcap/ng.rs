@@ -187,8 +187,7 @@ impl Section {
             _ => u32::from(self.order.u16(body, 0)),
         };
         let interface = self.interface(id)?;
-        let ticks =
-            u64::from(self.order.u32(body, 4)) << 32 | u64::from(self.order.u32(body, 8));
+        let ticks = u64::from(self.order.u32(body, 4)) << 32 | u64::from(self.order.u32(body, 8));
         let (length, original) = (self.order.u32(body, 12), self.order.u32(body, 16));
         if length as usize > body.len() - HEADER {
             return Err(format!("a packet of {length} bytes, {} left", body.len() - HEADER));

@@ -165,7 +165,7 @@ fn ptp(path: &Path) -> Result<ClockReading, Error> {
         reserved: [0; 3],
         times: [PtpTime::default(); 51],
     };
-    // SAFETY: the ioctl reads and writes one `ptp_sys_offset`, which `request` mirrors and outlives.
+    // SAFETY: the ioctl reads and writes one `ptp_sys_offset`, which is what `request` is.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), PTP_SYS_OFFSET, &raw mut request) };
     checked(result).map_err(fail)?;
     let (device_to_realtime, half) = tightest(&request.times[..2 * PTP_SAMPLES + 1]);

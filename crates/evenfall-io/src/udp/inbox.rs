@@ -4,8 +4,8 @@
 //! several; most arrivals are far smaller. Handing out the buffer itself would pin 64 KiB for a
 //! 100-byte message that a machine holds for a second. So:
 //!
-//! - a buffer that is at least [`HANDOVER_BYTES`] full is handed out as it is, every datagram in it a
-//!   slice, and comes back to the pool when the last slice is dropped;
+//! - a buffer that is at least [`HANDOVER_BYTES`] full is handed out as it is, every datagram in it
+//!   a slice, and comes back to the pool when the last slice is dropped;
 //! - anything less is copied, right behind the previous one, into a *chunk* that many arrivals
 //!   share, without an allocation per arrival;
 //! - when buffers and chunks that are out reach the stated budget, each arrival is copied into
@@ -28,8 +28,9 @@ const COALESCED_BYTES_MAX: usize = 65_536;
 /// Bytes of a chunk. Large enough that a chunk serves hundreds of small arrivals, small enough that
 /// one held arrival pins little.
 const CHUNK_BYTES: usize = 65_536;
-/// A coalesced buffer with fewer bytes is copied: copying costs about 30 ns per KiB from the cache
-/// that the kernel just filled, handing over about 100 ns and a pinned buffer.
+/// A buffer with fewer bytes is copied. Measured (`examples/receive.rs`, ns per datagram, copied
+/// against handed over): single datagrams of 256 bytes 533 and 627, of 878 bytes 629 and 700;
+/// handing over wins only when one hand-over serves many datagrams.
 const HANDOVER_BYTES: usize = 16_384;
 
 /// Buffers that are free, shared with the arrivals that will give theirs back.

@@ -43,8 +43,9 @@ pub struct Options {
     /// [`wait`](super::UdpDriver::wait) never sleeps. One core per driver.
     pub never_sleep: bool,
     /// How long before a deadline [`wait`](super::UdpDriver::wait) stops sleeping and watches the
-    /// clock. A sleeping thread wakes 50 to 100 us late on a virtual machine. Zero when more
-    /// processes than cores run here: then spinning only takes the time of a neighbour.
+    /// clock. Measured on a virtual machine (`examples/lateness.rs`): without it half of the waits
+    /// end more than 32 us late and 1 % more than 62 us; with 50 us, .09 us and 18 us. Zero when
+    /// more processes than cores run here: then spinning only takes the time of a neighbour.
     pub spin: Duration,
 }
 

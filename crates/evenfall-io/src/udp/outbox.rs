@@ -18,6 +18,9 @@ const CLASSES: [Class; 4] = [Class::Control, Class::Live, Class::Repair, Class::
 /// Attempts for one message that the kernel answers with an error which is not its own: a pending
 /// ICMP error of an earlier datagram is reported once, instead of sending.
 const ATTEMPTS: u32 = 3;
+/// Refused segmented sends after which segmentation is off for good: paths differ in their longest
+/// frame, but not in more sizes than this.
+const SEGMENTATION_REFUSALS: u64 = 8;
 
 /// Why sending stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,8 +193,10 @@ impl Outbox {
                 return Blocked::No;
             }
             Some(libc::EINVAL | libc::EMSGSIZE) if segment > 0 => {
-                self.segment_bytes_max = self.segment_bytes_max.min(segment - 1);
                 counters.segmentation_refused += 1;
+                let off = counters.segmentation_refused >= SEGMENTATION_REFUSALS;
+                self.segment_bytes_max =
+                    if off { 0 } else { self.segment_bytes_max.min(segment - 1) };
                 plan.split_segments();
                 return Blocked::No;
             }

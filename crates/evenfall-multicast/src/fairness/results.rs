@@ -107,7 +107,7 @@ pub struct Series {
     pub oml: Vec<(f64, f64)>,
     /// CDF of [`Results::held_oml_us`].
     pub held_oml: Vec<(f64, f64)>,
-    /// CDF of [`Results::margin_us`].
+    /// CDF of [`Results::margin_us`], fine at its low end, where messages are late.
     pub margin: Vec<(f64, f64)>,
     /// CDF of [`Results::window_us`].
     pub window: Vec<(f64, f64)>,
@@ -209,7 +209,7 @@ pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
         origin_ns: timeline.origin_ns(),
         oml: samples.oml.cdf(),
         held_oml: samples.held_oml.cdf(),
-        margin: samples.margin.cdf(),
+        margin: samples.margin.cdf_of_low_tail(),
         window: samples.window.cdf(),
         arrival_window: samples.arrival_window.cdf(),
         release_late: samples.release_late.cdf(),

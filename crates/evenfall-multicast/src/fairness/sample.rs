@@ -2,8 +2,8 @@
 
 use evenfall_core::{Summary, nearest_rank};
 
-/// Values that a [`Sample`] holds exactly; 8 MiB. A run of a million messages is exact, and a run of a
-/// week still ends with bounded memory.
+/// Values that a [`Sample`] holds exactly; 8 MiB. A run of a million messages is exact, and a run
+/// of a week still ends with bounded memory.
 pub const EXACT_MAX: usize = 1 << 20;
 
 /// Binary digits kept by histograms of whole runs: relative error at most 1/256.
@@ -14,8 +14,8 @@ pub const CDF_POINTS_MAX: usize = 400;
 
 /// A log-linear histogram of signed nanoseconds that is as long as its largest value needs.
 ///
-/// With `d` digits, values below `2^d` ns have buckets of their own and each doubling above has `2^d`
-/// buckets, so that the middle of a bucket is within `1 / 2^(d+1)` of anything in it.
+/// With `d` digits, values below `2^d` ns have buckets of their own and each doubling above has
+/// `2^d` buckets, so that the middle of a bucket is within `1 / 2^(d+1)` of anything in it.
 ///
 /// ```text
 /// bucket:  0 1 2 ... 2^d-1 | 2^d ... 2^(d+1)-1 | ...
@@ -168,7 +168,16 @@ impl Sample {
     /// Points `(microseconds, share of values at or below)`, at most [`CDF_POINTS_MAX`]: half a
     /// percent apart in the body, and in the tail as many for each further nine.
     pub fn cdf(&mut self) -> Vec<(f64, f64)> {
-        let qs = cdf_shares(self.total());
+        self.cdf_at(cdf_shares(self.total()))
+    }
+
+    /// The same with the fine points at the low end, for what is bad when it is small.
+    pub fn cdf_of_low_tail(&mut self) -> Vec<(f64, f64)> {
+        let mirrored = cdf_shares(self.total()).into_iter().rev().map(|share| 1.0 - share);
+        self.cdf_at(mirrored.collect())
+    }
+
+    fn cdf_at(&mut self, qs: Vec<f64>) -> Vec<(f64, f64)> {
         let values = self.quantiles_us(&qs).unwrap_or_default();
         values.into_iter().zip(qs).collect()
     }
@@ -260,6 +269,10 @@ mod tests {
             assert!(shares.len() <= CDF_POINTS_MAX && shares.is_sorted(), "{total}");
         }
         assert!(Sample::default().cdf().is_empty());
+        let mut sample = Sample::Exact((0..100_000).collect());
+        let low = sample.cdf_of_low_tail();
+        assert!(low.is_sorted() && low.len() <= CDF_POINTS_MAX);
+        assert!(low.iter().filter(|point| point.1 > 0.0 && point.1 < 0.001).count() > 20);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::signed;
 
 /// Width of a step at first.
 const STEP_NS: u64 = 100_000_000;
-/// Steps held. When a run is longer, neighbours are merged and every step is twice as wide: 100 s at
-/// 100 ms, a day at 105 s.
+/// Steps held. When a run is longer, neighbours are merged and every step is twice as wide: 100 s
+/// at 100 ms, a day at 105 s.
 const STEPS_MAX: usize = 1_000;
 /// Binary digits kept of the OML within a step (3 %).
 const STEP_DIGITS: u32 = 4;

@@ -62,11 +62,14 @@ impl<M: Machine, N: Network> World<M, N> {
     }
 
     /// The process of a node stops for a while, as under SIGSTOP: arrivals wait in its socket
-    /// buffer, those beyond its limit are lost, timers that come up are late.
+    /// buffer, those beyond its limit are lost, timers that come up are late. Does nothing to
+    /// a node that is down.
     pub fn pause(&mut self, node: NodeIndex, duration: Duration) {
         let until = self.now + duration;
         let node = &mut self.nodes[node.0 as usize];
-        node.busy = node.busy.max(until.0);
+        if node.up {
+            node.busy = node.busy.max(until.0);
+        }
     }
 
     /// Cuts these nodes off from all others; what is on its way still arrives. Partitions add up.

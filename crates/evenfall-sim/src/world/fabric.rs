@@ -1,5 +1,7 @@
 //! What lies between the nodes: the network model, the event queue, partitions and counts.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use evenfall_core::{Class, Machine, Prng, Transmit};
 
@@ -38,7 +40,7 @@ pub(super) struct Fabric<N> {
     pub(super) partitions: u64,
     prng: Prng,
     agenda: Agenda,
-    held: Vec<(Ticket, u32, u32, Bytes)>,
+    held: BTreeMap<Ticket, (u32, u32, Bytes)>,
 }
 
 impl<N: Network> Fabric<N> {
@@ -52,7 +54,7 @@ impl<N: Network> Fabric<N> {
             partitions: 0,
             prng,
             agenda: Agenda::default(),
-            held: Vec::new(),
+            held: BTreeMap::new(),
         }
     }
 
@@ -93,7 +95,7 @@ impl<N: Network> Fabric<N> {
                 self.deliver(second, from, to, datagram);
             }
             Verdict::Lose(loss) => self.tally.lose(loss),
-            Verdict::Hold(ticket) => self.held.push((ticket, from, to, datagram)),
+            Verdict::Hold(ticket) => drop(self.held.insert(ticket, (from, to, datagram))),
         }
         if !self.agenda.is_empty() {
             self.follow_agenda(SimTime(at), observer);
@@ -122,9 +124,8 @@ impl<N: Network> Fabric<N> {
             self.queue.push(at.0, Pending::Network { token });
         }
         for (ticket, verdict) in agenda.releases.drain(..) {
-            let place = self.held.iter().position(|held| held.0 == ticket);
-            let place = place.expect("the network released a packet that it does not hold");
-            let (_, from, to, datagram) = self.held.swap_remove(place);
+            let held = self.held.remove(&ticket);
+            let (from, to, datagram) = held.expect("the network released what it does not hold");
             match verdict {
                 Verdict::Deliver(at) => self.deliver(at, from, to, datagram),
                 Verdict::Twice(first, second) => {

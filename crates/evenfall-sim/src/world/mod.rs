@@ -107,7 +107,8 @@ impl<M: Machine, N: Network> World<M, N> {
         HostIndex(index)
     }
 
-    /// Starts a machine on a host. Its first input is a clock reading, as soon as the run goes on.
+    /// Starts a machine on a host. Its first input is a clock reading, when the run goes on or
+    /// [`call`](Self::call) is used.
     ///
     /// # Panics
     /// When there is no such host or the address space is full.
@@ -132,6 +133,14 @@ impl<M: Machine, N: Network> World<M, N> {
     fn boot(&mut self, index: u32) {
         let generation = self.nodes[index as usize].generation;
         self.fabric.queue.push(self.now.0, Pending::Clock { node: index, generation });
+    }
+
+    /// A node that is called before it has run has its first clock reading now.
+    fn boot_early<O: Observer<M, N>>(&mut self, index: u32, observer: &mut O) {
+        let node = &mut self.nodes[index as usize];
+        node.booted_early = true;
+        let at = self.hosts[node.host as usize].ready(node.busy.max(self.now.0));
+        self.turn(at, index, Input::Clock, false, observer);
     }
 
     /// The true time.
@@ -221,10 +230,13 @@ impl<M: Machine, N: Network> World<M, N> {
         call: impl FnOnce(&mut M, Timestamp) -> R,
     ) -> Option<R> {
         let (index, now) = (node.0, self.now.0);
-        let node = &mut self.nodes[index as usize];
-        if !node.up {
+        if !self.nodes[index as usize].up {
             return None;
         }
+        if !self.nodes[index as usize].booted {
+            self.boot_early(index, observer);
+        }
+        let node = &mut self.nodes[index as usize];
         let host = &mut self.hosts[node.host as usize];
         let begun = host.ready(node.busy.max(now));
         let result = call(&mut node.machine, host.clock.local(begun));
@@ -290,7 +302,9 @@ impl<M: Machine, N: Network> World<M, N> {
             let next = (SimTime(at) + period).0;
             self.fabric.queue.push(next, Pending::Clock { node: index, generation });
         }
-        self.read_clock(at, index, observer);
+        if !core::mem::take(&mut self.nodes[index as usize].booted_early) {
+            self.read_clock(at, index, observer);
+        }
     }
 
     fn read_clock<O: Observer<M, N>>(&mut self, at: u64, index: u32, observer: &mut O) {

@@ -29,6 +29,9 @@ pub(super) struct Node<M> {
     pub(super) machine: M,
     pub(super) host: u32,
     pub(super) up: bool,
+    /// Whether it has had a clock reading, and whether that was ahead of its first one by event.
+    pub(super) booted: bool,
+    pub(super) booted_early: bool,
     /// Whether there was more to pull when it last stopped sending.
     pub(super) more: bool,
     /// Whether the last input was a timeout: then arrivals take their turn first.
@@ -60,6 +63,8 @@ impl<M: Machine> Node<M> {
             machine,
             host,
             up: true,
+            booted: false,
+            booted_early: false,
             more: false,
             timeout_last: false,
             clock_waits: false,
@@ -79,6 +84,8 @@ impl<M: Machine> Node<M> {
     /// Forgets what a process loses when it dies; says how many datagrams were waiting.
     pub(super) fn crash(&mut self, now: u64) -> u32 {
         self.up = false;
+        self.booted = false;
+        self.booted_early = false;
         self.more = false;
         self.clock_waits = false;
         self.generation += 1;

@@ -19,8 +19,11 @@ use crate::network::{Loss, Network};
 use crate::observer::{Observer, Seen};
 use crate::{HostIndex, NodeIndex, SimTime};
 
-/// Transmits pulled in one turn before the inbox gets its turn: one call of `sendmmsg`.
+/// Transmits pulled in one turn before the inbox is looked at again: one call of `sendmmsg`.
 const SEND_BATCH: u32 = 64;
+/// Transmits pulled in one turn while arrivals wait: enough that what one arrival causes leaves
+/// before the next is handed in, few enough that a long backlog does not starve the socket.
+const SEND_BATCH_BUSY: u32 = 8;
 /// Turns without new input at one instant. A machine that still wants more is spinning: it asks
 /// for a time that has passed, or never stops sending while nothing costs time.
 const SPINS_MAX: u32 = 1_000;
@@ -125,7 +128,7 @@ impl<M: Machine, N: Network> World<M, N> {
     }
 
     /// Hands in one input and follows the contract to its end.
-    fn turn<O: Observer<M, N>>(
+    pub(super) fn turn<O: Observer<M, N>>(
         &mut self,
         at: u64,
         index: u32,
@@ -159,6 +162,7 @@ impl<M: Machine, N: Network> World<M, N> {
             }
             Input::Invoke(token) => observer.invoke(seen, token, &mut node.machine),
             Input::Clock => {
+                node.booted = true;
                 node.reading = host.clock.reading(begun);
                 node.machine.handle_clock(local, node.reading);
             }
@@ -220,7 +224,8 @@ fn pull<M: Machine, N: Network, O: Observer<M, N>>(
     let here = HostIndex(node.host);
     let mut cursor = begun;
     node.more = false;
-    for _ in 0..SEND_BATCH {
+    let batch = if node.inbox.is_empty() { SEND_BATCH } else { SEND_BATCH_BUSY };
+    for _ in 0..batch {
         let ready = fabric.network.send_ready(here, SimTime(cursor)).0;
         if ready > cursor {
             node.send_at = ready;

@@ -1,0 +1,276 @@
+//! `evenfall demo`: a whole run on this machine: root, proxies and receivers as processes, then the
+//! judgement of what they wrote down.
+
+mod cast;
+mod faults;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_feed::sharding::{ContentHash, shard_of};
+use evenfall_io::lab::Lab;
+use evenfall_io::{Waker, interrupt};
+use evenfall_multicast::{Config, Mode, Shape};
+use evenfall_node::input;
+use evenfall_node::report::{self, Report};
+use evenfall_node::settings::{Feed, Run, Settings, Synthetic};
+use serde_json::Value;
+
+use crate::{Outcome, print};
+use faults::Fault;
+
+/// Mean messages per second that two cores carry to twenty receivers with room for bursts.
+const RATE_DEFAULT: f64 = 2_500.0;
+/// Shortest and longest replay by default: enough messages for a tail, and within a minute.
+const FIT_MIN: Duration = Duration::from_secs(6);
+const FIT_MAX: Duration = Duration::from_secs(25);
+
+/// Arguments of `evenfall demo`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A market-data file: ITCH 5.0 (plain or gzip), pcap, LOBSTER. Generated when left out.
+    #[arg(long)]
+    feed: Option<PathBuf>,
+    /// Receivers.
+    #[arg(long, default_value_t = 20)]
+    receivers: u32,
+    /// Hops from the root to a receiver.
+    #[arg(long, default_value_t = 2)]
+    depth: u8,
+    /// Children per node; the smallest that reaches all receivers when left out.
+    #[arg(long)]
+    fanout: Option<u16>,
+    /// Extra copies that each node below the first layer gets.
+    #[arg(long, default_value_t = 1)]
+    hedging: u8,
+    /// unicast, tree, hedge, release or cloudex.
+    #[arg(long, default_value = "release", value_parser = mode)]
+    mode: Mode,
+    /// Trees side by side, over which symbols are sharded.
+    #[arg(long, default_value_t = 1)]
+    trees: u32,
+    /// Proxies beyond those that the tree needs, ready to take a place.
+    #[arg(long, default_value_t = 0)]
+    spares: u32,
+    /// Replay at this many messages per second.
+    #[arg(long, conflicts_with_all = ["speed", "fit"])]
+    rate: Option<f64>,
+    /// Replay by the messages' own times, this many times faster.
+    #[arg(long, conflicts_with = "fit")]
+    speed: Option<f64>,
+    /// Replay by the messages' own times, scaled so that all of it takes this long. The default:
+    /// what a mean of 2,500 messages per second needs, 6 s to 25 s.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    fit: Option<Duration>,
+    /// Messages to generate without --feed.
+    #[arg(long, default_value_t = Synthetic::default().messages)]
+    messages: u64,
+    /// Seed of the generated feed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A network namespace per host instead of loopback; needs root.
+    #[arg(long)]
+    lab: bool,
+    /// Authenticate every datagram and seal bodies under a fresh key.
+    #[arg(long)]
+    key: bool,
+    /// Hurt a process while the feed runs: kill:NAME@SECONDS or pause:NAME@SECONDS+SECONDS, such
+    /// as kill:proxy-1@3 or pause:recv-2@3+2; may be repeated.
+    #[arg(long)]
+    fault: Vec<Fault>,
+    /// Where logs and the page go. What an earlier demo left there is replaced.
+    #[arg(long, default_value = "evenfall-demo")]
+    dir: PathBuf,
+    /// Change any setting, such as --set multicast.deadline.target=.999; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print the results as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
+}
+
+/// What the feed holds, found by reading it before the run.
+struct Expected {
+    messages: u64,
+    hash: String,
+    /// The feed is damaged here; everything before it is to be sent.
+    damage: Option<String>,
+}
+
+fn expect(feed: &Feed, trees: u32) -> Result<Expected, Box<dyn std::error::Error>> {
+    let mut source = input::open(feed)?;
+    let mut hash = ContentHash::new(trees as usize);
+    let damage = loop {
+        match source.next_message() {
+            Ok(Some(message)) => {
+                hash.update(shard_of(message.shard_key, trees) as usize, &message.bytes);
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    Ok(Expected { messages: hash.messages(), hash: hash.finish_hex(), damage })
+}
+
+fn feed_of(args: &Args) -> Result<Feed, Box<dyn std::error::Error>> {
+    let synthetic = Synthetic { seed: args.seed, messages: args.messages, ..Synthetic::default() };
+    // The settings file lies in another directory than the one the path is relative to.
+    let file = match &args.feed {
+        Some(path) => {
+            Some(fs::canonicalize(path).map_err(|e| format!("--feed {}: {e}", path.display()))?)
+        }
+        None => None,
+    };
+    let mut feed = Feed { file, synthetic, rate: args.rate, fit: args.fit, ..Feed::default() };
+    feed.speed = args.speed.unwrap_or(1.0);
+    Ok(feed)
+}
+
+/// Settings of the run, written where every process reads them.
+fn prepare(
+    args: &Args,
+    lab: Option<&Lab>,
+) -> Result<(Settings, Expected), Box<dyn std::error::Error>> {
+    let mut feed = feed_of(args)?;
+    let expected = expect(&feed, args.trees)?;
+    if args.rate.is_none() && args.speed.is_none() && args.fit.is_none() {
+        let at_rate = Duration::from_secs_f64(expected.messages as f64 / RATE_DEFAULT);
+        feed.fit = Some(at_rate.clamp(FIT_MIN, FIT_MAX));
+    }
+    let shape = Shape {
+        depth: Some(args.depth),
+        fanout: args.fanout,
+        hedging: args.hedging,
+        ..Shape::default()
+    };
+    let multicast = Config { mode: args.mode, shape, ..Config::default() };
+    let keyed = args.key || lab.is_some();
+    let run = Run {
+        dir: PathBuf::from("."),
+        key_file: keyed.then(|| PathBuf::from("evenfall.key")),
+        trees: args.trees,
+        // All of it is one host, namespaces or not.
+        clock: "same-host".into(),
+        ..Run::default()
+    };
+    let nodes = cast::nodes(args, lab)?;
+    let settings = Settings { run, feed, multicast, nodes, ..Settings::default() };
+    let path = settings_path(&args.dir);
+    clear(&args.dir)?;
+    if keyed {
+        fs::write(args.dir.join("evenfall.key"), cast::fresh_key()?)?;
+    }
+    fs::write(&path, settings.to_toml())?;
+    // As the processes will read it, so that a mistake in --set is said once and before the run.
+    Ok((Settings::load(&path, &args.set)?, expected))
+}
+
+fn settings_path(dir: &Path) -> PathBuf {
+    dir.join("evenfall.toml")
+}
+
+/// Makes the directory, and removes what an earlier demo left there and nothing else.
+fn clear(dir: &Path) -> Result<(), String> {
+    let failed = |error| format!("--dir {}: {error}", dir.display());
+    fs::create_dir_all(dir).map_err(failed)?;
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let ours = name.ends_with(".evlog")
+            || name.ends_with(".stderr")
+            || name.starts_with("summary-")
+            || ["run.json", "report.html", "evenfall.key", "evenfall.toml"].contains(&&*name);
+        if ours {
+            fs::remove_file(&path).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the receivers say they released, against the file.
+struct Contents {
+    equal: usize,
+    different: Vec<String>,
+}
+
+fn contents(args: &Args, settings: &Settings, expected: &Expected) -> Contents {
+    let mut contents = Contents { equal: 0, different: Vec::new() };
+    for node in cast::receivers(settings) {
+        let path = args.dir.join(format!("summary-{}.json", node.name));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let summary: Value = serde_json::from_str(&text).unwrap_or_default();
+        if summary["content_hash"] == expected.hash.as_str() {
+            contents.equal += 1;
+        } else {
+            contents.different.push(node.name.clone());
+        }
+    }
+    contents
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    let waker = Waker::new().map_err(|error| format!("eventfd: {error}"))?;
+    interrupt::watch(waker)?;
+    if args.receivers == 0 {
+        return Err("--receivers 0: there must be one at least".into());
+    }
+    let hosts = cast::hosts(args);
+    let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
+    let (settings, expected) = prepare(args, lab.as_ref())?;
+    if !args.json {
+        println!(
+            "{} messages to {} receivers, {} processes on {}",
+            expected.messages,
+            args.receivers,
+            settings.nodes.len(),
+            if args.lab { "a namespace each" } else { "loopback" }
+        );
+    }
+    let ended = cast::play(args, &settings, lab.as_ref(), expected.messages)?;
+    drop(lab);
+    let report = report::read(&args.dir, None)?;
+    report.write_html(&args.dir.join("report.html"))?;
+    let contents = contents(args, &settings, &expected);
+    show(args, &expected, &report, &contents)?;
+    if let Some(damage) = expected.damage {
+        return Err(
+            format!("{damage}; the {} messages before it were sent", expected.messages).into()
+        );
+    }
+    ended.map_err(|why| why.into())
+}
+
+fn show(args: &Args, expected: &Expected, report: &Report, contents: &Contents) -> Outcome {
+    let results = &report.outcome.results;
+    if args.json {
+        let mut json = serde_json::to_value(results)?;
+        json["messages"] = expected.messages.into();
+        json["content_hash"] = expected.hash.as_str().into();
+        json["receivers_with_equal_content"] = contents.equal.into();
+        json["report"] = args.dir.join("report.html").display().to_string().into();
+        json["warnings"] = report.warnings.clone().into();
+        println!("{json}");
+        return Ok(());
+    }
+    print::results(results);
+    println!(
+        "content of {} of {} receivers equals the feed's (blake3 {}...)",
+        contents.equal,
+        args.receivers,
+        &expected.hash[..16]
+    );
+    if !contents.different.is_empty() {
+        println!("  different: {}", contents.different.join(", "));
+    }
+    for warning in &report.warnings {
+        println!("note: {warning}");
+    }
+    println!("page: {}", args.dir.join("report.html").display());
+    Ok(())
+}

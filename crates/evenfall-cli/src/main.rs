@@ -1,0 +1,68 @@
+//! The `evenfall` program.
+//!
+//! | module | command |
+//! |---|---|
+//! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
+//! | [`bench`] | `evenfall bench fanout`: what a copy costs |
+//! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
+//! | [`report`] | `evenfall report`: the figures and the page of a run |
+//! | [`stat`] | `evenfall stat`: the state of running nodes |
+//! | [`config`] | `evenfall config check\|default` |
+#![forbid(unsafe_code)]
+
+mod bench;
+mod config;
+mod demo;
+mod print;
+mod report;
+mod run;
+mod stat;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Fair, fast market data on cloud machines that nobody can wire or trust.
+#[derive(Parser)]
+#[command(name = "evenfall", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Multicast a feed fairly between processes on this machine, and judge the run.
+    Demo(demo::Args),
+    /// Run one process of a run that a settings file describes.
+    Run(run::Args),
+    /// Print the figures of a finished run and write its page.
+    Report(report::Args),
+    /// Show the state of running nodes, or change the mode of a running root.
+    Stat(stat::Args),
+    /// Measure what things cost on this machine.
+    Bench(bench::Args),
+    /// Check a settings file, or print one with every default.
+    Config(config::Args),
+}
+
+/// What a command ends with: success, or words for people.
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Demo(args) => demo::main(&args),
+        Command::Run(args) => run::main(&args),
+        Command::Report(args) => report::main(&args),
+        Command::Stat(args) => stat::main(&args),
+        Command::Bench(args) => bench::main(&args),
+        Command::Config(args) => config::main(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("evenfall: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `evenfall run`: one process of a run over several hosts.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use evenfall_node::Settings;
+use evenfall_node::roles::receiver::NoSink;
+use evenfall_node::roles::{proxy, receiver, root};
+use evenfall_node::settings::{Node, RoleName};
+
+use crate::Outcome;
+
+/// A role as the command names it.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleArg {
+    /// Reads the feed, sets deadlines, keeps the tree.
+    Root,
+    /// Forwards.
+    Proxy,
+    /// Holds and releases.
+    Recv,
+}
+
+/// Arguments of `evenfall run`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What this process does.
+    role: RoleArg,
+    /// The settings file, the same on every host.
+    #[arg(long, default_value = "evenfall.toml")]
+    config: PathBuf,
+    /// Which [[node]] of the settings this is. May be left out when only one has the role.
+    #[arg(long)]
+    name: Option<String>,
+    /// Change a setting, such as --set multicast.mode=tree; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print the summary as JSON when it ends.
+    #[arg(long)]
+    json: bool,
+}
+
+fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Node, String> {
+    if let Some(name) = name {
+        let node = settings.node(name).map_err(|error| error.to_string())?;
+        return if node.role == wanted {
+            Ok(node.clone())
+        } else {
+            Err(format!("node {name} has role {:?} in the settings, not {wanted:?}", node.role))
+        };
+    }
+    let mut all = settings.nodes.iter().filter(|node| node.role == wanted);
+    match (all.next(), all.next()) {
+        (Some(node), None) => Ok(node.clone()),
+        (None, _) => Err(format!("no [[node]] of the settings has role {wanted:?}")),
+        _ => Err(format!("several nodes have role {wanted:?}; say which with --name")),
+    }
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    let settings = Settings::load(&args.config, &args.set)?;
+    let name = args.name.as_deref();
+    let summary = match args.role {
+        RoleArg::Root => {
+            let node = find(&settings, RoleName::Root, name)?;
+            serde_json::to_value(root::run(&settings, &node)?)?
+        }
+        RoleArg::Proxy => {
+            let node = find(&settings, RoleName::Proxy, name)?;
+            serde_json::to_value(proxy::run(&settings, &node)?)?
+        }
+        RoleArg::Recv => {
+            let node = find(&settings, RoleName::Receiver, name)?;
+            serde_json::to_value(receiver::run(&settings, &node, &mut NoSink)?)?
+        }
+    };
+    if args.json {
+        println!("{summary}");
+    } else {
+        println!("{}", summary["ended"].as_str().unwrap_or("ended"));
+    }
+    Ok(())
+}

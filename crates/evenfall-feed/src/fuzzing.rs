@@ -1,0 +1,62 @@
+//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
+//! promise breaks.
+
+use crate::arbiter::{Event, Limits, Side};
+use crate::itch::View;
+use crate::mold::{Packet, Request, Tracker};
+use crate::source::{Source, open};
+use bytes::Bytes;
+use std::io::Cursor;
+
+/// A message: what decodes must come back byte for byte and print with all its fields.
+pub fn itch(data: &[u8]) {
+    let Ok(view) = View::decode(data) else { return };
+    let mut again = Vec::new();
+    view.to_owned().encode_into(&mut again);
+    assert_eq!(again, data);
+    assert_eq!(view.to_string().split(',').count(), 4 + view.kind().fields().len());
+}
+
+/// Datagrams of a session, each behind a side and a length byte: what comes out is in order.
+pub fn mold(data: &[u8]) {
+    let _ = Packet::decode(data);
+    let _ = Request::decode(data);
+    let limits = Limits { messages_max: 64, bytes_max: 4096 };
+    let mut tracker = Tracker::new(None, limits);
+    let mut rest = data;
+    let mut last = None;
+    while let Some((&[side, length], tail)) = rest.split_first_chunk::<2>() {
+        let (datagram, tail) = tail.split_at(usize::from(length).min(tail.len()));
+        rest = tail;
+        let session = tracker.session();
+        let side = if side & 1 == 0 { Side::A } else { Side::B };
+        let _ = tracker.datagram(side, &Bytes::copy_from_slice(datagram));
+        if tracker.session() != session {
+            last = None;
+        }
+        while let Some(event) = tracker.poll() {
+            if let Event::Message { sequence, .. } = event {
+                assert!(last < Some(sequence), "{last:?} then {sequence}");
+                last = Some(sequence);
+            }
+        }
+        let _ = (tracker.request(), tracker.is_ended());
+    }
+    tracker.abandon();
+}
+
+/// A file of any format that [`open`] tells: indices count up, an error stays.
+pub fn feed(data: &[u8]) {
+    let Ok(mut source) = open(Box::new(Cursor::new(data.to_vec())), "fuzz") else { return };
+    let mut count = 0;
+    let error = loop {
+        match source.next_message() {
+            Ok(Some(message)) => assert_eq!(message.index, count),
+            Ok(None) => return,
+            Err(error) => break error,
+        }
+        count += 1;
+    };
+    assert_eq!(error.index, count);
+    assert_eq!(source.next_message(), Err(error));
+}

@@ -1,0 +1,303 @@
+//! The roles of a process: set up from the settings, then turned by one thread until the stream
+//! ends, a signal comes, or the root is lost.
+
+pub mod proxy;
+pub mod receiver;
+pub mod root;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use evenfall_core::{Clock, ClockError, ClockReading, Machine, SyncTime, Timestamp};
+use evenfall_feed::FeedError;
+use evenfall_io::clock::{ClockWatch, MonotonicClock, SyncSource, auto};
+use evenfall_io::pin;
+use evenfall_io::run::Loop;
+use evenfall_io::udp::{Options, UdpDriver};
+use evenfall_multicast::wire::STREAM_OFFSET;
+use evenfall_multicast::{Identity, Reason, SharedKey};
+use serde::Serialize;
+
+use crate::input::InputError;
+use crate::runlog::{self, Header, Record, Role, Writer};
+use crate::settings::{Node, RoleName, Settings, SettingsError};
+use crate::telemetry::Telemetry;
+
+/// How often a role looks at signals and orders, and publishes its state.
+pub(crate) const HOUSEKEEPING: Duration = Duration::from_millis(200);
+/// How long before a deadline a thread spins where cores are plenty: what a sleeping thread of a
+/// virtual machine wakes late.
+const SPIN: Duration = Duration::from_micros(100);
+/// How often the synchronised clock is compared with the local one.
+const CLOCK_PERIOD: Duration = Duration::from_millis(500);
+
+/// Why a role ended before its time.
+#[derive(Debug)]
+pub enum RoleError {
+    /// The settings are wrong.
+    Settings(SettingsError),
+    /// The operating system refused.
+    Io(evenfall_io::Error),
+    /// There is no feed.
+    Input(InputError),
+    /// The feed is damaged; what was read before was sent.
+    Feed {
+        /// Where and how.
+        error: FeedError,
+        /// Messages sent before.
+        sent: u64,
+    },
+    /// A file of the run cannot be written.
+    File(String, io::Error),
+    /// The HTTP address cannot be used.
+    Http(String),
+    /// The root was silent for the stated time.
+    RootLost(Duration),
+    /// The root took this node out.
+    Evicted(Reason),
+    /// Some receivers did not finish in time.
+    Unfinished {
+        /// Receivers that did.
+        finished: u32,
+        /// Receivers there are.
+        receivers: usize,
+        /// How long the root waited.
+        waited: Duration,
+    },
+}
+
+impl fmt::Display for RoleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settings(error) => write!(f, "{error}"),
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Input(error) => write!(f, "{error}"),
+            Self::Feed { error, sent } => {
+                write!(f, "{error}; the {sent} messages before it were sent")
+            }
+            Self::File(path, error) => write!(f, "{path}: {error}"),
+            Self::Http(why) => f.write_str(why),
+            Self::RootLost(silence) => write!(
+                f,
+                "the root has been silent for {silence:?} (multicast.membership.root_timeout); \
+                 start it again and then this node"
+            ),
+            Self::Evicted(Reason::TooSlow) => write!(
+                f,
+                "the root evicted this node: it asked for more repair than its queue holds \
+                 (multicast.repair.child_queue_max); give it more CPU or a faster link"
+            ),
+            Self::Evicted(reason) => write!(f, "the root took this node out: {reason:?}"),
+            Self::Unfinished { finished, receivers, waited } => write!(
+                f,
+                "{finished} of {receivers} receivers had everything {waited:?} after the end \
+                 (run.finish_timeout); see their logs"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RoleError {}
+
+macro_rules! from {
+    ($error:ty, $variant:ident) => {
+        impl From<$error> for RoleError {
+            fn from(error: $error) -> Self {
+                Self::$variant(error)
+            }
+        }
+    };
+}
+from!(SettingsError, Settings);
+from!(evenfall_io::Error, Io);
+from!(InputError, Input);
+
+/// What every role has around its machines.
+pub(crate) struct Process {
+    pub name: String,
+    pub key: Option<SharedKey>,
+    pub driver: UdpDriver,
+    pub turn: Loop,
+    pub telemetry: Telemetry,
+    pub log: Option<Writer<fs::File>>,
+    clock: Clock,
+    watch: Option<ClockWatch>,
+    housekeeping_at: Timestamp,
+}
+
+/// The machine of a datagram: one per stream, in order of their numbers.
+fn by_stream(datagram: &[u8]) -> Option<usize> {
+    let bytes = datagram.get(STREAM_OFFSET..STREAM_OFFSET + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+}
+
+impl Process {
+    pub(crate) fn start(settings: &Settings, node: &Node) -> Result<Self, RoleError> {
+        let key = settings.key()?;
+        let mut options = Options { keyed: key.is_some(), ..Options::default() };
+        options.spin = settings.io.spin.unwrap_or_else(|| spin_by_default(settings, node));
+        options.never_sleep = settings.io.busy_poll;
+        options.segmentation = settings.io.segmentation;
+        options.coalescing = settings.io.segmentation;
+        options.receive_buffer_bytes = settings.io.receive_buffer_bytes;
+        if !settings.io.cores.is_empty() {
+            pin::to_cores(&settings.io.cores)?;
+        }
+        if let Some(priority) = settings.io.real_time {
+            pin::schedule(pin::Schedule::Fifo(priority))?;
+        }
+        let driver = UdpDriver::bind(node.address, options)?;
+        evenfall_io::interrupt::watch(driver.waker())?;
+        let telemetry = Telemetry::start(node.http, key.is_some()).map_err(RoleError::Http)?;
+        let (clock, watch) = start_clock(settings)?;
+        let dispatch = if node.role == RoleName::Proxy { |_: &[u8]| Some(0) } else { by_stream };
+        let mut process = Self {
+            name: node.name.clone(),
+            key,
+            driver,
+            turn: Loop::dispatching(dispatch),
+            telemetry,
+            log: None,
+            clock,
+            watch,
+            housekeeping_at: MonotonicClock::now(),
+        };
+        if settings.run.log {
+            process.log = Some(process.open_log(settings, node)?);
+        }
+        for note in process.driver.notes() {
+            eprintln!("{}: {note}", node.name);
+        }
+        Ok(process)
+    }
+
+    fn open_log(&self, settings: &Settings, node: &Node) -> Result<Writer<fs::File>, RoleError> {
+        let dir = &settings.run.dir;
+        let failed = |error| RoleError::File(dir.display().to_string(), error);
+        fs::create_dir_all(dir).map_err(failed)?;
+        let role = match node.role {
+            RoleName::Root => Role::Root,
+            RoleName::Proxy => Role::Proxy,
+            RoleName::Receiver => Role::Receiver,
+        };
+        let header = Header {
+            role,
+            node: node.id,
+            name: node.name.clone(),
+            clock: self.clock.reading().error,
+            started_ns: self.sync_now().nanos(),
+        };
+        runlog::Writer::create(dir, &header).map_err(failed)
+    }
+
+    /// The synchronised time of this very moment.
+    pub(crate) fn sync_now(&self) -> SyncTime {
+        self.clock.sync(MonotonicClock::now())
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Hands the clock to the machines when there is a new reading; call once before the first
+    /// turn with `first`.
+    pub(crate) fn keep_time<M: Machine>(
+        &mut self,
+        machines: &mut [M],
+        first: bool,
+        events: &mut impl FnMut(&M, Timestamp, M::Event),
+    ) -> Result<(), RoleError> {
+        let fresh = self.watch.as_mut().and_then(ClockWatch::fresh);
+        if let Some(reading) = fresh {
+            if reading.error != self.clock.reading().error {
+                let at_ns = self.sync_now().nanos();
+                self.note(Record::Clock { at_ns, error: reading.error });
+            }
+            self.clock.set(reading);
+        }
+        if fresh.is_some() || first {
+            let reading = self.clock.reading();
+            self.turn.adopt_clock(reading, machines, &mut self.driver, events)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn note(&mut self, record: Record) {
+        if let Some(log) = &mut self.log {
+            log.append(&record);
+        }
+    }
+
+    /// Whether it is time to look around.
+    pub(crate) fn housekeeping_due(&mut self) -> bool {
+        let now = MonotonicClock::now();
+        if now < self.housekeeping_at {
+            return false;
+        }
+        self.housekeeping_at = now + HOUSEKEEPING;
+        if let Some(log) = &mut self.log {
+            log.idle();
+        }
+        true
+    }
+
+    /// Ends the log and writes the summary next to it.
+    pub(crate) fn end(
+        self,
+        settings: &Settings,
+        summary: &impl Serialize,
+    ) -> Result<(), RoleError> {
+        let Some(log) = self.log else { return Ok(()) };
+        let dir = &settings.run.dir;
+        log.finish().map_err(|error| RoleError::File(dir.display().to_string(), error))?;
+        let path = dir.join(format!("summary-{}.json", self.name));
+        let text = serde_json::to_string_pretty(summary).unwrap_or_default();
+        fs::write(&path, text).map_err(|error| RoleError::File(path.display().to_string(), error))
+    }
+}
+
+/// Spin only where every evenfall process of this host has a core to itself.
+fn spin_by_default(settings: &Settings, node: &Node) -> Duration {
+    let one_host = settings.run.clock == "same-host";
+    let beside = settings.nodes.iter();
+    let here = beside.filter(|n| one_host || n.address.ip() == node.address.ip()).count();
+    if pin::available_cores().len() >= here.max(1) { SPIN } else { Duration::ZERO }
+}
+
+fn start_clock(settings: &Settings) -> Result<(Clock, Option<ClockWatch>), RoleError> {
+    let one_host = settings.nodes.iter().all(|n| n.address.ip().is_loopback());
+    let source = match settings.run.clock.as_str() {
+        "auto" => auto(one_host).0,
+        "same-host" => SyncSource::SameHost,
+        "realtime" => SyncSource::Realtime,
+        "chrony" => SyncSource::Chrony,
+        device if device.starts_with("/dev/") => SyncSource::Ptp(device.into()),
+        other => {
+            return Err(RoleError::Io(evenfall_io::Error::Clock {
+                what: format!(
+                    "run.clock = \"{other}\": must be auto, same-host, realtime, chrony or /dev/ptpN"
+                ),
+            }));
+        }
+    };
+    let mut clock = Clock::default();
+    if matches!(source, SyncSource::SameHost) {
+        clock.set(ClockReading { offset_ns: 0, error: ClockError::SameClock });
+        return Ok((clock, None));
+    }
+    clock.set(source.read()?);
+    Ok((clock, Some(ClockWatch::start(source, CLOCK_PERIOD)?)))
+}
+
+/// Who a proxy or receiver is in one tree.
+pub(crate) fn identity(
+    settings: &Settings,
+    node: &Node,
+    stream: u32,
+    started: SyncTime,
+) -> Result<Identity, RoleError> {
+    let root = settings.root()?.address;
+    Ok(Identity { id: node.id, stream, root, incarnation: started.nanos() })
+}

@@ -1,0 +1,110 @@
+//! A proxy as a process.
+
+use std::time::Duration;
+
+use evenfall_core::Timestamp;
+use evenfall_io::clock::MonotonicClock;
+use evenfall_io::interrupt;
+use evenfall_multicast::{Reason, Relay, RelayEvent, RelayStatus};
+use serde::Serialize;
+
+use super::{Process, RoleError, identity};
+use crate::settings::{Node, Settings};
+use crate::telemetry::Metrics;
+
+/// How long a proxy serves repair after the receivers below it have finished.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What a proxy leaves behind.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProxySummary {
+    /// Its name.
+    pub name: String,
+    /// Its counters.
+    pub status: RelayStatus,
+    /// Datagrams that were no messages.
+    pub malformed: u64,
+    /// Why it ended.
+    pub ended: String,
+}
+
+fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> String {
+    let mut m = Metrics::of(name, "proxy");
+    m.counter("forwarded_frames_total", "Frames forwarded.", tree, status.forwarded);
+    m.counter("duplicate_copies_total", "Copies dropped.", tree, status.duplicates);
+    m.counter("repairs_sent_total", "Frames sent again.", tree, status.repairs_sent);
+    m.counter("repaired_frames_total", "Frames that came by repair.", tree, status.repaired);
+    m.counter("given_up_frames_total", "Frames given up as missing.", tree, status.given_up);
+    m.counter("dropped_frames_total", "Frames the driver had no room for.", tree, status.dropped);
+    m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
+    m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
+    m.gauge("receivers_below", "Receivers that report.", tree, f64::from(status.below.receivers));
+    m.finish()
+}
+
+/// What the proxy's events came to.
+#[derive(Default)]
+struct Watch {
+    /// The stream has ended below: when to go.
+    finished: Option<Timestamp>,
+    failed: Option<RoleError>,
+}
+
+impl Watch {
+    fn on(&mut self, now: Timestamp, event: RelayEvent, root_timeout: Duration) {
+        match event {
+            RelayEvent::Finished => self.finished = Some(now + LINGER),
+            RelayEvent::RootLost => self.failed = Some(RoleError::RootLost(root_timeout)),
+            RelayEvent::Evicted(Reason::TooSlow) => {
+                self.failed = Some(RoleError::Evicted(Reason::TooSlow));
+            }
+            // The machine joins again by itself.
+            RelayEvent::Placed(_) | RelayEvent::Evicted(_) => {}
+        }
+    }
+}
+
+/// Runs a proxy until the stream has ended below it, a signal comes or the root is lost.
+///
+/// # Errors
+/// [`RoleError`].
+pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> {
+    let mut process = Process::start(settings, node)?;
+    let who = identity(settings, node, node.tree, process.sync_now())?;
+    let key = process.key.clone();
+    let mut relays = [Relay::new(settings.multicast, who, key.as_ref(), MonotonicClock::now())];
+    let root_timeout = settings.multicast.membership.root_timeout;
+    let mut watch = Watch::default();
+    let mut first = true;
+    let ended = loop {
+        let mut on = |_: &Relay, now, event| watch.on(now, event, root_timeout);
+        process.keep_time(&mut relays, core::mem::take(&mut first), &mut on)?;
+        let until = watch.finished;
+        let mut on = |_: &Relay, now, event| watch.on(now, event, root_timeout);
+        process.turn.turn(&mut relays, &mut process.driver, until, &mut on)?;
+        if process.housekeeping_due() {
+            let status = relays[0].status();
+            let malformed = process.turn.counters().malformed;
+            let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
+            let page = metrics(&node.name, node.tree, &status, malformed);
+            process.telemetry.publish(page, &status, ill);
+        }
+        if let Some(error) = watch.failed.take() {
+            break Err(error);
+        }
+        if interrupt::raised() {
+            relays[0].leave();
+            process.turn.turn(&mut relays, &mut process.driver, None, &mut |_, _, _| {})?;
+            break Ok("asked to stop");
+        }
+        if watch.finished.is_some_and(|at| at <= MonotonicClock::now()) {
+            break Ok("the stream ended");
+        }
+    };
+    let malformed = process.turn.counters().malformed;
+    let why = ended.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+    let (name, status) = (node.name.clone(), relays[0].status());
+    let summary = ProxySummary { name, status, malformed, ended: why };
+    process.end(settings, &summary)?;
+    ended.map(|_| summary)
+}

@@ -1,0 +1,251 @@
+//! A receiver as a process, or inside one: everything between the machine and whoever takes the
+//! messages.
+
+use std::time::Duration;
+
+use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_feed::sharding::ContentHash;
+use evenfall_io::clock::MonotonicClock;
+use evenfall_io::interrupt;
+use evenfall_multicast::fairness::{Flags, Lost, Released};
+use evenfall_multicast::{Reason, Receiver, ReceiverEvent, ReceiverStatus, Release};
+use serde::Serialize;
+
+use super::{Process, RoleError, identity};
+use crate::runlog::Record;
+use crate::settings::{Node, Settings};
+use crate::telemetry::Metrics;
+
+/// How long a receiver stays after the end, so that its last report reaches the root.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Who takes the messages.
+pub trait Sink {
+    /// A frame is released now. `at` was read from the clock for this very call.
+    fn released(&mut self, release: &Release, at: SyncTime);
+
+    /// Messages could not be had; see [`ReceiverEvent::Lost`].
+    fn lost(&mut self, stream: u32, first_message: Option<u64>, messages: Option<u64>);
+
+    /// Whether to stop now.
+    fn wants_to_stop(&self) -> bool {
+        false
+    }
+}
+
+/// Takes nothing: the log and the content hash are all that is wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoSink;
+
+impl Sink for NoSink {
+    fn released(&mut self, _: &Release, _: SyncTime) {}
+    fn lost(&mut self, _: u32, _: Option<u64>, _: Option<u64>) {}
+}
+
+/// What a receiver leaves behind.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReceiverSummary {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: NodeId,
+    /// Messages released.
+    pub messages: u64,
+    /// Hash of what it released, in order, over all trees.
+    pub content_hash: String,
+    /// Its counters, a tree each.
+    pub trees: Vec<ReceiverStatus>,
+    /// Datagrams that were no messages.
+    pub malformed: u64,
+    /// Largest resident memory seen, bytes.
+    pub resident_bytes_max: u64,
+    /// Why it ended.
+    pub ended: String,
+}
+
+/// Takes the machine's events apart: first to the sink, then to the log.
+struct Delivery<'s, S> {
+    sink: &'s mut S,
+    clock: Clock,
+    receiver: NodeId,
+    hash: ContentHash,
+    records: Vec<Record>,
+    finished: u32,
+    failed: Option<RoleError>,
+    root_timeout: Duration,
+}
+
+impl<S: Sink> Delivery<'_, S> {
+    fn on(&mut self, machine: &Receiver, _: Timestamp, event: ReceiverEvent) {
+        match event {
+            ReceiverEvent::Released(release) => self.released(&release),
+            ReceiverEvent::Lost { first_message, messages, frames, first } => {
+                let stream = machine.stream();
+                eprintln!(
+                    "lost: tree {stream}, frames {first}..{}, messages from {first_message:?}, \
+                     {messages:?} of them",
+                    first + frames
+                );
+                self.sink.lost(stream, first_message, messages);
+                if let (Some(first_message), Some(count)) = (first_message, messages) {
+                    let receiver = self.receiver;
+                    self.records.push(Record::Lost(Lost {
+                        receiver,
+                        stream,
+                        first_message,
+                        count,
+                    }));
+                }
+            }
+            ReceiverEvent::Finished => self.finished += 1,
+            ReceiverEvent::RootLost => self.failed = Some(RoleError::RootLost(self.root_timeout)),
+            ReceiverEvent::Evicted(Reason::TooSlow) => {
+                self.failed = Some(RoleError::Evicted(Reason::TooSlow));
+            }
+            // The machine joins again by itself.
+            ReceiverEvent::Placed(_) | ReceiverEvent::Evicted(_) => {}
+        }
+    }
+
+    fn released(&mut self, release: &Release) {
+        // The one measurement that fairness rests on: taken at the hand-over, never the deadline.
+        let at = self.clock.sync(MonotonicClock::now());
+        self.sink.released(release, at);
+        for message in release.messages.clone() {
+            self.hash.update(release.stream as usize, &message);
+        }
+        if release.count == 0 {
+            return;
+        }
+        let mut flags = Flags::default();
+        if release.repaired {
+            flags = flags | Flags::REPAIRED;
+        }
+        if release.hedge_win {
+            flags = flags | Flags::HEDGE_WIN;
+        }
+        self.records.push(Record::Released(Released {
+            receiver: self.receiver,
+            stream: release.stream,
+            first_message: release.first_message,
+            count: release.count,
+            arrival_ns: release.arrived.nanos(),
+            release_ns: at.nanos(),
+            flags,
+            via: release.via,
+        }));
+    }
+}
+
+fn metrics(name: &str, trees: &[ReceiverStatus], malformed: u64) -> String {
+    let mut m = Metrics::of(name, "receiver");
+    for (tree, status) in trees.iter().enumerate() {
+        let (tree, t) = (tree as u32, &status.tally);
+        m.counter("released_messages_total", "Messages released.", tree, t.released);
+        m.counter("late_messages_total", "Released after their deadline.", tree, t.late);
+        m.counter("lost_messages_total", "Messages reported lost.", tree, t.lost);
+        m.counter("repaired_frames_total", "Frames that came by repair.", tree, t.repaired);
+        m.counter("duplicate_copies_total", "Copies dropped.", tree, t.duplicates);
+        m.counter("hedge_wins_total", "Frames an aunt brought first.", tree, t.hedge_wins);
+        m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
+        m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
+        m.gauge("held_frames", "Frames held now.", tree, status.held as f64);
+    }
+    m.finish()
+}
+
+/// Runs a receiver until it has everything, the sink has enough, a signal comes or the root is
+/// lost.
+///
+/// # Errors
+/// [`RoleError`].
+pub fn run<S: Sink>(
+    settings: &Settings,
+    node: &Node,
+    sink: &mut S,
+) -> Result<ReceiverSummary, RoleError> {
+    let mut process = Process::start(settings, node)?;
+    let trees = settings.run.trees;
+    let started = process.sync_now();
+    let key = process.key.clone();
+    let mut machines = Vec::new();
+    for stream in 0..trees {
+        let who = identity(settings, node, stream, started)?;
+        let now = MonotonicClock::now();
+        machines.push(Receiver::new(settings.multicast, who, key.as_ref(), now));
+    }
+    let mut delivery = Delivery {
+        sink,
+        clock: process.clock(),
+        receiver: node.id,
+        hash: ContentHash::new(trees as usize),
+        records: Vec::new(),
+        finished: 0,
+        failed: None,
+        root_timeout: settings.multicast.membership.root_timeout,
+    };
+    let mut resident_bytes_max = 0;
+    let mut duplicates = 0;
+    let mut first = true;
+    let mut leave_at: Option<Timestamp> = None;
+    let ended = loop {
+        process.keep_time(&mut machines, core::mem::take(&mut first), &mut |m, now, event| {
+            delivery.on(m, now, event);
+        })?;
+        delivery.clock = process.clock();
+        process.turn.turn(&mut machines, &mut process.driver, leave_at, &mut |m, now, event| {
+            delivery.on(m, now, event);
+        })?;
+        for record in delivery.records.drain(..) {
+            process.note(record);
+        }
+        if process.housekeeping_due() {
+            let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
+            duplicates = note_duplicates(&mut process, &all, duplicates);
+            let ill = machines.iter().any(|m| m.place().is_none());
+            let page = metrics(&node.name, &all, process.turn.counters().malformed);
+            let ill = ill.then(|| "not in every tree".to_owned());
+            process.telemetry.publish(page, &all, ill);
+            if let Ok(usage) = evenfall_io::procstat::this_process() {
+                resident_bytes_max = resident_bytes_max.max(usage.resident_bytes);
+            }
+        }
+        if let Some(error) = delivery.failed.take() {
+            break Err(error);
+        }
+        if delivery.sink.wants_to_stop() || interrupt::raised() {
+            machines.iter_mut().for_each(Receiver::leave);
+            process.turn.turn(&mut machines, &mut process.driver, None, &mut |_, _, _| {})?;
+            break Ok("asked to stop");
+        }
+        if delivery.finished >= trees {
+            let now = MonotonicClock::now();
+            if *leave_at.get_or_insert(now + LINGER) <= now {
+                break Ok("the stream ended");
+            }
+        }
+    };
+    let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
+    note_duplicates(&mut process, &all, duplicates);
+    let summary = ReceiverSummary {
+        name: node.name.clone(),
+        id: node.id,
+        messages: delivery.hash.messages(),
+        content_hash: delivery.hash.finish_hex(),
+        trees: all,
+        malformed: process.turn.counters().malformed,
+        resident_bytes_max,
+        ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
+    };
+    process.end(settings, &summary)?;
+    ended.map(|_| summary)
+}
+
+/// Logs the copies dropped since `before`; returns how many there were in all.
+fn note_duplicates(process: &mut Process, all: &[ReceiverStatus], before: u64) -> u64 {
+    let now: u64 = all.iter().map(|s| s.tally.duplicates).sum();
+    if now > before {
+        process.note(Record::Duplicates(now - before));
+    }
+    now
+}

@@ -1,0 +1,215 @@
+//! Faults do what they say, and plans cover them.
+
+mod common;
+
+use common::{MS, Probe, Probes, Saw, US, heard, ms, probes, quiet, send};
+use evenfall_core::{Destination, GroupId, Timestamp};
+use evenfall_sim::{
+    Action, Bounds, Collect, Coverage, Fault, FaultKind, HostSpec, Loss, NodeIndex, Observer, Plan,
+    Rates, Seen, SimTime, Victims, Wire,
+};
+
+const A: NodeIndex = NodeIndex(0);
+const B: NodeIndex = NodeIndex(1);
+
+#[test]
+fn random_rates_are_met() {
+    let (mut world, mut watch) = probes(2, &HostSpec::ideal());
+    let rates = Rates { loss: 0.1, duplicate: 0.05, reorder: 0.02, reorder_by: 10 * MS };
+    world.set_rates(rates);
+    for i in 0..100_000u64 {
+        world.run_until(SimTime::from_micros(i), &mut watch);
+        send(&mut world, &mut watch, (0, 1), &[2]);
+    }
+    world.run_until(ms(1_000), &mut watch);
+    let tally = world.tally();
+    assert!(tally.lost(Loss::Random).abs_diff(10_000) < 300, "{tally:?}");
+    assert!(tally.duplicated.abs_diff(5_000) < 250, "{tally:?}");
+    assert_eq!(
+        heard(&watch, 1).len() as u64,
+        100_000 + tally.duplicated - tally.lost(Loss::Random)
+    );
+    let late = watch.0.iter().filter(|(seen, _)| seen.at > SimTime::from_micros(100_050)).count();
+    assert!(late > 50, "some were reordered past the end: {late}");
+}
+
+#[test]
+fn a_paused_node_keeps_what_its_buffer_holds_and_resumes() {
+    let spec = HostSpec { receive_queue: 100, ..HostSpec::ideal() };
+    let (mut world, mut watch) = probes(2, &spec);
+    world.run_until(ms(1), &mut watch);
+    world.call(B, &mut watch, |probe, now| probe.timeout = Some(now + MS));
+    world.pause(B, 10 * MS);
+    for i in 0..150 {
+        world.run_until(ms(1) + i * 10 * US, &mut watch);
+        send(&mut world, &mut watch, (0, 1), &[2]);
+    }
+    world.run_until(ms(10), &mut watch);
+    assert_eq!(heard(&watch, 1), []);
+    world.run_until(ms(20), &mut watch);
+    assert_eq!(heard(&watch, 1), [(11_000_000, 2); 100]);
+    assert_eq!(world.tally().lost(Loss::Socket), 50);
+    let late = watch.0.iter().find(|(_, saw)| matches!(saw, Saw::Timeout(_)));
+    assert_eq!(late.expect("the timeout is late, not lost").0.at, ms(11));
+}
+
+#[test]
+fn partitions_cut_both_ways_add_up_and_heal() {
+    let (mut world, mut watch) = probes(3, &HostSpec::ideal());
+    let everyone_sends = |world: &mut Probes, watch: &mut Collect<Saw>| {
+        watch.0.clear();
+        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+            send(world, watch, (from, to), &[2]);
+        }
+        world.run_until(world.now() + MS, watch);
+        [0, 1, 2].map(|node| heard(watch, node).len())
+    };
+    assert_eq!(everyone_sends(&mut world, &mut watch), [2, 2, 2]);
+    let first = world.partition(&[A]);
+    assert_eq!(everyone_sends(&mut world, &mut watch), [0, 1, 1]);
+    let second = world.partition(&[B]);
+    assert_eq!(everyone_sends(&mut world, &mut watch), [0, 0, 0]);
+    world.heal(first);
+    assert_eq!(everyone_sends(&mut world, &mut watch), [1, 0, 1]);
+    world.heal(second);
+    assert_eq!(everyone_sends(&mut world, &mut watch), [2, 2, 2]);
+    assert_eq!(world.tally().lost(Loss::Partition), 4 + 6 + 4);
+}
+
+/// Brings back quiet probes.
+#[derive(Default)]
+struct Reviver {
+    watch: Collect<Saw>,
+    revived: Vec<(NodeIndex, Timestamp)>,
+    faults: Vec<SimTime>,
+}
+
+impl Observer<Probe, Wire> for Reviver {
+    fn event(&mut self, seen: Seen, event: Saw) {
+        Observer::<Probe, Wire>::event(&mut self.watch, seen, event);
+    }
+
+    fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Probe> {
+        self.revived.push((node, now));
+        Some(quiet())
+    }
+
+    fn fault(&mut self, at: SimTime, _: &Fault) {
+        self.faults.push(at);
+    }
+}
+
+#[test]
+fn a_crash_loses_timers_groups_and_buffer_and_a_restart_begins_anew() {
+    let (mut world, _) = probes(2, &HostSpec::ideal());
+    let mut owner = Reviver::default();
+    let to = world.address(B);
+    world.call(A, &mut owner, |probe, now| {
+        probe.install(1, &[to]);
+        probe.timeout = Some(now + 15 * MS);
+    });
+    world.schedule(ms(10), Action::Fault(Fault::Crash(A)));
+    world.schedule(ms(20), Action::Fault(Fault::Restart(A)));
+    world.invoke_at(ms(12), A, 0);
+    world.run_until(ms(5), &mut owner);
+    world.pause(A, 100 * MS);
+    send(&mut world, &mut owner, (1, 0), &[2]);
+    world.run_until(ms(12), &mut owner);
+    assert!(!world.is_up(A));
+    send(&mut world, &mut owner, (1, 0), &[4]);
+    assert_eq!(world.call(A, &mut owner, |_, _| ()), None);
+    world.run_until(ms(20), &mut owner);
+    assert_eq!(world.tally().lost(Loss::Down), 2);
+    assert_eq!(world.tally().invokes_missed, 1);
+    send(&mut world, &mut owner, (1, 0), &[6]);
+    world.call(A, &mut owner, |probe, _| probe.send(Destination::Group(GroupId(1)), &[8]));
+    world.run_until(ms(200), &mut owner);
+    assert_eq!(heard(&owner.watch, 0), [(20_050_000, 6)]);
+    assert_eq!(heard(&owner.watch, 1), [], "the group went with the process");
+    assert!(!owner.watch.0.iter().any(|(_, saw)| matches!(saw, Saw::Timeout(_))));
+    assert_eq!(owner.faults, [ms(10), ms(20)]);
+    assert_eq!(owner.revived.len(), 1);
+}
+
+#[test]
+fn foreign_addresses_and_empty_datagrams_are_counted() {
+    let (mut world, mut watch) = probes(2, &HostSpec::ideal());
+    let foreign = Destination::One("192.168.0.1:7000".parse().expect("an address"));
+    world.call(A, &mut watch, |probe, _| probe.send(foreign, &[2]));
+    send(&mut world, &mut watch, (0, 77), &[2]);
+    send(&mut world, &mut watch, (0, 1), &[]);
+    world.run_until(ms(1), &mut watch);
+    assert_eq!(world.tally().lost(Loss::Unroutable), 2);
+    assert_eq!(world.tally().malformed, 1);
+}
+
+fn plan(seed: u64) -> Plan {
+    let bounds =
+        Bounds { knobs: vec![("receivers", 2..=40), ("hedging", 0..=2)], ..Bounds::default() };
+    let mut plan = Plan::new(seed, &bounds);
+    let any: Vec<_> = (1..=plan.knob("receivers") as u32).map(NodeIndex).collect();
+    plan.aim(&bounds, &Victims { expendable: any[1..].to_vec(), any });
+    plan
+}
+
+#[test]
+fn plans_cover_every_kind_and_the_whole_range_of_knobs() {
+    let mut halves = [Coverage::default(), Coverage::default()];
+    (0..500).for_each(|seed| halves[seed as usize % 2].add(&plan(seed)));
+    let [mut coverage, other] = halves;
+    coverage.merge(&other);
+    assert_eq!(coverage.runs, 500);
+    for kind in FaultKind::ALL {
+        let runs = coverage.runs_with(kind);
+        assert!((150..=300).contains(&runs), "{kind:?} in {runs} runs\n{coverage}");
+    }
+    let text = coverage.to_string();
+    assert!(text.contains("receivers    from 2 to 40"), "{text}");
+    assert!(text.contains("clock-step"), "{text}");
+}
+
+#[test]
+fn plans_stay_in_their_window_and_end_what_can_end() {
+    for seed in 0..500 {
+        let plan = plan(seed);
+        assert_eq!(plan, self::plan(seed));
+        assert!(plan.faults.is_sorted_by_key(|&(at, _)| at));
+        for (i, (at, fault)) in plan.faults.iter().enumerate() {
+            assert!((ms(100)..=ms(1_000)).contains(at), "{plan}");
+            let ended = |end: &Fault| plan.faults[i..].iter().any(|(_, later)| later == end);
+            match fault {
+                Fault::Partition(_) => assert!(ended(&Fault::Heal), "{plan}"),
+                Fault::Slow(node, _) => assert!(ended(&Fault::Slow(*node, 1.0)), "{plan}"),
+                Fault::Rates(_) => assert!(ended(&Fault::Rates(Rates::default())), "{plan}"),
+                Fault::Pause(_, duration) => assert!(*at + *duration <= ms(1_000), "{plan}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn any_plan_runs() {
+    for seed in 0..100 {
+        let plan = plan(seed);
+        let nodes = 1 + plan.knob("receivers") as u32;
+        let (mut world, _) = probes(nodes, &HostSpec::default());
+        let mut owner = Reviver::default();
+        plan.schedule(&mut world);
+        for at in 0..120 {
+            world.run_until(ms(10 * at), &mut owner);
+            (1..nodes).for_each(|to| send(&mut world, &mut owner, (0, to), &[3]));
+        }
+        world.run_until(ms(1_300), &mut owner);
+        let answers = heard(&owner.watch, 0).len() as u32;
+        assert!(answers > nodes * 20, "{answers} answers\n{plan}");
+        assert_eq!(owner.faults.len(), plan.faults.len());
+        // Nothing appears or vanishes uncounted.
+        let tally = world.tally();
+        let lost = |losses: &[Loss]| losses.iter().map(|&loss| tally.lost(loss)).sum::<u64>();
+        let on_the_way = lost(&[Loss::Random, Loss::Buffer, Loss::Partition, Loss::Unroutable]);
+        assert_eq!(tally.sent + tally.duplicated, tally.hops + on_the_way, "{plan}");
+        let handed_in = (0..nodes).map(|node| heard(&owner.watch, node).len() as u64).sum::<u64>();
+        assert_eq!(tally.hops, handed_in + lost(&[Loss::Down, Loss::Socket]), "{plan}");
+    }
+}
