@@ -252,7 +252,6 @@ impl Checks {
         if life.epoch != release.epoch && life.released == 0 && life.lost == 0 {
             life.epoch = release.epoch;
         }
-        let epoch = self.epochs.entry(release.epoch).or_default();
         let wanted = life.next;
         life.next = Some(sequence + 1);
         life.released += u64::from(release.count);
@@ -264,7 +263,6 @@ impl Checks {
             None => (Check::Accounted, "without a place"),
             _ => return self.judge(seen, release),
         };
-        let _ = epoch;
         self.fail(
             check,
             seen.at,
@@ -280,7 +278,7 @@ impl Checks {
             let what = format!("frame {sequence} at {:?}, due {:?}", seen.sync, release.deadline);
             self.fail(Check::Early, seen.at, seen.node, what);
         }
-        let epoch = &self.epochs[&release.epoch];
+        let epoch = self.epochs.entry(release.epoch).or_default();
         let Some(&(made, framed)) = epoch.framed.get(sequence as usize) else {
             let what = format!("frame {sequence} was never made");
             return self.fail(Check::Content, seen.at, seen.node, what);
@@ -301,7 +299,8 @@ impl Checks {
             self.fail(Check::Content, seen.at, seen.node, what);
         }
         let took = seen.at.since(made);
-        if made >= self.expect.calm && took > self.expect.delay_max {
+        let life = &self.lives[&seen.node];
+        if made >= self.expect.calm && took > self.expect.delay_max && life.end.is_none() {
             let what = format!("frame {sequence} took {took:?} in calm times");
             self.fail(Check::Healed, seen.at, seen.node, what);
         }
@@ -325,6 +324,7 @@ impl Checks {
         let truly = range.end.saturating_sub(range.start);
         let exact =
             first_message.is_none_or(|m| m == range.start) && messages.is_none_or(|n| n == truly);
+        let stays = life.end.is_none();
         let recent = epoch.framed.get(end as usize - 1).is_some_and(|f| f.0 >= self.expect.calm);
         let mut fail = |check, what: &str| {
             let what = format!("lost frames {first}..{end} {what}");
@@ -338,10 +338,10 @@ impl Checks {
             let said = format!("said {first_message:?} and {messages:?}, were {range:?}");
             fail(Check::Accounted, &said);
         }
-        if recent {
+        if recent && stays {
             fail(Check::Healed, "of calm times");
         }
-        if self.expect.lossless {
+        if self.expect.lossless && stays {
             self.fail(
                 Check::Repaired,
                 seen.at,

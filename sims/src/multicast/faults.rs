@@ -225,11 +225,13 @@ impl Scene {
         (HostSpec { clock, stalls, ..HostSpec::default() }, origin)
     }
 
-    fn subject(&self, node: Node, number: u32) -> Subject {
+    /// Wraps a machine that is started at a true time, which is `now` on its own clock.
+    pub(super) fn dress(&self, node: Node, number: u32, at: SimTime, now: Timestamp) -> Subject {
         let mut subject = Subject::new(node);
         if self.key.is_some() && self.plan.knob("tamper") > 0 {
             let seed = self.plan.seed ^ u64::from(number) << 48;
-            subject.tamper = Some(Tamper::new(seed, 0.02));
+            let until = now + bounds().window.end().since(at);
+            subject.tamper = Some(Tamper::new(seed, 0.02, until));
         }
         subject.mutation = self.mutant.map(Mutation::new);
         subject
@@ -277,7 +279,7 @@ impl Scene {
                 _ if number <= self.proxies => cast.relay(NodeId(number), 1, now),
                 _ => cast.receiver(NodeId(number), 1, now),
             };
-            world.add(self.subject(node, number), spec);
+            world.add(self.dress(node, number, SimTime::ZERO, now), spec);
             if number > self.proxies {
                 checks.born(NodeIndex(number), 1);
             }
@@ -323,11 +325,6 @@ impl Scene {
     /// Host, origin and machine of a node that comes later.
     pub(super) fn newcomer(&self, prng: &mut Prng) -> (HostSpec, Timestamp) {
         self.host(prng)
-    }
-
-    /// Wraps a machine that comes later.
-    pub(super) fn dress(&self, node: Node, number: u32) -> Subject {
-        self.subject(node, number)
     }
 
     /// The `n`-th switch of mode leads to this one.

@@ -2,7 +2,6 @@
 //! the checks what it sees.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 use evenfall_core::{NodeId, Prng, Timestamp};
 use evenfall_multicast::{Root, RootEvent};
@@ -53,14 +52,15 @@ pub(super) struct Owner {
     epochs: u32,
     /// Next message of the feed.
     next: u64,
-    lives: u64,
     ticks: u64,
     asked_to_finish: bool,
     finished: bool,
     pub(super) acts: u64,
-    /// Receivers that came after the start.
-    newcomers: BTreeMap<NodeIndex, ()>,
     scratch: Vec<u8>,
+    /// Time of the last fault.
+    fault_at: SimTime,
+    /// Time of the last restart of the root.
+    revived_at: SimTime,
 }
 
 impl Owner {
@@ -74,13 +74,13 @@ impl Owner {
             epoch: Some(1),
             epochs: 1,
             next: 0,
-            lives: 1,
             ticks: 0,
             asked_to_finish: false,
             finished: false,
             acts: 0,
-            newcomers: BTreeMap::new(),
             scratch: Vec::new(),
+            fault_at: SimTime::ZERO,
+            revived_at: SimTime::ZERO,
         }
     }
 
@@ -108,48 +108,21 @@ impl Owner {
     fn join(&mut self, world: &mut World<Subject, Cloud>) {
         let node = NodeIndex(world.node_count() as u32);
         let (spec, origin) = self.scene.newcomer(&mut self.prng);
-        self.lives += 1;
         let now = origin + world.now().since(SimTime::ZERO);
         let machine = self.cast.receiver(NodeId(node.0), 1, now);
-        world.add(self.scene.dress(machine, node.0), spec);
-        self.newcomers.insert(node, ());
+        world.add(self.scene.dress(machine, node.0, world.now(), now), spec);
         self.checks.born(node, self.epochs);
-    }
-
-    fn leave(&mut self, world: &mut World<Subject, Cloud>, number: u64) {
-        let node = NodeIndex(1 + self.proxies + number as u32);
-        if world.is_up(node) {
-            self.checks.left(node);
-            world.call(node, self, |subject, now| {
-                subject.input(now, &mut |node| {
-                    if let Node::Receiver(receiver) = node {
-                        receiver.leave();
-                    }
-                });
-            });
-        }
-    }
-
-    fn switch(&mut self, world: &mut World<Subject, Cloud>, number: u64) {
-        let mode = self.scene.mode_after(number);
-        world.call(NodeIndex(0), self, |subject, now| {
-            subject.input(now, &mut |node| {
-                if let Node::Root(root) = node {
-                    root.set_mode(now, mode);
-                }
-            });
-        });
     }
 
     fn tick(&mut self, world: &mut World<Subject, Cloud>) {
         let (from, to) = (world.now(), world.now() + TICK_EVERY);
         let pace = self.scene.pace();
         for number in pace.due_by(from)..pace.due_by(to) {
-            world.invoke_at(pace.due(number), NodeIndex(0), number);
+            world.invoke_at(pace.due(number), NodeIndex(0), TICK);
         }
         if pace.due_by(from) == pace.count && !self.finished {
             self.asked_to_finish = true;
-            world.invoke_at(from, NodeIndex(0), pace.count);
+            world.invoke_at(from, NodeIndex(0), TICK);
         }
         self.ticks += 1;
         if self.ticks.is_multiple_of(SIZES_EVERY) {
@@ -236,11 +209,22 @@ impl Observer<Subject, Cloud> for Owner {
         }
     }
 
-    fn invoke(&mut self, seen: Seen, _: u64, machine: &mut Subject) {
-        machine.input(seen.local, &mut |node| {
-            if let Node::Root(root) = node {
-                self.publish(seen, root);
+    fn invoke(&mut self, seen: Seen, token: u64, machine: &mut Subject) {
+        // A process reads its clock before it takes calls; one that was on the agenda already comes
+        // at the very instant of the restart.
+        if seen.at <= self.revived_at {
+            return;
+        }
+        machine.input(seen.local, &mut |node| match node {
+            Node::Root(root) if token >= SWITCH => {
+                root.set_mode(seen.local, self.scene.mode_after(token - SWITCH));
             }
+            Node::Root(root) => self.publish(seen, root),
+            Node::Receiver(receiver) => {
+                self.checks.left(seen.node);
+                receiver.leave();
+            }
+            Node::Relay(_) => {}
         });
     }
 
@@ -249,12 +233,16 @@ impl Observer<Subject, Cloud> for Owner {
         match token {
             TICK => self.tick(world),
             JOIN..LEAVE => self.join(world),
-            LEAVE..SWITCH => self.leave(world, token - LEAVE),
-            _ => self.switch(world, token - SWITCH),
+            LEAVE..SWITCH => {
+                let receiver = 1 + self.proxies + (token - LEAVE) as u32;
+                world.invoke_at(world.now(), NodeIndex(receiver), LEAVE);
+            }
+            _ => world.invoke_at(world.now(), NodeIndex(0), token),
         }
     }
 
-    fn fault(&mut self, _: SimTime, fault: &Fault) {
+    fn fault(&mut self, at: SimTime, fault: &Fault) {
+        self.fault_at = at;
         if let Fault::Crash(node) = *fault {
             if node.0 == 0 {
                 self.epoch = None;
@@ -265,9 +253,9 @@ impl Observer<Subject, Cloud> for Owner {
     }
 
     fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
-        self.lives += 1;
         let id = NodeId(node.0);
         let machine = if node.0 == 0 {
+            self.revived_at = self.fault_at;
             self.epochs += 1;
             self.epoch = Some(self.epochs);
             self.cast.root(self.epochs, now)
@@ -278,6 +266,6 @@ impl Observer<Subject, Cloud> for Owner {
         } else {
             self.cast.relay(id, now.nanos(), now)
         };
-        Some(self.scene.dress(machine, node.0))
+        Some(self.scene.dress(machine, node.0, self.fault_at, now))
     }
 }

@@ -17,16 +17,18 @@ use super::node::{Actor, Node, NodeEvent};
 pub struct Tamper {
     prng: Prng,
     chance: f64,
+    until: Timestamp,
 }
 
 impl Tamper {
-    /// Tampering with this share of datagrams.
-    pub fn new(seed: u64, chance: f64) -> Self {
-        Self { prng: Prng::new(seed), chance }
+    /// Tampering with this share of datagrams until this time.
+    pub fn new(seed: u64, chance: f64, until: Timestamp) -> Self {
+        Self { prng: Prng::new(seed), chance, until }
     }
 
-    fn maybe(&mut self, mut arrival: Arrival) -> Arrival {
-        if !arrival.datagram.is_empty() && self.prng.chance(self.chance) {
+    fn maybe(&mut self, now: Timestamp, mut arrival: Arrival) -> Arrival {
+        let hit = now < self.until && self.prng.chance(self.chance);
+        if hit && !arrival.datagram.is_empty() {
             let mut bytes = arrival.datagram.to_vec();
             let at = self.prng.below(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << self.prng.below(8);
@@ -58,7 +60,7 @@ impl Machine for Subject {
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         let arrival = match &mut self.tamper {
-            Some(tamper) => tamper.maybe(arrival),
+            Some(tamper) => tamper.maybe(now, arrival),
             None => arrival,
         };
         match &mut self.mutation {
