@@ -210,8 +210,15 @@ impl Receiver {
             self.margins.tally.duplicates += 1;
             return Ok(());
         }
-        if self.held.len() >= self.up.config.framing.held_frames {
+        self.up.reach(sequence);
+        // Counted from the next frame to release, so that there is always room for what others wait
+        // for; when nothing is held, what was given up does not count.
+        let settled = self.up.window.as_ref().map_or(0, |w| w.base());
+        let from = if self.held.is_empty() { settled.max(self.next) } else { self.next };
+        if sequence >= from + self.up.config.framing.held_frames as u64 {
+            // It is asked for when it has come nearer.
             self.refused_full += 1;
+            self.up.hear_of(now, sequence + 1);
             return Ok(());
         }
         // Opened before it counts as seen: a tampered copy must not hide the genuine one.

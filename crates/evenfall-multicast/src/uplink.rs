@@ -296,12 +296,28 @@ impl Uplink {
             self.root_beat = beacon.root_beat;
             self.root_heard = now;
         }
-        if let Some(gap) = self.window.as_mut().and_then(|w| w.hear_of(beacon.next)) {
-            self.open_gap(now, gap);
-        }
+        self.hear_of(now, beacon.next);
         let news = self.end.is_none() && beacon.end.is_some();
         self.end = self.end.or(beacon.end);
         Ok(news.then_some(News::Ended))
+    }
+
+    /// Frames below `next` exist: those not heard of before are missing.
+    pub(crate) fn hear_of(&mut self, now: Timestamp, next: u64) {
+        if let Some(gap) = self.window.as_mut().and_then(|w| w.hear_of(next)) {
+            // Only the root makes new frames: it lives.
+            self.root_heard = now;
+            self.open_gap(now, gap);
+        }
+    }
+
+    /// Makes the window reach as far as this frame, at the price of what is missing behind it.
+    pub(crate) fn reach(&mut self, sequence: u64) {
+        let Some(window) = &self.window else { return };
+        if sequence >= window.base() + window.capacity() {
+            let limit = sequence + 1 - window.capacity();
+            self.give_up(limit);
+        }
     }
 
     fn open_gap(&mut self, now: Timestamp, gap: (u64, u64)) {
@@ -324,12 +340,8 @@ impl Uplink {
             self.edges.arrived(datagram.hop.from, owd);
         }
         let sequence = datagram.fixed.sequence;
+        self.reach(sequence);
         let Some(window) = &mut self.window else { return Seen::Duplicate };
-        if sequence >= window.base() + window.capacity() {
-            let limit = sequence + 1 - window.capacity();
-            self.give_up(limit);
-        }
-        let window = self.window.as_mut().expect("checked above");
         let highest = sequence >= window.next();
         let (seen, gap) = window.insert(sequence);
         if seen != Seen::First {

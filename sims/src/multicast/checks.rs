@@ -114,6 +114,8 @@ pub struct Expectations {
     pub calm: SimTime,
     /// How long a frame made after that may take to any live receiver.
     pub delay_max: Duration,
+    /// Whether buffers are as large as the feed needs: otherwise frames may be lost at any time.
+    pub roomy: bool,
     /// Whether faults are so mild that nothing may be lost at all.
     pub lossless: bool,
 }
@@ -299,8 +301,8 @@ impl Checks {
             self.fail(Check::Content, seen.at, seen.node, what);
         }
         let took = seen.at.since(made);
-        let life = &self.lives[&seen.node];
-        if made >= self.expect.calm && took > self.expect.delay_max && life.end.is_none() {
+        let counts = self.expect.roomy && self.lives[&seen.node].end.is_none();
+        if made >= self.expect.calm && took > self.expect.delay_max && counts {
             let what = format!("frame {sequence} took {took:?} in calm times");
             self.fail(Check::Healed, seen.at, seen.node, what);
         }
@@ -325,6 +327,7 @@ impl Checks {
         let exact =
             first_message.is_none_or(|m| m == range.start) && messages.is_none_or(|n| n == truly);
         let stays = life.end.is_none();
+        let roomy = self.expect.roomy;
         let recent = epoch.framed.get(end as usize - 1).is_some_and(|f| f.0 >= self.expect.calm);
         let mut fail = |check, what: &str| {
             let what = format!("lost frames {first}..{end} {what}");
@@ -338,7 +341,7 @@ impl Checks {
             let said = format!("said {first_message:?} and {messages:?}, were {range:?}");
             fail(Check::Accounted, &said);
         }
-        if recent && stays {
+        if recent && stays && roomy {
             fail(Check::Healed, "of calm times");
         }
         if self.expect.lossless && stays {

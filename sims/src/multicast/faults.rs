@@ -25,7 +25,7 @@ use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
 use super::subject::{Subject, Tamper};
 
 /// Between what the knobs of a seed are drawn.
-const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 19] = [
+const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 22] = [
     ("receivers", 1..=9),
     ("depth", 1..=3),
     ("fanout", 1..=3),
@@ -49,6 +49,11 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 19] = [
     ("tamper", 0..=3),
     ("root", 0..=11),
     ("stalls", 0..=3),
+    // 0: a receiver may hold few frames, and remembers few.
+    ("held", 0..=5),
+    ("window", 0..=5),
+    // 0: the root, 1: a proxy, 2: a receiver stops for two seconds.
+    ("long-pause", 0..=19),
 ];
 
 /// What a seed is within.
@@ -124,8 +129,8 @@ fn config(plan: &Plan) -> Config {
     config.shape.scheme = if knob("scheme") == 0 { Scheme::Extra } else { Scheme::Siblings };
     config.deadline.rule = if knob("rule") == 0 { Rule::MaxP95 } else { Rule::OnTime };
     config.framing.coalesce = Duration::from_micros(knob("coalesce-us").saturating_sub(1_000));
-    config.framing.held_frames = 4_096;
-    config.repair.window_frames = 4_096;
+    config.framing.held_frames = if knob("held") == 0 { 24 } else { 4_096 };
+    config.repair.window_frames = if knob("window") == 0 { 64 } else { 4_096 };
     config.repair.ring_frames = if knob("ring") == 0 { 32 } else { 2_048 };
     config.repair.child_queue_max = 1_024;
     if knob("timers") > 0 {
@@ -167,7 +172,15 @@ impl Scene {
         };
         plan.aim(&bounds, &victims);
         let mut prng = Prng::new(seed).fork(0x61_63_74);
-        let last = plan.faults.last().map_or(SimTime::ZERO, |(at, _)| *at);
+        if let Some(pause) = long_pause(&plan, &mut prng, proxies, receivers) {
+            plan.faults.push(pause);
+            plan.faults.sort_by_key(|&(at, _)| at);
+        }
+        let ends = |(at, fault): &(SimTime, Fault)| match fault {
+            Fault::Pause(_, duration) => *at + *duration,
+            _ => *at,
+        };
+        let last = plan.faults.iter().map(ends).max().unwrap_or_default();
         let last = last.max(*bounds.window.end());
         let acts = acts(&plan, &mut prng, receivers);
         let m = &config.membership;
@@ -197,8 +210,14 @@ impl Scene {
             // Of nine requests within the patience of a gap, all or their answers may be lost:
             // with this rate once in 10^9 gaps.
             && self.plan.rates.loss < 0.05
+            && self.plan.faults.iter().all(|(_, fault)| !matches!(fault, Fault::Pause(..)))
             && self.plan.knob("ring") > 0
+            && self.roomy()
             && self.root_dies.is_none()
+    }
+
+    fn roomy(&self) -> bool {
+        self.plan.knob("window") > 0 && self.plan.knob("held") > 0
     }
 
     /// How long a frame of calm times may take: every clock may have stepped three times.
@@ -269,6 +288,7 @@ impl Scene {
             seed: self.plan.seed,
             calm: self.calm,
             delay_max: self.delay_max(),
+            roomy: self.roomy(),
             lossless: self.lossless(),
         });
         let mut prng = Prng::new(self.plan.seed).fork(0x68_6f_73_74);
@@ -331,6 +351,23 @@ impl Scene {
     pub(super) fn mode_after(&self, n: u64) -> Mode {
         mode(self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(n as u32 * 7) % 7)
     }
+}
+
+/// Two seconds of silence, as under SIGSTOP.
+fn long_pause(
+    plan: &Plan,
+    prng: &mut Prng,
+    proxies: u32,
+    receivers: u32,
+) -> Option<(SimTime, Fault)> {
+    let number = match plan.knob("long-pause") {
+        0 => 0,
+        1 if proxies > 0 => 1 + prng.below(proxies.into()) as u32,
+        2 => 1 + proxies + prng.below(receivers.into()) as u32,
+        _ => return None,
+    };
+    let at = SimTime::from_millis(100 + prng.below(1_000));
+    Some((at, Fault::Pause(NodeIndex(number), Duration::from_secs(2))))
 }
 
 /// Joins, leaves and switches of mode within the time of faults.
