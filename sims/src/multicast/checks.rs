@@ -118,7 +118,12 @@ pub struct Expectations {
     pub roomy: bool,
     /// Whether faults are so mild that nothing may be lost at all.
     pub lossless: bool,
+    /// A receiver that is far too slow, on a network that never errs.
+    pub slow: Option<NodeIndex>,
 }
+
+/// What a copy may take on a network of 50 us a hop whose clocks are 50 us wrong.
+const UNDISTURBED: Duration = Duration::from_millis(1);
 
 /// Violations kept; the first says most.
 const VIOLATIONS_MAX: usize = 20;
@@ -299,6 +304,14 @@ impl Checks {
         if !same {
             let what = format!("frame {sequence} is {release:?}, was {framed:?}");
             self.fail(Check::Content, seen.at, seen.node, what);
+        }
+        if self.expect.slow.is_some_and(|slow| slow != seen.node) {
+            let delay = release.arrived.since(release.origin);
+            if release.repaired || delay > UNDISTURBED {
+                let what =
+                    format!("frame {sequence} took {delay:?}, repaired {}", release.repaired);
+                self.fail(Check::Siblings, seen.at, seen.node, what);
+            }
         }
         let took = seen.at.since(made);
         let counts = self.expect.roomy && self.lives[&seen.node].end.is_none();

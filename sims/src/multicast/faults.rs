@@ -25,7 +25,7 @@ use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
 use super::subject::{Subject, Tamper};
 
 /// Between what the knobs of a seed are drawn.
-const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 22] = [
+const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 23] = [
     ("receivers", 1..=9),
     ("depth", 1..=3),
     ("fanout", 1..=3),
@@ -54,7 +54,21 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 22] = [
     ("window", 0..=5),
     // 0: the root, 1: a proxy, 2: a receiver stops for two seconds.
     ("long-pause", 0..=19),
+    // 0: nothing is ever down, so that nothing may be lost.
+    ("mild", 0..=5),
 ];
+
+/// Kinds under which nothing is ever down.
+const MILD: [FaultKind; 5] = [
+    FaultKind::Loss,
+    FaultKind::Duplicate,
+    FaultKind::Reorder,
+    FaultKind::ClockStep,
+    FaultKind::ClockDrift,
+];
+/// Of nine requests within the patience of a gap, all or their answers may be lost: at this rate
+/// once in 10^9 gaps.
+const MILD_LOSS: f64 = 0.05;
 
 /// What a seed is within.
 pub fn bounds() -> Bounds {
@@ -94,6 +108,10 @@ pub struct Scene {
     root_dies: Option<SimTime>,
     /// What is wrong with all machines.
     pub mutant: Option<Mutant>,
+    /// The network.
+    cloud: CloudProfile,
+    /// A receiver that is far too slow; nobody else may notice.
+    slow: Option<NodeIndex>,
 }
 
 /// What a fault run came to.
@@ -157,7 +175,11 @@ impl Scene {
     /// What this seed is.
     pub fn of(seed: u64) -> Self {
         let bounds = bounds();
-        let mut plan = Plan::new(seed, &bounds);
+        Self::of_plan(Plan::new(seed, &bounds), &bounds)
+    }
+
+    fn of_plan(mut plan: Plan, bounds: &Bounds) -> Self {
+        let seed = plan.seed;
         let mut config = config(&plan);
         let receivers = plan.knob("receivers") as u32;
         let shape = &config.shape;
@@ -170,7 +192,11 @@ impl Scene {
             any: nodes(0..1 + proxies + receivers),
             expendable: nodes(1..1 + proxies + receivers),
         };
-        plan.aim(&bounds, &victims);
+        if plan.knob("mild") == 0 {
+            plan.kinds.retain(|kind| MILD.contains(kind));
+            plan.rates.loss = plan.rates.loss.min(MILD_LOSS);
+        }
+        plan.aim(bounds, &victims);
         let mut prng = Prng::new(seed).fork(0x61_63_74);
         if let Some(pause) = long_pause(&plan, &mut prng, proxies, receivers) {
             plan.faults.push(pause);
@@ -194,25 +220,56 @@ impl Scene {
         let root_dies = (plan.knob("root") == 0).then(|| SimTime::from_millis(prng.below(1_500)));
         let key = (plan.knob("key") == 1).then(|| SharedKey::new(1, [seed as u8; 32]));
         let pace = Pace { first, interval, count };
-        Self { plan, config, key, receivers, proxies, pace, calm, acts, root_dies, mutant: None }
+        Self {
+            plan,
+            config,
+            key,
+            receivers,
+            proxies,
+            pace,
+            calm,
+            acts,
+            root_dies,
+            mutant: None,
+            cloud: CloudProfile::default(),
+            slow: None,
+        }
+    }
+
+    /// Two proxies, six receivers, a network that never errs, and a receiver that is five
+    /// thousand times too slow for a second: its socket overflows, and it asks for everything again.
+    pub fn with_a_slow_receiver(seed: u64) -> Self {
+        let mut plan = Plan::new(seed, &bounds());
+        plan.kinds.clear();
+        plan.rates = Rates::default();
+        for (knob, value) in &mut plan.knobs {
+            *value = match *knob {
+                "receivers" => 6,
+                "depth" | "fanout" => 2,
+                "hedging" => 1,
+                "mode" | "rate" => 500,
+                "root" | "long-pause" => 5,
+                "spares" | "joins" | "leaves" | "switches" | "key" => 0,
+                _ => 2,
+            };
+        }
+        let slow = NodeIndex(5);
+        let mut scene = Self::of_plan(plan, &Bounds { kinds: Vec::new(), ..bounds() });
+        let (from, to) = (SimTime::from_millis(500), SimTime::from_millis(1_500));
+        scene.plan.faults = vec![(from, Fault::Slow(slow, 5e3)), (to, Fault::Slow(slow, 1.0))];
+        scene.cloud = CloudProfile::constant(Duration::from_micros(50));
+        scene.slow = Some(slow);
+        scene
     }
 
     /// Whether faults are so mild that nothing may be lost.
     fn lossless(&self) -> bool {
-        let mild = [
-            FaultKind::Loss,
-            FaultKind::Duplicate,
-            FaultKind::Reorder,
-            FaultKind::ClockStep,
-            FaultKind::ClockDrift,
-        ];
-        self.plan.kinds.iter().all(|kind| mild.contains(kind))
-            // Of nine requests within the patience of a gap, all or their answers may be lost:
-            // with this rate once in 10^9 gaps.
-            && self.plan.rates.loss < 0.05
+        self.plan.kinds.iter().all(|kind| MILD.contains(kind))
+            && self.plan.rates.loss <= MILD_LOSS
             && self.plan.faults.iter().all(|(_, fault)| !matches!(fault, Fault::Pause(..)))
             && self.plan.knob("ring") > 0
             && self.roomy()
+            && self.slow.is_none()
             && self.root_dies.is_none()
     }
 
@@ -241,7 +298,8 @@ impl Scene {
             mean_gap: Duration::from_millis(50),
             length: Quantiles::exponential(Duration::from_millis(1)),
         });
-        (HostSpec { clock, stalls, ..HostSpec::default() }, origin)
+        let receive_queue = if self.slow.is_some() { 8 } else { 2_048 };
+        (HostSpec { clock, stalls, receive_queue, ..HostSpec::default() }, origin)
     }
 
     /// Wraps a machine that is started at a true time, which is `now` on its own clock.
@@ -290,6 +348,7 @@ impl Scene {
             delay_max: self.delay_max(),
             roomy: self.roomy(),
             lossless: self.lossless(),
+            slow: self.slow,
         });
         let mut prng = Prng::new(self.plan.seed).fork(0x68_6f_73_74);
         for number in 0..1 + self.proxies + self.receivers {
@@ -312,7 +371,7 @@ impl Scene {
         wrap: impl FnOnce(Owner) -> O,
     ) -> (World<Subject, Cloud>, O) {
         let seed = self.plan.seed;
-        let mut world = World::new(Cloud::new(CloudProfile::default(), seed), seed);
+        let mut world = World::new(Cloud::new(self.cloud.clone(), seed), seed);
         let mut owner = wrap(self.owner(&mut world));
         self.plan.schedule(&mut world);
         if let Some(at) = self.root_dies {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use evenfall_core::time::nanos;
-use evenfall_core::{Arrival, ClockReading, Transmit};
+use evenfall_core::{Arrival, Class, ClockReading, Transmit};
 use evenfall_multicast::{ReceiverEvent, Release, RootEvent, wire};
 
 use super::checks::Check;
@@ -73,10 +73,13 @@ pub struct Mutation {
     count: u64,
     kept: Option<NodeEvent>,
     placed: bool,
+    starved: u32,
 }
 
 /// Every how many releases something goes wrong.
 const EVERY: u64 = 97;
+/// Frames that wait while a slow child is served.
+const STARVED: u32 = 4;
 /// Offset of the kind of a datagram, see [`wire`].
 const KIND_OFFSET: usize = 3;
 /// Offset of the number of released messages in a report: behind the header, the receivers and the
@@ -86,7 +89,7 @@ const REPORT_RELEASED: usize = wire::HEADER_BYTES + 8;
 impl Mutation {
     /// A mutant that has not acted yet.
     pub fn new(mutant: Mutant) -> Self {
-        Self { mutant, count: 0, kept: None, placed: false }
+        Self { mutant, count: 0, kept: None, placed: false, starved: 0 }
     }
 
     /// What the machine gets instead of this arrival.
@@ -108,6 +111,12 @@ impl Mutation {
                 arrival.datagram = Bytes::from(bytes);
                 Some(arrival)
             }
+            (Mutant::ServesTheSlowFirst, Node::Relay(_))
+                if kind == Some(wire::Kind::Nack as u8) =>
+            {
+                self.starved = STARVED;
+                Some(arrival)
+            }
             _ => Some(arrival),
         }
     }
@@ -124,8 +133,12 @@ impl Mutation {
     }
 
     /// Whether this datagram leaves.
-    pub fn sends(&self, transmit: &Transmit) -> bool {
+    pub fn sends(&mut self, transmit: &Transmit) -> bool {
         let kind = transmit.head.as_slice().get(KIND_OFFSET).copied();
+        if self.starved > 0 && transmit.class == Class::Live {
+            self.starved -= 1;
+            return false;
+        }
         self.mutant != Mutant::ForgetsRepair || kind != Some(wire::Kind::Nack as u8)
     }
 

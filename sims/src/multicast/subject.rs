@@ -99,7 +99,7 @@ impl Machine for Subject {
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         loop {
             let transmit = self.inner.poll_transmit(now)?;
-            if self.mutation.as_ref().is_none_or(|mutation| mutation.sends(&transmit)) {
+            if self.mutation.as_mut().is_none_or(|mutation| mutation.sends(&transmit)) {
                 return Some(transmit);
             }
         }
