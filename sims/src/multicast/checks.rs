@@ -134,6 +134,8 @@ pub struct Checks {
     expect: Expectations,
     epochs: BTreeMap<u32, Epoch>,
     lives: BTreeMap<NodeIndex, Life>,
+    /// The last run of the root that was started.
+    epoch: u32,
     /// Violations so far.
     pub violations: Vec<Violation>,
     scratch: Vec<u8>,
@@ -155,6 +157,7 @@ impl Checks {
             expect,
             epochs: BTreeMap::new(),
             lives: BTreeMap::new(),
+            epoch: 1,
             violations: Vec::new(),
             scratch: Vec::new(),
             released: 0,
@@ -195,10 +198,15 @@ impl Checks {
         }
     }
 
+    /// The root was started again.
+    pub fn root_started(&mut self, epoch: u32) {
+        self.epoch = epoch;
+    }
+
     /// A receiver was started.
-    pub fn born(&mut self, node: NodeIndex, epoch: u32) {
+    pub fn born(&mut self, node: NodeIndex) {
         let life = Life {
-            epoch,
+            epoch: self.epoch,
             next: None,
             released: 0,
             lost: 0,
@@ -234,7 +242,12 @@ impl Checks {
     pub fn receiver(&mut self, seen: Seen, event: &ReceiverEvent) {
         let Some(life) = self.lives.get_mut(&seen.node) else { return };
         match event {
-            ReceiverEvent::Placed(place) => life.next = life.next.or(Some(place.start)),
+            ReceiverEvent::Placed(place) if life.next.is_none() => {
+                // A life begins with the root that gives it its first place.
+                life.epoch = self.epoch;
+                life.next = Some(place.start);
+            }
+            ReceiverEvent::Placed(_) => {}
             ReceiverEvent::Released(release) => self.release(seen, release),
             ReceiverEvent::Lost { first, frames, first_message, messages } => {
                 self.lose(seen, (*first, *frames), (*first_message, *messages));

@@ -266,11 +266,17 @@ impl Scene {
     fn lossless(&self) -> bool {
         self.plan.kinds.iter().all(|kind| MILD.contains(kind))
             && self.plan.rates.loss <= MILD_LOSS
+            // A proxy does not open bodies: it may keep, and repair with, a tampered one.
+            && !self.tampers()
             && self.plan.faults.iter().all(|(_, fault)| !matches!(fault, Fault::Pause(..)))
             && self.plan.knob("ring") > 0
             && self.roomy()
             && self.slow.is_none()
             && self.root_dies.is_none()
+    }
+
+    fn tampers(&self) -> bool {
+        self.key.is_some() && self.plan.knob("tamper") > 0
     }
 
     fn roomy(&self) -> bool {
@@ -305,7 +311,7 @@ impl Scene {
     /// Wraps a machine that is started at a true time, which is `now` on its own clock.
     pub(super) fn dress(&self, node: Node, number: u32, at: SimTime, now: Timestamp) -> Subject {
         let mut subject = Subject::new(node);
-        if self.key.is_some() && self.plan.knob("tamper") > 0 {
+        if self.tampers() {
             let seed = self.plan.seed ^ u64::from(number) << 48;
             let until = now + bounds().window.end().since(at);
             subject.tamper = Some(Tamper::new(seed, 0.02, until));
@@ -360,7 +366,7 @@ impl Scene {
             };
             world.add(self.dress(node, number, SimTime::ZERO, now), spec);
             if number > self.proxies {
-                checks.born(NodeIndex(number), 1);
+                checks.born(NodeIndex(number));
             }
         }
         Owner::new(self.clone(), cast, checks, self.proxies, prng)

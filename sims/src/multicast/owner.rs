@@ -111,7 +111,7 @@ impl Owner {
         let now = origin + world.now().since(SimTime::ZERO);
         let machine = self.cast.receiver(NodeId(node.0), 1, now);
         world.add(self.scene.dress(machine, node.0, world.now(), now), spec);
-        self.checks.born(node, self.epochs);
+        self.checks.born(node);
     }
 
     fn tick(&mut self, world: &mut World<Subject, Cloud>) {
@@ -258,9 +258,10 @@ impl Observer<Subject, Cloud> for Owner {
             self.revived_at = self.fault_at;
             self.epochs += 1;
             self.epoch = Some(self.epochs);
+            self.checks.root_started(self.epochs);
             self.cast.root(self.epochs, now)
         } else if self.is_receiver(node) {
-            self.checks.born(node, self.epochs);
+            self.checks.born(node);
             // The clock of the host goes on over a restart, as that of a machine does.
             self.cast.receiver(id, now.nanos(), now)
         } else {
