@@ -13,11 +13,12 @@ use evenfall_io::lab::Lab;
 use evenfall_io::{Waker, interrupt};
 use evenfall_multicast::{Config, Mode, Shape};
 use evenfall_node::input;
-use evenfall_node::report::{self, Report};
+use evenfall_node::report::{self, Report, RunInfo};
 use evenfall_node::settings::{Feed, Run, Settings, Synthetic};
 use serde_json::Value;
 
 use crate::{Outcome, print};
+use cast::Played;
 use faults::Fault;
 
 /// Mean messages per second that two cores carry to twenty receivers with room for bursts.
@@ -76,7 +77,8 @@ pub struct Args {
     #[arg(long)]
     key: bool,
     /// Hurt a process while the feed runs: kill:NAME@SECONDS or pause:NAME@SECONDS+SECONDS, such
-    /// as kill:proxy-1@3 or pause:recv-2@3+2; may be repeated.
+    /// as kill:proxy-1@3 or pause:recv-2@3+2, counted from the first message; may be repeated.
+    /// Processes are root, proxy-1, ..., recv-1, ...
     #[arg(long)]
     fault: Vec<Fault>,
     /// Where logs and the page go. What an earlier demo left there is replaced.
@@ -211,12 +213,18 @@ struct Contents {
 }
 
 fn contents(args: &Args, settings: &Settings, expected: &Expected) -> Contents {
+    let summary = |name: &str| -> Value {
+        let path = args.dir.join(format!("summary-{name}.json"));
+        serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
+    };
+    // A run that was stopped is judged by what the root sent before.
+    let root = settings.root().map(|root| summary(&root.name)).unwrap_or_default();
+    let stopped = root["messages"].as_u64().is_some_and(|sent| sent < expected.messages);
+    let reference =
+        if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() };
     let mut contents = Contents { equal: 0, different: Vec::new() };
     for node in cast::receivers(settings) {
-        let path = args.dir.join(format!("summary-{}.json", node.name));
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let summary: Value = serde_json::from_str(&text).unwrap_or_default();
-        if summary["content_hash"] == expected.hash.as_str() {
+        if summary(&node.name)["content_hash"] == reference {
             contents.equal += 1;
         } else {
             contents.different.push(node.name.clone());
@@ -244,25 +252,49 @@ pub fn main(args: &Args) -> Outcome {
             if args.lab { "a namespace each" } else { "loopback" }
         );
     }
-    let ended = cast::play(args, &settings, lab.as_ref(), expected.messages)?;
+    let played = cast::play(args, &settings, lab.as_ref(), expected.messages)?;
     drop(lab);
-    let report = report::read(&args.dir, None)?;
-    report.write_html(&args.dir.join("report.html"))?;
-    let contents = contents(args, &settings, &expected);
-    show(args, &expected, &report, &contents)?;
+    if let Err(error) = judge(args, &settings, &expected, &played) {
+        // Why there is nothing to judge matters more than that there is nothing.
+        return Err(played.outcome.err().map_or(error, Into::into));
+    }
     if let Some(damage) = expected.damage {
         return Err(
             format!("{damage}; the {} messages before it were sent", expected.messages).into()
         );
     }
-    ended.map_err(|why| why.into())
+    played.outcome.map_err(Into::into)
 }
 
-fn show(args: &Args, expected: &Expected, report: &Report, contents: &Contents) -> Outcome {
+/// Makes the report and prints it.
+fn judge(args: &Args, settings: &Settings, expected: &Expected, played: &Played) -> Outcome {
+    let dir = &settings.run.dir;
+    if !played.events.is_empty() {
+        let mut info = RunInfo::read(dir)?;
+        info.events.extend(played.events.iter().cloned());
+        info.events.sort_by_key(|event| event.at_ns);
+        info.write(dir)?;
+    }
+    let report = report::read(dir, None)?;
+    report.write_html(&args.dir.join("report.html"))?;
+    let contents = contents(args, settings, expected);
+    show(args, expected, &report, &contents, played)
+}
+
+fn show(
+    args: &Args,
+    expected: &Expected,
+    report: &Report,
+    contents: &Contents,
+    played: &Played,
+) -> Outcome {
+    let unsent = expected.messages.saturating_sub(report.outcome.results.messages);
     let results = &report.outcome.results;
     if args.json {
         let mut json = serde_json::to_value(results)?;
         json["messages"] = expected.messages.into();
+        json["unsent"] = unsent.into();
+        json["stopped"] = played.stopped.into();
         json["content_hash"] = expected.hash.as_str().into();
         json["receivers_with_equal_content"] = contents.equal.into();
         json["report"] = args.dir.join("report.html").display().to_string().into();
@@ -272,13 +304,21 @@ fn show(args: &Args, expected: &Expected, report: &Report, contents: &Contents) 
     }
     print::results(results);
     println!(
-        "content of {} of {} receivers equals the feed's (blake3 {}...)",
+        "content of {} of {} receivers equals {} (blake3 of the feed: {}...)",
         contents.equal,
         args.receivers,
+        if unsent == 0 { "the feed's" } else { "what was sent" },
         &expected.hash[..16]
     );
     if !contents.different.is_empty() {
         println!("  different: {}", contents.different.join(", "));
+    }
+    if unsent > 0 {
+        let why = if played.stopped { "the run was stopped" } else { "the root's log ends early" };
+        println!(
+            "note: {unsent} of the feed's {} messages were not sent: {why}",
+            expected.messages
+        );
     }
     for warning in &report.warnings {
         println!("note: {warning}");

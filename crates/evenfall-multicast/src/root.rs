@@ -317,6 +317,12 @@ impl Root {
         self.stream
     }
 
+    /// The first frame that a member is to have: what it misses before is not missing. `None` when
+    /// it has no place yet.
+    pub fn start_of(&self, member: NodeId) -> Option<u64> {
+        self.members.start_of(member)
+    }
+
     /// The tree that is in force or about to be.
     pub fn tree(&self) -> Option<&crate::tree::Tree> {
         self.members.tree()

@@ -1,21 +1,19 @@
 //! The root as a process: replays or relays the feed into its trees, and writes down what it sent.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_core::{SyncTime, Timestamp};
 use evenfall_feed::Message;
 use evenfall_feed::sharding::{ContentHash, shard_of};
 use evenfall_io::clock::MonotonicClock;
 use evenfall_io::interrupt;
-use evenfall_multicast::fairness::Sent;
-use evenfall_multicast::{Mode, PublishError, Reason, Role, Root, RootEvent, RootStatus};
+use evenfall_multicast::{Mode, PublishError, Root, RootStatus};
 use serde::Serialize;
 
+use super::book::Book;
 use super::{Process, RoleError};
 use crate::input::Schedule;
 use crate::report::{Membership, NodeInfo, RunEvent, RunInfo};
-use crate::runlog::Record;
 use crate::settings::{Node, RoleName, Settings};
 use crate::telemetry::{Metrics, Order};
 
@@ -49,113 +47,6 @@ pub struct RootSummary {
     pub resident_bytes_max: u64,
     /// Why it ended.
     pub ended: String,
-}
-
-/// What has been said of the run so far.
-struct Book {
-    clock: Clock,
-    id: NodeId,
-    /// Scheduled times of messages that are in no frame yet, per tree.
-    scheduled: Vec<VecDeque<u64>>,
-    records: Vec<Record>,
-    events: Vec<RunEvent>,
-    memberships: Vec<Membership>,
-    formed: Vec<bool>,
-    finished: Vec<bool>,
-    /// Messages framed, per tree.
-    framed: Vec<u64>,
-}
-
-/// Events kept for the report; a run that has more is told by its metrics.
-const EVENTS_MAX: usize = 10_000;
-
-impl Book {
-    fn new(trees: usize, id: NodeId, clock: Clock) -> Self {
-        Self {
-            clock,
-            id,
-            scheduled: vec![VecDeque::new(); trees],
-            records: Vec::new(),
-            events: Vec::new(),
-            memberships: Vec::new(),
-            formed: vec![false; trees],
-            finished: vec![false; trees],
-            framed: vec![0; trees],
-        }
-    }
-
-    fn event(&mut self, now: Timestamp, kind: &str, node: Option<NodeId>, text: String) {
-        if self.events.len() < EVENTS_MAX {
-            let at_ns = self.clock.sync(now).nanos();
-            self.events.push(RunEvent { at_ns, kind: kind.to_owned(), node, text });
-        }
-    }
-
-    fn on(&mut self, root: &Root, now: Timestamp, event: RootEvent) {
-        let stream = root.stream();
-        let tree = stream as usize;
-        match event {
-            RootEvent::Framed(framed) => {
-                self.framed[tree] += u64::from(framed.count);
-                for message in framed.first_message..framed.first_message + u64::from(framed.count)
-                {
-                    let scheduled_ns = self.scheduled[tree].pop_front().unwrap_or_default();
-                    self.records.push(Record::Sent(Sent {
-                        stream,
-                        message,
-                        scheduled_ns,
-                        sent_ns: framed.origin.nanos(),
-                        deadline_ns: framed.deadline.nanos(),
-                    }));
-                }
-            }
-            RootEvent::Joined(id, role) => self.joined(now, stream, id, role),
-            RootEvent::Removed(id, reason) => self.removed(now, stream, id, reason),
-            RootEvent::View(view) => {
-                self.formed[tree] = true;
-                let text = format!(
-                    "tree {stream}, view {}: depth {}, {} proxies and {} spare, {} receivers",
-                    view.number,
-                    view.depth,
-                    view.proxies,
-                    view.spares.len(),
-                    view.receivers
-                );
-                self.event(now, "view", Some(self.id), text);
-            }
-            RootEvent::Finished(_) => self.finished[tree] = true,
-        }
-    }
-
-    fn joined(&mut self, now: Timestamp, stream: u32, id: NodeId, role: Role) {
-        self.event(now, "join", Some(id), format!("{id} joined tree {stream}"));
-        if role != Role::Receiver || !self.formed[stream as usize] {
-            return;
-        }
-        let from = self.framed[stream as usize];
-        let mut own = self.memberships.iter_mut().filter(|m| m.receiver == id);
-        match own.find(|m| m.stream == stream && m.until.is_some()) {
-            // Back from a pause: it goes on where it was, by repair.
-            Some(earlier) => earlier.until = None,
-            None => {
-                self.memberships.push(Membership { receiver: id, stream, from, until: None });
-            }
-        }
-    }
-
-    fn removed(&mut self, now: Timestamp, stream: u32, id: NodeId, reason: Reason) {
-        let text = format!("{id} is out of tree {stream}: {reason:?}");
-        eprintln!("{text}");
-        self.event(now, if reason == Reason::Left { "leave" } else { "evict" }, Some(id), text);
-        let until = Some(self.framed[stream as usize]);
-        let mut own = self.memberships.iter_mut().filter(|m| m.receiver == id);
-        match own.find(|m| m.stream == stream && m.until.is_none()) {
-            Some(membership) => membership.until = until,
-            None => {
-                self.memberships.push(Membership { receiver: id, stream, from: 0, until });
-            }
-        }
-    }
 }
 
 /// The run as it proceeds.
@@ -194,7 +85,7 @@ impl<'a> Run<'a> {
                 Root::new(config, node.id, stream, epoch, key.as_ref(), now)
             })
             .collect();
-        let book = Book::new(trees as usize, node.id, process.clock());
+        let book = Book::new(settings, node.id, process.clock());
         let hash = ContentHash::new(trees as usize);
         let mut run =
             Self { settings, process, roots, book, hash, held_back: 0, resident_bytes_max: 0 };
@@ -236,7 +127,7 @@ impl<'a> Run<'a> {
             self.change_mode(mode)?;
         }
         let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
-        let ill = self.book.formed.iter().any(|formed| !formed);
+        let ill = !self.book.formed();
         let page = metrics(&self.process.name, &all, self.process.turn.counters().malformed);
         self.process.telemetry.publish(page, &all, ill.then(|| "waiting for receivers".into()));
         if let Ok(usage) = evenfall_io::procstat::this_process() {
@@ -252,11 +143,12 @@ impl<'a> Run<'a> {
 
     /// Waits for the first tree, then measures the paths. `false` when a signal came.
     fn form(&mut self) -> Result<bool, RoleError> {
-        while self.book.formed.iter().any(|formed| !formed) {
+        while !self.book.formed() {
             if !self.turn(None)? {
                 return Ok(false);
             }
         }
+        self.write_info()?;
         let end = MonotonicClock::now() + self.settings.run.warm_up;
         while MonotonicClock::now() < end {
             self.each_root(Root::warm_up)?;
@@ -311,7 +203,7 @@ impl<'a> Run<'a> {
     fn finish(&mut self, waited: Duration) -> Result<(), RoleError> {
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
-        while self.book.finished.iter().any(|finished| !finished) {
+        while !self.book.finished() {
             self.turn(Some(give_up))?;
             if MonotonicClock::now() >= give_up {
                 let tallies = self.roots.iter().map(|r| r.status().tally.finished);
@@ -327,6 +219,20 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Writes down what is known of the run beside the logs: when the tree stands, so that a root
+    /// that is killed leaves something to judge the run by, and at the end.
+    fn write_info(&self) -> Result<(), RoleError> {
+        if !self.settings.run.log {
+            return Ok(());
+        }
+        let dir = &self.settings.run.dir;
+        let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
+        run_info(self.settings, memberships, events).write(dir).map_err(|error| {
+            let error = std::io::Error::other(error.to_string());
+            RoleError::File(dir.display().to_string(), error)
+        })
+    }
+
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
         self.look_around()?;
         let summary = RootSummary {
@@ -339,14 +245,7 @@ impl<'a> Run<'a> {
             resident_bytes_max: self.resident_bytes_max,
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };
-        if self.settings.run.log {
-            let dir = &self.settings.run.dir;
-            let written = run_info(self.settings, self.book.memberships, self.book.events);
-            written.write(dir).map_err(|error| {
-                let error = std::io::Error::other(error.to_string());
-                RoleError::File(dir.display().to_string(), error)
-            })?;
-        }
+        self.write_info()?;
         self.process.end(self.settings, &summary)?;
         ended.map(|_| summary)
     }
@@ -358,7 +257,7 @@ fn publish(run: &mut Run<'_>, message: Message, scheduled: SyncTime) -> Result<b
     let tree = shard_of(message.shard_key, trees) as usize;
     let Run { process, roots, book, .. } = run;
     // Before the message can be in a frame, its time must be in the queue.
-    book.scheduled[tree].push_back(scheduled.nanos());
+    book.due(tree, scheduled.nanos());
     let publish = |root: &mut Root, now| root.publish(now, &message.bytes);
     let driver = &mut process.driver;
     let taken =
@@ -371,7 +270,7 @@ fn publish(run: &mut Run<'_>, message: Message, scheduled: SyncTime) -> Result<b
             Ok(true)
         }
         Err(PublishError::Full) => {
-            book.scheduled[tree].pop_back();
+            book.refused(tree);
             Ok(false)
         }
         Err(error) => {
@@ -442,7 +341,9 @@ pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
     let mut run = Run::start(settings, node)?;
     let sent = match run.form() {
         Ok(true) => run.replay(&mut schedule),
-        other => other,
+        // There is nobody yet who could finish.
+        Ok(false) => return run.end(Ok("asked to stop before the tree stood: nothing was sent")),
+        Err(error) => Err(error),
     };
     let patience = settings.run.finish_timeout;
     let ended = match sent {
