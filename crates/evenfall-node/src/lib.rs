@@ -11,6 +11,7 @@
 //! | [`input`] | feed files and the generator, by a schedule |
 //! | [`intake`] | where a running root's messages come from: replay, live feed, publisher |
 //! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
+//! | [`memory`] | the memory of each process over its run, a row per second |
 //! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
 //! | [`report`] | reads the run logs of all processes, judges the run, writes `report.html` |
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@
 pub mod fanout;
 pub mod input;
 pub mod intake;
+pub mod memory;
 pub mod player;
 pub mod publisher;
 pub mod report;

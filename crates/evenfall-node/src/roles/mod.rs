@@ -21,6 +21,7 @@ use evenfall_multicast::{Identity, Reason, SharedKey};
 use serde::Serialize;
 
 use crate::input::InputError;
+use crate::memory::MemoryLog;
 use crate::runlog::{self, Header, Record, Role, Writer};
 use crate::settings::{Node, RoleName, Settings, SettingsError};
 use crate::telemetry::Telemetry;
@@ -122,6 +123,7 @@ pub(crate) struct Process {
     pub turn: Loop,
     pub telemetry: Telemetry,
     pub log: Option<Writer<fs::File>>,
+    memory: Option<MemoryLog>,
     clock: Clock,
     watch: Option<ClockWatch>,
     housekeeping_at: Timestamp,
@@ -160,12 +162,17 @@ impl Process {
             turn: Loop::dispatching(dispatch),
             telemetry,
             log: None,
+            memory: None,
             clock,
             watch,
             housekeeping_at: MonotonicClock::now(),
         };
         if settings.run.log {
             process.log = Some(process.open_log(settings, node)?);
+            let dir = &settings.run.dir;
+            let memory = MemoryLog::create(dir, &node.name, MonotonicClock::now());
+            let failed = |error| RoleError::File(dir.display().to_string(), error);
+            process.memory = Some(memory.map_err(failed)?);
         }
         for note in process.driver.notes() {
             eprintln!("{}: {note}", node.name);
@@ -239,6 +246,9 @@ impl Process {
         self.housekeeping_at = now + HOUSEKEEPING;
         if let Some(log) = &mut self.log {
             log.idle();
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.sample(now);
         }
         true
     }
