@@ -17,6 +17,8 @@
 #![forbid(unsafe_code)]
 
 pub mod fanout;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod input;
 pub mod intake;
 pub mod memory;
