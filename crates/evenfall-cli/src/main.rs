@@ -6,6 +6,7 @@
 //! | [`bench`] | `evenfall bench fanout`: what a copy costs |
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
+//! | [`sim`] | `evenfall sim multicast`: the same machines in the simulator |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
@@ -18,6 +19,7 @@ mod feed;
 mod print;
 mod report;
 mod run;
+mod sim;
 mod stat;
 
 use std::process::ExitCode;
@@ -42,6 +44,8 @@ enum Command {
     Report(report::Args),
     /// Show the state of running nodes, or change the mode of a running root.
     Stat(stat::Args),
+    /// Run the same machines in the simulator.
+    Sim(sim::Args),
     /// Measure what things cost on this machine.
     Bench(bench::Args),
     /// Look into a feed file, make one, or play one as a live MoldUDP64 session.
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Stat(args) => stat::main(&args),
+        Command::Sim(args) => sim::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),

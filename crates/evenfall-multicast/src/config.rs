@@ -109,7 +109,8 @@ impl Default for Deadline {
     fn default() -> Self {
         Self {
             rule: Rule::OnTime,
-            // Well above the .99 that a venue would promise: messages between two reports are sent on
+            // Well above the .99 that a venue would promise: messages between two reports are sent
+            // on
             // old knowledge, and on a shared machine the next second is not like the last.
             target: 0.997,
             // Long enough for a first message over any one cloud region.

@@ -7,7 +7,8 @@
 //!
 //! Latencies are not independent: a stall makes a run of frames late, load drifts. A quantile of
 //! the past then misses its target, so which quantile to take is itself corrected by what really
-//! was late (adaptive conformal inference, Gibbs and Candes 2021): every late frame lowers the share
+//! was late (adaptive conformal inference, Gibbs and Candes 2021): every late frame lowers the
+//! share
 //! that is allowed to be late, every punctual one raises it a little, and in the long run the
 //! share that is late is the one that was asked for, whatever the latencies do.
 
@@ -22,7 +23,8 @@ use crate::config::{Deadline, Rule};
 const SAMPLES_MAX: usize = 20_000;
 /// Fewer messages than this say nothing about a tail: the initial hold stays.
 const MESSAGES_MIN: u64 = 50;
-/// Messages beyond the wanted quantile that must have been seen before that quantile is trusted, and
+/// Messages beyond the wanted quantile that must have been seen before that quantile is trusted,
+/// and
 /// what it is multiplied with until then: the largest few of a small sample say little.
 const TAIL_MIN: f64 = 10.0;
 const GUARD: f64 = 1.25;
