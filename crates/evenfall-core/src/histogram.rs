@@ -41,7 +41,8 @@ impl Histogram {
         let ns = nanos(duration).max(FLOOR_NS);
         let octave = (ns / FLOOR_NS).ilog2() as usize;
         let low = FLOOR_NS << octave.min(OCTAVES);
-        let within = ((ns - low) as u128 * PER_OCTAVE as u128 / u128::from(low)) as usize;
+        // Scaled down first, so that the division is by a constant; the floor is the same.
+        let within = (((ns - low) >> octave) * PER_OCTAVE as u64 / FLOOR_NS) as usize;
         (octave * PER_OCTAVE + within).min(BUCKETS - 1)
     }
 

@@ -99,7 +99,6 @@ impl Margins {
     /// A frame arrived for the first time, `delay` after the root sent it.
     pub(crate) fn arrived(&mut self, sequence: u64, delay: Duration, sampled: bool) {
         self.delays.record(delay);
-        self.recent[0].record(delay);
         if sampled && self.samples.len() < SAMPLES_MAX {
             self.samples.push(Sample { sequence, latest_ns: saturating_ns(delay), receivers: 1 });
         }
@@ -114,6 +113,7 @@ impl Margins {
 
     /// The report of the interval that ends now.
     pub(crate) fn take(&mut self, now: Timestamp, me: NodeId, edges: &mut Edges) -> Report {
+        self.recent[0].merge(&self.delays);
         let mut both = self.recent[0].clone();
         both.merge(&self.recent[1]);
         if now.since(self.turned) >= P95_WINDOW {

@@ -277,7 +277,7 @@ impl Receiver {
             self.finished = true;
             self.margins.tally.finished = 1;
             // Tell at once: the root waits for this.
-            self.up.report_at = now;
+            self.up.report_now(now);
             self.events.push_back(ReceiverEvent::Finished);
         }
     }
@@ -376,6 +376,7 @@ impl Machine for Receiver {
         let release = front
             .filter(|(sequence, _)| **sequence == self.next || **sequence <= settled)
             .map(|(_, held)| self.up.clock().local(held.fixed.deadline));
-        [self.up.poll_timeout(), release].into_iter().flatten().min()
+        let up = self.up.poll_timeout();
+        release.into_iter().chain(up).min()
     }
 }

@@ -280,6 +280,7 @@ impl Machine for Relay {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        [self.up.poll_timeout(), self.beacon_at].into_iter().flatten().min()
+        let up = self.up.poll_timeout();
+        self.beacon_at.into_iter().chain(up).min()
     }
 }

@@ -86,7 +86,10 @@ pub(crate) struct Uplink {
     /// Highest control sequence per sender, so that a recorded datagram cannot be played again.
     last_control: BTreeMap<NodeId, u64>,
     /// Reports that say nothing new are still heartbeats: when the next one goes.
-    pub report_at: Timestamp,
+    report_at: Timestamp,
+    /// When the earliest timer was due when they were last looked at. Signs of life put timers off
+    /// without touching this: one look too many now and then is cheaper than one per packet.
+    due: Timestamp,
 }
 
 impl Uplink {
@@ -126,6 +129,7 @@ impl Uplink {
             root_lost: false,
             last_control: BTreeMap::new(),
             report_at: now + phase,
+            due: now,
         }
     }
 
@@ -186,16 +190,16 @@ impl Uplink {
 
     /// Whether a node at an address may send this kind to this one, by the present or last place.
     fn knows(&self, id: NodeId, addr: SocketAddr, kind: Kind) -> bool {
-        if addr == self.who.root {
-            return self.root_id == Some(id);
-        }
         let listed = |peers: &[Peer]| peers.iter().any(|p| p.id == id && p.addr == addr);
-        [&self.place, &self.previous].into_iter().flatten().any(|place| match kind {
+        let by = |place: &Place| match kind {
             Kind::Data | Kind::Beacon => listed(&place.sources),
             Kind::Report => listed(&place.children),
             Kind::Nack => listed(&place.children) || listed(&place.nieces),
             _ => false,
-        })
+        };
+        self.place.as_ref().is_some_and(by)
+            || self.previous.as_ref().is_some_and(by)
+            || (addr == self.who.root && self.root_id == Some(id))
     }
 
     /// Handles what both roles handle alike.
@@ -204,6 +208,12 @@ impl Uplink {
         now: Timestamp,
         datagram: &Datagram,
     ) -> Result<Option<News>, Malformed> {
+        let news = self.obey(now, datagram);
+        self.rearm();
+        news
+    }
+
+    fn obey(&mut self, now: Timestamp, datagram: &Datagram) -> Result<Option<News>, Malformed> {
         match datagram.fixed.kind {
             Kind::Assign => self.on_assign(now, datagram),
             Kind::Beacon => self.on_beacon(now, datagram),
@@ -325,6 +335,7 @@ impl Uplink {
         if let Some(limit) = self.gaps.open(now, gap, reorder_delay) {
             self.give_up(limit);
         }
+        self.rearm();
     }
 
     /// A data frame arrived. Says whether it is the first copy; `Beyond` never comes back, since
@@ -365,6 +376,7 @@ impl Uplink {
             window.give_up(sequence);
         }
         self.gaps.give_up(sequence);
+        self.rearm();
     }
 
     /// When the oldest gaps have waited long enough without progress: the frame after them.
@@ -378,6 +390,12 @@ impl Uplink {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Option<News> {
+        let news = self.run_timers(now);
+        self.rearm();
+        news
+    }
+
+    fn run_timers(&mut self, now: Timestamp) -> Option<News> {
         let m = self.config.membership;
         if self.join_at.is_some_and(|at| at <= now) {
             self.join_at = Some(now + m.join_retry);
@@ -424,15 +442,24 @@ impl Uplink {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        (self.due < Timestamp::MAX).then_some(self.due)
+    }
+
+    /// Looks at all timers anew. Whatever can bring one forward ends with this.
+    fn rearm(&mut self) {
         let m = &self.config.membership;
         let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
         let root = (!self.root_lost && !self.leaving).then(|| self.root_heard + m.root_timeout);
         let overdue = self.gaps.progress().map(|at| at + self.config.repair.missing_hold);
         let report = self.place.is_some().then_some(self.report_at);
-        [self.join_at, self.gaps.next_ask(), parent, root, overdue, report]
-            .into_iter()
-            .flatten()
-            .min()
+        let timers = [self.join_at, self.gaps.next_ask(), parent, root, overdue, report];
+        self.due = timers.into_iter().flatten().min().unwrap_or(Timestamp::MAX);
+    }
+
+    /// A report goes at once.
+    pub(crate) fn report_now(&mut self, now: Timestamp) {
+        self.report_at = now;
+        self.rearm();
     }
 
     /// Whether a report is due; sets the time of the next one.
@@ -442,6 +469,7 @@ impl Uplink {
         }
         // After a pause the missed ones are skipped, not sent in a burst.
         self.report_at = (self.report_at + self.interval()).max(now + self.interval() / 2);
+        self.rearm();
         true
     }
 
@@ -454,6 +482,7 @@ impl Uplink {
         self.leaving = true;
         self.place = None;
         self.join_at = Some(Timestamp::ZERO);
+        self.rearm();
     }
 
     fn say_good_bye(&mut self) {
