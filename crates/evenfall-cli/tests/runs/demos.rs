@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::common::{SMALL, demo, is_root, say};
+use super::common::{Demo, SMALL, Scratch, demo, is_root, say, start_demo};
 
 /// What the main job promises to print.
 const KEYS: [&str; 9] = [
@@ -82,12 +82,18 @@ fn lab_delivers_everything_and_leaves_no_namespace() {
         println!("skipped: not root");
         return;
     }
-    let demo = demo(&small(&["--lab"]));
+    let scratch = Scratch::new();
+    let child = start_demo(&scratch, &small(&["--lab"]));
+    let prefix = format!("ef{}-", child.id());
+    let demo = Demo::of(scratch, child);
     if demo.said.err.contains("iproute2") || demo.said.err.contains("Operation not permitted") {
         println!("skipped: no namespaces here: {}", demo.said.err);
         return;
     }
     demo.is_whole(3);
+    let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let left = names.filter(|name| name.file_name().to_string_lossy().starts_with(&prefix));
+    assert_eq!(left.count(), 0, "namespaces of the demo");
 }
 
 #[test]

@@ -13,5 +13,5 @@ mod common;
 mod demos;
 mod faults;
 mod feeds;
-//mod hosts;
+mod hosts;
 mod words;

@@ -128,7 +128,7 @@ impl<'a> Run<'a> {
         }
         let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
         let ill = !self.book.formed();
-        let page = metrics(&self.process.name, &all, self.process.turn.counters().malformed);
+        let page = metrics(&self.process.name, &all, self.process.refused());
         self.process.telemetry.publish(page, &all, ill.then(|| "waiting for receivers".into()));
         if let Ok(usage) = evenfall_io::procstat::this_process() {
             self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
             content_hash: self.hash.finish_hex(),
             trees: self.roots.iter().map(Root::status).collect(),
             held_back: self.held_back,
-            malformed: self.process.turn.counters().malformed,
+            malformed: self.process.refused(),
             resident_bytes_max: self.resident_bytes_max,
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };
