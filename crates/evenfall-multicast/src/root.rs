@@ -19,9 +19,9 @@ use crate::control::{
 };
 use crate::hold::HoldControl;
 use crate::members::{Action, Joined, Members, View};
-use crate::merge::Merger;
+use crate::merge::{Merger, saturating_ns};
 use crate::outbox::Outbox;
-use crate::ring::{Desk, Frame, Ring};
+use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
 use crate::wire::{
@@ -113,6 +113,8 @@ pub struct RootStatus {
     pub worst: Vec<Worst>,
     /// Repair copies sent by the root itself.
     pub repairs_sent: u64,
+    /// What it keeps now.
+    pub stored: Stored,
     /// What came in wrong.
     pub refusals: Refusals,
 }
@@ -127,7 +129,9 @@ struct Open {
 
 /// Largest datagram that IP carries, less its headers and ours.
 const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
-/// Holds of sampled frames remembered until their OML is known.
+/// Frames sampled back to back; a receiver's report holds twice as many.
+const SAMPLE_BURST: u32 = 100;
+/// Sampled frames remembered until their OML is known.
 const SAMPLED_MAX: usize = 8_192;
 
 /// The root of one tree.
@@ -149,7 +153,8 @@ pub struct Root {
     next_message: u64,
     last_deadline: SyncTime,
     next_sample: Timestamp,
-    sampled_holds: BTreeMap<u64, u32>,
+    /// Hold and messages of frames whose OML is not yet known.
+    sampled_frames: BTreeMap<u64, (Option<u32>, u16)>,
     ended: bool,
     finished: bool,
     beat: u64,
@@ -211,7 +216,7 @@ impl Root {
             next_message: 0,
             last_deadline: SyncTime::ZERO,
             next_sample: now,
-            sampled_holds: BTreeMap::new(),
+            sampled_frames: BTreeMap::new(),
             ended: false,
             finished: false,
             beat: 0,
@@ -298,6 +303,11 @@ impl Root {
             messages: self.next_message,
             hold_ns: evenfall_core::time::nanos(self.hold.hold()),
             tally: self.merger.tally(),
+            stored: Stored {
+                asked: self.desk.longest(),
+                queued: self.out.live_len(),
+                ..self.ring.size()
+            },
             ..self.status.clone()
         }
     }
@@ -316,6 +326,11 @@ impl Root {
     /// The tree that is in force or about to be.
     pub fn tree(&self) -> Option<&crate::tree::Tree> {
         self.members.tree()
+    }
+
+    /// Where somebody who joins now begins: the frame under construction.
+    fn start(&self) -> (u64, u64) {
+        (self.next_frame, self.next_message - u64::from(self.open.count))
     }
 
     fn close(&mut self, now: Timestamp) {
@@ -356,17 +371,20 @@ impl Root {
 
     /// Decides whether receivers report this frame one by one.
     fn sample(&mut self, now: Timestamp, fixed: &Fixed) -> bool {
+        // A bucket of credit, so that a burst is sampled as densely as the quiet before it: what
+        // is late is late in bursts.
+        let every = Duration::from_secs(1) / self.config.deadline.samples_per_second.max(1);
+        let earliest = now - every * SAMPLE_BURST;
+        self.next_sample = self.next_sample.max(earliest);
         if now < self.next_sample {
             return false;
         }
-        let every = Duration::from_secs(1) / self.config.deadline.samples_per_second.max(1);
-        self.next_sample = (self.next_sample + every).max(now + every / 2);
-        if fixed.deadline > SyncTime::ZERO {
-            let hold = crate::merge::saturating_ns(fixed.deadline.since(fixed.origin));
-            self.sampled_holds.insert(fixed.sequence, hold);
-            if self.sampled_holds.len() > SAMPLED_MAX {
-                self.sampled_holds.pop_first();
-            }
+        self.next_sample += every;
+        let held = fixed.deadline > SyncTime::ZERO;
+        let hold = held.then(|| saturating_ns(fixed.deadline.since(fixed.origin)));
+        self.sampled_frames.insert(fixed.sequence, (hold, fixed.count));
+        if self.sampled_frames.len() > SAMPLED_MAX {
+            self.sampled_frames.pop_first();
         }
         true
     }
@@ -393,7 +411,7 @@ impl Root {
             return Err(Malformed { what: "another stream", offset: wire::STREAM_OFFSET });
         }
         self.out.seal.verify(datagram)?;
-        if matches!(fixed.kind, Kind::Join | Kind::Suspect) {
+        if matches!(fixed.kind, Kind::Join | Kind::Suspect | Kind::Leave) {
             return Ok(());
         }
         if fixed.epoch != self.epoch {
@@ -439,6 +457,16 @@ impl Root {
         Ok(())
     }
 
+    /// A good-bye is repeated until it is answered, so also to who is out already.
+    fn on_leave(&mut self, now: Timestamp, datagram: &Datagram, from: SocketAddr) {
+        let id = datagram.hop.from;
+        if self.members.is(id, from) {
+            self.members.remove(now, id, Reason::Left, &self.config);
+        } else {
+            self.out.control_to(from, Kind::Evict, encode_verdict(id, Reason::Left));
+        }
+    }
+
     fn on_report(&mut self, now: Timestamp, datagram: &Datagram) -> Result<(), Malformed> {
         let report = Report::decode(&datagram.body)?;
         if !self.merger.absorb(now, datagram.hop.from, &report) {
@@ -482,11 +510,13 @@ impl Root {
         let patience = interval * 2 * u32::from(self.view.depth.max(1));
         let report = self.merger.take(now, patience);
         for sample in &report.samples {
-            self.hold.observe(now, sample.latest_ns);
-            if let Some(hold) = self.sampled_holds.remove(&sample.sequence) {
-                self.status.sampled += 1;
-                self.status.sampled_late += u64::from(sample.latest_ns > hold);
-            }
+            let Some((hold, count)) = self.sampled_frames.remove(&sample.sequence) else {
+                continue;
+            };
+            let late = hold.map(|hold| sample.latest_ns > hold);
+            self.hold.observe(now, sample.latest_ns, count, late);
+            self.status.sampled += u64::from(late.is_some());
+            self.status.sampled_late += u64::from(late == Some(true));
         }
         self.hold.update(now, report.p95_ns);
         if !report.worst.is_empty() {
@@ -531,7 +561,7 @@ impl Root {
     fn removed(&mut self, peer: Peer, reason: Reason) {
         self.desk.forget(peer.id);
         self.last_control.remove(&peer.id);
-        if !matches!(reason, Reason::Left | Reason::Restarted) {
+        if reason != Reason::Restarted {
             self.out.control_to(peer.addr, Kind::Evict, encode_verdict(peer.id, reason));
         }
         self.events.push_back(RootEvent::Removed(peer.id, reason));
@@ -561,15 +591,13 @@ impl Machine for Root {
                 let view = r.u32()?;
                 r.finish()?;
                 self.members.acknowledged(datagram.hop.from, view);
-                self.members.handle_timeout(now, &self.config, self.next_frame);
+                self.members.handle_timeout(now, &self.config, self.start());
             }
             Kind::Report => self.on_report(now, &datagram)?,
             Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
             Kind::Suspect => self.on_suspect(now, &datagram, arrival.from)?,
             Kind::Alive => self.members.alive(now, datagram.hop.from, &self.config),
-            Kind::Leave => {
-                self.members.remove(now, datagram.hop.from, Reason::Left, &self.config);
-            }
+            Kind::Leave => self.on_leave(now, &datagram, arrival.from),
             Kind::Data | Kind::Beacon | Kind::Assign | Kind::Probe | Kind::Evict => {
                 self.status.refusals.forged += 1;
                 return Err(Malformed { what: "a kind that only flows down the tree", offset: 3 });
@@ -580,7 +608,7 @@ impl Machine for Root {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        self.members.handle_timeout(now, &self.config, self.next_frame);
+        self.members.handle_timeout(now, &self.config, self.start());
         self.flush(now);
         if self.report_at <= now {
             self.report_at = now + self.config.membership.report_interval;
