@@ -205,6 +205,7 @@ fn clear(dir: &Path) -> Result<(), String> {
         let ours = name.ends_with(".evlog")
             || name.ends_with(".stderr")
             || name.starts_with("summary-")
+            || (name.starts_with("memory-") && name.ends_with(".csv"))
             || ["run.json", "report.html", "evenfall.key", "evenfall.toml"].contains(&&*name);
         if ours {
             fs::remove_file(&path).map_err(failed)?;

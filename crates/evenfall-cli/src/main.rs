@@ -7,12 +7,14 @@
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
+//! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
 #![forbid(unsafe_code)]
 
 mod bench;
 mod config;
 mod demo;
+mod feed;
 mod print;
 mod report;
 mod run;
@@ -42,6 +44,8 @@ enum Command {
     Stat(stat::Args),
     /// Measure what things cost on this machine.
     Bench(bench::Args),
+    /// Look into a feed file, make one, or play one as a live MoldUDP64 session.
+    Feed(feed::Args),
     /// Check a settings file, or print one with every default.
     Config(config::Args),
 }
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::main(&args),
         Command::Stat(args) => stat::main(&args),
         Command::Bench(args) => bench::main(&args),
+        Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),
     };
     match outcome {

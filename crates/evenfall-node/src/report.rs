@@ -26,6 +26,7 @@ use evenfall_core::{ClockError, NodeId};
 use evenfall_multicast::fairness::{Config, Ledger, MessageRow, Outcome};
 use serde::{Deserialize, Serialize};
 
+use crate::memory::{self, MemoryCurve};
 use crate::runlog::{self, LogError, Reader, Record, Role, Tail};
 
 /// Name of the file that describes a run.
@@ -131,6 +132,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// What was read.
     pub logs: Vec<LogLine>,
+    /// Memory of each process over its run, as far as it was written down.
+    pub memory: Vec<MemoryCurve>,
     /// What a reader must know before believing the rest.
     pub warnings: Vec<String>,
 }
@@ -196,8 +199,10 @@ pub fn read(
     let outcome = ledger.finish(clock);
     let mut warnings = warnings(&info, &logs, &outcome);
     warnings.append(&mut departures);
+    let names = logs.iter().map(|log| log.reader.header().name.as_str());
+    let memory = names.filter_map(|name| memory::read(directory, name)).collect();
     let logs = logs.iter().map(Log::line).collect();
-    Ok(Report { info, outcome, logs, warnings })
+    Ok(Report { info, outcome, logs, memory, warnings })
 }
 
 impl Report {

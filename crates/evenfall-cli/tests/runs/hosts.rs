@@ -43,7 +43,8 @@ impl Hosts {
         let nodes: Vec<_> = CAST.into_iter().enumerate().map(named).collect();
         let mut text = format!(
             "[run]\nclock = \"same-host\"\nwarm_up = \"300ms\"\n{}\
-             [feed]\nrate = 1000.0\nsynthetic = {{ seed = 3, symbols = 20, messages = {messages} }}\n\
+             [feed]\nrate = 1000.0\n\
+             synthetic = {{ seed = 3, symbols = 20, messages = {messages} }}\n\
              [multicast.shape]\ndepth = 2\nfanout = 2\n\
              [multicast.membership]\nexpect_receivers = 2\n",
             if keyed { "key_file = \"shared.key\"\n" } else { "" },

@@ -66,8 +66,8 @@ pub(super) fn settle(info: &mut RunInfo, directory: &Path) -> Result<Vec<String>
         if !reach.clean {
             let name = info.nodes.iter().find(|node| node.id == membership.receiver);
             notes.push(format!(
-                "{} was killed: its log ends before message {end} of tree {}; the {} after it, until \
-                 its silence was noticed, are not counted",
+                "{} was killed: its log ends before message {end} of tree {}; the {} after it, \
+                 until its silence was noticed, are not counted",
                 name.map_or("a receiver", |node| node.name.as_str()),
                 membership.stream,
                 until - end

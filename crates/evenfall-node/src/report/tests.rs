@@ -220,7 +220,8 @@ fn page_draws_all_charts_in_a_browser_without_errors() {
 fn run_in_which_nothing_was_held_or_sent_still_makes_a_page() {
     let ledger = Ledger::new(Config::of([NodeId(1)]));
     let outcome = ledger.finish(ClockError::Unknown);
-    let report = Report { info: RunInfo::default(), outcome, logs: vec![], warnings: vec![] };
+    let (info, logs, memory, warnings) = (RunInfo::default(), vec![], vec![], vec![]);
+    let report = Report { info, outcome, logs, memory, warnings };
     let directory = Directory::new("empty");
     let page = directory.0.join("report.html");
     report.write_html(&page).expect("a page");

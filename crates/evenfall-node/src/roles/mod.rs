@@ -1,7 +1,6 @@
 //! The roles of a process: set up from the settings, then turned by one thread until the stream
 //! ends, a signal comes, or the root is lost.
 
-mod book;
 pub mod proxy;
 pub mod receiver;
 pub mod root;
@@ -22,6 +21,7 @@ use evenfall_multicast::{Identity, Reason, SharedKey};
 use serde::Serialize;
 
 use crate::input::InputError;
+use crate::memory::MemoryLog;
 use crate::runlog::{self, Header, Record, Role, Writer};
 use crate::settings::{Node, RoleName, Settings, SettingsError};
 use crate::telemetry::Telemetry;
@@ -56,6 +56,11 @@ pub enum RoleError {
     Http(String),
     /// The root was silent for the stated time.
     RootLost(Duration),
+    /// The root started again: what follows is another run, with a log of its own.
+    RootRestarted {
+        /// The new run.
+        epoch: u32,
+    },
     /// The root took this node out.
     Evicted(Reason),
     /// Some receivers did not finish in time.
@@ -84,6 +89,11 @@ impl fmt::Display for RoleError {
                 f,
                 "the root has been silent for {silence:?} (multicast.membership.root_timeout); \
                  start it again and then this node"
+            ),
+            Self::RootRestarted { epoch } => write!(
+                f,
+                "the root started again (epoch {epoch}): what was not released of its last run is \
+                 lost; start this node again to follow the new one"
             ),
             Self::Evicted(Reason::TooSlow) => write!(
                 f,
@@ -123,6 +133,7 @@ pub(crate) struct Process {
     pub turn: Loop,
     pub telemetry: Telemetry,
     pub log: Option<Writer<fs::File>>,
+    memory: Option<MemoryLog>,
     clock: Clock,
     watch: Option<ClockWatch>,
     housekeeping_at: Timestamp,
@@ -161,12 +172,17 @@ impl Process {
             turn: Loop::dispatching(dispatch),
             telemetry,
             log: None,
+            memory: None,
             clock,
             watch,
             housekeeping_at: MonotonicClock::now(),
         };
         if settings.run.log {
             process.log = Some(process.open_log(settings, node)?);
+            let dir = &settings.run.dir;
+            let memory = MemoryLog::create(dir, &node.name, MonotonicClock::now());
+            let failed = |error| RoleError::File(dir.display().to_string(), error);
+            process.memory = Some(memory.map_err(failed)?);
         }
         for note in process.driver.notes() {
             eprintln!("{}: {note}", node.name);
@@ -246,6 +262,9 @@ impl Process {
         self.housekeeping_at = now + HOUSEKEEPING;
         if let Some(log) = &mut self.log {
             log.idle();
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.sample(now);
         }
         true
     }

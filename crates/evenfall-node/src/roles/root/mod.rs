@@ -1,5 +1,8 @@
 //! The root as a process: replays or relays the feed into its trees, and writes down what it sent.
 
+mod book;
+mod page;
+
 use std::time::Duration;
 
 use evenfall_core::{SyncTime, Timestamp};
@@ -10,12 +13,11 @@ use evenfall_io::interrupt;
 use evenfall_multicast::{Mode, PublishError, Root, RootStatus};
 use serde::Serialize;
 
-use super::book::Book;
+use self::book::Book;
 use super::{Process, RoleError};
-use crate::input::Schedule;
-use crate::report::{Membership, NodeInfo, RunEvent, RunInfo};
+use crate::intake::{self, FeedStatus, Intake, Next};
 use crate::settings::{Node, RoleName, Settings};
-use crate::telemetry::{Metrics, Order};
+use crate::telemetry::Order;
 
 /// Frames per second that measure the paths before the first message.
 const WARM_UP_INTERVAL: Duration = Duration::from_millis(1);
@@ -45,6 +47,8 @@ pub struct RootSummary {
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
     pub resident_bytes_max: u64,
+    /// What came in over a live feed; none for a file.
+    pub feed: Option<FeedStatus>,
     /// Why it ended.
     pub ended: String,
 }
@@ -52,6 +56,7 @@ pub struct RootSummary {
 /// The run as it proceeds.
 struct Run<'a> {
     settings: &'a Settings,
+    intake: &'a mut dyn Intake,
     process: Process,
     roots: Vec<Root>,
     book: Book,
@@ -61,8 +66,13 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn start(settings: &'a Settings, node: &'a Node) -> Result<Self, RoleError> {
+    fn start(
+        settings: &'a Settings,
+        node: &'a Node,
+        intake: &'a mut dyn Intake,
+    ) -> Result<Self, RoleError> {
         let process = Process::start(settings, node)?;
+        intake.attach(&process.driver);
         let trees = settings.run.trees;
         let key = process.key.clone();
         // The second of the start, so that no two runs of this root seal under one epoch.
@@ -87,8 +97,9 @@ impl<'a> Run<'a> {
             .collect();
         let book = Book::new(settings, node.id, process.clock());
         let hash = ContentHash::new(trees as usize);
+        let (held_back, resident_bytes_max) = (0, 0);
         let mut run =
-            Self { settings, process, roots, book, hash, held_back: 0, resident_bytes_max: 0 };
+            Self { settings, intake, process, roots, book, hash, held_back, resident_bytes_max };
         let Self { process, roots, book, .. } = &mut run;
         process.keep_time(roots, true, &mut |m, now, event| book.on(m, now, event))?;
         Ok(run)
@@ -128,8 +139,12 @@ impl<'a> Run<'a> {
         }
         let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
         let ill = !self.book.formed();
-        let page = metrics(&self.process.name, &all, self.process.refused());
-        self.process.telemetry.publish(page, &all, ill.then(|| "waiting for receivers".into()));
+        let malformed = self.process.refused();
+        let feed = self.intake.status();
+        let page = page::metrics(&self.process.name, &all, malformed, feed.as_ref());
+        let ill = ill.then(|| "waiting for receivers".into());
+        let ill = ill.or_else(|| self.intake.ill(MonotonicClock::now()));
+        self.process.telemetry.publish(page, &all, ill);
         if let Ok(usage) = evenfall_io::procstat::this_process() {
             self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
         }
@@ -144,7 +159,7 @@ impl<'a> Run<'a> {
     /// Waits for the first tree, then measures the paths. `false` when a signal came.
     fn form(&mut self) -> Result<bool, RoleError> {
         while !self.book.formed() {
-            if !self.turn(None)? {
+            if !self.turn(None)? || self.intake.is_cancelled() {
                 return Ok(false);
             }
         }
@@ -163,34 +178,46 @@ impl<'a> Run<'a> {
     }
 
     /// Sends the whole feed, each message when it is due. `false` when a signal came.
-    fn replay(&mut self, schedule: &mut Schedule) -> Result<bool, RoleError> {
-        let start = MonotonicClock::now() + LEAD;
+    fn send_feed(&mut self) -> Result<bool, RoleError> {
+        self.intake.begin(MonotonicClock::now() + LEAD, &mut self.process.driver)?;
         loop {
             let mut until = None;
             let mut published = 0;
-            while let Some((due, message)) = schedule.peek().map_err(|error| self.broken(error))? {
-                let at = start + *due;
-                if at > MonotonicClock::now() || published == PUBLISH_BATCH {
-                    until = Some(at);
-                    break;
+            while until.is_none() {
+                let next = self.intake.next(MonotonicClock::now());
+                match next.map_err(|error| self.broken(error))? {
+                    Next::Message(_, due) if published == PUBLISH_BATCH => until = Some(due),
+                    Next::Message(message, due) => {
+                        let scheduled = self.process.clock().sync(due);
+                        if publish(self, &message, scheduled)? {
+                            self.intake.take();
+                            published += 1;
+                        } else {
+                            // Openly late: its latency counts from the time at which it was due.
+                            self.held_back += 1;
+                            until = Some(MonotonicClock::now());
+                        }
+                    }
+                    Next::NotBefore(at) => until = Some(at),
+                    Next::End => break,
                 }
-                let scheduled = self.process.clock().sync(at);
-                if !publish(self, message.clone(), scheduled)? {
-                    // Openly late: its latency counts from the time at which it was due.
-                    self.held_back += 1;
-                    until = Some(MonotonicClock::now());
-                    break;
-                }
-                schedule.take();
-                published += 1;
             }
             self.each_root(Root::flush)?;
+            self.spread_news();
             if until.is_none() {
                 return Ok(true);
             }
             if !self.turn(until)? {
                 return Ok(false);
             }
+        }
+    }
+
+    /// Writes down what the feed had to say, and says it.
+    fn spread_news(&mut self) {
+        for (kind, text) in self.intake.news() {
+            eprintln!("{}: {text}", self.process.name);
+            self.book.event(MonotonicClock::now(), kind, None, text);
         }
     }
 
@@ -201,6 +228,7 @@ impl<'a> Run<'a> {
     /// Tells everybody where the stream ends, and waits until all have it. A signal does not cut
     /// this short (a second one does): what was sent is to be received.
     fn finish(&mut self, waited: Duration) -> Result<(), RoleError> {
+        self.process.driver.watch(&[])?;
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
         while !self.book.finished() {
@@ -227,10 +255,12 @@ impl<'a> Run<'a> {
         }
         let dir = &self.settings.run.dir;
         let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
-        run_info(self.settings, memberships, events).write(dir).map_err(|error| {
-            let error = std::io::Error::other(error.to_string());
-            RoleError::File(dir.display().to_string(), error)
-        })
+        page::run_info(self.settings, self.intake.title(), memberships, events).write(dir).map_err(
+            |error| {
+                let error = std::io::Error::other(error.to_string());
+                RoleError::File(dir.display().to_string(), error)
+            },
+        )
     }
 
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
@@ -243,6 +273,7 @@ impl<'a> Run<'a> {
             held_back: self.held_back,
             malformed: self.process.refused(),
             resident_bytes_max: self.resident_bytes_max,
+            feed: self.intake.status(),
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };
         self.write_info()?;
@@ -252,7 +283,7 @@ impl<'a> Run<'a> {
 }
 
 /// Hands a message to its tree. `false` when the tree has no room now.
-fn publish(run: &mut Run<'_>, message: Message, scheduled: SyncTime) -> Result<bool, RoleError> {
+fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<bool, RoleError> {
     let trees = run.settings.run.trees;
     let tree = shard_of(message.shard_key, trees) as usize;
     let Run { process, roots, book, .. } = run;
@@ -280,67 +311,25 @@ fn publish(run: &mut Run<'_>, message: Message, scheduled: SyncTime) -> Result<b
     }
 }
 
-/// What the report shows of the settings.
-fn run_info(settings: &Settings, memberships: Vec<Membership>, events: Vec<RunEvent>) -> RunInfo {
-    let feed = match &settings.feed.file {
-        Some(file) => file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        None => format!("generated, seed {}", settings.feed.synthetic.seed),
-    };
-    let m = &settings.multicast;
-    let shown = [
-        ("feed", feed),
-        ("mode", format!("{:?}", m.mode).to_lowercase()),
-        ("hedging", m.shape.hedging.to_string()),
-        ("trees", settings.run.trees.to_string()),
-        ("deadline rule", format!("{:?}, target {}", m.deadline.rule, m.deadline.target)),
-        ("key", if settings.run.key_file.is_some() { "yes" } else { "no" }.to_owned()),
-    ];
-    let nodes = settings.nodes.iter().map(|node| NodeInfo {
-        id: node.id,
-        name: node.name.clone(),
-        role: format!("{:?}", node.role).to_lowercase(),
-    });
-    RunInfo {
-        title: "evenfall run".to_owned(),
-        settings: shown.into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect(),
-        nodes: nodes.collect(),
-        memberships,
-        events,
-    }
-}
-
-fn metrics(name: &str, trees: &[RootStatus], malformed: u64) -> String {
-    let mut m = Metrics::of(name, "root");
-    for (tree, s) in trees.iter().enumerate() {
-        let (tree, t) = (tree as u32, &s.tally);
-        m.counter("published_messages_total", "Messages published.", tree, s.messages);
-        m.counter("framed_total", "Frames made.", tree, s.frames);
-        m.counter("sampled_frames_total", "Frames of known OML.", tree, s.sampled);
-        m.counter("sampled_late_frames_total", "Of these, late somewhere.", tree, s.sampled_late);
-        m.counter("released_messages_total", "Released, over receivers.", tree, t.released);
-        m.counter("late_messages_total", "Released late, over receivers.", tree, t.late);
-        m.counter("lost_messages_total", "Reported lost, over receivers.", tree, t.lost);
-        m.counter("repairs_sent_total", "Frames sent again by the root.", tree, s.repairs_sent);
-        m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
-        m.counter("forged_datagrams_total", "Datagrams refused.", tree, s.refusals.forged);
-        m.gauge("hold_seconds", "From sending to the deadline.", tree, s.hold_ns as f64 / 1e9);
-        m.gauge("receivers", "Receivers that are members.", tree, s.receivers as f64);
-        m.gauge("proxies", "Proxies that are members.", tree, s.proxies as f64);
-        m.gauge("view", "Number of the view in force.", tree, f64::from(s.view));
-    }
-    m.finish()
-}
-
 /// Runs the root until the feed has been sent and everybody has it, or a signal comes.
 ///
 /// # Errors
 /// [`RoleError`]. A damaged feed is an error after all that could be read was sent and received.
 pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
     // Before anybody waits for a feed that is not there.
-    let mut schedule = Schedule::open(&settings.feed)?;
-    let mut run = Run::start(settings, node)?;
+    let mut intake = intake::open(settings)?;
+    run_with(settings, node, &mut *intake)
+}
+
+/// Runs the root on this intake.
+pub(crate) fn run_with(
+    settings: &Settings,
+    node: &Node,
+    intake: &mut dyn Intake,
+) -> Result<RootSummary, RoleError> {
+    let mut run = Run::start(settings, node, intake)?;
     let sent = match run.form() {
-        Ok(true) => run.replay(&mut schedule),
+        Ok(true) => run.send_feed(),
         // There is nobody yet who could finish.
         Ok(false) => return run.end(Ok("asked to stop before the tree stood: nothing was sent")),
         Err(error) => Err(error),
