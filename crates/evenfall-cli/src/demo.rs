@@ -34,10 +34,10 @@ pub struct Args {
     #[arg(long)]
     feed: Option<PathBuf>,
     /// Receivers.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     receivers: u32,
     /// Hops from the root to a receiver.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
     depth: u8,
     /// Children per node; the smallest that reaches all receivers when left out.
     #[arg(long)]
@@ -49,16 +49,16 @@ pub struct Args {
     #[arg(long, default_value = "release", value_parser = mode)]
     mode: Mode,
     /// Trees side by side, over which symbols are sharded.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     trees: u32,
     /// Proxies beyond those that the tree needs, ready to take a place.
     #[arg(long, default_value_t = 0)]
     spares: u32,
     /// Replay at this many messages per second.
-    #[arg(long, conflicts_with_all = ["speed", "fit"])]
+    #[arg(long, value_parser = above_zero, conflicts_with_all = ["speed", "fit"])]
     rate: Option<f64>,
     /// Replay by the messages' own times, this many times faster.
-    #[arg(long, conflicts_with = "fit")]
+    #[arg(long, value_parser = above_zero, conflicts_with = "fit")]
     speed: Option<f64>,
     /// Replay by the messages' own times, scaled so that all of it takes this long. The default:
     /// as it happened, but at a mean of 2,500 messages per second at most, and in 6 s to 30 s.
@@ -90,6 +90,13 @@ pub struct Args {
     /// Print the results as one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
+        _ => Err("must be a number above 0".to_owned()),
+    }
 }
 
 fn mode(text: &str) -> Result<Mode, String> {
@@ -238,9 +245,6 @@ fn contents(args: &Args, settings: &Settings, expected: &Expected) -> Contents {
 pub fn main(args: &Args) -> Outcome {
     let waker = Waker::new().map_err(|error| format!("eventfd: {error}"))?;
     interrupt::watch(waker)?;
-    if args.receivers == 0 {
-        return Err("--receivers 0: there must be one at least".into());
-    }
     let hosts = cast::hosts(args);
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
     let (settings, expected) = prepare(args, lab.as_ref())?;

@@ -473,6 +473,11 @@ impl Uplink {
         true
     }
 
+    /// How long the root has not been heard, by any way.
+    pub(crate) fn root_silence(&self, now: Timestamp) -> Duration {
+        now.since(self.root_heard)
+    }
+
     pub(crate) fn interval(&self) -> Duration {
         self.config.membership.report_interval
     }

@@ -310,6 +310,13 @@ impl Settings {
         if self.run.trees == 0 || self.run.trees > 64 {
             return Err(format!("run.trees = {}: must be 1 to 64", self.run.trees));
         }
+        let named = ["auto", "same-host", "realtime", "chrony"].contains(&self.run.clock.as_str());
+        if !named && !self.run.clock.starts_with("/dev/") {
+            return Err(format!(
+                "run.clock = \"{}\": must be auto, same-host, realtime, chrony or /dev/ptpN",
+                self.run.clock
+            ));
+        }
         if self.feed.speed <= 0.0 || !self.feed.speed.is_finite() {
             return Err(format!("feed.speed = {}: must be above 0", self.feed.speed));
         }

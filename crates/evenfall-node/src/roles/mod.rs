@@ -241,6 +241,12 @@ impl Process {
         Ok(())
     }
 
+    /// Datagrams refused so far: no messages, forged, or for no machine that is here.
+    pub(crate) fn refused(&self) -> u64 {
+        let counters = self.turn.counters();
+        counters.malformed + counters.undispatched
+    }
+
     pub(crate) fn note(&mut self, record: Record) {
         if let Some(log) = &mut self.log {
             log.append(&record);

@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
         }
         let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
         let ill = !self.book.formed();
-        let malformed = self.process.turn.counters().malformed;
+        let malformed = self.process.refused();
         let feed = self.intake.status();
         let page = page::metrics(&self.process.name, &all, malformed, feed.as_ref());
         let ill = ill.then(|| "waiting for receivers".into());
@@ -271,7 +271,7 @@ impl<'a> Run<'a> {
             content_hash: self.hash.finish_hex(),
             trees: self.roots.iter().map(Root::status).collect(),
             held_back: self.held_back,
-            malformed: self.process.turn.counters().malformed,
+            malformed: self.process.refused(),
             resident_bytes_max: self.resident_bytes_max,
             feed: self.intake.status(),
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
