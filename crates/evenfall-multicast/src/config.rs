@@ -251,7 +251,8 @@ pub struct Framing {
     pub messages_max: u16,
     /// Frames that may wait to be sent; then publishing is refused until some have left.
     pub send_queue_frames: usize,
-    /// Frames that a receiver holds; further ones are refused, and repaired later.
+    /// Frames that a receiver holds, counted from the next one to release; what is further ahead is
+    /// refused, and repaired when it has come nearer.
     pub held_frames: usize,
 }
 

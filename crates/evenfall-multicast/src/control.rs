@@ -99,6 +99,8 @@ pub struct Place {
     pub level: u8,
     /// The first frame that concerns a node which joins late.
     pub start: u64,
+    /// The number of the first message in that frame.
+    pub start_message: u64,
     /// Who sends to it: the parent first, then the aunts. On the wire, none means the root, which
     /// knows its own address less well than its children do.
     pub sources: Vec<Peer>,
@@ -119,6 +121,7 @@ impl Place {
         out.put_u32_le(self.view);
         out.put_u8(self.level);
         out.put_u64_le(self.start);
+        out.put_u64_le(self.start_message);
         put_peers(&mut out, &self.sources);
         put_peers(&mut out, &self.children);
         put_peers(&mut out, &self.nieces);
@@ -131,6 +134,7 @@ impl Place {
             view: r.u32()?,
             level: r.u8()?,
             start: r.number()?,
+            start_message: r.number()?,
             sources: peers(&mut r)?,
             children: peers(&mut r)?,
             nieces: peers(&mut r)?,
@@ -418,6 +422,7 @@ mod tests {
             view: 3,
             level: 1,
             start: 10,
+            start_message: 40,
             sources: vec![peer(1, "127.0.0.1:9"), peer(2, "[::1]:10")],
             children: vec![],
             nieces: vec![peer(7, "10.1.2.3:65535")],

@@ -22,9 +22,10 @@ use crate::config::{Deadline, Rule};
 const SAMPLES_MAX: usize = 20_000;
 /// Fewer messages than this say nothing about a tail: the initial hold stays.
 const MESSAGES_MIN: u64 = 50;
-/// Messages beyond the wanted quantile that must have been seen before the hold may fall below the
-/// initial one.
+/// Messages beyond the wanted quantile that must have been seen before that quantile is trusted, and
+/// what it is multiplied with until then: the largest few of a small sample say little.
 const TAIL_MIN: f64 = 10.0;
+const GUARD: f64 = 1.25;
 /// How strongly one late message counts, as a part of the allowed share: ten in a row and the hold
 /// covers all that was seen; two thousand punctual ones and it is as before (at .995).
 const STEP: f64 = 0.1;
@@ -176,12 +177,11 @@ impl HoldControl {
             }
         };
         if let Some(ns) = wanted {
+            let seen = self.steady.messages as f64 * (1.0 - self.config.target);
+            let known = self.config.rule == Rule::MaxP95 || seen >= TAIL_MIN;
             let wanted = Duration::from_nanos(u64::from(ns));
-            // Before the tail was seen often enough to be known, only upwards.
-            let known = self.config.rule == Rule::MaxP95
-                || self.steady.messages as f64 * (1.0 - self.config.target) >= TAIL_MIN;
-            let floor = if known { Duration::ZERO } else { self.config.hold_initial };
-            self.hold = wanted.max(floor).min(self.config.hold_max);
+            let wanted = if known { wanted } else { wanted.mul_f64(GUARD) };
+            self.hold = wanted.min(self.config.hold_max);
         }
         self.hold
     }

@@ -89,6 +89,7 @@ pub use control::{Place, Reason, Role, Tally};
 pub use members::View;
 pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release};
 pub use relay::{Relay, RelayEvent, RelayStatus};
+pub use ring::Stored;
 pub use root::{Framed, PublishError, Root, RootEvent, RootStatus};
 pub use seal::SharedKey;
 pub use uplink::{Identity, Refusals};

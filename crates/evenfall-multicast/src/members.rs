@@ -14,6 +14,9 @@ use crate::config::Config;
 use crate::control::{Join, Peer, Place, Reason, Role};
 use crate::tree::Tree;
 
+/// The next frame, and the number of its first message.
+pub(crate) type Start = (u64, u64);
+
 /// One node that joined.
 #[derive(Clone, Debug)]
 struct Member {
@@ -89,10 +92,10 @@ pub(crate) struct Members {
     root: NodeId,
     members: BTreeMap<NodeId, Member>,
     tree: Option<Tree>,
-    /// Newest view, and the one in force.
+    /// Number of the newest view.
     view: u32,
-    active: u32,
-    view_due: Option<Timestamp>,
+    /// It as it was made, and when it comes into force at the latest; `None` once it is.
+    coming: Option<(Timestamp, Box<View>)>,
     /// Something changed: a new view is made at this time, from the tree or from nothing.
     change_at: Option<Timestamp>,
     rebuild: bool,
@@ -112,8 +115,7 @@ impl Members {
             members: BTreeMap::new(),
             tree: None,
             view: 0,
-            active: 0,
-            view_due: None,
+            coming: None,
             change_at: None,
             rebuild: false,
             unacked: BTreeSet::new(),
@@ -132,6 +134,11 @@ impl Members {
     /// Whether this id at this address is a member.
     pub(crate) fn is(&self, id: NodeId, addr: SocketAddr) -> bool {
         self.members.get(&id).is_some_and(|m| m.addr == addr)
+    }
+
+    /// The first frame that a member is to have; `None` until it has a place.
+    pub(crate) fn start_of(&self, id: NodeId) -> Option<u64> {
+        self.members.get(&id)?.place.as_ref().map(|place| place.start)
     }
 
     pub(crate) fn count(&self, role: Role) -> usize {
@@ -163,7 +170,7 @@ impl Members {
         let Join { role, incarnation } = join;
         let member = Member { addr, role, incarnation, place: None, acked: 0, retry_at: now };
         self.members.insert(id, member);
-        if let Some(tree) = &mut self.tree {
+        if let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) {
             match role {
                 Role::Receiver => tree.add_receiver(id),
                 Role::Proxy => {
@@ -195,7 +202,10 @@ impl Members {
         let Some(member) = self.members.remove(&id) else { return };
         self.unacked.remove(&id);
         self.suspects.remove(&id);
-        self.rebuild |= self.tree.as_mut().is_some_and(|tree| !tree.remove(id));
+        // A tree that is to be built anew may be torn already: it takes no more changes.
+        if let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) {
+            self.rebuild = !tree.remove(id);
+        }
         self.actions.push(Action::Removed(Peer { id, addr: member.addr }, reason));
         self.changed(now, config);
     }
@@ -251,26 +261,34 @@ impl Members {
         while self.links.len() > LINKS_MAX {
             self.links.pop_first();
         }
-        let Some(tree) = &mut self.tree else { return };
-        if !again {
-            return;
-        }
-        let child = if tree.parent(suspicion.by) == Some(id) { suspicion.by } else { id };
+        let Some(tree) = self.tree.as_mut().filter(|_| again && !self.rebuild) else { return };
+        // They may have been parted by a view since; then there is nothing left to mend.
+        let child = match suspicion.by {
+            by if tree.parent(by) == Some(id) => by,
+            by if tree.parent(id) == Some(by) => id,
+            _ => return,
+        };
         if tree.move_away_from_parent(child) {
             self.changed(now, config);
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp, config: &Config, start: u64) {
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, config: &Config, start: Start) {
         self.probe(now, config);
-        if self.change_at.is_some_and(|at| at <= now) && self.may_form(now, config) {
+        self.activate(now);
+        // One view after the other: nodes remember only the last one besides the newest, so a view
+        // that is made before its predecessor is in force would cut the frames of the one before.
+        if self.coming.is_none()
+            && self.change_at.is_some_and(|at| at <= now)
+            && self.may_form(now, config)
+        {
             self.change_at = None;
             self.make_view(now, config, start);
+            self.activate(now);
         }
         if self.retry_at.is_some_and(|at| at <= now) {
             self.assign(now, config);
         }
-        self.activate(now);
     }
 
     /// Sends places that are due again.
@@ -289,16 +307,18 @@ impl Members {
         }
     }
 
-    /// Whether the first tree may be built; any later one may.
+    /// Whether the first tree may be built; any later one may. If not, says when to look again.
     fn may_form(&mut self, now: Timestamp, config: &Config) -> bool {
         let m = &config.membership;
-        let enough = self.count(Role::Receiver) >= m.expect_receivers as usize
+        let receivers = self.count(Role::Receiver);
+        let enough = receivers >= m.expect_receivers as usize
             && self.count(Role::Proxy) >= m.expect_proxies as usize;
-        let timed_out = self.forming_until.is_some_and(|until| until <= now);
-        if self.tree.is_some() || enough || timed_out {
-            return self.count(Role::Receiver) > 0 || self.tree.is_some();
+        let timed_out = self.forming_until.is_none_or(|until| until <= now);
+        if self.tree.is_some() || receivers > 0 && (enough || timed_out) {
+            return true;
         }
-        self.change_at = self.forming_until;
+        // Without any receiver there is nothing to wait for but the next join.
+        self.change_at = self.forming_until.filter(|_| !timed_out);
         false
     }
 
@@ -323,7 +343,7 @@ impl Members {
         self.members.iter().filter(|(_, m)| m.role == role).map(|(id, _)| *id).collect()
     }
 
-    fn make_view(&mut self, now: Timestamp, config: &Config, start: u64) {
+    fn make_view(&mut self, now: Timestamp, config: &Config, start: Start) {
         if self.tree.is_none() || core::mem::take(&mut self.rebuild) {
             let (proxies, receivers) = (self.ids(Role::Proxy), self.ids(Role::Receiver));
             let (shape, mode) = (&config.shape, config.mode);
@@ -338,17 +358,21 @@ impl Members {
                     == (place.level, &place.sources, &place.children, &place.nieces)
             });
             if !same {
-                let start = member.place.as_ref().map_or(start, |old| old.start);
-                member.place = Some(Place { start, ..place });
+                // What it has to have begins where it came in, not where it moved.
+                let old = member.place.as_ref();
+                let (start, start_message) =
+                    old.map_or(start, |old| (old.start, old.start_message));
+                member.place = Some(Place { start, start_message, ..place });
                 member.retry_at = now;
                 self.unacked.insert(id);
                 self.retry_at = Some(now);
             }
         }
-        self.view_due = Some(now + config.membership.view_timeout);
+        let due = now + config.membership.view_timeout;
+        self.coming = Some((due, Box::new(self.describe())));
     }
 
-    fn place_of(&self, id: NodeId, start: u64) -> Place {
+    fn place_of(&self, id: NodeId, (start, start_message): Start) -> Place {
         let tree = self.tree.as_ref().expect("a view is made from a tree");
         let near = tree.neighbours(id);
         let peers =
@@ -360,39 +384,42 @@ impl Members {
             sources.clear();
         }
         let (children, nieces) = (peers(&near.children), peers(&near.nieces));
-        Place { view, level, start, sources, children, nieces }
+        Place { view, level, start, start_message, sources, children, nieces }
     }
 
     fn peer(&self, id: NodeId) -> Option<Peer> {
         self.members.get(&id).map(|m| Peer { id, addr: m.addr })
     }
 
-    /// Puts the newest view in force when its proxies know it, or have had time enough.
-    fn activate(&mut self, now: Timestamp) {
-        let Some(due) = self.view_due else { return };
-        let waiting = self.unacked.iter().any(|id| self.members[id].role == Role::Proxy);
-        if waiting && now < due {
-            return;
-        }
-        self.view_due = None;
-        self.active = self.view;
-        let tree = self.tree.as_ref().expect("a view has a tree");
+    /// The newest view, from the tree that it was made from.
+    fn describe(&self) -> View {
+        let tree = self.tree.as_ref().expect("a view is made from a tree");
         let peers = |ids: &[NodeId]| ids.iter().filter_map(|id| self.peer(*id)).collect();
         let placed = tree.nodes().count() - 1;
         let receivers = tree.nodes().filter(|(_, level)| *level == tree.depth()).count();
-        self.actions.push(Action::View(Box::new(View {
-            number: self.active,
+        View {
+            number: self.view,
             depth: tree.depth(),
             children: peers(&tree.neighbours(self.root).children),
             spares: peers(tree.spares()),
             receivers,
             proxies: placed - receivers,
             missing: tree.missing(),
-        })));
+        }
+    }
+
+    /// Puts the newest view in force when its proxies know it, or have had time enough.
+    fn activate(&mut self, now: Timestamp) {
+        let waiting = self.unacked.iter().any(|id| self.members[id].role == Role::Proxy);
+        if let Some((_, view)) = self.coming.take_if(|(due, _)| !waiting || *due <= now) {
+            self.actions.push(Action::View(view));
+        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let probe = self.suspects.values().map(|s| s.next_probe.min(s.until)).min();
-        [self.change_at, self.view_due, self.retry_at, probe].into_iter().flatten().min()
+        let due = self.coming.as_ref().map(|(due, _)| *due);
+        let change = self.change_at.filter(|_| due.is_none());
+        [change, due, self.retry_at, probe].into_iter().flatten().min()
     }
 }

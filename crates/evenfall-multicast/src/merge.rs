@@ -105,6 +105,13 @@ impl Margins {
         }
     }
 
+    /// The root started anew: what was measured of its last run is not told to the new one.
+    pub(crate) fn restart(&mut self) {
+        self.tally = Tally { receivers: 1, ..Tally::default() };
+        self.samples.clear();
+        self.delays.clear();
+    }
+
     /// The report of the interval that ends now.
     pub(crate) fn take(&mut self, now: Timestamp, me: NodeId, edges: &mut Edges) -> Report {
         let mut both = self.recent[0].clone();

@@ -22,6 +22,8 @@ use crate::wire::{Datagram, Fixed, Kind, Messages, SAMPLED};
 pub struct Release {
     /// Which tree.
     pub stream: u32,
+    /// Which run of its root.
+    pub epoch: u32,
     /// Frame number.
     pub sequence: u64,
     /// Number of its first message within the stream.
@@ -57,13 +59,19 @@ pub enum ReceiverEvent {
         first: u64,
         /// Number of frames.
         frames: u64,
-        /// Number of the first message that is lost, unless nothing was released before.
+        /// Number of the first message that is lost; unknown only of a stream without a place.
         first_message: Option<u64>,
-        /// How many messages are lost, if that is known.
+        /// How many messages are lost; unknown only when the root started anew after them.
         messages: Option<u64>,
     },
     /// Everything up to the end of the stream was released or reported lost.
     Finished,
+    /// The root started again under this epoch: what was not released of its last run is lost, and
+    /// frames and messages are numbered from zero again.
+    Restarted {
+        /// The new run.
+        epoch: u32,
+    },
     /// The root took this receiver out.
     Evicted(Reason),
     /// The root has been silent for `membership.root_timeout`.
@@ -101,7 +109,7 @@ pub struct Receiver {
     held: BTreeMap<u64, Held>,
     /// The next frame to release.
     next: u64,
-    /// Its first message; unknown to a late joiner before its first release.
+    /// Its first message.
     next_message: Option<u64>,
     events: VecDeque<ReceiverEvent>,
     started: bool,
@@ -127,7 +135,7 @@ impl Receiver {
         }
     }
 
-    /// Says good-bye to the root.
+    /// Says good-bye to the root, which answers with an eviction for [`Reason::Left`].
     pub fn leave(&mut self) {
         self.up.leave();
     }
@@ -161,8 +169,13 @@ impl Receiver {
             News::Placed(place) => {
                 if !core::mem::replace(&mut self.started, true) {
                     self.next = place.start;
-                    self.next_message = (place.start == 0).then_some(0);
+                    self.next_message = Some(place.start_message);
                 }
+                self.events.push_back(ReceiverEvent::Placed(place));
+            }
+            News::Restarted { place, epoch, known } => {
+                self.restart((place.start, place.start_message), known);
+                self.events.push_back(ReceiverEvent::Restarted { epoch });
                 self.events.push_back(ReceiverEvent::Placed(place));
             }
             News::Evicted(reason) => self.events.push_back(ReceiverEvent::Evicted(reason)),
@@ -170,6 +183,19 @@ impl Receiver {
             News::Ended => {}
         }
         self.release(now);
+    }
+
+    /// The root started anew: what is still held or missing of its last run is lost, since nobody
+    /// can repair it or say where it ends.
+    fn restart(&mut self, (start, start_message): (u64, u64), known: u64) {
+        if self.next < known {
+            self.report_lost(known, None);
+        }
+        self.held.clear();
+        self.next = start;
+        self.next_message = Some(start_message);
+        self.finished = false;
+        self.margins.restart();
     }
 
     fn on_data(
@@ -184,8 +210,15 @@ impl Receiver {
             self.margins.tally.duplicates += 1;
             return Ok(());
         }
-        if self.held.len() >= self.up.config.framing.held_frames {
+        self.up.reach(sequence);
+        // Counted from the next frame to release, so that there is always room for what others wait
+        // for; when nothing is held, what was given up does not count.
+        let settled = self.up.window.as_ref().map_or(0, |w| w.base());
+        let from = if self.held.is_empty() { settled.max(self.next) } else { self.next };
+        if sequence >= from + self.up.config.framing.held_frames as u64 {
+            // It is asked for when it has come nearer.
             self.refused_full += 1;
+            self.up.hear_of(now, sequence + 1);
             return Ok(());
         }
         // Opened before it counts as seen: a tampered copy must not hide the genuine one.
@@ -273,6 +306,7 @@ impl Receiver {
         let messages = Messages::new(held.body, fixed.count).expect("checked on arrival");
         self.events.push_back(ReceiverEvent::Released(Release {
             stream: fixed.stream,
+            epoch: fixed.epoch,
             sequence: fixed.sequence,
             first_message: fixed.first_message,
             messages,
@@ -306,7 +340,7 @@ impl Machine for Receiver {
             self.on_news(now, news);
         }
         if let Some(limit) = self.up.overdue(now) {
-            self.up.give_up(now, limit);
+            self.up.give_up(limit);
         }
         self.release(now);
         if self.up.report_due(now) {

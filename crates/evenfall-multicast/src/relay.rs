@@ -12,7 +12,7 @@ use evenfall_core::{
 use crate::config::Config;
 use crate::control::{Beacon, Place, Reason, Report, Role, Tally, decode_ranges, encode_verdict};
 use crate::merge::Merger;
-use crate::ring::{Desk, Frame, Ring};
+use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
@@ -46,6 +46,8 @@ pub struct RelayStatus {
     pub given_up: u64,
     /// Frames dropped because the driver did not keep up.
     pub dropped: u64,
+    /// What it keeps now.
+    pub stored: Stored,
     /// What came in wrong.
     pub refusals: Refusals,
     /// The merged counters of the receivers below.
@@ -87,7 +89,7 @@ impl Relay {
         }
     }
 
-    /// Says good-bye to the root.
+    /// Says good-bye to the root, which answers with an eviction for [`Reason::Left`].
     pub fn leave(&mut self) {
         self.up.leave();
     }
@@ -99,6 +101,11 @@ impl Relay {
             repaired: self.up.repaired,
             refusals: self.up.refusals,
             below: self.merger.tally(),
+            stored: Stored {
+                asked: self.desk.longest(),
+                queued: self.up.out.live_len(),
+                ..self.ring.size()
+            },
             ..self.status
         }
     }
@@ -110,6 +117,14 @@ impl Relay {
 
     fn on_news(&mut self, now: Timestamp, news: News) {
         match news {
+            News::Restarted { place, .. } => {
+                // Frames are numbered from zero again: old ones must not pass for new ones.
+                self.ring = Ring::new(&self.up.config.repair, 0);
+                self.desk = Desk::default();
+                self.merger = Merger::default();
+                self.finished = false;
+                self.on_news(now, News::Placed(place));
+            }
             News::Placed(place) => {
                 self.groups = (self.groups.1, self.groups.0);
                 let members: Arc<[_]> =
@@ -229,7 +244,7 @@ impl Machine for Relay {
         }
         if let Some(limit) = self.up.overdue(now) {
             self.status.given_up += limit - self.up.window.as_ref().map_or(limit, |w| w.base());
-            self.up.give_up(now, limit);
+            self.up.give_up(limit);
         }
         if self.beacon_at.is_some_and(|at| at <= now) {
             self.beacon(now);

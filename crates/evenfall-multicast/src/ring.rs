@@ -17,6 +17,19 @@ pub(crate) struct Frame {
     pub body: Bytes,
 }
 
+/// What a machine keeps now; each number has its limit in the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Stored {
+    /// Frames in the ring (`repair.ring_frames`).
+    pub frames: usize,
+    /// Bytes of their bodies (`repair.ring_bytes`).
+    pub bytes: usize,
+    /// Longest queue of frames that one neighbour asked for (`repair.child_queue_max`).
+    pub asked: usize,
+    /// Frames waiting to be sent (`framing.send_queue_frames`).
+    pub queued: usize,
+}
+
 /// The newest frames, by number.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
@@ -62,6 +75,11 @@ impl Ring {
             }
             self.base += 1;
         }
+    }
+
+    /// What it holds now.
+    pub(crate) fn size(&self) -> Stored {
+        Stored { frames: self.frames.len(), bytes: self.bytes, asked: 0, queued: 0 }
     }
 
     pub(crate) fn get(&self, sequence: u64) -> Option<&Frame> {
@@ -125,6 +143,11 @@ impl Desk {
         }
         *count += dropped;
         *count > config.evict_after_drops
+    }
+
+    /// The longest queue.
+    pub(crate) fn longest(&self) -> usize {
+        self.queues.values().map(|queue| queue.wanted.len()).max().unwrap_or(0)
     }
 
     /// Drops everything that a node waits for.

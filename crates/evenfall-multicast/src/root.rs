@@ -21,7 +21,7 @@ use crate::hold::HoldControl;
 use crate::members::{Action, Joined, Members, View};
 use crate::merge::{Merger, saturating_ns};
 use crate::outbox::Outbox;
-use crate::ring::{Desk, Frame, Ring};
+use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
 use crate::wire::{
@@ -113,6 +113,8 @@ pub struct RootStatus {
     pub worst: Vec<Worst>,
     /// Repair copies sent by the root itself.
     pub repairs_sent: u64,
+    /// What it keeps now.
+    pub stored: Stored,
     /// What came in wrong.
     pub refusals: Refusals,
 }
@@ -301,6 +303,11 @@ impl Root {
             messages: self.next_message,
             hold_ns: evenfall_core::time::nanos(self.hold.hold()),
             tally: self.merger.tally(),
+            stored: Stored {
+                asked: self.desk.longest(),
+                queued: self.out.live_len(),
+                ..self.ring.size()
+            },
             ..self.status.clone()
         }
     }
@@ -310,9 +317,20 @@ impl Root {
         self.stream
     }
 
+    /// The first frame that a member is to have: what it misses before is not missing. `None` when
+    /// it has no place yet.
+    pub fn start_of(&self, member: NodeId) -> Option<u64> {
+        self.members.start_of(member)
+    }
+
     /// The tree that is in force or about to be.
     pub fn tree(&self) -> Option<&crate::tree::Tree> {
         self.members.tree()
+    }
+
+    /// Where somebody who joins now begins: the frame under construction.
+    fn start(&self) -> (u64, u64) {
+        (self.next_frame, self.next_message - u64::from(self.open.count))
     }
 
     fn close(&mut self, now: Timestamp) {
@@ -393,7 +411,7 @@ impl Root {
             return Err(Malformed { what: "another stream", offset: wire::STREAM_OFFSET });
         }
         self.out.seal.verify(datagram)?;
-        if matches!(fixed.kind, Kind::Join | Kind::Suspect) {
+        if matches!(fixed.kind, Kind::Join | Kind::Suspect | Kind::Leave) {
             return Ok(());
         }
         if fixed.epoch != self.epoch {
@@ -437,6 +455,16 @@ impl Root {
             self.out.control_to(from, Kind::Evict, body);
         }
         Ok(())
+    }
+
+    /// A good-bye is repeated until it is answered, so also to who is out already.
+    fn on_leave(&mut self, now: Timestamp, datagram: &Datagram, from: SocketAddr) {
+        let id = datagram.hop.from;
+        if self.members.is(id, from) {
+            self.members.remove(now, id, Reason::Left, &self.config);
+        } else {
+            self.out.control_to(from, Kind::Evict, encode_verdict(id, Reason::Left));
+        }
     }
 
     fn on_report(&mut self, now: Timestamp, datagram: &Datagram) -> Result<(), Malformed> {
@@ -533,7 +561,7 @@ impl Root {
     fn removed(&mut self, peer: Peer, reason: Reason) {
         self.desk.forget(peer.id);
         self.last_control.remove(&peer.id);
-        if !matches!(reason, Reason::Left | Reason::Restarted) {
+        if reason != Reason::Restarted {
             self.out.control_to(peer.addr, Kind::Evict, encode_verdict(peer.id, reason));
         }
         self.events.push_back(RootEvent::Removed(peer.id, reason));
@@ -563,15 +591,13 @@ impl Machine for Root {
                 let view = r.u32()?;
                 r.finish()?;
                 self.members.acknowledged(datagram.hop.from, view);
-                self.members.handle_timeout(now, &self.config, self.next_frame);
+                self.members.handle_timeout(now, &self.config, self.start());
             }
             Kind::Report => self.on_report(now, &datagram)?,
             Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
             Kind::Suspect => self.on_suspect(now, &datagram, arrival.from)?,
             Kind::Alive => self.members.alive(now, datagram.hop.from, &self.config),
-            Kind::Leave => {
-                self.members.remove(now, datagram.hop.from, Reason::Left, &self.config);
-            }
+            Kind::Leave => self.on_leave(now, &datagram, arrival.from),
             Kind::Data | Kind::Beacon | Kind::Assign | Kind::Probe | Kind::Evict => {
                 self.status.refusals.forged += 1;
                 return Err(Malformed { what: "a kind that only flows down the tree", offset: 3 });
@@ -582,7 +608,7 @@ impl Machine for Root {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        self.members.handle_timeout(now, &self.config, self.next_frame);
+        self.members.handle_timeout(now, &self.config, self.start());
         self.flush(now);
         if self.report_at <= now {
             self.report_at = now + self.config.membership.report_interval;

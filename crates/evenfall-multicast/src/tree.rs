@@ -70,7 +70,7 @@ pub struct Neighbours {
     pub level: Option<u8>,
     /// Parent first, then aunts.
     pub sources: Vec<NodeId>,
-    /// Own children.
+    /// Own children, hedge nodes among them.
     pub children: Vec<NodeId>,
     /// Children of siblings that get extra copies from this node.
     pub nieces: Vec<NodeId>,
@@ -249,7 +249,9 @@ impl Tree {
             sources.push(parent);
             sources.extend(self.aunts_by_way_of(parent));
         }
-        let children = self.children.get(&node).cloned().unwrap_or_default();
+        let extra = self.extra.get(&node).into_iter().flatten();
+        let children = self.children.get(&node).into_iter().flatten().chain(extra).copied();
+        let children = children.collect();
         let nieces = self
             .hedged_siblings(node)
             .iter()
@@ -288,7 +290,7 @@ impl Tree {
             .min_by_key(|(_, children)| children.len())
             .map(|(n, _)| *n);
         let Some(new) = new else { return false };
-        self.children.get_mut(&old).expect("a parent has a list").retain(|n| *n != node);
+        self.ring(old).retain(|n| *n != node);
         let own_level = self.level[&node];
         self.attach(new, node, own_level);
         true
@@ -296,43 +298,79 @@ impl Tree {
 
     /// Takes a node out. A spare takes the place of a proxy; without one its children go to its
     /// level's other nodes. Returns `false` when that is impossible because it was the last of its
-    /// level: the tree must then be built anew.
+    /// level: the tree must then be built anew before anything else is done with it.
     pub fn remove(&mut self, node: NodeId) -> bool {
         self.spares.retain(|n| *n != node);
         let Some(level) = self.level.remove(&node) else { return true };
         let parent = self.parent.remove(&node).expect("only the root has no parent");
-        if let Some(extra) = self.extra.get_mut(&parent) {
+        let Some(at) = self.ring(parent).iter().position(|n| *n == node) else {
+            let extra = self.extra.get_mut(&parent).expect("who is no child is an extra one");
             extra.retain(|n| *n != node);
-        }
-        let ring = self.children.get_mut(&parent).expect("a parent has a list");
-        let at = ring.iter().position(|n| *n == node);
-        let orphans = self.children.remove(&node);
-        let (Some(at), Some(orphans)) = (at, orphans) else {
-            self.children.get_mut(&parent).expect("as above").retain(|n| *n != node);
+            self.missing += 1;
             return true;
         };
-        if let Some(spare) = (!self.spares.is_empty()).then(|| self.spares.remove(0)) {
-            self.children.get_mut(&parent).expect("as above")[at] = spare;
-            self.parent.insert(spare, parent);
-            self.level.insert(spare, level);
-            self.parent.extend(orphans.iter().map(|orphan| (*orphan, spare)));
-            self.children.insert(spare, orphans);
+        let Some(orphans) = self.children.remove(&node) else {
+            self.ring(parent).remove(at);
+            return true;
+        };
+        let extra = self.extra.remove(&node).unwrap_or_default();
+        if !self.spares.is_empty() {
+            let spare = self.spares.remove(0);
+            self.ring(parent)[at] = spare;
+            self.succeed(spare, (parent, level), orphans, extra);
             return true;
         }
         self.missing += 1;
-        self.children.get_mut(&parent).expect("as above").remove(at);
-        for orphan in orphans {
-            let heir = self
-                .children
-                .iter()
-                .filter(|(n, _)| self.level.get(n) == Some(&level))
-                .min_by_key(|(_, children)| children.len())
-                .map(|(n, _)| *n);
-            let Some(heir) = heir else { return false };
-            let orphan_level = self.level[&orphan];
-            self.attach(heir, orphan, orphan_level);
+        self.ring(parent).remove(at);
+        self.dismiss(&extra);
+        orphans.into_iter().all(|orphan| self.adopt(orphan, level))
+            && self.level.values().any(|l| *l == level)
+    }
+
+    /// The children of an inner node, in their order.
+    fn ring(&mut self, parent: NodeId) -> &mut Vec<NodeId> {
+        self.children.get_mut(&parent).expect("a parent has a list")
+    }
+
+    /// A spare gets the place and everybody below it.
+    fn succeed(
+        &mut self,
+        spare: NodeId,
+        (parent, level): (NodeId, u8),
+        children: Vec<NodeId>,
+        extra: Vec<NodeId>,
+    ) {
+        self.parent.insert(spare, parent);
+        self.level.insert(spare, level);
+        self.parent.extend(children.iter().chain(&extra).map(|child| (*child, spare)));
+        self.children.insert(spare, children);
+        if !extra.is_empty() {
+            self.extra.insert(spare, extra);
         }
-        self.level.values().any(|l| *l == level)
+    }
+
+    /// Hedge nodes whose parent is gone wait for another place.
+    fn dismiss(&mut self, extra: &[NodeId]) {
+        for node in extra {
+            self.parent.remove(node);
+            self.level.remove(node);
+            self.spares.push(*node);
+        }
+        self.missing += extra.len();
+    }
+
+    /// Hangs an orphan below the node of this level that has the fewest children.
+    fn adopt(&mut self, orphan: NodeId, level: u8) -> bool {
+        let heir = self
+            .children
+            .iter()
+            .filter(|(n, _)| self.level.get(n) == Some(&level))
+            .min_by_key(|(_, children)| children.len())
+            .map(|(n, _)| *n);
+        let Some(heir) = heir else { return false };
+        let own_level = self.level[&orphan];
+        self.attach(heir, orphan, own_level);
+        true
     }
 }
 
@@ -411,6 +449,27 @@ mod tests {
         let hedge = tree.neighbours(receiver.sources[1]);
         assert!(hedge.children.is_empty());
         assert_eq!(hedge.nieces.len(), 9, "F^2 copies");
+        for (node, _) in tree.nodes().filter(|&(_, level)| level > 0) {
+            let parent = tree.parent(node).expect("below the root");
+            let children = tree.neighbours(parent).children;
+            assert!(children.contains(&node), "{parent} sends to {node} as well");
+        }
+    }
+
+    #[test]
+    fn hedge_nodes_go_with_the_place_of_their_parent() {
+        let shape = Shape { scheme: Scheme::Extra, ..shape(3, 3, 1) };
+        let mut with_spare = tree(17, 27, shape);
+        let spare = with_spare.spares()[0];
+        let extra = with_spare.extra[&NodeId(1)].clone();
+        assert!(with_spare.remove(NodeId(1)));
+        assert!(extra.iter().all(|node| with_spare.parent(*node) == Some(spare)));
+        let mut without = tree(16, 27, shape);
+        assert!(without.remove(NodeId(1)));
+        assert_eq!((without.spares(), without.missing()), (&extra[..], 2));
+        for (node, _) in without.nodes() {
+            without.neighbours(node);
+        }
     }
 
     #[test]

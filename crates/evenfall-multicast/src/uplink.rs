@@ -37,6 +37,9 @@ pub struct Identity {
 pub(crate) enum News {
     /// It has a place, for the first time or a new one.
     Placed(Place),
+    /// The root started anew, and this is the place in its new run. Frames below `known` of the
+    /// old run existed.
+    Restarted { place: Place, epoch: u32, known: u64 },
     /// The root took it out; it will join again unless it was too slow.
     Evicted(Reason),
     /// The root has been silent for the stated time.
@@ -75,8 +78,10 @@ pub(crate) struct Uplink {
     root_id: Option<NodeId>,
     parent_heard: Timestamp,
     root_heard: Timestamp,
+    /// When the next wish to join, or to leave, goes to the root.
     join_at: Option<Timestamp>,
     rejoins: u64,
+    leaving: bool,
     root_lost: bool,
     /// Highest control sequence per sender, so that a recorded datagram cannot be played again.
     last_control: BTreeMap<NodeId, u64>,
@@ -117,6 +122,7 @@ impl Uplink {
             root_heard: now,
             join_at: Some(now),
             rejoins: 0,
+            leaving: false,
             root_lost: false,
             last_control: BTreeMap::new(),
             report_at: now + phase,
@@ -201,13 +207,23 @@ impl Uplink {
         match datagram.fixed.kind {
             Kind::Assign => self.on_assign(now, datagram),
             Kind::Beacon => self.on_beacon(now, datagram),
+            Kind::Probe if self.leaving => {
+                self.say_good_bye();
+                Ok(None)
+            }
             Kind::Probe => {
                 self.out.control_to(self.who.root, Kind::Alive, datagram.body.clone());
                 Ok(None)
             }
             Kind::Evict => {
                 let (node, reason) = decode_verdict(&datagram.body)?;
-                if node != self.who.id || self.place.is_none() {
+                if node != self.who.id {
+                    return Ok(None);
+                }
+                if self.leaving {
+                    return Ok(self.join_at.take().map(|_| News::Evicted(Reason::Left)));
+                }
+                if self.place.is_none() {
                     return Ok(None);
                 }
                 self.place = None;
@@ -233,16 +249,20 @@ impl Uplink {
             place.sources.push(Peer { id: datagram.hop.from, addr: self.who.root });
         }
         let epoch = datagram.fixed.epoch;
-        if self.epoch.is_some_and(|old| epoch < old) {
+        if self.leaving || self.epoch.is_some_and(|old| epoch < old) {
             return Ok(None);
         }
+        let mut restarted = None;
         if self.epoch != Some(epoch) {
             // The root started anew: nothing of the old stream continues.
+            restarted = self.epoch.and(self.window.as_ref()).map(Window::next);
             self.epoch = Some(epoch);
             self.out.epoch = epoch;
             (self.place, self.previous, self.window) = (None, None, None);
             self.gaps = Gaps::default();
             self.end = None;
+            // The new root counts its beats from one again.
+            self.root_beat = 0;
         }
         self.root_id = Some(datagram.hop.from);
         self.root_heard = now;
@@ -260,7 +280,10 @@ impl Uplink {
         let frames = self.config.repair.window_frames;
         self.window.get_or_insert_with(|| Window::new(frames, place.start));
         self.previous = self.place.replace(place.clone());
-        Ok(Some(News::Placed(place)))
+        Ok(Some(match restarted {
+            Some(known) => News::Restarted { place, epoch, known },
+            None => News::Placed(place),
+        }))
     }
 
     fn on_beacon(
@@ -273,18 +296,34 @@ impl Uplink {
             self.root_beat = beacon.root_beat;
             self.root_heard = now;
         }
-        if let Some(gap) = self.window.as_mut().and_then(|w| w.hear_of(beacon.next)) {
-            self.open_gap(now, gap);
-        }
+        self.hear_of(now, beacon.next);
         let news = self.end.is_none() && beacon.end.is_some();
         self.end = self.end.or(beacon.end);
         Ok(news.then_some(News::Ended))
     }
 
+    /// Frames below `next` exist: those not heard of before are missing.
+    pub(crate) fn hear_of(&mut self, now: Timestamp, next: u64) {
+        if let Some(gap) = self.window.as_mut().and_then(|w| w.hear_of(next)) {
+            // Only the root makes new frames: it lives.
+            self.root_heard = now;
+            self.open_gap(now, gap);
+        }
+    }
+
+    /// Makes the window reach as far as this frame, at the price of what is missing behind it.
+    pub(crate) fn reach(&mut self, sequence: u64) {
+        let Some(window) = &self.window else { return };
+        if sequence >= window.base() + window.capacity() {
+            let limit = sequence + 1 - window.capacity();
+            self.give_up(limit);
+        }
+    }
+
     fn open_gap(&mut self, now: Timestamp, gap: (u64, u64)) {
         let reorder_delay = self.config.repair.reorder_delay;
         if let Some(limit) = self.gaps.open(now, gap, reorder_delay) {
-            self.give_up(now, limit);
+            self.give_up(limit);
         }
     }
 
@@ -301,12 +340,8 @@ impl Uplink {
             self.edges.arrived(datagram.hop.from, owd);
         }
         let sequence = datagram.fixed.sequence;
+        self.reach(sequence);
         let Some(window) = &mut self.window else { return Seen::Duplicate };
-        if sequence >= window.base() + window.capacity() {
-            let limit = sequence + 1 - window.capacity();
-            self.give_up(now, limit);
-        }
-        let window = self.window.as_mut().expect("checked above");
         let highest = sequence >= window.next();
         let (seen, gap) = window.insert(sequence);
         if seen != Seen::First {
@@ -325,17 +360,16 @@ impl Uplink {
     }
 
     /// Gives up whatever is missing below a frame.
-    pub(crate) fn give_up(&mut self, now: Timestamp, sequence: u64) {
+    pub(crate) fn give_up(&mut self, sequence: u64) {
         if let Some(window) = &mut self.window {
             window.give_up(sequence);
         }
-        self.gaps.give_up(now, sequence);
+        self.gaps.give_up(sequence);
     }
 
-    /// When the oldest gap has waited long enough without progress: the frame after it.
+    /// When the oldest gaps have waited long enough without progress: the frame after them.
     pub(crate) fn overdue(&self, now: Timestamp) -> Option<u64> {
-        let waited = now.since(self.gaps.progress());
-        if waited < self.config.repair.missing_hold { None } else { self.gaps.first_end() }
+        self.gaps.stale(now - self.config.repair.missing_hold)
     }
 
     /// Where reports and the first request for repair go.
@@ -347,6 +381,10 @@ impl Uplink {
         let m = self.config.membership;
         if self.join_at.is_some_and(|at| at <= now) {
             self.join_at = Some(now + m.join_retry);
+            if self.leaving {
+                self.say_good_bye();
+                return None;
+            }
             let incarnation = self.who.incarnation + self.rejoins;
             let join = Join { role: self.role, incarnation };
             self.out.control_to(self.who.root, Kind::Join, join.encode());
@@ -361,7 +399,7 @@ impl Uplink {
                 self.out.control_to(self.who.root, Kind::Suspect, body);
             }
         }
-        if !self.root_lost && now.since(self.root_heard) >= m.root_timeout {
+        if !self.root_lost && !self.leaving && now.since(self.root_heard) >= m.root_timeout {
             self.root_lost = true;
             return Some(News::RootLost);
         }
@@ -388,9 +426,8 @@ impl Uplink {
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let m = &self.config.membership;
         let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
-        let root = (!self.root_lost).then(|| self.root_heard + m.root_timeout);
-        let overdue =
-            (!self.gaps.is_empty()).then(|| self.gaps.progress() + self.config.repair.missing_hold);
+        let root = (!self.root_lost && !self.leaving).then(|| self.root_heard + m.root_timeout);
+        let overdue = self.gaps.progress().map(|at| at + self.config.repair.missing_hold);
         let report = self.place.is_some().then_some(self.report_at);
         [self.join_at, self.gaps.next_ask(), parent, root, overdue, report]
             .into_iter()
@@ -412,11 +449,15 @@ impl Uplink {
         self.config.membership.report_interval
     }
 
-    /// Tells the root that this node goes.
+    /// Tells the root that this node goes, until the root has taken note of it.
     pub(crate) fn leave(&mut self) {
+        self.leaving = true;
+        self.place = None;
+        self.join_at = Some(Timestamp::ZERO);
+    }
+
+    fn say_good_bye(&mut self) {
         let body = encode_verdict(self.who.id, Reason::Left);
         self.out.control_to(self.who.root, Kind::Leave, body);
-        self.place = None;
-        self.join_at = None;
     }
 }

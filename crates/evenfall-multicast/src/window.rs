@@ -129,6 +129,8 @@ struct Gap {
     next_ask: Timestamp,
     /// How often it was asked for.
     asks: u32,
+    /// When it was found, or when a frame of it last arrived.
+    progress: Timestamp,
 }
 
 /// A request that is due now: frames `first..first + count`, to the `asks`-th source.
@@ -146,13 +148,11 @@ const ASK_FRAMES_MAX: u64 = 512;
 /// long is not helped by repair.
 const GAPS_MAX: usize = 4_096;
 
-/// The missing frames, and when they were last making progress.
+/// The missing frames.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gaps {
     /// In order of frame number; new ones are always the highest.
     gaps: VecDeque<Gap>,
-    /// When a gap was last opened from none, or a missing frame last arrived.
-    progress: Timestamp,
     /// The earliest `next_ask`, or later than it: recomputed when it comes.
     next_ask: Option<Timestamp>,
 }
@@ -162,9 +162,10 @@ impl Gaps {
         self.gaps.is_empty()
     }
 
-    /// Since when nothing has been repaired.
-    pub(crate) fn progress(&self) -> Timestamp {
-        self.progress
+    /// Since when the repair of the oldest gap has made no progress. Each gap has its own clock: one
+    /// that is mended says nothing about another that nobody can mend.
+    pub(crate) fn progress(&self) -> Option<Timestamp> {
+        self.gaps.front().map(|gap| gap.progress)
     }
 
     /// Notes that `first..end` is missing. Returns a frame below which everything must be given up
@@ -175,11 +176,8 @@ impl Gaps {
         (first, end): (u64, u64),
         reorder_delay: Duration,
     ) -> Option<u64> {
-        if self.gaps.is_empty() {
-            self.progress = now;
-        }
         let next_ask = now + reorder_delay;
-        self.gaps.push_back(Gap { first, end, next_ask, asks: 0 });
+        self.gaps.push_back(Gap { first, end, next_ask, asks: 0, progress: now });
         self.next_ask = Some(self.next_ask.map_or(next_ask, |t| t.min(next_ask)));
         (self.gaps.len() > GAPS_MAX).then(|| self.gaps[0].end)
     }
@@ -190,7 +188,7 @@ impl Gaps {
         let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.first <= sequence) else {
             return false;
         };
-        self.progress = now;
+        gap.progress = now;
         // What lies behind an answered part was not asked for yet: it starts with the parent again.
         let rest = Gap { first: sequence + 1, asks: gap.asks.min(1), ..*gap };
         gap.end = sequence;
@@ -207,7 +205,7 @@ impl Gaps {
     }
 
     /// Forgets everything below `sequence`.
-    pub(crate) fn give_up(&mut self, now: Timestamp, sequence: u64) {
+    pub(crate) fn give_up(&mut self, sequence: u64) {
         while self.gaps.front().is_some_and(|gap| gap.end <= sequence) {
             self.gaps.pop_front();
         }
@@ -216,12 +214,12 @@ impl Gaps {
         } else {
             self.next_ask = None;
         }
-        self.progress = now;
     }
 
-    /// The first frame after the oldest gap.
-    pub(crate) fn first_end(&self) -> Option<u64> {
-        self.gaps.front().map(|gap| gap.end)
+    /// The first frame after the oldest gaps, as far as these have made no progress since.
+    pub(crate) fn stale(&self, since: Timestamp) -> Option<u64> {
+        let stale = self.gaps.iter().take_while(|gap| gap.progress <= since);
+        stale.last().map(|gap| gap.end)
     }
 
     pub(crate) fn next_ask(&self) -> Option<Timestamp> {
@@ -303,7 +301,7 @@ mod tests {
         let ask = |first, count, attempt| Ask { first, count, attempt };
         assert_eq!(gaps.due(later, RETRY, 9), [ask(5, 2, 0), ask(8, 2, 0)]);
         assert!(gaps.due(later, RETRY, 9).is_empty());
-        gaps.give_up(later, 6);
+        gaps.give_up(6);
         assert_eq!(gaps.due(later + RETRY, RETRY, 9), [ask(6, 1, 1), ask(8, 2, 1)]);
         for frame in [6, 8, 9] {
             assert!(gaps.fill(later, frame));

@@ -55,8 +55,14 @@ fn info() -> RunInfo {
         settings: settings.map(|(key, value)| (key.into(), value.into())).collect(),
         nodes: receivers.chain(proxies).chain([node(100, "root".into(), "root")]).collect(),
         memberships: vec![
-            Membership { receiver: NodeId(19), stream: 0, from: 0, until: Some(21_000) },
-            Membership { receiver: NodeId(20), stream: 0, from: 10_000, until: None },
+            Membership {
+                receiver: NodeId(19),
+                stream: 0,
+                from: 0,
+                until: Some(21_000),
+                left: false,
+            },
+            Membership { receiver: NodeId(20), stream: 0, from: 10_000, until: None, left: false },
         ],
         events: vec![
             event(1.95, "join", 20, "late joiner, served from message 10,000"),

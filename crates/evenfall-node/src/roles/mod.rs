@@ -1,6 +1,7 @@
 //! The roles of a process: set up from the settings, then turned by one thread until the stream
 //! ends, a signal comes, or the root is lost.
 
+mod book;
 pub mod proxy;
 pub mod receiver;
 pub mod root;

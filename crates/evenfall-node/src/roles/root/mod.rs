@@ -1,6 +1,5 @@
 //! The root as a process: replays or relays the feed into its trees, and writes down what it sent.
 
-mod book;
 mod page;
 
 use std::time::Duration;
@@ -13,7 +12,7 @@ use evenfall_io::interrupt;
 use evenfall_multicast::{Mode, PublishError, Root, RootStatus};
 use serde::Serialize;
 
-use self::book::Book;
+use super::book::Book;
 use super::{Process, RoleError};
 use crate::intake::{self, FeedStatus, Intake, Next};
 use crate::settings::{Node, RoleName, Settings};
@@ -95,7 +94,7 @@ impl<'a> Run<'a> {
                 Root::new(config, node.id, stream, epoch, key.as_ref(), now)
             })
             .collect();
-        let book = Book::new(trees as usize, node.id, process.clock());
+        let book = Book::new(settings, node.id, process.clock());
         let hash = ContentHash::new(trees as usize);
         let (held_back, resident_bytes_max) = (0, 0);
         let mut run =
@@ -138,7 +137,7 @@ impl<'a> Run<'a> {
             self.change_mode(mode)?;
         }
         let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
-        let ill = self.book.formed.iter().any(|formed| !formed);
+        let ill = !self.book.formed();
         let malformed = self.process.turn.counters().malformed;
         let feed = self.intake.status();
         let page = page::metrics(&self.process.name, &all, malformed, feed.as_ref());
@@ -158,11 +157,12 @@ impl<'a> Run<'a> {
 
     /// Waits for the first tree, then measures the paths. `false` when a signal came.
     fn form(&mut self) -> Result<bool, RoleError> {
-        while self.book.formed.iter().any(|formed| !formed) {
+        while !self.book.formed() {
             if !self.turn(None)? || self.intake.is_cancelled() {
                 return Ok(false);
             }
         }
+        self.write_info()?;
         let end = MonotonicClock::now() + self.settings.run.warm_up;
         while MonotonicClock::now() < end {
             self.each_root(Root::warm_up)?;
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
         self.process.driver.watch(&[])?;
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
-        while self.book.finished.iter().any(|finished| !finished) {
+        while !self.book.finished() {
             self.turn(Some(give_up))?;
             if MonotonicClock::now() >= give_up {
                 let tallies = self.roots.iter().map(|r| r.status().tally.finished);
@@ -246,6 +246,22 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Writes down what is known of the run beside the logs: when the tree stands, so that a root
+    /// that is killed leaves something to judge the run by, and at the end.
+    fn write_info(&self) -> Result<(), RoleError> {
+        if !self.settings.run.log {
+            return Ok(());
+        }
+        let dir = &self.settings.run.dir;
+        let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
+        let feed = self.intake.title();
+        let info = page::run_info(self.settings, feed, memberships, events);
+        info.write(dir).map_err(|error| {
+            let error = std::io::Error::other(error.to_string());
+            RoleError::File(dir.display().to_string(), error)
+        })
+    }
+
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
         self.look_around()?;
         let summary = RootSummary {
@@ -259,16 +275,7 @@ impl<'a> Run<'a> {
             feed: self.intake.status(),
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };
-        if self.settings.run.log {
-            let dir = &self.settings.run.dir;
-            let feed = self.intake.title();
-            let written =
-                page::run_info(self.settings, feed, self.book.memberships, self.book.events);
-            written.write(dir).map_err(|error| {
-                let error = std::io::Error::other(error.to_string());
-                RoleError::File(dir.display().to_string(), error)
-            })?;
-        }
+        self.write_info()?;
         self.process.end(self.settings, &summary)?;
         ended.map(|_| summary)
     }
@@ -280,7 +287,7 @@ fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<
     let tree = shard_of(message.shard_key, trees) as usize;
     let Run { process, roots, book, .. } = run;
     // Before the message can be in a frame, its time must be in the queue.
-    book.scheduled[tree].push_back(scheduled.nanos());
+    book.due(tree, scheduled.nanos());
     let publish = |root: &mut Root, now| root.publish(now, &message.bytes);
     let driver = &mut process.driver;
     let taken =
@@ -293,7 +300,7 @@ fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<
             Ok(true)
         }
         Err(PublishError::Full) => {
-            book.scheduled[tree].pop_back();
+            book.refused(tree);
             Ok(false)
         }
         Err(error) => {
@@ -322,7 +329,9 @@ pub(crate) fn run_with(
     let mut run = Run::start(settings, node, intake)?;
     let sent = match run.form() {
         Ok(true) => run.send_feed(),
-        other => other,
+        // There is nobody yet who could finish.
+        Ok(false) => return run.end(Ok("asked to stop before the tree stood: nothing was sent")),
+        Err(error) => Err(error),
     };
     let patience = settings.run.finish_timeout;
     let ended = match sent {

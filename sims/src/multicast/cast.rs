@@ -1,0 +1,87 @@
+//! Who plays in a run: numbers, addresses and settings of one tree's machines.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use evenfall_core::{NodeId, Timestamp};
+use evenfall_multicast::{Config, Identity, Receiver, Relay, Root, SharedKey};
+
+use super::node::Node;
+
+/// What the machines of one tree have in common.
+#[derive(Clone, Debug)]
+pub struct Cast {
+    /// Settings of all of them.
+    pub config: Config,
+    /// The shared key, if there is one.
+    pub key: Option<SharedKey>,
+    /// Which tree.
+    pub stream: u32,
+    /// Name of the root.
+    pub root: NodeId,
+    /// Where it is reached.
+    pub root_address: SocketAddr,
+}
+
+impl Cast {
+    /// The root, in its run number `epoch`.
+    pub fn root(&self, epoch: u32, now: Timestamp) -> Node {
+        let root = Root::new(self.config, self.root, self.stream, epoch, self.key.as_ref(), now);
+        Node::Root(Box::new(root))
+    }
+
+    /// A proxy.
+    pub fn relay(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
+        let who = self.identity(id, incarnation);
+        Node::Relay(Box::new(Relay::new(self.config, who, self.key.as_ref(), now)))
+    }
+
+    /// A receiver.
+    pub fn receiver(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
+        let who = self.identity(id, incarnation);
+        Node::Receiver(Box::new(Receiver::new(self.config, who, self.key.as_ref(), now)))
+    }
+
+    fn identity(&self, id: NodeId, incarnation: u64) -> Identity {
+        Identity { id, stream: self.stream, root: self.root_address, incarnation }
+    }
+}
+
+/// Writes message number `number` of the feed: its number, then bytes that only this feed has.
+pub fn message(seed: u64, number: u64, size: usize, into: &mut Vec<u8>) {
+    into.clear();
+    let mut word = number;
+    while into.len() < size {
+        into.extend_from_slice(&word.to_le_bytes());
+        word = (word ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+    }
+    into.truncate(size);
+}
+
+/// The pace of a feed: message `n` is due at `first + n * interval`.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// When message 0 is due.
+    pub first: evenfall_sim::SimTime,
+    /// Time between two messages.
+    pub interval: Duration,
+    /// Messages in all.
+    pub count: u64,
+}
+
+impl Pace {
+    /// When this message is due.
+    pub fn due(&self, number: u64) -> evenfall_sim::SimTime {
+        let ns = evenfall_core::time::nanos(self.interval).saturating_mul(number);
+        self.first + Duration::from_nanos(ns)
+    }
+
+    /// How many messages are due up to and including this time.
+    pub fn due_by(&self, at: evenfall_sim::SimTime) -> u64 {
+        if at < self.first {
+            return 0;
+        }
+        let interval = evenfall_core::time::nanos(self.interval).max(1);
+        ((at.nanos() - self.first.nanos()) / interval + 1).min(self.count)
+    }
+}

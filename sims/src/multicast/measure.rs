@@ -1,0 +1,289 @@
+//! A measured run.
+//!
+//! Times that compare two hosts (OML, windows) are the simulator's true time, so that the error of
+//! the hosts' clocks shows in the figures instead of hiding in them. Release lateness is by the
+//! receiver's own clock, the one it promised its deadline by.
+
+use core::time::Duration;
+
+use evenfall_core::{SyncTime, nearest_rank};
+use evenfall_multicast::fairness::sample::Sample;
+use evenfall_multicast::fairness::{
+    Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
+};
+use evenfall_multicast::{ReceiverEvent, Release, Root, RootEvent, RootStatus};
+use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, Tally, World};
+use serde::Serialize;
+
+use super::cast::{Pace, message};
+use super::node::{Node, NodeEvent};
+use super::params::{Layout, Params};
+
+/// What a run came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The figures; their keys are those of `evenfall demo --json`.
+    #[serde(flatten)]
+    pub results: Results,
+    /// What pictures are drawn from.
+    #[serde(skip)]
+    pub series: Series,
+    /// The hold of every frame, microseconds: median over the run.
+    pub deadline_offset_us: f64,
+    /// Whether every root heard that all receivers had everything.
+    pub finished: bool,
+    /// The roots' own view of it.
+    #[serde(skip)]
+    pub roots: Vec<RootStatus>,
+    /// Simulated time from start to end, seconds.
+    pub simulated_s: f64,
+    /// Packets that crossed a link.
+    pub hops: u64,
+    /// The simulator's counts.
+    #[serde(skip)]
+    pub tally: Tally,
+    /// Equal runs have equal digests.
+    pub digest: u64,
+}
+
+/// The feed is put on the agenda this much at a time.
+const TICK: Duration = Duration::from_millis(10);
+/// How long the first tree may take.
+const FORMING_MAX: SimTime = SimTime::from_millis(30_000);
+/// How long the end of the stream may take to be reported by all.
+const ENDING_MAX: Duration = Duration::from_secs(10);
+
+const TOKEN_TICK: u64 = 0;
+const CALL_PUBLISH: u64 = 0;
+const CALL_WARM_UP: u64 = 1;
+const CALL_FINISH: u64 = 2;
+
+/// One tree's feed.
+#[derive(Clone, Copy, Debug)]
+struct Feed {
+    warm: Pace,
+    pace: Pace,
+    /// Next message to publish.
+    next: u64,
+    finished: bool,
+}
+
+struct Owner {
+    layout: Layout,
+    seed: u64,
+    size: usize,
+    feeds: Vec<Feed>,
+    formed: u32,
+    receivers: usize,
+    ended: u32,
+    ledger: Ledger,
+    release_late: Sample,
+    holds: Vec<u32>,
+    scratch: Vec<u8>,
+}
+
+/// Runs the overlay and judges it.
+pub fn run(params: &Params) -> Run {
+    let mut world: World<Node, Cloud> =
+        World::new(Cloud::new(params.cloud.clone(), params.seed), params.seed);
+    params.populate(&mut world, |node| node);
+    let layout = params.layout();
+    let mut owner = Owner {
+        layout,
+        seed: params.seed,
+        size: params.size,
+        feeds: Vec::new(),
+        formed: 0,
+        receivers: params.receivers as usize,
+        ended: 0,
+        ledger: Ledger::new(LedgerConfig::of(layout.receiver_ids())),
+        release_late: Sample::many(),
+        holds: Vec::new(),
+        scratch: Vec::new(),
+    };
+    while owner.formed < layout.trees && world.now() < FORMING_MAX {
+        world.run_until(world.now() + TICK, &mut owner);
+    }
+    let end = owner.plan(params, world.now());
+    world.schedule(world.now(), Action::Token(TOKEN_TICK));
+    world.run_until(end, &mut owner);
+    while owner.ended < layout.trees && world.now() < end + ENDING_MAX {
+        world.run_until(world.now() + TICK, &mut owner);
+    }
+    owner.outcome(params, &world)
+}
+
+impl Owner {
+    /// Sets the pace of every tree; returns when the last message is due.
+    fn plan(&mut self, params: &Params, now: SimTime) -> SimTime {
+        let trees = params.trees.max(1);
+        let interval = Duration::from_secs_f64(1.0 / params.rate.max(1e-3));
+        let count = (params.duration.as_secs_f64() * params.rate).round() as u64;
+        let warm_count = (params.warm_up.as_secs_f64() * params.rate).round() as u64;
+        let start = now + TICK;
+        for tree in 0..trees {
+            let share = |all: u64| (all + u64::from(trees - 1 - tree)) / u64::from(trees);
+            let phase = interval * tree;
+            let pace = |first, count| Pace { first, interval: interval * trees, count };
+            let warm = pace(start + phase, share(warm_count));
+            let pace = pace(start + params.warm_up + phase, share(count));
+            self.feeds.push(Feed { warm, pace, next: 0, finished: false });
+        }
+        start + params.warm_up + params.duration
+    }
+
+    fn publish(&mut self, tree: usize, seen: Seen, root: &mut Root) {
+        let feed = &mut self.feeds[tree];
+        let due = feed.pace.due_by(seen.at);
+        while feed.next < due {
+            message(self.seed ^ tree as u64, feed.next, self.size, &mut self.scratch);
+            // A full queue is tried again at the next call: the feed falls behind, openly.
+            if root.publish(seen.local, &self.scratch).is_err() {
+                return;
+            }
+            feed.next += 1;
+        }
+        root.flush(seen.local);
+    }
+
+    fn root_event(&mut self, seen: Seen, event: &RootEvent) {
+        match event {
+            RootEvent::View(view) if view.receivers == self.receivers => {
+                self.formed += u32::from(self.feeds.is_empty());
+            }
+            RootEvent::Finished(_) => self.ended += 1,
+            RootEvent::Framed(framed) if framed.count > 0 => {
+                let tree = self.layout.tree_of(seen.node.0);
+                if framed.deadline > SyncTime::ZERO {
+                    let hold = framed.deadline.since(framed.origin);
+                    self.holds.push(u32::try_from(hold.as_nanos()).unwrap_or(u32::MAX));
+                }
+                for message in framed.first_message..framed.first_message + u64::from(framed.count)
+                {
+                    self.ledger.sent(&Sent {
+                        stream: tree,
+                        message,
+                        scheduled_ns: self.feeds[tree as usize].pace.due(message).nanos(),
+                        sent_ns: seen.at.nanos(),
+                        deadline_ns: truly(seen, framed.deadline),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn released(&mut self, seen: Seen, release: &Release) {
+        if release.count == 0 {
+            return;
+        }
+        let flag = |on, flag| if on { flag } else { Flags(0) };
+        self.ledger.released(&Released {
+            receiver: self.layout.receiver_of(seen.node.0),
+            stream: release.stream,
+            first_message: release.first_message,
+            count: release.count,
+            arrival_ns: truly(seen, release.arrived),
+            release_ns: seen.at.nanos(),
+            flags: flag(release.repaired, Flags::REPAIRED)
+                | flag(release.hedge_win, Flags::HEDGE_WIN),
+            via: release.via,
+        });
+        if release.deadline > SyncTime::ZERO {
+            self.release_late.record(seen.sync.signed_since(release.deadline));
+        }
+    }
+
+    fn receiver_event(&mut self, seen: Seen, event: &ReceiverEvent) {
+        match event {
+            ReceiverEvent::Released(release) => self.released(seen, release),
+            ReceiverEvent::Lost { first_message, messages: Some(count), .. } => {
+                self.ledger.lost(&Lost {
+                    receiver: self.layout.receiver_of(seen.node.0),
+                    stream: self.layout.tree_of(seen.node.0),
+                    first_message: first_message.unwrap_or(0),
+                    count: *count,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn outcome(mut self, params: &Params, world: &World<Node, Cloud>) -> Run {
+        let mut roots = Vec::new();
+        for index in 0..world.node_count() as u32 {
+            match world.machine(NodeIndex(index)) {
+                Node::Root(root) => roots.push(root.status()),
+                Node::Receiver(receiver) => {
+                    let duplicates = receiver.status().tally.duplicates;
+                    self.ledger.duplicates(self.layout.receiver_of(index), duplicates);
+                }
+                Node::Relay(_) => {}
+            }
+        }
+        let Outcome { mut results, series } = self.ledger.finish(params.clock_error());
+        results.release_late_us = self.release_late.summary();
+        self.holds.sort_unstable();
+        Run {
+            results,
+            series,
+            deadline_offset_us: nearest_rank(&self.holds, 0.5)
+                .map_or(0.0, |ns| f64::from(ns) / 1e3),
+            finished: self.ended >= self.layout.trees,
+            roots,
+            simulated_s: world.now().nanos() as f64 / 1e9,
+            hops: world.tally().hops,
+            tally: world.tally(),
+            digest: world.digest(),
+        }
+    }
+}
+
+/// A synchronised time of a node as true time: less the error of the node's clock. Zero stays zero.
+fn truly(seen: Seen, time: SyncTime) -> u64 {
+    let error = seen.sync.signed_since(seen.at.as_sync());
+    if time == SyncTime::ZERO { 0 } else { time.nanos().saturating_add_signed(-error) }
+}
+
+impl Observer<Node, Cloud> for Owner {
+    fn event(&mut self, seen: Seen, event: NodeEvent) {
+        match event {
+            NodeEvent::Receiver(event) => self.receiver_event(seen, &event),
+            NodeEvent::Root(event) => self.root_event(seen, &event),
+            NodeEvent::Relay(_) => {}
+        }
+    }
+
+    fn invoke(&mut self, seen: Seen, token: u64, machine: &mut Node) {
+        let Node::Root(root) = machine else { return };
+        let tree = self.layout.tree_of(seen.node.0) as usize;
+        match token {
+            CALL_WARM_UP => root.warm_up(seen.local),
+            CALL_FINISH => root.finish(seen.local),
+            _ => self.publish(tree, seen, root),
+        }
+    }
+
+    fn token(&mut self, world: &mut World<Node, Cloud>, _: u64) {
+        let (from, to) = (world.now(), world.now() + TICK);
+        let mut busy = false;
+        for (tree, feed) in self.feeds.iter_mut().enumerate() {
+            let root = NodeIndex(self.layout.root(tree as u32));
+            for (pace, call) in [(feed.warm, CALL_WARM_UP), (feed.pace, CALL_PUBLISH)] {
+                for number in pace.due_by(from)..pace.due_by(to) {
+                    world.invoke_at(pace.due(number), root, call);
+                }
+            }
+            let all_due = feed.pace.due_by(from) == feed.pace.count;
+            if all_due && feed.next < feed.pace.count {
+                world.invoke_at(from, root, CALL_PUBLISH);
+            } else if all_due && !core::mem::replace(&mut feed.finished, true) {
+                world.invoke_at(from, root, CALL_FINISH);
+            }
+            busy |= !feed.finished;
+        }
+        if busy {
+            world.schedule(to, Action::Token(TOKEN_TICK));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The overlay in the simulator.
+//!
+//! [`run`] measures: a feed at a steady pace through one or several trees on the cloud model, judged by
+//! the same fairness ledger that judges real runs. [`faults`] breaks things from a seed and lets
+//! [`checks`] watch; [`mutants`] are machines that the checkers must catch.
+
+pub mod cast;
+pub mod checks;
+pub mod faults;
+mod measure;
+pub mod mutants;
+pub mod node;
+mod owner;
+mod params;
+pub mod subject;
+
+pub use measure::{Run, run};
+pub use params::Params;

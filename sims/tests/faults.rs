@@ -1,0 +1,48 @@
+//! A thousand fault seeds; a hundred thousand with `EVENFALL_SEEDS=100000` (`make test-long`).
+
+use evenfall_sim::{Campaign, Coverage, FaultKind};
+use evenfall_sims::multicast::faults::{Scene, run_seed};
+
+/// Seeds of an ordinary test run.
+const SEEDS: u64 = 1_000;
+
+fn seeds() -> u64 {
+    std::env::var("EVENFALL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS)
+}
+
+#[test]
+fn nothing_forbidden_happens_under_any_fault_seed() {
+    let seeds = 0..seeds();
+    let replay = "evenfall sim multicast --faults --seed {seed}";
+    let campaign = Campaign::new(seeds.clone(), replay);
+    let mut coverage = Coverage::default();
+    let (mut hops, mut released, mut lost, mut acts) = (0, 0, 0, 0);
+    let outcome = campaign.run(
+        |seed| {
+            let (plan, verdict) = run_seed(seed)?;
+            let mut one = Coverage::default();
+            one.add(&plan);
+            Ok((one, verdict.hops, verdict.released, verdict.lost, verdict.acts))
+        },
+        |_| {},
+    );
+    for (_, (one, h, r, l, a)) in outcome.unwrap() {
+        coverage.merge(&one);
+        (hops, released, lost, acts) = (hops + h, released + r, lost + l, acts + a);
+    }
+    println!("{coverage}");
+    println!("{acts} joins, leaves and switches of mode, {hops} hops, {released} frames released");
+    println!("fault seeds {}..{} pass, {lost} frames reported lost", seeds.start, seeds.end);
+    for kind in FaultKind::ALL {
+        assert!(coverage.runs_with(kind) > 0, "no seed had {}", kind.name());
+    }
+    assert!(lost > 0, "a campaign in which nothing is ever lost is too mild");
+}
+
+#[test]
+fn a_seed_gives_one_run_for_ever() {
+    for seed in [0, 1, 2] {
+        let (once, again) = (Scene::of(seed).run(), Scene::of(seed).run());
+        assert_eq!((once.digest, once.hops), (again.digest, again.hops), "seed {seed}");
+    }
+}

@@ -1,0 +1,42 @@
+//! Every checker catches its mutant, and soon.
+
+use evenfall_sims::multicast::checks::Check;
+use evenfall_sims::multicast::faults::Scene;
+use evenfall_sims::multicast::mutants::Mutant;
+
+/// Seeds within which a mutant must be caught by the checker that is meant for it.
+const SEEDS: u64 = 60;
+
+#[test]
+fn every_checker_catches_its_mutant() {
+    for (mutant, check) in Mutant::ALL.into_iter().filter(|(_, check)| *check != Check::Siblings) {
+        let caught = (0..SEEDS).find(|seed| {
+            let mut scene = Scene::of(*seed);
+            scene.mutant = Some(mutant);
+            scene.run().violations.iter().any(|violation| violation.check == check)
+        });
+        println!("{mutant:?} is caught by {check:?} under seed {caught:?}");
+        assert!(caught.is_some(), "{mutant:?} was not caught by {check:?} in {SEEDS} seeds");
+    }
+}
+
+#[test]
+fn the_same_seeds_pass_without_mutants() {
+    for seed in 0..SEEDS {
+        let violations = Scene::of(seed).run().violations;
+        assert!(violations.is_empty(), "seed {seed}: {violations:?}");
+    }
+}
+
+#[test]
+fn siblings_of_a_slow_receiver_do_not_notice_unless_it_is_served_first() {
+    let mut caught = false;
+    for seed in 0..5 {
+        let mut scene = Scene::with_a_slow_receiver(seed);
+        let verdict = scene.run();
+        assert!(verdict.violations.is_empty(), "seed {seed}: {:?}", verdict.violations);
+        scene.mutant = Some(Mutant::ServesTheSlowFirst);
+        caught |= scene.run().violations.iter().any(|v| v.check == Check::Siblings);
+    }
+    assert!(caught, "the mutant was not caught");
+}
