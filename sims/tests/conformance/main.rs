@@ -104,7 +104,7 @@ fn timeouts_come_when_due_and_never_before(net: &impl Net) {
         nodes: 2,
         make: &|_, _, now| Probe::ticking(now),
         owner: &|_, _, _| {},
-        done: &|_, probe: &Probe| (probe.timeouts >= 10).then(|| probe.early),
+        done: &|_, probe: &Probe| (probe.timeouts >= 10).then_some(probe.early),
     });
     assert_eq!(saw, [0, 0]);
 }

@@ -1,7 +1,6 @@
 //! The roles of a process: set up from the settings, then turned by one thread until the stream
 //! ends, a signal comes, or the root is lost.
 
-mod book;
 pub mod proxy;
 pub mod receiver;
 pub mod root;
@@ -57,6 +56,11 @@ pub enum RoleError {
     Http(String),
     /// The root was silent for the stated time.
     RootLost(Duration),
+    /// The root started again: what follows is another run, with a log of its own.
+    RootRestarted {
+        /// The new run.
+        epoch: u32,
+    },
     /// The root took this node out.
     Evicted(Reason),
     /// Some receivers did not finish in time.
@@ -85,6 +89,11 @@ impl fmt::Display for RoleError {
                 f,
                 "the root has been silent for {silence:?} (multicast.membership.root_timeout); \
                  start it again and then this node"
+            ),
+            Self::RootRestarted { epoch } => write!(
+                f,
+                "the root started again (epoch {epoch}): what was not released of its last run is \
+                 lost; start this node again to follow the new one"
             ),
             Self::Evicted(Reason::TooSlow) => write!(
                 f,

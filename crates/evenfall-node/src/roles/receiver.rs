@@ -98,6 +98,9 @@ impl<S: Sink> Delivery<'_, S> {
                 }
             }
             ReceiverEvent::Finished => self.finished += 1,
+            ReceiverEvent::Restarted { epoch } => {
+                self.failed = Some(RoleError::RootRestarted { epoch });
+            }
             ReceiverEvent::RootLost => self.failed = Some(RoleError::RootLost(self.root_timeout)),
             ReceiverEvent::Evicted(Reason::TooSlow) => {
                 self.failed = Some(RoleError::Evicted(Reason::TooSlow));

@@ -1,5 +1,6 @@
 //! The root as a process: replays or relays the feed into its trees, and writes down what it sent.
 
+mod book;
 mod page;
 
 use std::time::Duration;
@@ -12,7 +13,7 @@ use evenfall_io::interrupt;
 use evenfall_multicast::{Mode, PublishError, Root, RootStatus};
 use serde::Serialize;
 
-use super::book::Book;
+use self::book::Book;
 use super::{Process, RoleError};
 use crate::intake::{self, FeedStatus, Intake, Next};
 use crate::settings::{Node, RoleName, Settings};
@@ -254,12 +255,12 @@ impl<'a> Run<'a> {
         }
         let dir = &self.settings.run.dir;
         let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
-        let feed = self.intake.title();
-        let info = page::run_info(self.settings, feed, memberships, events);
-        info.write(dir).map_err(|error| {
-            let error = std::io::Error::other(error.to_string());
-            RoleError::File(dir.display().to_string(), error)
-        })
+        page::run_info(self.settings, self.intake.title(), memberships, events).write(dir).map_err(
+            |error| {
+                let error = std::io::Error::other(error.to_string());
+                RoleError::File(dir.display().to_string(), error)
+            },
+        )
     }
 
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
