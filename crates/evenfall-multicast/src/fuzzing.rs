@@ -96,7 +96,7 @@ const FLIGHT_MAX: usize = 256;
 /// Transmits pulled after an input, as a driver with little room does.
 const PULL_MAX: usize = 64;
 /// Steps of a script.
-const STEPS_MAX: usize = 2_000;
+const STEPS_MAX: usize = 500;
 /// Times that a machine may be due again at one and the same moment.
 const DUE_MAX: usize = 1_000;
 
@@ -251,7 +251,9 @@ impl Stage {
             _ => {
                 for _ in 0..8 {
                     self.pass(Duration::from_millis(10));
-                    (0..FLIGHT_MAX).for_each(|_| self.deliver());
+                    for _ in 0..self.flight.len() {
+                        self.deliver();
+                    }
                 }
             }
         }

@@ -35,6 +35,9 @@ pub fn runlog(data: &[u8]) {
     writer.flush();
     drop(writer);
     let again = Reader::new(Cursor::new(&out)).expect("what is written can be read");
-    assert_eq!(again.header(), &header);
+    // A name that is no UTF-8 is shown with replacements, which are longer and may be cut.
+    if !header.name.contains('\u{fffd}') {
+        assert_eq!(again.header(), &header);
+    }
     assert!(again.eq(records));
 }
