@@ -6,6 +6,10 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
+//! | [`profile`] | the cloud that studies run on, and where its constants come from |
+//! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |
 #![forbid(unsafe_code)]
 
 pub mod multicast;
+pub mod profile;
+pub mod studies;

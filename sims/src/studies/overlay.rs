@@ -1,0 +1,182 @@
+//! The overlay on the fitted cloud: latency by shape and mode, fairness by size, the price of P(F).
+
+use core::time::Duration;
+
+use evenfall_multicast::Mode;
+use evenfall_multicast::config::Rule;
+
+use super::Table;
+use crate::multicast::{Params, Run, run};
+use crate::profile::FITTED;
+
+/// How much a study spends.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Messages per second.
+    pub rate: f64,
+    /// Messages in every run.
+    pub messages: u32,
+    /// Empty frames before them; the deadline rule learns from these.
+    pub warm_up: u32,
+    /// Seed of every run.
+    pub seed: u64,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        // 5,000 messages a second is what the papers use; two in a hundred lie beyond p98.
+        Self { rate: 5_000.0, messages: 10_000, warm_up: 5_000, seed: 1 }
+    }
+}
+
+impl Effort {
+    fn method(&self) -> String {
+        let Self { rate, messages, warm_up, seed } = self;
+        format!(
+            "our machines on the fitted cloud, {rate} msg/s, {messages} messages after {warm_up} \
+             empty ones, seed {seed}; microseconds"
+        )
+    }
+
+    /// A run of this size on the fitted cloud.
+    pub fn params(&self, receivers: u32, mode: Mode, hedging: u8) -> Params {
+        let mut params = Params {
+            receivers,
+            rate: self.rate,
+            duration: Duration::from_secs_f64(f64::from(self.messages) / self.rate),
+            warm_up: Duration::from_secs_f64(f64::from(self.warm_up) / self.rate),
+            seed: self.seed,
+            cloud: FITTED.cloud(),
+            host: FITTED.host(),
+            ..Params::default()
+        };
+        params.config.mode = mode;
+        params.config.shape.hedging = hedging;
+        params
+    }
+}
+
+fn measured(params: &Params, progress: &mut dyn FnMut(&str), name: &str) -> Run {
+    progress(name);
+    run(params)
+}
+
+/// Median OML by shape, published beside ours.
+pub fn shapes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
+    // A sender of 100 copies at a time cannot do 5,000 messages a second at 2.7 us a copy.
+    let effort = &Effort { rate: effort.rate.min(1_000.0), ..*effort };
+    let mut table =
+        Table::new("Median OML by tree shape", effort.method(), &["shape", "published", "ours"]);
+    for (n, depth, fanout, published) in [
+        (10, 1, 10, 66.0),
+        (10, 2, 4, 88.0),
+        (100, 1, 100, 351.0),
+        (100, 2, 10, 139.0),
+        (100, 3, 5, 141.0),
+        (1_000, 2, 32, 282.0),
+        (1_000, 3, 10, 217.0),
+        (1_000, 4, 6, 226.0),
+    ] {
+        let mut params = effort.params(n, Mode::Tree, 0);
+        params.config.shape.depth = Some(depth);
+        params.config.shape.fanout = Some(fanout);
+        let name = format!("N={n} D={depth} F={fanout}");
+        let ours = measured(&params, progress, &name).results.oml_us.p50;
+        table.row(name, [Some(published), Some(ours)]);
+    }
+    table
+}
+
+/// OML percentiles of every mode at 100 receivers, and the windows.
+pub fn modes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
+    let mut table = Table::new(
+        "OML of every mode, 100 receivers",
+        effort.method(),
+        &["mode", "p50", "ours", "p90", "ours", "p99", "ours", "window p50", "ours", "P(F)"],
+    );
+    for (name, mode, hedging, published, window) in [
+        ("unicast", Mode::Unicast, 0, [254.0, 331.0, 466.0], None),
+        ("tree", Mode::Tree, 0, [147.0, 213.0, 401.0], Some(103.0)),
+        ("tree, H=1", Mode::Hedge, 1, [f64::NAN; 3], Some(91.0)),
+        ("tree, H=2", Mode::Hedge, 2, [129.0, 146.0, 199.0], Some(72.0)),
+        ("release, H=2", Mode::Release, 2, [151.0, 156.0, 174.0], None),
+        ("cloudex", Mode::Cloudex, 0, [406.0, 453.0, 716.0], None),
+    ] {
+        // Direct modes saturate their sender above this rate.
+        let rate = if mode.direct() { effort.rate.min(1_000.0) } else { effort.rate };
+        let mut params = Effort { rate, ..*effort }.params(100, mode, hedging);
+        params.config.deadline.rule = Rule::MaxP95;
+        let run = measured(&params, progress, name);
+        let r = &run.results;
+        let oml = if mode.holds() { r.held_oml_us } else { r.oml_us };
+        let ours = [oml.p50, oml.p90, oml.p99];
+        let beside = published.into_iter().zip(ours);
+        let mut values: Vec<Option<f64>> =
+            beside.flat_map(|(p, o)| [Some(p).filter(|p| !p.is_nan()), Some(o)]).collect();
+        values.extend([window, Some(r.arrival_window_us.p50), r.p_f]);
+        table.row(name.into(), values);
+    }
+    table
+}
+
+/// P(F) by size and rule.
+pub fn fairness(effort: &Effort, sizes: &[u32], progress: &mut dyn FnMut(&str)) -> Table {
+    let mut table = Table::new(
+        "P(F) by receivers, hedging and rule",
+        effort.method(),
+        &["run", "P(F) published", "P(F)", "held OML p50", "OML p50", "OML p99", "hold p50"],
+    );
+    for &n in sizes {
+        for (hedging, rule) in
+            [(1, Rule::MaxP95), (2, Rule::MaxP95), (1, Rule::OnTime), (2, Rule::OnTime)]
+        {
+            let published = match (n, hedging, rule) {
+                (100, _, Rule::MaxP95) => Some(0.92),
+                (5_000, 1, Rule::MaxP95) => Some(0.36),
+                (5_000, 2, Rule::MaxP95) => Some(0.86),
+                _ => None,
+            };
+            let mut params = effort.params(n, Mode::Release, hedging);
+            params.config.deadline.rule = rule;
+            let name = format!("N={n} H={hedging} {rule:?}");
+            let run = measured(&params, progress, &name);
+            let r = &run.results;
+            table.row(
+                name,
+                [
+                    published,
+                    r.p_f,
+                    Some(r.held_oml_us.p50),
+                    Some(r.oml_us.p50),
+                    Some(r.oml_us.p99),
+                    Some(r.hold_us.p50),
+                ],
+            );
+        }
+    }
+    table
+}
+
+/// What P(F) costs: the on-time rule at targets from .5 to .999.
+pub fn curve(
+    effort: &Effort,
+    receivers: u32,
+    hedging: u8,
+    progress: &mut dyn FnMut(&str),
+) -> Table {
+    let mut table = Table::new(
+        &format!("P(F) against held OML, {receivers} receivers, H={hedging}"),
+        effort.method(),
+        &["target", "P(F)", "held OML p50", "held OML p99", "OML p99"],
+    );
+    for target in [0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999] {
+        let mut params = effort.params(receivers, Mode::Release, hedging);
+        params.config.deadline.target = target;
+        let name = format!("{target}");
+        let run = measured(&params, progress, &name);
+        let r = &run.results;
+        let values = [r.p_f, Some(r.held_oml_us.p50), Some(r.held_oml_us.p99), Some(r.oml_us.p99)];
+        table.row(name, values);
+    }
+    table
+}
