@@ -374,3 +374,27 @@ pub fn fairness_csv(data: &[u8]) {
     let again: Result<Vec<_>, _> = csv::read(&text[..]).expect("a header").collect();
     assert_eq!(again.expect("what is written can be read"), rows);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A quiet moment, a publication, and what makes them a run: not vacuous.
+    #[test]
+    fn genuine_scripts_bring_messages_to_both_receivers() {
+        for choice in [0, 1, 2, 3, 4, 128] {
+            let mut text = vec![choice];
+            text.extend([15; 24]);
+            (0..6).for_each(|_| text.extend(b"\x09trade-one"));
+            text.extend([15; 30]);
+            let mut script = Script(&text);
+            let mut stage = Stage::new(&mut script);
+            while !script.0.is_empty() {
+                stage.step(&mut script);
+            }
+            for receiver in &stage.receivers {
+                assert!(receiver.status().tally.released > 0, "choice {choice}");
+            }
+        }
+    }
+}
