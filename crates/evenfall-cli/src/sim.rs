@@ -4,11 +4,14 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use evenfall_multicast::config::{Rule, Scheme};
 use evenfall_multicast::{Mode, SharedKey};
 use evenfall_node::report::{Report, RunInfo};
 use evenfall_sims::multicast::{Params, faults, run};
+use evenfall_sims::profile::FITTED;
+use evenfall_sims::studies::overlay::Effort;
+use evenfall_sims::studies::{Table, hedging, overlay};
 use serde_json::Value;
 
 use crate::{Outcome, print};
@@ -24,6 +27,45 @@ pub struct Args {
 enum Command {
     /// Multicast in a simulated cloud region; or, with --faults, one seed of the fault campaign.
     Multicast(Box<Multicast>),
+    /// Tables that stand beside the papers': see docs/results/multicast.md.
+    Study(Study),
+}
+
+/// A table to make.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    /// Hedging over random links: independent copies, and real siblings.
+    Hedging,
+    /// OML by depth and fan-out.
+    Shapes,
+    /// OML percentiles and windows of every mode, 100 receivers.
+    Modes,
+    /// P(F) by number of receivers and hedging.
+    Fairness,
+    /// P(F) against held OML.
+    Curve,
+}
+
+/// Arguments of `evenfall sim study`.
+#[derive(clap::Args, Debug)]
+struct Study {
+    /// Which table.
+    name: Name,
+    /// Numbers of receivers: all for fairness, the first for curve.
+    #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
+    receivers: Vec<u32>,
+    /// Extra copies (curve only).
+    #[arg(long, default_value_t = 2)]
+    hedging: u8,
+    /// Messages in every run; the default of each study when left out.
+    #[arg(long)]
+    messages: Option<u32>,
+    /// Seed of every run.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print the table as JSON instead of Markdown.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Arguments of `evenfall sim multicast`.
@@ -90,10 +132,40 @@ fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
-    let Command::Multicast(args) = &args.command;
-    if args.faults {
-        return fault_seed(args);
+    match &args.command {
+        Command::Multicast(args) if args.faults => fault_seed(args),
+        Command::Multicast(args) => multicast(args),
+        Command::Study(args) => study(args),
     }
+}
+
+/// Trials of the hedging study, as many as the paper's.
+const TRIALS: usize = 100_000;
+
+fn study(args: &Study) -> Outcome {
+    let standard = Effort::default();
+    let messages = args.messages.unwrap_or(standard.messages);
+    let effort = Effort { messages, seed: args.seed, ..standard };
+    let progress = &mut |name: &str| eprintln!("{name}");
+    let one = *args.receivers.first().ok_or("--receivers: name one at least")?;
+    let table: Table = match args.name {
+        Name::Hedging => {
+            hedging::monte_carlo(args.messages.map_or(TRIALS, |n| n as usize), args.seed)
+        }
+        Name::Shapes => overlay::shapes(&effort, progress),
+        Name::Modes => overlay::modes(&effort, progress),
+        Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
+        Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&table)?);
+    } else {
+        println!("{}", table.markdown());
+    }
+    Ok(())
+}
+
+fn multicast(args: &Multicast) -> Outcome {
     let params = params(args)?;
     if !args.json && std::io::stderr().is_terminal() {
         eprintln!("simulating {:?} of feed to {} receivers", args.duration, args.receivers);
@@ -140,6 +212,8 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         duration: args.duration,
         seed: args.seed,
         key: args.key.then(|| SharedKey::new(1, [7; 32])),
+        cloud: FITTED.cloud(),
+        host: FITTED.host(),
         ..Params::default()
     };
     let config = &mut params.config;

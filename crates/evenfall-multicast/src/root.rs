@@ -396,12 +396,14 @@ impl Root {
             self.status.refusals.forged += 1;
             return Err(error);
         }
-        let last = self.last_control.entry(datagram.hop.from).or_insert(0);
-        if datagram.fixed.sequence < *last && datagram.fixed.kind != Kind::Join {
-            self.status.refusals.replayed += 1;
-            return Ok(None);
+        // Only members have an entry, made when they join: strangers cannot grow the table.
+        if let Some(last) = self.last_control.get_mut(&datagram.hop.from) {
+            if datagram.fixed.sequence < *last && datagram.fixed.kind != Kind::Join {
+                self.status.refusals.replayed += 1;
+                return Ok(None);
+            }
+            *last = (*last).max(datagram.fixed.sequence + 1);
         }
-        *last = (*last).max(datagram.fixed.sequence + 1);
         Ok(Some(datagram))
     }
 
