@@ -303,7 +303,8 @@ fn start_clock(settings: &Settings) -> Result<(Clock, Option<ClockWatch>), RoleE
         other => {
             return Err(RoleError::Io(evenfall_io::Error::Clock {
                 what: format!(
-                    "run.clock = \"{other}\": must be auto, same-host, realtime, chrony or /dev/ptpN"
+                    "run.clock = \"{other}\": must be auto, same-host, realtime, chrony or \
+                     /dev/ptpN"
                 ),
             }));
         }
