@@ -267,7 +267,7 @@ impl Actor {
         // Every copy of the frame, or the hedge would heal what repair is to heal.
         let dropped = wire::parse(&arrival.datagram).is_ok_and(|d| {
             let live = d.fixed.kind == Kind::Data && d.fixed.class == Class::Live;
-            live && d.fixed.sequence % every == 0
+            live && d.fixed.sequence.is_multiple_of(every)
         });
         self.outcome.dropped += u64::from(dropped);
         dropped
