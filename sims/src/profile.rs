@@ -44,15 +44,17 @@ pub const JITTER_SIGMA: f64 = 0.427;
 /// above the median over 110 edges, ln 10 / ln (254 / 66).
 pub const SPIKE_ALPHA: f64 = 1.7;
 
-/// The fitted constants.
+/// The fitted constants. The sum of squared logarithms over the 15 published values is 0.21: a value is
+/// 12 % off in the root mean square. The largest errors are where the published rows disagree with each
+/// other: 351 and 254 us are both medians of unicast to 100.
 pub const FITTED: Constants = Constants {
-    base: 15.0,
-    jitter: 8.0,
-    spike_chance: 1e-3,
-    spike: 60.0,
-    copy: 2.7,
-    stall_gap_ms: 100.0,
-    stall: 50.0,
+    base: 7.3,
+    jitter: 22.0,
+    spike_chance: 1.2e-3,
+    spike: 88.0,
+    copy: 2.84,
+    stall_gap_ms: 73.5,
+    stall: 114.0,
 };
 
 /// A published row: what was measured, and in which set-up.

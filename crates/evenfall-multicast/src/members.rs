@@ -294,6 +294,8 @@ impl Members {
     /// Sends places that are due again.
     fn assign(&mut self, now: Timestamp, config: &Config) {
         self.retry_at = None;
+        // Who asks before it has a place gets it with the next view.
+        self.unacked.retain(|id| self.members[id].place.is_some());
         for id in &self.unacked {
             let member = self.members.get_mut(id).expect("unacked are members");
             if member.retry_at <= now

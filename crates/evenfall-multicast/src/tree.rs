@@ -324,7 +324,7 @@ impl Tree {
         self.ring(parent).remove(at);
         self.dismiss(&extra);
         orphans.into_iter().all(|orphan| self.adopt(orphan, level))
-            && self.level.values().any(|l| *l == level)
+            && self.children.keys().any(|n| self.level.get(n) == Some(&level))
     }
 
     /// The children of an inner node, in their order.
