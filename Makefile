@@ -34,7 +34,7 @@ doc:
 
 unit:
 	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 test-long:
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace
