@@ -11,7 +11,7 @@ help:
 	@echo "make test       everything that must pass before a merge"
 	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds)"
 	@echo "make bench      fan-out cost, and our peers beside us"
-	@echo "make deps       install what is optional (network namespaces, a browser); needs root"
+	@echo "make deps       install what tests use besides (network namespaces, a browser); make test does it"
 
 demo:
 	$(CARGO) build --release --package evenfall-cli
@@ -33,8 +33,8 @@ doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 unit:
-	@./scripts/deps.sh --check || true
-	$(CARGO) test --workspace
+	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"
+	$(CARGO) test --workspace --no-fail-fast
 
 test-long:
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace
@@ -42,7 +42,7 @@ test-long:
 bench:
 	$(CARGO) build --release --package evenfall-cli
 	./target/release/evenfall bench fanout --fanout 10 --size 40
-	cd bench-peers && $(CARGO) run --release
+	./bench-peers/run.sh
 
 deps:
-	./scripts/deps.sh
+	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"

@@ -429,6 +429,28 @@ function fairOverTime() {
   return made;
 }
 
+function memoryOverTime() {
+  const { card: made, svg, width, height } = card("Memory over time",
+    "Resident memory of every process, from its own start. A flat line is what it should be.",
+    { wide: true, height: 200 });
+  const [top, bottom, left, right] = [10, height - 26, 66, width - 14];
+  const last = Math.max(1, ...run.memory.flatMap((curve) => curve.seconds));
+  const most = Math.max(1, ...run.memory.flatMap((curve) => curve.resident_bytes)) / 2 ** 20;
+  const x = linear(0, last, left, right);
+  const y = linear(0, most * 1.08, bottom, top);
+  axisX(svg, x, roundTicks(0, last, 9), top, bottom, (s) => `${digits(s)} s`, "");
+  axisY(svg, y, roundTicks(0, most, 4), left, right, (mib) => `${digits(mib)} MiB`);
+  for (const { name, seconds, resident_bytes: bytes } of run.memory) {
+    const points = seconds.map((s, i) => [x(s), y(bytes[i] / 2 ** 20)]);
+    if (points.length === 0) continue;
+    const [first, end] = [bytes[0], bytes[bytes.length - 1]].map((b) => digits(b / 2 ** 20));
+    const line = shape(svg, "path", { d: path(points), fill: "none", stroke: "var(--held)",
+      "stroke-width": 1.6, opacity: 0.6 });
+    explain(line, `${name}\n${first} MiB at first, ${end} MiB at the end`);
+  }
+  return made;
+}
+
 const BAD_EVENTS = new Set(["suspect", "evict", "fault", "crash", "lost", "kill", "pause"]);
 
 function eventLanes() {
@@ -638,7 +660,8 @@ function draw() {
       + "switch to tails to see the nines."),
     toggle, curves,
     element("h2", {}, "Over time"), element("p", {}, "What the root asked for, and what came of it."),
-    element("div", { class: "grid" }, latencyOverTime(), fairOverTime(), eventLanes()),
+    element("div", { class: "grid" }, latencyOverTime(), fairOverTime(), eventLanes(),
+      ...(run.memory?.length > 0 ? [memoryOverTime()] : [])),
     element("h2", {}, "Who"), element("p", {}, "Receivers and edges by name."),
     element("div", { class: "grid" }, receiverDelays(), hedgeWins(), losses()),
     numbers(),

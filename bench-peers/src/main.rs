@@ -69,7 +69,7 @@ struct Peer {
 const PEERS: [Peer; 8] = [
     Peer {
         name: "evenfall",
-        settings: "multicast root; flat out 20 messages per datagram, 64 datagrams per segmented send",
+        settings: "multicast root; flat out 20 messages per datagram, 64 datagrams per send",
         run: udp::evenfall,
         lossless: udp::evenfall_lossless,
     },

@@ -1,4 +1,5 @@
-//! A fault campaign: `cargo run --release -p evenfall-sims --example faults -- FIRST COUNT`, or, with
+//! A fault campaign: `cargo run --release -p evenfall-sims --example faults -- FIRST COUNT`, or,
+//! with
 //! one number and `replay`, the transcript of one seed.
 
 use evenfall_sim::{Campaign, Coverage};

@@ -1,5 +1,6 @@
 //! Recomputes the constants of `sims/src/profile.rs` and shows how well they do:
-//! `cargo run --release -p evenfall-sims --example fit`. Data: `$EVENFALL_DATA`, or `../shared/data`.
+//! `cargo run --release -p evenfall-sims --example fit`. Data: `$EVENFALL_DATA`, or
+//! `../shared/data`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -7,9 +7,12 @@
 //! | [`BASE_SIGMA`], [`JITTER_SIGMA`] | spread of medians over pairs, and shape of delays within a pair, of 20 virtual machines in one zone (`latency/gcp_pairs_owd_us.csv`) |
 //! | the others | published rows of 10 and 100 receivers ([`ROWS`]), by least squares of logarithms |
 //!
-//! The published rows were measured on another cloud with a kernel-bypass stack, so only the shapes are
-//! taken from the first. `cargo run --release -p evenfall-sims --example fit` recomputes everything and
-//! prints rows and model side by side. Rows of 1,000 and 5,000 receivers are not in the fit: what the
+//! The published rows were measured on another cloud with a kernel-bypass stack, so only the shapes
+//! are
+//! taken from the first. `cargo run --release -p evenfall-sims --example fit` recomputes everything
+//! and
+//! prints rows and model side by side. Rows of 1,000 and 5,000 receivers are not in the fit: what
+//! the
 //! studies say of them is a prediction.
 
 use core::time::Duration;
@@ -40,12 +43,15 @@ pub struct Constants {
 pub const BASE_SIGMA: f64 = 0.249;
 /// Standard deviation of the logarithm of the jitter.
 pub const JITTER_SIGMA: f64 = 0.427;
-/// Tail index of spikes: from the published tree without hedging, whose p90 and p99 lie 66 and 254 us
+/// Tail index of spikes: from the published tree without hedging, whose p90 and p99 lie 66 and 254
+/// us
 /// above the median over 110 edges, ln 10 / ln (254 / 66).
 pub const SPIKE_ALPHA: f64 = 1.7;
 
-/// The fitted constants. The sum of squared logarithms over the 15 published values is 0.21: a value is
-/// 12 % off in the root mean square. The largest errors are where the published rows disagree with each
+/// The fitted constants. The sum of squared logarithms over the 15 published values is 0.21: a
+/// value is
+/// 12 % off in the root mean square. The largest errors are where the published rows disagree with
+/// each
 /// other: 351 and 254 us are both medians of unicast to 100.
 pub const FITTED: Constants = Constants {
     base: 7.3,

@@ -6,16 +6,20 @@
 //! | [`bench`] | `evenfall bench fanout`: what a copy costs |
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
+//! | [`sim`] | `evenfall sim multicast`: the same machines in the simulator |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
+//! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
 #![forbid(unsafe_code)]
 
 mod bench;
 mod config;
 mod demo;
+mod feed;
 mod print;
 mod report;
 mod run;
+mod sim;
 mod stat;
 
 use std::process::ExitCode;
@@ -40,8 +44,12 @@ enum Command {
     Report(report::Args),
     /// Show the state of running nodes, or change the mode of a running root.
     Stat(stat::Args),
+    /// Run the same machines in the simulator.
+    Sim(sim::Args),
     /// Measure what things cost on this machine.
     Bench(bench::Args),
+    /// Look into a feed file, make one, or play one as a live MoldUDP64 session.
+    Feed(feed::Args),
     /// Check a settings file, or print one with every default.
     Config(config::Args),
 }
@@ -55,7 +63,9 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Stat(args) => stat::main(&args),
+        Command::Sim(args) => sim::main(&args),
         Command::Bench(args) => bench::main(&args),
+        Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),
     };
     match outcome {

@@ -2,7 +2,7 @@
 
 use crate::error::{Fault, FeedError};
 use crate::framed::ItchSource;
-use crate::itch::Kind;
+use crate::itch::{Kind, View};
 use crate::lobster::{self, LobsterSource};
 use crate::pcap::{self, PcapSource, Skipped};
 use crate::zip;
@@ -24,6 +24,15 @@ pub struct Message {
     /// The message, without framing. It shares a piece of about 64 KiB with its neighbours, which
     /// stays in memory as long as one of them does.
     pub bytes: Bytes,
+}
+
+impl Message {
+    /// A message that came by itself, not out of a file: its key is the stock locate if it is
+    /// ITCH, as in files, else 0.
+    pub fn live(index: u64, time_ns: u64, bytes: Bytes) -> Self {
+        let shard_key = View::decode(&bytes).map_or(0, |view| view.stock_locate().into());
+        Self { index, time_ns, shard_key, bytes }
+    }
 }
 
 /// Something that gives messages in order.

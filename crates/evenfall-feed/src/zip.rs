@@ -6,10 +6,10 @@
 //! deflated ones whose checksum and sizes stand behind the data.
 //!
 //! ```text
-//!  0           4         6       8        10          14    18           22         26     28      30
-//!  +-----------+---------+-------+--------+-----------+-----+------------+----------+------+-------+------+-------+------
-//!  | P K 3 4   | version | flags | method | time date | crc | compressed | original | name | extra | name | extra | data
-//!  +-----------+---------+-------+--------+-----------+-----+------------+----------+------+-------+------+-------+------
+//! 0           4         6       8        10          14    18           22         26     28
+//! | P K 3 4   | version | flags | method | time date | crc | compressed | original | name | extra
+//! 30
+//! | name bytes | extra bytes | data
 //! ```
 //!
 //! Source: PKWARE APPNOTE 6.3, section 4.3.7.

@@ -118,8 +118,9 @@ impl Loop {
                 drain(owner, now, machine, driver, events)?;
             }
         }
-        let readable = self.take_arrivals(machines, driver, events)?;
+        // Before arrivals: a machine's first input is a clock reading, here as in the simulator.
         self.take_clock(machines, driver, events)?;
+        let readable = self.take_arrivals(machines, driver, events)?;
         let mut now = MonotonicClock::now();
         self.take_timeouts(now, machines, driver, events)?;
         let more = self.transmit(machines, driver);

@@ -4,6 +4,7 @@ use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::RawFd;
+use std::ptr;
 
 /// `-1` to the error in `errno`.
 pub(crate) fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -12,17 +13,28 @@ pub(crate) fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
 
 /// Sets an integer option of a socket.
 pub(crate) fn set_option(fd: RawFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    set_struct(fd, level, name, &value)
+}
+
+/// Sets an option of a socket that is a structure of the kernel's.
+pub(crate) fn set_struct<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `value`, which outlives the call. The kernel
+    // reads as many bytes as it knows of, at most that many.
     let result = unsafe {
         libc::setsockopt(
             fd,
             level,
             name,
-            (&raw const value).cast(),
-            mem::size_of::<libc::c_int>() as libc::socklen_t,
+            ptr::from_ref(value).cast(),
+            mem::size_of::<T>() as libc::socklen_t,
         )
     };
     checked(result).map(drop)
+}
+
+/// An IPv4 address in the kernel's form.
+pub(crate) fn in_addr(address: Ipv4Addr) -> libc::in_addr {
+    libc::in_addr { s_addr: u32::from(address).to_be() }
 }
 
 /// Reads an integer option of a socket.
@@ -93,7 +105,7 @@ impl From<SocketAddr> for RawAddress {
                 raw.v4 = libc::sockaddr_in {
                     sin_family: libc::AF_INET as libc::sa_family_t,
                     sin_port: v4.port().to_be(),
-                    sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
+                    sin_addr: in_addr(*v4.ip()),
                     sin_zero: [0; 8],
                 };
             }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Histogram, Malformed, NodeId};
 
-use crate::wire::Reader;
+use crate::wire::{NUMBER_MAX, Reader};
 
 /// What a node does in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,8 +133,8 @@ impl Place {
         let place = Self {
             view: r.u32()?,
             level: r.u8()?,
-            start: r.u64()?,
-            start_message: r.u64()?,
+            start: r.number()?,
+            start_message: r.number()?,
             sources: peers(&mut r)?,
             children: peers(&mut r)?,
             nieces: peers(&mut r)?,
@@ -168,7 +168,10 @@ impl Beacon {
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(body);
-        let (next, root_beat, end) = (r.u64()?, r.u64()?, (r.u64()?, r.u64()?));
+        let (next, root_beat, end) = (r.number()?, r.number()?, (r.u64()?, r.number()?));
+        if end.0 > NUMBER_MAX && end.0 != u64::MAX {
+            return Err(r.malformed("a number that no stream reaches"));
+        }
         r.finish()?;
         Ok(Self { next, root_beat, end: (end.0 != u64::MAX).then_some(end) })
     }
@@ -196,7 +199,8 @@ pub(crate) fn decode_ranges(body: &[u8]) -> Result<Ranges, Malformed> {
     if n > RANGES_MAX {
         return Err(r.malformed("more ranges than allowed"));
     }
-    let ranges = (0..n).map(|_| Ok((r.u64()?, r.u16()?))).collect::<Result<Ranges, Malformed>>()?;
+    let ranges =
+        (0..n).map(|_| Ok((r.number()?, r.u16()?))).collect::<Result<Ranges, Malformed>>()?;
     r.finish()?;
     Ok(ranges)
 }
@@ -266,8 +270,8 @@ pub struct Tally {
 impl Tally {
     /// Adds another part of the tree.
     pub fn add(&mut self, other: &Self) {
-        self.receivers += other.receivers;
-        self.finished += other.finished;
+        self.receivers = self.receivers.saturating_add(other.receivers);
+        self.finished = self.finished.saturating_add(other.finished);
         self.released = self.released.saturating_add(other.released);
         self.late = self.late.saturating_add(other.late);
         self.lost = self.lost.saturating_add(other.lost);
@@ -389,7 +393,7 @@ impl Report {
         }
         for _ in 0..samples {
             report.samples.push(Sample {
-                sequence: r.u64()?,
+                sequence: r.number()?,
                 latest_ns: r.u32()?,
                 receivers: r.u32()?,
             });

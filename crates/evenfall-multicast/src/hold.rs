@@ -4,6 +4,13 @@
 //! receivers that leaves N chances in twenty to be late, so P(F) falls as N grows. The `on-time`
 //! rule looks at what it is aimed at: the overall latency (OML) of sampled frames, of which it
 //! takes the quantile that is wanted.
+//!
+//! Latencies are not independent: a stall makes a run of frames late, load drifts. A quantile of
+//! the past then misses its target, so which quantile to take is itself corrected by what really
+//! was late (adaptive conformal inference, Gibbs and Candes 2021): every late frame lowers the
+//! share
+//! that is allowed to be late, every punctual one raises it a little, and in the long run the
+//! share that is late is the one that was asked for, whatever the latencies do.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,70 +19,171 @@ use evenfall_core::Timestamp;
 
 use crate::config::{Deadline, Rule};
 
-/// Samples that the rule remembers at most; beyond, the oldest go. Sorting this many costs about
-/// half a millisecond, once per report.
+/// Samples that the rule remembers at most; beyond, the oldest go: ten seconds at the default rate.
 const SAMPLES_MAX: usize = 20_000;
-/// Fewer samples than this say nothing about a tail: the initial hold stays.
-const SAMPLES_MIN: usize = 50;
+/// Fewer messages than this say nothing about a tail: the initial hold stays.
+const MESSAGES_MIN: u64 = 50;
+/// Messages beyond the wanted quantile that must have been seen before that quantile is trusted,
+/// and
+/// what it is multiplied with until then: the largest few of a small sample say little.
+const TAIL_MIN: f64 = 10.0;
+const GUARD: f64 = 1.25;
+/// How strongly one late message counts, as a part of the allowed share: ten in a row and the hold
+/// covers all that was seen; two thousand punctual ones and it is as before (at .995).
+const STEP: f64 = 0.1;
+/// Bounds of the corrected share, in parts of the allowed one.
+const SHARE: core::ops::RangeInclusive<f64> = 0.01..=2.0;
 /// The recent past that can lift the hold at once, and the quantile of it that does.
 const RECENT: Duration = Duration::from_millis(250);
 const RECENT_QUANTILE: f64 = 0.9;
+
+/// The OML of a frame, and how many messages it concerns.
+#[derive(Clone, Copy, Debug)]
+struct Observed {
+    at: Timestamp,
+    oml_ns: u32,
+    messages: u16,
+}
+
+/// Latencies of a sliding window, so fine that a quantile is at most .8 % too long, and as cheap
+/// to slide as to fill.
+#[derive(Clone, Debug)]
+struct Sliding {
+    span: Duration,
+    observed: VecDeque<Observed>,
+    counts: Vec<u32>,
+    messages: u64,
+}
+
+/// Buckets per doubling, from 1 us.
+const PER_OCTAVE: u32 = 128;
+/// 1 us to 4.29 s, all that a sample can say.
+const OCTAVES: u32 = 23;
+const FLOOR_NS: u32 = 1 << 10;
+
+fn bucket(ns: u32) -> usize {
+    let ns = ns.max(FLOOR_NS);
+    let octave = ns.ilog2() - FLOOR_NS.ilog2();
+    let within = (u64::from(ns - (FLOOR_NS << octave)) * u64::from(PER_OCTAVE)) >> ns.ilog2();
+    (octave * PER_OCTAVE + within as u32) as usize
+}
+
+/// The longest latency that falls in a bucket.
+fn upper_edge_ns(bucket: usize) -> u32 {
+    let (octave, within) = (bucket as u32 / PER_OCTAVE, bucket as u32 % PER_OCTAVE);
+    let low = u64::from(FLOOR_NS) << octave;
+    u32::try_from(low + low * u64::from(within + 1) / u64::from(PER_OCTAVE)).unwrap_or(u32::MAX)
+}
+
+impl Sliding {
+    fn new(span: Duration) -> Self {
+        let counts = vec![0; (PER_OCTAVE * OCTAVES) as usize];
+        Self { span, observed: VecDeque::new(), counts, messages: 0 }
+    }
+
+    fn push(&mut self, new: Observed) {
+        self.counts[bucket(new.oml_ns)] += u32::from(new.messages);
+        self.messages += u64::from(new.messages);
+        self.observed.push_back(new);
+        if self.observed.len() > SAMPLES_MAX {
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) {
+        let Some(old) = self.observed.pop_front() else { return };
+        self.counts[bucket(old.oml_ns)] -= u32::from(old.messages);
+        self.messages -= u64::from(old.messages);
+    }
+
+    fn slide(&mut self, now: Timestamp) {
+        while self.observed.front().is_some_and(|o| now.since(o.at) > self.span) {
+            self.pop();
+        }
+    }
+
+    /// The smallest latency that at least `q` of the messages do not exceed; `None` when there are
+    /// too few.
+    fn quantile(&self, q: f64) -> Option<u32> {
+        if self.messages < MESSAGES_MIN {
+            return None;
+        }
+        // One rank higher than the sample's own quantile: what is still to come has a say too.
+        let rank = (((self.messages + 1) as f64 * q).ceil() as u64).clamp(1, self.messages);
+        let mut seen = 0;
+        let at = self.counts.iter().position(|count| {
+            seen += u64::from(*count);
+            seen >= rank
+        });
+        at.map(upper_edge_ns)
+    }
+}
 
 /// Sets the hold.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldControl {
     config: Deadline,
     hold: Duration,
-    samples: VecDeque<(Timestamp, u32)>,
-    scratch: Vec<u32>,
+    steady: Sliding,
+    recent: Sliding,
+    /// Share of messages that the next hold lets be late, in parts of the allowed share.
+    share: f64,
 }
 
 impl HoldControl {
     pub(crate) fn new(config: Deadline) -> Self {
-        Self { config, hold: config.hold_initial, samples: VecDeque::new(), scratch: Vec::new() }
+        Self {
+            config,
+            hold: config.hold_initial,
+            steady: Sliding::new(config.window),
+            recent: Sliding::new(RECENT),
+            share: 1.0,
+        }
     }
 
     pub(crate) fn hold(&self) -> Duration {
         self.hold
     }
 
-    /// The OML of one frame became known.
-    pub(crate) fn observe(&mut self, now: Timestamp, oml_ns: u32) {
-        self.samples.push_back((now, oml_ns));
-        if self.samples.len() > SAMPLES_MAX {
-            self.samples.pop_front();
+    /// The OML of a frame of so many messages became known, and whether it was late (if it had a
+    /// deadline).
+    pub(crate) fn observe(
+        &mut self,
+        now: Timestamp,
+        oml_ns: u32,
+        messages: u16,
+        late: Option<bool>,
+    ) {
+        let messages = messages.max(1);
+        if let Some(late) = late {
+            let allowed = 1.0 - self.config.target;
+            let wrong = allowed - f64::from(u8::from(late));
+            let correction = STEP * f64::from(messages) * wrong;
+            self.share = (self.share + correction).clamp(*SHARE.start(), *SHARE.end());
         }
-    }
-
-    /// The smallest value that at least `q` of the samples since `from` do not exceed.
-    fn quantile(&mut self, from: Timestamp, q: f64) -> Option<u32> {
-        self.scratch.clear();
-        let recent = self.samples.iter().rev().take_while(|(at, _)| *at >= from);
-        self.scratch.extend(recent.map(|(_, oml)| *oml));
-        if self.scratch.len() < SAMPLES_MIN {
-            return None;
-        }
-        // One rank higher than the sample's own quantile: what is still to come has a say too.
-        let rank = ((self.scratch.len() + 1) as f64 * q).ceil() as usize;
-        let at = rank.clamp(1, self.scratch.len()) - 1;
-        Some(*self.scratch.select_nth_unstable(at).1)
+        let observed = Observed { at: now, oml_ns, messages };
+        self.steady.push(observed);
+        self.recent.push(observed);
     }
 
     /// Sets the hold anew after a round of reports, of which the largest 95th percentile is given.
     pub(crate) fn update(&mut self, now: Timestamp, p95_ns: u32) -> Duration {
-        while self.samples.front().is_some_and(|(at, _)| now.since(*at) > self.config.window) {
-            self.samples.pop_front();
-        }
+        self.steady.slide(now);
+        self.recent.slide(now);
         let wanted = match self.config.rule {
             Rule::MaxP95 => (p95_ns > 0).then_some(p95_ns),
             Rule::OnTime => {
-                let steady = self.quantile(Timestamp::ZERO, self.config.target);
-                let recent = self.quantile(now - RECENT, RECENT_QUANTILE);
-                steady.map(|s| s.max(recent.unwrap_or(0)))
+                let allowed = self.share * (1.0 - self.config.target);
+                let steady = self.steady.quantile(1.0 - allowed);
+                steady.map(|s| s.max(self.recent.quantile(RECENT_QUANTILE).unwrap_or(0)))
             }
         };
         if let Some(ns) = wanted {
-            self.hold = Duration::from_nanos(u64::from(ns)).min(self.config.hold_max);
+            let seen = self.steady.messages as f64 * (1.0 - self.config.target);
+            let known = self.config.rule == Rule::MaxP95 || seen >= TAIL_MIN;
+            let wanted = Duration::from_nanos(u64::from(ns));
+            let wanted = if known { wanted } else { wanted.mul_f64(GUARD) };
+            self.hold = wanted.min(self.config.hold_max);
         }
         self.hold
     }
@@ -88,6 +196,16 @@ mod tests {
 
     fn control(rule: Rule) -> HoldControl {
         HoldControl::new(Deadline { rule, target: 0.99, ..Deadline::default() })
+    }
+
+    #[test]
+    fn every_latency_lies_just_below_the_edge_of_its_bucket() {
+        for ns in (0..32).flat_map(|bit| [(1u32 << bit), (1 << bit) + (1 << bit) / 3, u32::MAX]) {
+            let edge = upper_edge_ns(bucket(ns));
+            assert!(edge >= ns, "{ns} above {edge}");
+            let short = f64::from(ns.max(FLOOR_NS));
+            assert!(f64::from(edge) <= short * 1.008 + 1.0, "{ns}: {edge}");
+        }
     }
 
     #[test]
@@ -105,7 +223,8 @@ mod tests {
                     total += 1;
                     late += u32::from(u64::from(oml) > control.hold().as_nanos() as u64);
                 }
-                control.observe(now, oml);
+                let is_late = u64::from(oml) > control.hold().as_nanos() as u64;
+                control.observe(now, oml, 1, Some(is_late));
             }
             control.update(now, 0);
         }
@@ -114,17 +233,44 @@ mod tests {
     }
 
     #[test]
+    fn runs_of_late_frames_do_not_break_the_promise() {
+        let mut control = control(Rule::OnTime);
+        let mut prng = Prng::new(2);
+        let mut now = Timestamp::ZERO;
+        let (mut late, mut total, mut slow) = (0, 0, 0);
+        for round in 0..20_000 {
+            now += Duration::from_millis(50);
+            for _ in 0..10 {
+                // A stall every second or so makes about twenty frames in a row slow.
+                slow = if prng.chance(0.005) { 20 } else { slow - i32::from(slow > 0) };
+                let extra = if slow > 0 { prng.exponential(1e6) } else { 0.0 };
+                let oml = (100_000.0 + prng.exponential(30_000.0) + extra) as u32;
+                let is_late = u64::from(oml) > control.hold().as_nanos() as u64;
+                control.observe(now, oml, 1, Some(is_late));
+                if round > 1_000 {
+                    total += 1;
+                    late += u32::from(is_late);
+                }
+            }
+            control.update(now, 0);
+        }
+        let share = f64::from(late) / f64::from(total);
+        assert!((0.005..0.011).contains(&share), "{share}");
+    }
+
+    #[test]
     fn the_cap_bounds_what_a_straggler_costs_and_load_lifts_the_hold_at_once() {
         let mut control = control(Rule::OnTime);
         let mut now = Timestamp::ZERO;
         for ms in 0..9_000 {
             now = Timestamp::from_nanos(ms * 1_000_000);
-            control.observe(now, 100_000);
+            control.observe(now, 100_000, 1, None);
         }
-        assert_eq!(control.update(now, 0), Duration::from_micros(100));
+        let hold = control.update(now, 0);
+        assert!((100_000..101_000).contains(&hold.as_nanos()), "{hold:?}");
         for _ in 0..300 {
             now += Duration::from_millis(1);
-            control.observe(now, 500_000_000);
+            control.observe(now, 500_000_000, 1, None);
         }
         assert_eq!(control.update(now, 0), Deadline::default().hold_max);
     }

@@ -68,6 +68,8 @@
 pub mod config;
 pub mod control;
 pub mod fairness;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hold;
 mod members;
 mod merge;

@@ -136,6 +136,11 @@ impl Members {
         self.members.get(&id).is_some_and(|m| m.addr == addr)
     }
 
+    /// The first frame that a member is to have; `None` until it has a place.
+    pub(crate) fn start_of(&self, id: NodeId) -> Option<u64> {
+        self.members.get(&id)?.place.as_ref().map(|place| place.start)
+    }
+
     pub(crate) fn count(&self, role: Role) -> usize {
         self.members.values().filter(|m| m.role == role).count()
     }

@@ -213,7 +213,11 @@ impl Relay {
             self.up.out.control_to(parent, Kind::Report, report.encode());
         }
         let tally = report.tally;
-        let all = self.up.end.is_some() && tally.receivers > 0 && tally.finished == tally.receivers;
+        // A spare has nobody below. It may be needed until the root, done with all, falls silent.
+        let idle = self.place().is_some_and(|place| place.children.is_empty())
+            && self.up.root_silence(now) >= self.up.config.membership.silence;
+        let below = tally.receivers > 0 && tally.finished == tally.receivers;
+        let all = self.up.end.is_some() && (below || idle);
         if all && !core::mem::replace(&mut self.finished, true) {
             self.events.push_back(RelayEvent::Finished);
         }

@@ -19,7 +19,7 @@ use crate::control::{
 };
 use crate::hold::HoldControl;
 use crate::members::{Action, Joined, Members, View};
-use crate::merge::Merger;
+use crate::merge::{Merger, saturating_ns};
 use crate::outbox::Outbox;
 use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
@@ -129,7 +129,9 @@ struct Open {
 
 /// Largest datagram that IP carries, less its headers and ours.
 const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
-/// Holds of sampled frames remembered until their OML is known.
+/// Frames sampled back to back; a receiver's report holds twice as many.
+const SAMPLE_BURST: u32 = 100;
+/// Sampled frames remembered until their OML is known.
 const SAMPLED_MAX: usize = 8_192;
 
 /// The root of one tree.
@@ -151,7 +153,8 @@ pub struct Root {
     next_message: u64,
     last_deadline: SyncTime,
     next_sample: Timestamp,
-    sampled_holds: BTreeMap<u64, u32>,
+    /// Hold and messages of frames whose OML is not yet known.
+    sampled_frames: BTreeMap<u64, (Option<u32>, u16)>,
     ended: bool,
     finished: bool,
     beat: u64,
@@ -213,7 +216,7 @@ impl Root {
             next_message: 0,
             last_deadline: SyncTime::ZERO,
             next_sample: now,
-            sampled_holds: BTreeMap::new(),
+            sampled_frames: BTreeMap::new(),
             ended: false,
             finished: false,
             beat: 0,
@@ -314,6 +317,12 @@ impl Root {
         self.stream
     }
 
+    /// The first frame that a member is to have: what it misses before is not missing. `None` when
+    /// it has no place yet.
+    pub fn start_of(&self, member: NodeId) -> Option<u64> {
+        self.members.start_of(member)
+    }
+
     /// The tree that is in force or about to be.
     pub fn tree(&self) -> Option<&crate::tree::Tree> {
         self.members.tree()
@@ -362,17 +371,20 @@ impl Root {
 
     /// Decides whether receivers report this frame one by one.
     fn sample(&mut self, now: Timestamp, fixed: &Fixed) -> bool {
+        // A bucket of credit, so that a burst is sampled as densely as the quiet before it: what
+        // is late is late in bursts.
+        let every = Duration::from_secs(1) / self.config.deadline.samples_per_second.max(1);
+        let earliest = now - every * SAMPLE_BURST;
+        self.next_sample = self.next_sample.max(earliest);
         if now < self.next_sample {
             return false;
         }
-        let every = Duration::from_secs(1) / self.config.deadline.samples_per_second.max(1);
-        self.next_sample = (self.next_sample + every).max(now + every / 2);
-        if fixed.deadline > SyncTime::ZERO {
-            let hold = crate::merge::saturating_ns(fixed.deadline.since(fixed.origin));
-            self.sampled_holds.insert(fixed.sequence, hold);
-            if self.sampled_holds.len() > SAMPLED_MAX {
-                self.sampled_holds.pop_first();
-            }
+        self.next_sample += every;
+        let held = fixed.deadline > SyncTime::ZERO;
+        let hold = held.then(|| saturating_ns(fixed.deadline.since(fixed.origin)));
+        self.sampled_frames.insert(fixed.sequence, (hold, fixed.count));
+        if self.sampled_frames.len() > SAMPLED_MAX {
+            self.sampled_frames.pop_first();
         }
         true
     }
@@ -384,12 +396,14 @@ impl Root {
             self.status.refusals.forged += 1;
             return Err(error);
         }
-        let last = self.last_control.entry(datagram.hop.from).or_insert(0);
-        if datagram.fixed.sequence < *last && datagram.fixed.kind != Kind::Join {
-            self.status.refusals.replayed += 1;
-            return Ok(None);
+        // Only members have an entry, made when they join: strangers cannot grow the table.
+        if let Some(last) = self.last_control.get_mut(&datagram.hop.from) {
+            if datagram.fixed.sequence < *last && datagram.fixed.kind != Kind::Join {
+                self.status.refusals.replayed += 1;
+                return Ok(None);
+            }
+            *last = (*last).max(datagram.fixed.sequence + 1);
         }
-        *last = (*last).max(datagram.fixed.sequence + 1);
         Ok(Some(datagram))
     }
 
@@ -498,11 +512,13 @@ impl Root {
         let patience = interval * 2 * u32::from(self.view.depth.max(1));
         let report = self.merger.take(now, patience);
         for sample in &report.samples {
-            self.hold.observe(now, sample.latest_ns);
-            if let Some(hold) = self.sampled_holds.remove(&sample.sequence) {
-                self.status.sampled += 1;
-                self.status.sampled_late += u64::from(sample.latest_ns > hold);
-            }
+            let Some((hold, count)) = self.sampled_frames.remove(&sample.sequence) else {
+                continue;
+            };
+            let late = hold.map(|hold| sample.latest_ns > hold);
+            self.hold.observe(now, sample.latest_ns, count, late);
+            self.status.sampled += u64::from(late.is_some());
+            self.status.sampled_late += u64::from(late == Some(true));
         }
         self.hold.update(now, report.p95_ns);
         if !report.worst.is_empty() {

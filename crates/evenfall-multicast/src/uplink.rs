@@ -417,11 +417,17 @@ impl Uplink {
                 self.out.control_to(self.who.root, Kind::Suspect, body);
             }
         }
-        if !self.root_lost && !self.leaving && now.since(self.root_heard) >= m.root_timeout {
+        if self.awaits_root() && now.since(self.root_heard) >= m.root_timeout {
             self.root_lost = true;
             return Some(News::RootLost);
         }
         None
+    }
+
+    /// Whether the root's silence means that it is lost: a root that was never heard may not have
+    /// been started yet, and is asked for as long as it takes.
+    fn awaits_root(&self) -> bool {
+        self.root_id.is_some() && !self.root_lost && !self.leaving
     }
 
     /// Asks for what is missing: parent, then aunts, then the root, then around again.
@@ -449,7 +455,7 @@ impl Uplink {
     fn rearm(&mut self) {
         let m = &self.config.membership;
         let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
-        let root = (!self.root_lost && !self.leaving).then(|| self.root_heard + m.root_timeout);
+        let root = self.awaits_root().then(|| self.root_heard + m.root_timeout);
         let overdue = self.gaps.progress().map(|at| at + self.config.repair.missing_hold);
         let report = self.place.is_some().then_some(self.report_at);
         let timers = [self.join_at, self.gaps.next_ask(), parent, root, overdue, report];
@@ -471,6 +477,11 @@ impl Uplink {
         self.report_at = (self.report_at + self.interval()).max(now + self.interval() / 2);
         self.rearm();
         true
+    }
+
+    /// How long the root has not been heard, by any way.
+    pub(crate) fn root_silence(&self, now: Timestamp) -> Duration {
+        now.since(self.root_heard)
     }
 
     pub(crate) fn interval(&self) -> Duration {

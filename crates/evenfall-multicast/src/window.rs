@@ -162,7 +162,8 @@ impl Gaps {
         self.gaps.is_empty()
     }
 
-    /// Since when the repair of the oldest gap has made no progress. Each gap has its own clock: one
+    /// Since when the repair of the oldest gap has made no progress. Each gap has its own clock:
+    /// one
     /// that is mended says nothing about another that nobody can mend.
     pub(crate) fn progress(&self) -> Option<Timestamp> {
         self.gaps.front().map(|gap| gap.progress)

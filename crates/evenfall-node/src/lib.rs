@@ -5,15 +5,25 @@
 //! | [`settings`] | one TOML file for all hosts, overridden by environment and `--set` |
 //! | [`roles`] | root, proxy and receiver as they run in a process |
 //! | [`subscriber`] | the feed in a program of your own |
+//! | [`player`] | a feed played as a live MoldUDP64 session, for tests |
+//! | [`publisher`] | the root in a program of your own |
 //! | [`fanout`] | the root as a source for the fan-out benchmark |
-//! | [`input`] | the feed that the root sends: file, generator |
+//! | [`input`] | feed files and the generator, by a schedule |
+//! | [`intake`] | where a running root's messages come from: replay, live feed, publisher |
 //! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
+//! | [`memory`] | the memory of each process over its run, a row per second |
 //! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
 //! | [`report`] | reads the run logs of all processes, judges the run, writes `report.html` |
 #![forbid(unsafe_code)]
 
 pub mod fanout;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod input;
+pub mod intake;
+pub mod memory;
+pub mod player;
+pub mod publisher;
 pub mod report;
 pub mod roles;
 pub mod runlog;
@@ -21,5 +31,6 @@ pub mod settings;
 pub mod subscriber;
 pub mod telemetry;
 
+pub use publisher::{PublishError, Publisher};
 pub use settings::Settings;
 pub use subscriber::{Subscriber, Update};

@@ -13,6 +13,8 @@
 //! Logs are merged as streams, so that memory follows the messages in flight and not the length of
 //! the run.
 
+mod departures;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
@@ -24,6 +26,7 @@ use evenfall_core::{ClockError, NodeId};
 use evenfall_multicast::fairness::{Config, Ledger, MessageRow, Outcome};
 use serde::{Deserialize, Serialize};
 
+use crate::memory::{self, MemoryCurve};
 use crate::runlog::{self, LogError, Reader, Record, Role, Tail};
 
 /// Name of the file that describes a run.
@@ -72,7 +75,7 @@ pub struct NodeInfo {
 }
 
 /// Messages of one stream that one receiver is expected to release. One that came back has several.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Membership {
     /// Who.
@@ -84,6 +87,9 @@ pub struct Membership {
     /// First message that is not expected any more; none when it stayed.
     #[serde(default)]
     pub until: Option<u64>,
+    /// It said good-bye: what it had not released by then is not expected of it.
+    #[serde(default)]
+    pub left: bool,
 }
 
 /// Something that happened.
@@ -126,6 +132,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// What was read.
     pub logs: Vec<LogLine>,
+    /// Memory of each process over its run, as far as it was written down.
+    pub memory: Vec<MemoryCurve>,
     /// What a reader must know before believing the rest.
     pub warnings: Vec<String>,
 }
@@ -139,6 +147,8 @@ pub enum ReportError {
     Info(PathBuf, serde_json::Error),
     /// A log is wrong.
     Log(PathBuf, LogError),
+    /// The root has not written down what the run was.
+    NoRun(PathBuf),
     /// There is nothing to report.
     NoRoot(PathBuf),
 }
@@ -149,6 +159,12 @@ impl fmt::Display for ReportError {
             Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Info(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Log(path, error) => write!(f, "{} {error}", path.display()),
+            Self::NoRun(path) => write!(
+                f,
+                "{}: not there; the root writes it when its tree stands. Name the directory of a \
+                 run (run.dir of its settings)",
+                path.display()
+            ),
             Self::NoRoot(path) => write!(
                 f,
                 "{}: no log of a root (*.{}); is this the directory of a run?",
@@ -170,7 +186,8 @@ pub fn read(
     directory: &Path,
     mut each_row: Option<&mut dyn FnMut(&MessageRow)>,
 ) -> Result<Report, ReportError> {
-    let info = read_info(&directory.join(RUN_FILE))?;
+    let mut info = read_info(&directory.join(RUN_FILE))?;
+    let mut departures = departures::settle(&mut info, directory)?;
     let mut logs = open_logs(directory)?;
     if !logs.iter().any(|log| log.reader.header().role == Role::Root) {
         return Err(ReportError::NoRoot(directory.to_owned()));
@@ -180,9 +197,12 @@ pub fn read(
     ledger.close_all();
     drain(&mut ledger, &mut each_row);
     let outcome = ledger.finish(clock);
-    let warnings = warnings(&info, &logs, &outcome);
+    let mut warnings = warnings(&info, &logs, &outcome);
+    warnings.append(&mut departures);
+    let names = logs.iter().map(|log| log.reader.header().name.as_str());
+    let memory = names.filter_map(|name| memory::read(directory, name)).collect();
     let logs = logs.iter().map(Log::line).collect();
-    Ok(Report { info, outcome, logs, warnings })
+    Ok(Report { info, outcome, logs, memory, warnings })
 }
 
 impl Report {
@@ -208,6 +228,14 @@ impl Report {
 }
 
 impl RunInfo {
+    /// Reads `run.json` of a run directory.
+    ///
+    /// # Errors
+    /// [`ReportError`] when it is not there or is wrong.
+    pub fn read(directory: &Path) -> Result<Self, ReportError> {
+        read_info(&directory.join(RUN_FILE))
+    }
+
     /// Writes `run.json` into a run directory.
     ///
     /// # Errors
@@ -221,7 +249,10 @@ impl RunInfo {
 }
 
 fn read_info(path: &Path) -> Result<RunInfo, ReportError> {
-    let text = std::fs::read_to_string(path).map_err(|e| ReportError::Io(path.to_owned(), e))?;
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ReportError::NoRun(path.to_owned()),
+        _ => ReportError::Io(path.to_owned(), error),
+    })?;
     serde_json::from_str(&text).map_err(|error| ReportError::Info(path.to_owned(), error))
 }
 

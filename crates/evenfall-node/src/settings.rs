@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -67,8 +67,23 @@ pub struct Node {
 pub struct Feed {
     /// A market-data file: ITCH (plain or gzip), pcap, LOBSTER CSV or zip.
     pub file: Option<PathBuf>,
-    /// A live MoldUDP64 feed: the address to listen on; a multicast group is joined.
+    /// A live MoldUDP64 feed: the address to listen on; a multicast group is joined. The feed
+    /// itself carries no key, so beyond loopback it takes `run.key_file` to be listened to.
     pub mold: Option<SocketAddr>,
+    /// The redundant side of the same session; of each message the first copy counts.
+    pub mold_b: Option<SocketAddr>,
+    /// Where missing messages are asked for again; nowhere by default.
+    pub mold_request: Option<SocketAddr>,
+    /// IPv4 address of the interface on which groups are joined; the routing table's choice by
+    /// default. Without a key it must be a loopback address.
+    pub mold_interface: Option<Ipv4Addr>,
+    /// The first sequence that is wanted, 1 for the whole session; by default whichever comes
+    /// first.
+    pub mold_from: Option<u64>,
+    /// How long missing messages hold what is behind them, from the last progress of their repair.
+    /// Then they are reported lost and passed over.
+    #[serde(with = "humantime_serde")]
+    pub mold_gap_timeout: Duration,
     /// A generated feed, when neither is given.
     pub synthetic: Synthetic,
     /// Replay by the messages' own times, this many times faster.
@@ -85,11 +100,42 @@ impl Default for Feed {
         Self {
             file: None,
             mold: None,
+            mold_b: None,
+            mold_request: None,
+            mold_interface: None,
+            mold_from: None,
+            // Many exchanges with a re-request server of the same site, and short enough that
+            // the messages behind the hole are still worth having.
+            mold_gap_timeout: Duration::from_millis(500),
             synthetic: Synthetic::default(),
             speed: 1.0,
             rate: None,
             fit: None,
         }
+    }
+}
+
+impl Feed {
+    fn check_mold(&self) -> Result<(), String> {
+        let of_mold = [
+            ("mold_b", self.mold_b.is_some()),
+            ("mold_request", self.mold_request.is_some()),
+            ("mold_interface", self.mold_interface.is_some()),
+            ("mold_from", self.mold_from.is_some()),
+        ];
+        if let (None, Some((key, _))) = (self.mold, of_mold.iter().find(|(_, given)| *given)) {
+            return Err(format!("feed.{key}: belongs to a live feed; give feed.mold as well"));
+        }
+        if self.mold.is_some() && self.mold == self.mold_b {
+            return Err("feed.mold_b: is the address of feed.mold; sides A and B differ".into());
+        }
+        if self.mold_from == Some(0) {
+            return Err("feed.mold_from = 0: MoldUDP64 sequences begin at 1".into());
+        }
+        if self.mold.is_some() && (self.rate.is_some() || self.fit.is_some()) {
+            return Err("feed.rate and feed.fit: a live feed comes at its own times".into());
+        }
+        Ok(())
     }
 }
 
@@ -264,6 +310,13 @@ impl Settings {
         if self.run.trees == 0 || self.run.trees > 64 {
             return Err(format!("run.trees = {}: must be 1 to 64", self.run.trees));
         }
+        let named = ["auto", "same-host", "realtime", "chrony"].contains(&self.run.clock.as_str());
+        if !named && !self.run.clock.starts_with("/dev/") {
+            return Err(format!(
+                "run.clock = \"{}\": must be auto, same-host, realtime, chrony or /dev/ptpN",
+                self.run.clock
+            ));
+        }
         if self.feed.speed <= 0.0 || !self.feed.speed.is_finite() {
             return Err(format!("feed.speed = {}: must be above 0", self.feed.speed));
         }
@@ -273,6 +326,7 @@ impl Settings {
         if self.feed.file.is_some() && self.feed.mold.is_some() {
             return Err("feed.file and feed.mold: give one of them".into());
         }
+        self.feed.check_mold()?;
         for (i, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[..i] {
                 if other.name == node.name || other.id == node.id {

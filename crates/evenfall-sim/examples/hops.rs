@@ -1,4 +1,5 @@
-//! How many hops per second one core simulates: `cargo run --release -p evenfall-sim --example hops`.
+//! How many hops per second one core simulates: `cargo run --release -p evenfall-sim --example
+//! hops`.
 //!
 //! A root throws 5,000 messages of 80 bytes into a tree of three levels of ten: 1,110 nodes that
 //! forward to their group and do nothing else, on the cloud model with everything switched on.

@@ -4,7 +4,8 @@
 //! else: they know no internals and share no code with what they check.
 //!
 //! A receiver is judged life by life: a crash ends one, a restart begins another with a machine
-//! that knows nothing of the first. Within a life the frames of one run of the root must come as one
+//! that knows nothing of the first. Within a life the frames of one run of the root must come as
+//! one
 //! unbroken sequence of `Released` and `Lost`.
 
 use core::fmt;

@@ -237,7 +237,8 @@ impl Scene {
     }
 
     /// Two proxies, six receivers, a network that never errs, and a receiver that is five
-    /// thousand times too slow for a second: its socket overflows, and it asks for everything again.
+    /// thousand times too slow for a second: its socket overflows, and it asks for everything
+    /// again.
     pub fn with_a_slow_receiver(seed: u64) -> Self {
         let mut plan = Plan::new(seed, &bounds());
         plan.kinds.clear();

@@ -1,6 +1,7 @@
 //! The overlay in the simulator.
 //!
-//! [`run`] measures: a feed at a steady pace through one or several trees on the cloud model, judged by
+//! [`run`] measures: a feed at a steady pace through one or several trees on the cloud model,
+//! judged by
 //! the same fairness ledger that judges real runs. [`faults`] breaks things from a seed and lets
 //! [`checks`] watch; [`mutants`] are machines that the checkers must catch.
 

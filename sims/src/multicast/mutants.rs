@@ -148,7 +148,7 @@ impl Mutation {
             NodeEvent::Receiver(ReceiverEvent::Released(_))
             | NodeEvent::Root(RootEvent::Framed(_)) => {
                 self.count += 1;
-                self.count % EVERY == 0
+                self.count.is_multiple_of(EVERY)
             }
             _ => false,
         };

@@ -1,6 +1,7 @@
 //! Studies: functions that return tables.
 //!
-//! A table is a value: the command line prints it, the documentation quotes it, a test asserts on it.
+//! A table is a value: the command line prints it, the documentation quotes it, a test asserts on
+//! it.
 
 pub mod hedging;
 pub mod overlay;

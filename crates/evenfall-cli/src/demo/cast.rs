@@ -2,16 +2,20 @@
 
 use std::fs::{self, File};
 use std::io::{IsTerminal, Read, Write};
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use evenfall_core::NodeId;
+use evenfall_io::clock::MonotonicClock;
 use evenfall_io::interrupt;
 use evenfall_io::lab::Lab;
 use evenfall_io::process::{Signal, end_with_parent, send};
 use evenfall_multicast::Shape;
 use evenfall_multicast::tree::Dimensions;
+use evenfall_node::report::{RUN_FILE, RunEvent};
 use evenfall_node::settings::{Node, RoleName, Settings};
 
 use super::Args;
@@ -21,7 +25,7 @@ use crate::stat;
 const LOOK: Duration = Duration::from_millis(50);
 /// How often progress is shown.
 const PROGRESS: Duration = Duration::from_millis(1_000);
-/// How long processes may take to end after the root has.
+/// How long processes may take to end after the root has, or after they should have missed it.
 const AFTER_ROOT: Duration = Duration::from_secs(8);
 /// Port of every process in a lab, where each has an address of its own.
 const LAB_PORT: u16 = 9000;
@@ -116,6 +120,8 @@ fn start(args: &Args, node: &Node, lab: Option<&Lab>) -> Result<Child, String> {
     command.arg(super::settings_path(&args.dir));
     command.args(args.set.iter().flat_map(|set| ["--set", set.as_str()]));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+    // A Ctrl-C on the terminal is for this process, which ends the others in the right order.
+    command.process_group(0);
     end_with_parent(&mut command);
     if let Some(lab) = lab {
         lab.inside(node.id.0 as usize, &mut command).map_err(|error| error.to_string())?;
@@ -126,124 +132,202 @@ fn start(args: &Args, node: &Node, lab: Option<&Lab>) -> Result<Child, String> {
 impl Actor {
     /// Looks whether it has ended.
     fn look(&mut self, args: &Args) {
-        if self.ended.is_some() {
-            return;
+        if self.ended.is_none()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            self.ended = Some(self.verdict(args, status));
         }
-        let Ok(Some(status)) = self.child.try_wait() else { return };
+    }
+
+    fn verdict(&self, args: &Args, status: ExitStatus) -> Result<(), String> {
+        if status.success() {
+            return Ok(());
+        }
         let name = &self.node.name;
-        self.ended = Some(if status.success() {
-            Ok(())
-        } else {
-            let path = args.dir.join(format!("{name}.stderr"));
-            let text = fs::read_to_string(path).unwrap_or_default();
-            let last = text.lines().rev().find(|line| line.starts_with("evenfall: "));
-            let words = last.map_or("", |line| line.trim_start_matches("evenfall: "));
-            Err(format!("{name} ended with {status}: {words}"))
-        });
+        let path = args.dir.join(format!("{name}.stderr"));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let last = text.lines().rev().find(|line| line.starts_with("evenfall: "));
+        match last.map(|line| line.trim_start_matches("evenfall: ")) {
+            Some(words) => Err(format!("{name}: {words}")),
+            None => Err(format!("{name} ended with {status}")),
+        }
     }
 }
 
-/// Starts everybody, plants the faults, and waits until all have ended. The inner result is how the
-/// root ended.
+/// How a play ended.
+pub struct Played {
+    /// Who failed, other than by a planted fault.
+    pub outcome: Result<(), String>,
+    /// What was done to the processes, for the timeline.
+    pub events: Vec<RunEvent>,
+    /// Somebody asked this program to stop.
+    pub stopped: bool,
+}
+
+/// Processes and what is done to them.
+struct Stage<'a> {
+    args: &'a Args,
+    actors: Vec<Actor>,
+    faults: Vec<Planned>,
+    events: Vec<RunEvent>,
+}
+
+/// Starts everybody, plants the faults, and waits until all have ended.
 pub fn play(
     args: &Args,
     settings: &Settings,
     lab: Option<&Lab>,
     messages: u64,
-) -> Result<Result<(), String>, String> {
-    let mut actors = Vec::new();
+) -> Result<Played, String> {
+    let mut stage = Stage { args, actors: Vec::new(), faults: Vec::new(), events: Vec::new() };
     for node in &settings.nodes {
         let child = start(args, node, lab)?;
-        actors.push(Actor { node: node.clone(), child, ended: None });
+        stage.actors.push(Actor { node: node.clone(), child, ended: None });
     }
-    let started = Instant::now();
-    let mut planned = plan(args, started);
-    let mut shown = started;
-    let mut asked_to_stop = false;
-    while actors[0].ended.is_none() {
+    let mut shown = Instant::now();
+    let (mut feeding, mut stopped) = (false, false);
+    while stage.actors[0].ended.is_none() {
         std::thread::sleep(LOOK);
-        actors.iter_mut().for_each(|actor| actor.look(args));
-        plant(&mut planned, &actors);
-        if interrupt::raised() && !core::mem::replace(&mut asked_to_stop, true) {
-            // A terminal tells all of them; another sender only told this one.
-            signal_all(&actors, Signal::Terminate);
+        stage.look();
+        // The root writes it when the tree stands, and feeds after the warm-up.
+        if !feeding && settings.run.dir.join(RUN_FILE).exists() {
+            feeding = true;
+            stage.faults = plan(args, Instant::now() + settings.run.warm_up);
+        }
+        stage.plant();
+        if interrupt::raised() && !mem::replace(&mut stopped, true) {
+            stage.stop(feeding);
         }
         if !args.json && shown.elapsed() >= PROGRESS {
             shown = Instant::now();
-            progress(&actors[0].node, messages);
+            progress(&stage.actors[0].node, messages);
         }
     }
     clear_progress();
-    Ok(wind_up(args, actors))
+    let outcome = stage.wind_up(settings.multicast.membership.root_timeout);
+    Ok(Played { outcome, events: stage.events, stopped })
 }
 
-/// Waits for the rest, then insists. How the root ended, and who failed besides.
-fn wind_up(args: &Args, mut actors: Vec<Actor>) -> Result<(), String> {
-    let root_failed = matches!(actors[0].ended, Some(Err(_)));
-    let deadline = Instant::now() + if root_failed { Duration::ZERO } else { AFTER_ROOT };
-    while actors.iter().any(|actor| actor.ended.is_none()) && Instant::now() < deadline {
-        std::thread::sleep(LOOK);
-        actors.iter_mut().for_each(|actor| actor.look(args));
+impl Stage<'_> {
+    fn look(&mut self) {
+        self.actors.iter_mut().for_each(|actor| actor.look(self.args));
     }
-    let alive = |actors: &[Actor]| actors.iter().any(|actor| actor.ended.is_none());
-    for insist in [Signal::Terminate, Signal::Kill] {
-        if alive(&actors) {
-            signal_all(&actors, Signal::Continue);
-            signal_all(&actors, insist);
-            let until = Instant::now() + Duration::from_secs(2);
-            while alive(&actors) && Instant::now() < until {
-                std::thread::sleep(LOOK);
-                actors.iter_mut().for_each(|actor| actor.look(args));
+
+    /// Ends the run in order: the root tells the others where the stream ends.
+    fn stop(&mut self, feeding: bool) {
+        for planned in mem::take(&mut self.faults) {
+            // Who stands still must go on to end.
+            if planned.signal == Signal::Continue {
+                self.signal(&planned.name, Signal::Continue);
             }
         }
-    }
-    let hurt = |name: &str| args.fault.iter().any(|fault| fault.name == name);
-    let mut failures = actors
-        .iter()
-        .filter(|actor| !hurt(&actor.node.name))
-        .filter_map(|actor| actor.ended.as_ref().and_then(|ended| ended.as_ref().err().cloned()));
-    match failures.next() {
-        None => Ok(()),
-        Some(first) => {
-            let more = failures.count();
-            let logs = args.dir.display();
-            let rest = if more > 0 { format!(", and {more} more") } else { String::new() };
-            Err(format!("{first}{rest}; what they said is in {logs}/*.stderr"))
+        if feeding {
+            send(self.actors[0].child.id(), Signal::Terminate);
+        } else {
+            self.signal_all(Signal::Terminate);
         }
     }
-}
 
-fn signal_all(actors: &[Actor], signal: Signal) {
-    for actor in actors.iter().filter(|actor| actor.ended.is_none()) {
-        send(actor.child.id(), signal);
-    }
-}
-
-/// Faults in order of time: when, whom, which signal.
-fn plan(args: &Args, started: Instant) -> Vec<(Instant, String, Signal)> {
-    let mut planned = Vec::new();
-    for fault in &args.fault {
-        let at = started + fault.at;
-        match fault.pause {
-            None => planned.push((at, fault.name.clone(), Signal::Kill)),
-            Some(pause) => {
-                planned.push((at, fault.name.clone(), Signal::Stop));
-                planned.push((at + pause, fault.name.clone(), Signal::Continue));
-            }
-        }
-    }
-    planned.sort_by_key(|(at, ..)| *at);
-    planned
-}
-
-fn plant(planned: &mut Vec<(Instant, String, Signal)>, actors: &[Actor]) {
-    while planned.first().is_some_and(|(at, ..)| *at <= Instant::now()) {
-        let (_, name, signal) = planned.remove(0);
-        let found = actors.iter().find(|actor| actor.node.name == name);
+    fn signal(&self, name: &str, signal: Signal) {
+        let found = self.actors.iter().find(|actor| actor.node.name == name);
         if let Some(actor) = found.filter(|actor| actor.ended.is_none()) {
             send(actor.child.id(), signal);
         }
     }
+
+    fn signal_all(&self, signal: Signal) {
+        for actor in self.actors.iter().filter(|actor| actor.ended.is_none()) {
+            send(actor.child.id(), signal);
+        }
+    }
+
+    fn alive(&self) -> bool {
+        self.actors.iter().any(|actor| actor.ended.is_none())
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        let until = Instant::now() + patience;
+        while self.alive() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+            self.look();
+            self.plant();
+        }
+    }
+
+    /// Waits for the rest, then insists. Who failed.
+    fn wind_up(&mut self, root_timeout: Duration) -> Result<(), String> {
+        let hurt = |name: &str| self.args.fault.iter().any(|fault| fault.name == name);
+        let root_failed = matches!(self.actors[0].ended, Some(Err(_)));
+        let patience = match (root_failed, hurt(&self.actors[0].node.name)) {
+            // To see that the others notice by themselves.
+            (true, true) => root_timeout + AFTER_ROOT,
+            (true, false) => Duration::ZERO,
+            (false, _) => AFTER_ROOT,
+        };
+        self.wait(patience);
+        for insist in [Signal::Terminate, Signal::Kill] {
+            if self.alive() {
+                self.signal_all(Signal::Continue);
+                self.signal_all(insist);
+                self.wait(Duration::from_secs(2));
+            }
+        }
+        let hurt = |name: &str| self.args.fault.iter().any(|fault| fault.name == name);
+        let bystanders = self.actors.iter().filter(|actor| !hurt(&actor.node.name));
+        let mut failures = bystanders.filter_map(|actor| actor.ended.as_ref()?.as_ref().err());
+        let Some(first) = failures.next() else { return Ok(()) };
+        let more = failures.count();
+        let logs = self.args.dir.display();
+        let rest = if more > 0 { format!(" (and {more} more failed)") } else { String::new() };
+        Err(format!("{first}{rest}; what they said is in {logs}/*.stderr"))
+    }
+
+    /// Does what is due to be done to the processes.
+    fn plant(&mut self) {
+        while self.faults.first().is_some_and(|planned| planned.at <= Instant::now()) {
+            let Planned { name, signal, .. } = self.faults.remove(0);
+            let found = self.actors.iter().find(|actor| actor.node.name == name);
+            let Some(actor) = found.filter(|actor| actor.ended.is_none()) else { continue };
+            send(actor.child.id(), signal);
+            let (kind, done) = match signal {
+                Signal::Kill => ("fault", "killed"),
+                Signal::Stop => ("fault", "paused"),
+                Signal::Continue | Signal::Terminate => ("resume", "let go on"),
+            };
+            self.events.push(RunEvent {
+                // All of it is one host, whose clock is the synchronised one.
+                at_ns: MonotonicClock::now().nanos(),
+                kind: kind.to_owned(),
+                node: Some(actor.node.id),
+                text: format!("{name} was {done} (--fault)"),
+            });
+        }
+    }
+}
+
+/// Something to be done to a process.
+struct Planned {
+    at: Instant,
+    name: String,
+    signal: Signal,
+}
+
+/// What is to be done, in order of time.
+fn plan(args: &Args, first_message: Instant) -> Vec<Planned> {
+    let mut planned = Vec::new();
+    for fault in &args.fault {
+        let at = first_message + fault.at;
+        let mut add = |at, signal| planned.push(Planned { at, name: fault.name.clone(), signal });
+        match fault.pause {
+            None => add(at, Signal::Kill),
+            Some(pause) => {
+                add(at, Signal::Stop);
+                add(at + pause, Signal::Continue);
+            }
+        }
+    }
+    planned.sort_by_key(|planned| planned.at);
+    planned
 }
 
 /// One line on the terminal, rewritten.

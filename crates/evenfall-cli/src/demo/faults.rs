@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Fault {
     /// The process.
     pub name: String,
-    /// When, counted from the start of the processes.
+    /// When, counted from the first message.
     pub at: Duration,
     /// Paused for so long; killed when `None`.
     pub pause: Option<Duration>,

@@ -63,7 +63,8 @@ pub struct Config {
     pub symbols: u16,
     /// Messages in all, the directory included.
     pub messages: u64,
-    /// Messages per second in the mean, at least 1. With bursts, single seconds differ from it by a factor
+    /// Messages per second in the mean, at least 1. With bursts, single seconds differ from it by a
+    /// factor
     /// of up to ten, as real ones do.
     pub mean_rate: f64,
     /// How much busier the first symbols are: the n-th has n^-exponent of the first one's

@@ -33,7 +33,7 @@ mod wait;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use evenfall_core::{Arrival, GroupId, Install, Timestamp, Transmit};
 
@@ -119,6 +119,8 @@ pub struct UdpDriver {
     outbox: Outbox,
     inbox: Inbox,
     waker: Waker,
+    /// Our own handles to the sockets of [`watch`](Self::watch).
+    others: Vec<OwnedFd>,
     counters: Counters,
     blocked: Blocked,
 }
@@ -145,6 +147,7 @@ impl UdpDriver {
             socket,
             options,
             waker,
+            others: Vec::new(),
             counters: Counters::default(),
             blocked: Blocked::No,
         })
@@ -173,6 +176,26 @@ impl UdpDriver {
     /// The socket, to be polled with others. It stays the driver's.
     pub fn fd(&self) -> RawFd {
         self.socket.fd()
+    }
+
+    /// From now on [`wait`](Self::wait) also ends when something arrives at one of these drivers,
+    /// at most three; none for its own socket alone. Take what has arrived before the next wait,
+    /// which ends at once otherwise.
+    ///
+    /// # Errors
+    /// When the process may open no more files.
+    ///
+    /// # Panics
+    /// When there are more than three.
+    pub fn watch(&mut self, others: &[&Self]) -> Result<(), Error> {
+        assert!(others.len() <= wait::OTHERS_MAX, "three sockets at most can be watched");
+        let handles = others.iter().map(|other| other.socket.handle());
+        self.others = handles.collect::<std::io::Result<_>>().map_err(|source| Error::Os {
+            what: "watch another socket".into(),
+            source,
+            advice: "raise the limit of open files (ulimit -n)",
+        })?;
+        Ok(())
     }
 
     /// Longest datagram that may be a segment of a larger send; zero when every datagram is sent
@@ -244,6 +267,7 @@ impl UdpDriver {
         let wait = wait::Wait {
             fd: self.socket.fd(),
             waker: &self.waker,
+            others: &self.others,
             writable: self.blocked == Blocked::Socket,
             spin: self.options.spin,
             never_sleep: self.options.never_sleep,

@@ -1,5 +1,6 @@
 //! What can be chosen about a socket.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// How a [`UdpDriver`](super::UdpDriver) uses its socket.
@@ -32,6 +33,10 @@ pub struct Options {
     /// Arrivals are stamped by the kernel when they enter the socket, not by this process when it
     /// reads them. Costs about 5 % of a receive.
     pub kernel_timestamps: bool,
+    /// The IPv4 address of the interface on which a multicast group that is bound to is joined,
+    /// and over which datagrams to groups leave; the routing table's choice by default. Without a
+    /// key it must be a loopback address. An IPv6 group names its interface by its scope id.
+    pub multicast_interface: Option<Ipv4Addr>,
     /// Several sockets may share the address, and the kernel spreads senders over them.
     pub reuse_port: bool,
     /// The kernel polls the card this long before it sleeps (`SO_BUSY_POLL`). Needs CAP_NET_ADMIN.
@@ -65,6 +70,7 @@ impl Default for Options {
             receive_batch: 16,
             pinned_bytes_max: 32 << 20,
             kernel_timestamps: false,
+            multicast_interface: None,
             reuse_port: false,
             busy_poll: None,
             dscp: None,

@@ -221,7 +221,10 @@ impl Outbox {
     }
 }
 
-/// Whether datagrams may go to this address.
+/// Whether datagrams may go to this address, or be taken at it.
 pub(super) fn is_open(address: SocketAddr, options: &Options) -> bool {
-    options.keyed || address.ip().is_loopback()
+    // A group is where its interface is.
+    let group = address.ip().is_multicast()
+        && options.multicast_interface.is_some_and(|interface| interface.is_loopback());
+    options.keyed || address.ip().is_loopback() || group
 }

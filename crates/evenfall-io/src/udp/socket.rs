@@ -1,14 +1,14 @@
 //! One socket: opening, options, and what the kernel refused of them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use evenfall_core::Class;
 
 use super::Options;
 use crate::Error;
-use crate::sys::{RawAddress, checked, option, set_option};
+use crate::sys::{RawAddress, checked, in_addr, option, set_option, set_struct};
 
 /// A bound, non-blocking UDP socket.
 pub(super) struct Socket {
@@ -37,6 +37,11 @@ impl Socket {
             set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
                 .map_err(|source| os(format!("share the port of {address}"), source, ""))?;
         }
+        if address.ip().is_multicast() {
+            // Everybody who binds to a group gets a copy of what is sent to it.
+            set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
+                .map_err(|source| os(format!("share the group {address}"), source, ""))?;
+        }
         let name = RawAddress::from(address);
         // SAFETY: `name` outlives the call, and its length is that of its family.
         checked(unsafe { libc::bind(raw, (&raw const name).cast(), name.len()) }).map_err(
@@ -59,12 +64,46 @@ impl Socket {
             v6: address.is_ipv6(),
             marked: None,
         };
+        if address.ip().is_multicast() {
+            socket.join(address, options)?;
+        }
         socket.configure(options);
         Ok(socket)
     }
 
     pub(super) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// Another handle to the same socket.
+    pub(super) fn handle(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
+    /// Joins the group that the socket is bound to, and takes nothing that others joined.
+    fn join(&self, group: SocketAddr, options: &Options) -> Result<(), Error> {
+        let advice = "is feed.mold_interface an address of this host?";
+        let failed = |source| os(format!("join the group {group}"), source, advice);
+        match group {
+            SocketAddr::V4(v4) => {
+                let interface = options.multicast_interface.unwrap_or(Ipv4Addr::UNSPECIFIED);
+                let membership = libc::ip_mreq {
+                    imr_multiaddr: in_addr(*v4.ip()),
+                    imr_interface: in_addr(interface),
+                };
+                set_struct(self.fd(), libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &membership)
+                    .map_err(failed)?;
+                set_option(self.fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0).map_err(failed)
+            }
+            SocketAddr::V6(v6) => {
+                let membership = libc::ipv6_mreq {
+                    ipv6mr_multiaddr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    ipv6mr_interface: v6.scope_id(),
+                };
+                set_struct(self.fd(), libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &membership)
+                    .map_err(failed)
+            }
+        }
     }
 
     fn configure(&mut self, options: &Options) {
@@ -79,6 +118,13 @@ impl Socket {
             && self.attempt("receive coalescing", libc::SOL_UDP, libc::UDP_GRO, 1);
         if options.kernel_timestamps {
             self.attempt("kernel time stamps", libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+        }
+        if let Some(interface) = options.multicast_interface {
+            let interface = in_addr(interface);
+            let set = set_struct(self.fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &interface);
+            if let Err(error) = set {
+                self.notes.push(format!("sending to groups over that interface is off: {error}"));
+            }
         }
         if let Some(budget) = options.busy_poll {
             let us = i32::try_from(budget.as_micros()).unwrap_or(i32::MAX);

@@ -331,3 +331,43 @@ fn marks_per_class_are_accepted() {
     assert_eq!(receive(&mut receiver, 3).len(), 3);
     assert!(sender.notes().iter().all(|note| !note.contains("code point")), "{:?}", sender.notes());
 }
+
+#[test]
+fn a_group_is_joined_on_loopback_and_refused_elsewhere_without_a_key() {
+    let group: SocketAddr = "239.192.77.1:0".parse().unwrap();
+    let interface = Some(Ipv4Addr::LOCALHOST);
+    let lo = Options { multicast_interface: interface, ..Options::default() };
+    assert!(matches!(
+        UdpDriver::bind(group, Options::default()),
+        Err(Error::Unkeyed { verb: "bind to", .. })
+    ));
+    let elsewhere = Options { multicast_interface: Some(Ipv4Addr::UNSPECIFIED), ..lo.clone() };
+    assert!(UdpDriver::bind(group, elsewhere).is_err());
+    let mut first = UdpDriver::bind(group, lo.clone()).unwrap();
+    let group = first.local_addr();
+    let mut second = UdpDriver::bind(group, lo.clone()).unwrap();
+    let mut sender = driver(lo);
+    let body = Bytes::from_static(b"to all");
+    sender.push(transmit(Class::Live, Destination::One(group), b"", &body)).unwrap();
+    assert!(sender.flush());
+    assert_eq!(payloads(&mut first, 1), [b"to all"]);
+    assert_eq!(payloads(&mut second, 1), [b"to all"], "a copy for each");
+    let mut outsider = driver(Options::default());
+    let refused = outsider.push(transmit(Class::Live, Destination::One(group), b"", &body));
+    assert_eq!(refused, Err(Refusal::Unkeyed(group)));
+}
+
+#[test]
+fn a_watched_socket_ends_the_wait_of_another() {
+    let mut waiting = driver(Options::default());
+    let mut watched = driver(Options::default());
+    waiting.watch(&[&watched]).unwrap();
+    let mut sender = driver(Options::default());
+    let to = Destination::One(watched.local_addr());
+    sender.push(transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
+    assert!(sender.flush());
+    assert_eq!(waiting.wait(None), Wake::Readable);
+    assert_eq!(payloads(&mut watched, 1), [b"x"]);
+    waiting.watch(&[]).unwrap();
+    assert_eq!(waiting.wait(Some(MonotonicClock::now())), Wake::Deadline);
+}

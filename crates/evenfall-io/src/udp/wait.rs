@@ -7,7 +7,7 @@
 //! looked for.
 
 use std::cell::Cell;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -23,10 +23,13 @@ pub(super) const DEVICE_RETRY: Duration = Duration::from_micros(50);
 /// and should not delay the end of the spin.
 const READS_PER_LOOK: u32 = 64;
 
+/// Other sockets that a wait can watch: the two sides of a feed and its re-request server.
+pub(super) const OTHERS_MAX: usize = 3;
+
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Something arrived.
+    /// Something arrived, here or at a socket that is watched.
     Readable,
     /// The kernel takes datagrams again.
     Writable,
@@ -39,6 +42,8 @@ pub enum Wake {
 pub(super) struct Wait<'a> {
     pub(super) fd: RawFd,
     pub(super) waker: &'a Waker,
+    /// Sockets of others, whose arrivals end the wait as well.
+    pub(super) others: &'a [OwnedFd],
     pub(super) writable: bool,
     pub(super) spin: Duration,
     pub(super) never_sleep: bool,
@@ -76,17 +81,21 @@ impl Wait<'_> {
     /// Polls for at most this long, or for ever.
     fn look(&self, timeout: Option<Duration>) -> Option<Wake> {
         let wanted = if self.writable { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
-        let mut polled = [
-            libc::pollfd { fd: self.fd, events: wanted, revents: 0 },
-            libc::pollfd { fd: self.waker.fd(), events: libc::POLLIN, revents: 0 },
-        ];
+        let asleep = libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 };
+        let mut polled = [asleep; 2 + OTHERS_MAX];
+        polled[0] = libc::pollfd { fd: self.fd, events: wanted, revents: 0 };
+        polled[1].fd = self.waker.fd();
+        for (slot, other) in polled[2..].iter_mut().zip(self.others) {
+            slot.fd = other.as_raw_fd();
+        }
+        let count = (2 + self.others.len().min(OTHERS_MAX)) as libc::nfds_t;
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: the descriptors and the timeout are live locals, and there is no signal mask.
-        let ready = unsafe { libc::ppoll(polled.as_mut_ptr(), 2, timeout, ptr::null()) };
+        let ready = unsafe { libc::ppoll(polled.as_mut_ptr(), count, timeout, ptr::null()) };
         if ready < 0 {
             // EINTR: a signal. Its handler may have ended the program's main job, so the owner
             // gets to look.
@@ -97,7 +106,8 @@ impl Wait<'_> {
             return Some(Wake::Woken);
         }
         // An error pending on the socket (POLLERR) is cleared by receiving.
-        if polled[0].revents & (libc::POLLIN | libc::POLLERR) != 0 {
+        let arrived = |p: &libc::pollfd| p.revents & (libc::POLLIN | libc::POLLERR) != 0;
+        if arrived(&polled[0]) || polled[2..].iter().any(arrived) {
             return Some(Wake::Readable);
         }
         (polled[0].revents & libc::POLLOUT != 0).then_some(Wake::Writable)

@@ -55,8 +55,14 @@ fn info() -> RunInfo {
         settings: settings.map(|(key, value)| (key.into(), value.into())).collect(),
         nodes: receivers.chain(proxies).chain([node(100, "root".into(), "root")]).collect(),
         memberships: vec![
-            Membership { receiver: NodeId(19), stream: 0, from: 0, until: Some(21_000) },
-            Membership { receiver: NodeId(20), stream: 0, from: 10_000, until: None },
+            Membership {
+                receiver: NodeId(19),
+                stream: 0,
+                from: 0,
+                until: Some(21_000),
+                left: false,
+            },
+            Membership { receiver: NodeId(20), stream: 0, from: 10_000, until: None, left: false },
         ],
         events: vec![
             event(1.95, "join", 20, "late joiner, served from message 10,000"),
@@ -214,7 +220,8 @@ fn page_draws_all_charts_in_a_browser_without_errors() {
 fn run_in_which_nothing_was_held_or_sent_still_makes_a_page() {
     let ledger = Ledger::new(Config::of([NodeId(1)]));
     let outcome = ledger.finish(ClockError::Unknown);
-    let report = Report { info: RunInfo::default(), outcome, logs: vec![], warnings: vec![] };
+    let (info, logs, memory, warnings) = (RunInfo::default(), vec![], vec![], vec![]);
+    let report = Report { info, outcome, logs, memory, warnings };
     let directory = Directory::new("empty");
     let page = directory.0.join("report.html");
     report.write_html(&page).expect("a page");

@@ -21,6 +21,7 @@ use evenfall_multicast::{Identity, Reason, SharedKey};
 use serde::Serialize;
 
 use crate::input::InputError;
+use crate::memory::MemoryLog;
 use crate::runlog::{self, Header, Record, Role, Writer};
 use crate::settings::{Node, RoleName, Settings, SettingsError};
 use crate::telemetry::Telemetry;
@@ -55,6 +56,11 @@ pub enum RoleError {
     Http(String),
     /// The root was silent for the stated time.
     RootLost(Duration),
+    /// The root started again: what follows is another run, with a log of its own.
+    RootRestarted {
+        /// The new run.
+        epoch: u32,
+    },
     /// The root took this node out.
     Evicted(Reason),
     /// Some receivers did not finish in time.
@@ -83,6 +89,11 @@ impl fmt::Display for RoleError {
                 f,
                 "the root has been silent for {silence:?} (multicast.membership.root_timeout); \
                  start it again and then this node"
+            ),
+            Self::RootRestarted { epoch } => write!(
+                f,
+                "the root started again (epoch {epoch}): what was not released of its last run is \
+                 lost; start this node again to follow the new one"
             ),
             Self::Evicted(Reason::TooSlow) => write!(
                 f,
@@ -122,6 +133,7 @@ pub(crate) struct Process {
     pub turn: Loop,
     pub telemetry: Telemetry,
     pub log: Option<Writer<fs::File>>,
+    memory: Option<MemoryLog>,
     clock: Clock,
     watch: Option<ClockWatch>,
     housekeeping_at: Timestamp,
@@ -160,12 +172,17 @@ impl Process {
             turn: Loop::dispatching(dispatch),
             telemetry,
             log: None,
+            memory: None,
             clock,
             watch,
             housekeeping_at: MonotonicClock::now(),
         };
         if settings.run.log {
             process.log = Some(process.open_log(settings, node)?);
+            let dir = &settings.run.dir;
+            let memory = MemoryLog::create(dir, &node.name, MonotonicClock::now());
+            let failed = |error| RoleError::File(dir.display().to_string(), error);
+            process.memory = Some(memory.map_err(failed)?);
         }
         for note in process.driver.notes() {
             eprintln!("{}: {note}", node.name);
@@ -224,6 +241,12 @@ impl Process {
         Ok(())
     }
 
+    /// Datagrams refused so far: no messages, forged, or for no machine that is here.
+    pub(crate) fn refused(&self) -> u64 {
+        let counters = self.turn.counters();
+        counters.malformed + counters.undispatched
+    }
+
     pub(crate) fn note(&mut self, record: Record) {
         if let Some(log) = &mut self.log {
             log.append(&record);
@@ -239,6 +262,9 @@ impl Process {
         self.housekeeping_at = now + HOUSEKEEPING;
         if let Some(log) = &mut self.log {
             log.idle();
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.sample(now);
         }
         true
     }
@@ -277,7 +303,8 @@ fn start_clock(settings: &Settings) -> Result<(Clock, Option<ClockWatch>), RoleE
         other => {
             return Err(RoleError::Io(evenfall_io::Error::Clock {
                 what: format!(
-                    "run.clock = \"{other}\": must be auto, same-host, realtime, chrony or /dev/ptpN"
+                    "run.clock = \"{other}\": must be auto, same-host, realtime, chrony or \
+                     /dev/ptpN"
                 ),
             }));
         }

@@ -84,7 +84,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> 
         process.turn.turn(&mut relays, &mut process.driver, until, &mut on)?;
         if process.housekeeping_due() {
             let status = relays[0].status();
-            let malformed = process.turn.counters().malformed;
+            let malformed = process.refused();
             let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
             let page = metrics(&node.name, node.tree, &status, malformed);
             process.telemetry.publish(page, &status, ill);
@@ -101,7 +101,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> 
             break Ok("the stream ended");
         }
     };
-    let malformed = process.turn.counters().malformed;
+    let malformed = process.refused();
     let why = ended.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     let (name, status) = (node.name.clone(), relays[0].status());
     let summary = ProxySummary { name, status, malformed, ended: why };

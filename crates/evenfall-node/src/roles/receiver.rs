@@ -98,6 +98,9 @@ impl<S: Sink> Delivery<'_, S> {
                 }
             }
             ReceiverEvent::Finished => self.finished += 1,
+            ReceiverEvent::Restarted { epoch } => {
+                self.failed = Some(RoleError::RootRestarted { epoch });
+            }
             ReceiverEvent::RootLost => self.failed = Some(RoleError::RootLost(self.root_timeout)),
             ReceiverEvent::Evicted(Reason::TooSlow) => {
                 self.failed = Some(RoleError::Evicted(Reason::TooSlow));
@@ -203,7 +206,7 @@ pub fn run<S: Sink>(
             let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
             duplicates = note_duplicates(&mut process, &all, duplicates);
             let ill = machines.iter().any(|m| m.place().is_none());
-            let page = metrics(&node.name, &all, process.turn.counters().malformed);
+            let page = metrics(&node.name, &all, process.refused());
             let ill = ill.then(|| "not in every tree".to_owned());
             process.telemetry.publish(page, &all, ill);
             if let Ok(usage) = evenfall_io::procstat::this_process() {
@@ -233,7 +236,7 @@ pub fn run<S: Sink>(
         messages: delivery.hash.messages(),
         content_hash: delivery.hash.finish_hex(),
         trees: all,
-        malformed: process.turn.counters().malformed,
+        malformed: process.refused(),
         resident_bytes_max,
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };

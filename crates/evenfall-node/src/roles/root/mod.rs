@@ -1,23 +1,23 @@
 //! The root as a process: replays or relays the feed into its trees, and writes down what it sent.
 
-use std::collections::VecDeque;
+mod book;
+mod page;
+
 use std::time::Duration;
 
-use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_core::{SyncTime, Timestamp};
 use evenfall_feed::Message;
 use evenfall_feed::sharding::{ContentHash, shard_of};
 use evenfall_io::clock::MonotonicClock;
 use evenfall_io::interrupt;
-use evenfall_multicast::fairness::Sent;
-use evenfall_multicast::{Mode, PublishError, Reason, Role, Root, RootEvent, RootStatus};
+use evenfall_multicast::{Mode, PublishError, Root, RootStatus};
 use serde::Serialize;
 
+use self::book::Book;
 use super::{Process, RoleError};
-use crate::input::Schedule;
-use crate::report::{Membership, NodeInfo, RunEvent, RunInfo};
-use crate::runlog::Record;
+use crate::intake::{self, FeedStatus, Intake, Next};
 use crate::settings::{Node, RoleName, Settings};
-use crate::telemetry::{Metrics, Order};
+use crate::telemetry::Order;
 
 /// Frames per second that measure the paths before the first message.
 const WARM_UP_INTERVAL: Duration = Duration::from_millis(1);
@@ -47,120 +47,16 @@ pub struct RootSummary {
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
     pub resident_bytes_max: u64,
+    /// What came in over a live feed; none for a file.
+    pub feed: Option<FeedStatus>,
     /// Why it ended.
     pub ended: String,
-}
-
-/// What has been said of the run so far.
-struct Book {
-    clock: Clock,
-    id: NodeId,
-    /// Scheduled times of messages that are in no frame yet, per tree.
-    scheduled: Vec<VecDeque<u64>>,
-    records: Vec<Record>,
-    events: Vec<RunEvent>,
-    memberships: Vec<Membership>,
-    formed: Vec<bool>,
-    finished: Vec<bool>,
-    /// Messages framed, per tree.
-    framed: Vec<u64>,
-}
-
-/// Events kept for the report; a run that has more is told by its metrics.
-const EVENTS_MAX: usize = 10_000;
-
-impl Book {
-    fn new(trees: usize, id: NodeId, clock: Clock) -> Self {
-        Self {
-            clock,
-            id,
-            scheduled: vec![VecDeque::new(); trees],
-            records: Vec::new(),
-            events: Vec::new(),
-            memberships: Vec::new(),
-            formed: vec![false; trees],
-            finished: vec![false; trees],
-            framed: vec![0; trees],
-        }
-    }
-
-    fn event(&mut self, now: Timestamp, kind: &str, node: Option<NodeId>, text: String) {
-        if self.events.len() < EVENTS_MAX {
-            let at_ns = self.clock.sync(now).nanos();
-            self.events.push(RunEvent { at_ns, kind: kind.to_owned(), node, text });
-        }
-    }
-
-    fn on(&mut self, root: &Root, now: Timestamp, event: RootEvent) {
-        let stream = root.stream();
-        let tree = stream as usize;
-        match event {
-            RootEvent::Framed(framed) => {
-                self.framed[tree] += u64::from(framed.count);
-                for message in framed.first_message..framed.first_message + u64::from(framed.count)
-                {
-                    let scheduled_ns = self.scheduled[tree].pop_front().unwrap_or_default();
-                    self.records.push(Record::Sent(Sent {
-                        stream,
-                        message,
-                        scheduled_ns,
-                        sent_ns: framed.origin.nanos(),
-                        deadline_ns: framed.deadline.nanos(),
-                    }));
-                }
-            }
-            RootEvent::Joined(id, role) => self.joined(now, stream, id, role),
-            RootEvent::Removed(id, reason) => self.removed(now, stream, id, reason),
-            RootEvent::View(view) => {
-                self.formed[tree] = true;
-                let text = format!(
-                    "tree {stream}, view {}: depth {}, {} proxies and {} spare, {} receivers",
-                    view.number,
-                    view.depth,
-                    view.proxies,
-                    view.spares.len(),
-                    view.receivers
-                );
-                self.event(now, "view", Some(self.id), text);
-            }
-            RootEvent::Finished(_) => self.finished[tree] = true,
-        }
-    }
-
-    fn joined(&mut self, now: Timestamp, stream: u32, id: NodeId, role: Role) {
-        self.event(now, "join", Some(id), format!("{id} joined tree {stream}"));
-        if role != Role::Receiver || !self.formed[stream as usize] {
-            return;
-        }
-        let from = self.framed[stream as usize];
-        let mut own = self.memberships.iter_mut().filter(|m| m.receiver == id);
-        match own.find(|m| m.stream == stream && m.until.is_some()) {
-            // Back from a pause: it goes on where it was, by repair.
-            Some(earlier) => earlier.until = None,
-            None => {
-                self.memberships.push(Membership { receiver: id, stream, from, until: None });
-            }
-        }
-    }
-
-    fn removed(&mut self, now: Timestamp, stream: u32, id: NodeId, reason: Reason) {
-        let text = format!("{id} is out of tree {stream}: {reason:?}");
-        eprintln!("{text}");
-        self.event(now, if reason == Reason::Left { "leave" } else { "evict" }, Some(id), text);
-        let until = Some(self.framed[stream as usize]);
-        let mut own = self.memberships.iter_mut().filter(|m| m.receiver == id);
-        match own.find(|m| m.stream == stream && m.until.is_none()) {
-            Some(membership) => membership.until = until,
-            None => {
-                self.memberships.push(Membership { receiver: id, stream, from: 0, until });
-            }
-        }
-    }
 }
 
 /// The run as it proceeds.
 struct Run<'a> {
     settings: &'a Settings,
+    intake: &'a mut dyn Intake,
     process: Process,
     roots: Vec<Root>,
     book: Book,
@@ -170,8 +66,13 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn start(settings: &'a Settings, node: &'a Node) -> Result<Self, RoleError> {
+    fn start(
+        settings: &'a Settings,
+        node: &'a Node,
+        intake: &'a mut dyn Intake,
+    ) -> Result<Self, RoleError> {
         let process = Process::start(settings, node)?;
+        intake.attach(&process.driver);
         let trees = settings.run.trees;
         let key = process.key.clone();
         // The second of the start, so that no two runs of this root seal under one epoch.
@@ -194,10 +95,11 @@ impl<'a> Run<'a> {
                 Root::new(config, node.id, stream, epoch, key.as_ref(), now)
             })
             .collect();
-        let book = Book::new(trees as usize, node.id, process.clock());
+        let book = Book::new(settings, node.id, process.clock());
         let hash = ContentHash::new(trees as usize);
+        let (held_back, resident_bytes_max) = (0, 0);
         let mut run =
-            Self { settings, process, roots, book, hash, held_back: 0, resident_bytes_max: 0 };
+            Self { settings, intake, process, roots, book, hash, held_back, resident_bytes_max };
         let Self { process, roots, book, .. } = &mut run;
         process.keep_time(roots, true, &mut |m, now, event| book.on(m, now, event))?;
         Ok(run)
@@ -236,9 +138,13 @@ impl<'a> Run<'a> {
             self.change_mode(mode)?;
         }
         let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
-        let ill = self.book.formed.iter().any(|formed| !formed);
-        let page = metrics(&self.process.name, &all, self.process.turn.counters().malformed);
-        self.process.telemetry.publish(page, &all, ill.then(|| "waiting for receivers".into()));
+        let ill = !self.book.formed();
+        let malformed = self.process.refused();
+        let feed = self.intake.status();
+        let page = page::metrics(&self.process.name, &all, malformed, feed.as_ref());
+        let ill = ill.then(|| "waiting for receivers".into());
+        let ill = ill.or_else(|| self.intake.ill(MonotonicClock::now()));
+        self.process.telemetry.publish(page, &all, ill);
         if let Ok(usage) = evenfall_io::procstat::this_process() {
             self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
         }
@@ -252,11 +158,12 @@ impl<'a> Run<'a> {
 
     /// Waits for the first tree, then measures the paths. `false` when a signal came.
     fn form(&mut self) -> Result<bool, RoleError> {
-        while self.book.formed.iter().any(|formed| !formed) {
-            if !self.turn(None)? {
+        while !self.book.formed() {
+            if !self.turn(None)? || self.intake.is_cancelled() {
                 return Ok(false);
             }
         }
+        self.write_info()?;
         let end = MonotonicClock::now() + self.settings.run.warm_up;
         while MonotonicClock::now() < end {
             self.each_root(Root::warm_up)?;
@@ -271,34 +178,46 @@ impl<'a> Run<'a> {
     }
 
     /// Sends the whole feed, each message when it is due. `false` when a signal came.
-    fn replay(&mut self, schedule: &mut Schedule) -> Result<bool, RoleError> {
-        let start = MonotonicClock::now() + LEAD;
+    fn send_feed(&mut self) -> Result<bool, RoleError> {
+        self.intake.begin(MonotonicClock::now() + LEAD, &mut self.process.driver)?;
         loop {
             let mut until = None;
             let mut published = 0;
-            while let Some((due, message)) = schedule.peek().map_err(|error| self.broken(error))? {
-                let at = start + *due;
-                if at > MonotonicClock::now() || published == PUBLISH_BATCH {
-                    until = Some(at);
-                    break;
+            while until.is_none() {
+                let next = self.intake.next(MonotonicClock::now());
+                match next.map_err(|error| self.broken(error))? {
+                    Next::Message(_, due) if published == PUBLISH_BATCH => until = Some(due),
+                    Next::Message(message, due) => {
+                        let scheduled = self.process.clock().sync(due);
+                        if publish(self, &message, scheduled)? {
+                            self.intake.take();
+                            published += 1;
+                        } else {
+                            // Openly late: its latency counts from the time at which it was due.
+                            self.held_back += 1;
+                            until = Some(MonotonicClock::now());
+                        }
+                    }
+                    Next::NotBefore(at) => until = Some(at),
+                    Next::End => break,
                 }
-                let scheduled = self.process.clock().sync(at);
-                if !publish(self, message.clone(), scheduled)? {
-                    // Openly late: its latency counts from the time at which it was due.
-                    self.held_back += 1;
-                    until = Some(MonotonicClock::now());
-                    break;
-                }
-                schedule.take();
-                published += 1;
             }
             self.each_root(Root::flush)?;
+            self.spread_news();
             if until.is_none() {
                 return Ok(true);
             }
             if !self.turn(until)? {
                 return Ok(false);
             }
+        }
+    }
+
+    /// Writes down what the feed had to say, and says it.
+    fn spread_news(&mut self) {
+        for (kind, text) in self.intake.news() {
+            eprintln!("{}: {text}", self.process.name);
+            self.book.event(MonotonicClock::now(), kind, None, text);
         }
     }
 
@@ -309,9 +228,10 @@ impl<'a> Run<'a> {
     /// Tells everybody where the stream ends, and waits until all have it. A signal does not cut
     /// this short (a second one does): what was sent is to be received.
     fn finish(&mut self, waited: Duration) -> Result<(), RoleError> {
+        self.process.driver.watch(&[])?;
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
-        while self.book.finished.iter().any(|finished| !finished) {
+        while !self.book.finished() {
             self.turn(Some(give_up))?;
             if MonotonicClock::now() >= give_up {
                 let tallies = self.roots.iter().map(|r| r.status().tally.finished);
@@ -327,6 +247,22 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Writes down what is known of the run beside the logs: when the tree stands, so that a root
+    /// that is killed leaves something to judge the run by, and at the end.
+    fn write_info(&self) -> Result<(), RoleError> {
+        if !self.settings.run.log {
+            return Ok(());
+        }
+        let dir = &self.settings.run.dir;
+        let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
+        page::run_info(self.settings, self.intake.title(), memberships, events).write(dir).map_err(
+            |error| {
+                let error = std::io::Error::other(error.to_string());
+                RoleError::File(dir.display().to_string(), error)
+            },
+        )
+    }
+
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
         self.look_around()?;
         let summary = RootSummary {
@@ -335,30 +271,24 @@ impl<'a> Run<'a> {
             content_hash: self.hash.finish_hex(),
             trees: self.roots.iter().map(Root::status).collect(),
             held_back: self.held_back,
-            malformed: self.process.turn.counters().malformed,
+            malformed: self.process.refused(),
             resident_bytes_max: self.resident_bytes_max,
+            feed: self.intake.status(),
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };
-        if self.settings.run.log {
-            let dir = &self.settings.run.dir;
-            let written = run_info(self.settings, self.book.memberships, self.book.events);
-            written.write(dir).map_err(|error| {
-                let error = std::io::Error::other(error.to_string());
-                RoleError::File(dir.display().to_string(), error)
-            })?;
-        }
+        self.write_info()?;
         self.process.end(self.settings, &summary)?;
         ended.map(|_| summary)
     }
 }
 
 /// Hands a message to its tree. `false` when the tree has no room now.
-fn publish(run: &mut Run<'_>, message: Message, scheduled: SyncTime) -> Result<bool, RoleError> {
+fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<bool, RoleError> {
     let trees = run.settings.run.trees;
     let tree = shard_of(message.shard_key, trees) as usize;
     let Run { process, roots, book, .. } = run;
     // Before the message can be in a frame, its time must be in the queue.
-    book.scheduled[tree].push_back(scheduled.nanos());
+    book.due(tree, scheduled.nanos());
     let publish = |root: &mut Root, now| root.publish(now, &message.bytes);
     let driver = &mut process.driver;
     let taken =
@@ -371,7 +301,7 @@ fn publish(run: &mut Run<'_>, message: Message, scheduled: SyncTime) -> Result<b
             Ok(true)
         }
         Err(PublishError::Full) => {
-            book.scheduled[tree].pop_back();
+            book.refused(tree);
             Ok(false)
         }
         Err(error) => {
@@ -381,68 +311,28 @@ fn publish(run: &mut Run<'_>, message: Message, scheduled: SyncTime) -> Result<b
     }
 }
 
-/// What the report shows of the settings.
-fn run_info(settings: &Settings, memberships: Vec<Membership>, events: Vec<RunEvent>) -> RunInfo {
-    let feed = match &settings.feed.file {
-        Some(file) => file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        None => format!("generated, seed {}", settings.feed.synthetic.seed),
-    };
-    let m = &settings.multicast;
-    let shown = [
-        ("feed", feed),
-        ("mode", format!("{:?}", m.mode).to_lowercase()),
-        ("hedging", m.shape.hedging.to_string()),
-        ("trees", settings.run.trees.to_string()),
-        ("deadline rule", format!("{:?}, target {}", m.deadline.rule, m.deadline.target)),
-        ("key", if settings.run.key_file.is_some() { "yes" } else { "no" }.to_owned()),
-    ];
-    let nodes = settings.nodes.iter().map(|node| NodeInfo {
-        id: node.id,
-        name: node.name.clone(),
-        role: format!("{:?}", node.role).to_lowercase(),
-    });
-    RunInfo {
-        title: "evenfall run".to_owned(),
-        settings: shown.into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect(),
-        nodes: nodes.collect(),
-        memberships,
-        events,
-    }
-}
-
-fn metrics(name: &str, trees: &[RootStatus], malformed: u64) -> String {
-    let mut m = Metrics::of(name, "root");
-    for (tree, s) in trees.iter().enumerate() {
-        let (tree, t) = (tree as u32, &s.tally);
-        m.counter("published_messages_total", "Messages published.", tree, s.messages);
-        m.counter("framed_total", "Frames made.", tree, s.frames);
-        m.counter("sampled_frames_total", "Frames of known OML.", tree, s.sampled);
-        m.counter("sampled_late_frames_total", "Of these, late somewhere.", tree, s.sampled_late);
-        m.counter("released_messages_total", "Released, over receivers.", tree, t.released);
-        m.counter("late_messages_total", "Released late, over receivers.", tree, t.late);
-        m.counter("lost_messages_total", "Reported lost, over receivers.", tree, t.lost);
-        m.counter("repairs_sent_total", "Frames sent again by the root.", tree, s.repairs_sent);
-        m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
-        m.counter("forged_datagrams_total", "Datagrams refused.", tree, s.refusals.forged);
-        m.gauge("hold_seconds", "From sending to the deadline.", tree, s.hold_ns as f64 / 1e9);
-        m.gauge("receivers", "Receivers that are members.", tree, s.receivers as f64);
-        m.gauge("proxies", "Proxies that are members.", tree, s.proxies as f64);
-        m.gauge("view", "Number of the view in force.", tree, f64::from(s.view));
-    }
-    m.finish()
-}
-
 /// Runs the root until the feed has been sent and everybody has it, or a signal comes.
 ///
 /// # Errors
 /// [`RoleError`]. A damaged feed is an error after all that could be read was sent and received.
 pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
     // Before anybody waits for a feed that is not there.
-    let mut schedule = Schedule::open(&settings.feed)?;
-    let mut run = Run::start(settings, node)?;
+    let mut intake = intake::open(settings)?;
+    run_with(settings, node, &mut *intake)
+}
+
+/// Runs the root on this intake.
+pub(crate) fn run_with(
+    settings: &Settings,
+    node: &Node,
+    intake: &mut dyn Intake,
+) -> Result<RootSummary, RoleError> {
+    let mut run = Run::start(settings, node, intake)?;
     let sent = match run.form() {
-        Ok(true) => run.replay(&mut schedule),
-        other => other,
+        Ok(true) => run.send_feed(),
+        // There is nobody yet who could finish.
+        Ok(false) => return run.end(Ok("asked to stop before the tree stood: nothing was sent")),
+        Err(error) => Err(error),
     };
     let patience = settings.run.finish_timeout;
     let ended = match sent {

@@ -1,0 +1,103 @@
+//! Every mode, key, trees and lab: nothing lost, equal contents, all figures there.
+
+use std::fs;
+use std::path::Path;
+
+use super::common::{Demo, SMALL, Scratch, demo, is_root, say, start_demo};
+
+/// What the main job promises to print.
+const KEYS: [&str; 9] = [
+    "messages",
+    "receivers",
+    "delivered",
+    "lost",
+    "duplicates_dropped",
+    "on_time_fraction",
+    "clock_error_us",
+    "content_hash",
+    "report",
+];
+const DISTRIBUTIONS: [&str; 5] =
+    ["oml_us", "held_oml_us", "window_us", "release_late_us", "hold_us"];
+
+fn small(more: &[&str]) -> Vec<&'static str> {
+    let leaked: Vec<&'static str> = more.iter().map(|s| &*String::from(*s).leak()).collect();
+    SMALL.into_iter().chain(leaked).collect()
+}
+
+#[test]
+fn json_has_every_figure_and_nothing_is_lost() {
+    let demo = demo(&SMALL);
+    demo.is_whole(3);
+    for key in KEYS {
+        assert!(!demo.json[key].is_null(), "{key} in {}", demo.json);
+    }
+    for key in DISTRIBUTIONS {
+        for percentile in ["p50", "p90", "p99", "max"] {
+            assert!(demo.json[key][percentile].is_number(), "{key}.{percentile}");
+        }
+    }
+    assert_eq!((demo.number("messages"), demo.number("delivered")), (1_500, 4_500));
+    assert_eq!((demo.number("receivers"), demo.number("clock_error_us")), (3, 0));
+    let page = fs::read_to_string(demo.file("report.html")).expect("a page");
+    assert!(page.contains("<svg") || page.contains("svg"), "a page with pictures");
+    report_has_a_line_per_message(&demo.file("fair.csv"), &demo.file(""), 1_500);
+}
+
+fn report_has_a_line_per_message(csv: &Path, run: &Path, messages: usize) {
+    let (csv, run) = (csv.display().to_string(), run.display().to_string());
+    let said = say(&["report", &run, "--csv", &csv, "--json"]);
+    assert!(said.ok, "{}", said.err);
+    let text = fs::read_to_string(&csv).expect("the fairness log");
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines.len(), messages + 1, "a header, and a line per message");
+    let columns = lines[0].split(',').count();
+    assert!(lines.iter().all(|line| line.split(',').count() == columns));
+}
+
+#[test]
+fn every_mode_delivers_everything() {
+    for mode in ["unicast", "tree", "hedge", "release", "cloudex"] {
+        let demo = demo(&small(&["--mode", mode]));
+        demo.is_whole(3);
+        let held = matches!(mode, "release" | "cloudex");
+        let hold = demo.json["hold_us"]["p50"].as_f64().unwrap_or(0.0);
+        assert_eq!(hold > 0.0, held, "{mode}: hold {hold} us");
+    }
+}
+
+#[test]
+fn key_several_trees_and_spares_deliver_everything() {
+    let demo = demo(&small(&["--key", "--trees", "2", "--spares", "1"]));
+    demo.is_whole(3);
+    let key = fs::read_to_string(demo.file("evenfall.key")).expect("a key");
+    assert_eq!(key.len(), 64);
+    let report = fs::read_to_string(demo.file("report.html")).expect("a page");
+    assert!(!report.contains(key.trim()), "the key stays out of the report");
+}
+
+#[test]
+fn lab_delivers_everything_and_leaves_no_namespace() {
+    if !is_root() {
+        println!("skipped: not root");
+        return;
+    }
+    let scratch = Scratch::new();
+    let child = start_demo(&scratch, &small(&["--lab"]));
+    let prefix = format!("ef{}-", child.id());
+    let demo = Demo::of(scratch, child);
+    if demo.said.err.contains("iproute2") || demo.said.err.contains("Operation not permitted") {
+        println!("skipped: no namespaces here: {}", demo.said.err);
+        return;
+    }
+    demo.is_whole(3);
+    let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let left = names.filter(|name| name.file_name().to_string_lossy().starts_with(&prefix));
+    assert_eq!(left.count(), 0, "namespaces of the demo");
+}
+
+#[test]
+fn generated_feed_is_the_same_for_the_same_seed() {
+    let hash = |seed| demo(&small(&["--seed", seed])).json["content_hash"].clone();
+    assert_eq!(hash("5"), hash("5"));
+}

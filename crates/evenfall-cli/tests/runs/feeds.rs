@@ -1,0 +1,64 @@
+//! Real data files, and files that are cut or foreign.
+
+use std::fs;
+
+use super::common::{Demo, Scratch, data, demo, feed_file, start_demo};
+
+const CAST: [&str; 4] = ["--receivers", "3", "--fanout", "2"];
+
+fn replay(file: &str, more: &[&str]) {
+    let Some(path) = data(file) else { return };
+    let path = path.display().to_string();
+    demo(&[&CAST[..], &["--feed", &path], more].concat()).is_whole(3);
+}
+
+#[test]
+fn real_itch_files_reach_everybody() {
+    replay("itch/nasdaq_20191230_aapl.itch50", &["--fit", "8s"]);
+    replay("itch/nasdaq_20191230_open_multi_symbol.itch50", &["--fit", "1s", "--trees", "2"]);
+}
+
+#[test]
+fn real_captures_reach_everybody() {
+    replay("pcap/Cme.Mdp3.Sbe.v6.1.pcap", &["--fit", "3s"]);
+    replay("pcap/Miax.Tom.Mach.v1.9.Example.pcap", &["--fit", "6s", "--key"]);
+}
+
+#[test]
+fn real_order_book_messages_reach_everybody() {
+    replay("lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip", &["--fit", "15s"]);
+}
+
+#[test]
+fn cut_file_names_its_place_and_what_is_before_is_delivered() {
+    let scratch = Scratch::new();
+    let (bytes, starts) = feed_file(1_000);
+    let (index, cut) = (700, starts[700] + 9);
+    let path = scratch.path("cut.itch50");
+    fs::write(&path, &bytes[..cut]).expect("a file");
+    let path = path.display().to_string();
+    let child = start_demo(&scratch, &[&CAST[..], &["--feed", &path, "--fit", "1s"]].concat());
+    let demo = Demo::of(scratch, child);
+    assert!(!demo.said.ok);
+    let err = &demo.said.err;
+    assert!(err.contains(&format!("message {index}")), "the message: {err}");
+    assert!(err.contains(&starts[index].to_string()), "byte {}: {err}", starts[index]);
+    assert!(err.contains("the 700 messages before it were sent"), "{err}");
+    assert_eq!((demo.number("messages"), demo.number("lost")), (700, 0));
+    assert_eq!(demo.number("receivers_with_equal_content"), 3);
+}
+
+#[test]
+fn foreign_or_missing_file_is_refused_before_anything_starts() {
+    let scratch = Scratch::new();
+    let path = scratch.path("letter.txt");
+    fs::write(&path, "Dear Sir or Madam, this is no market data.\n").expect("a file");
+    let path = path.display().to_string();
+    let child = start_demo(&scratch, &["--feed", &path]);
+    let demo = Demo::of(scratch, child);
+    assert!(!demo.said.ok && demo.said.err.contains("letter.txt"), "{}", demo.said.err);
+    assert!(demo.said.err.contains("byte 0"), "{}", demo.said.err);
+    drop(demo);
+    let missing = super::common::demo(&["--feed", "no-such-file.itch50"]);
+    assert!(!missing.said.ok && missing.said.err.contains("no-such-file.itch50"));
+}

@@ -1,0 +1,17 @@
+//! The program as people run it: real processes, real sockets, short feeds.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | [`demos`] | every mode, key, trees, lab: nothing lost, equal contents, all figures there |
+//! | [`faults`] | processes killed and paused, Ctrl-C |
+//! | [`feeds`] | real data files; files that are cut or foreign |
+//! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
+//! | [`words`] | what is said to somebody who made a mistake |
+#![forbid(unsafe_code)]
+
+mod common;
+mod demos;
+mod faults;
+mod feeds;
+mod hosts;
+mod words;

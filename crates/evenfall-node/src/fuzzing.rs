@@ -1,0 +1,43 @@
+//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
+//! promise breaks.
+
+use std::io::Cursor;
+
+use crate::runlog::{Reader, Writer};
+use crate::settings::Settings;
+
+/// A settings file, its last line an override: an error that names the file, or settings that
+/// survive being written.
+pub fn settings(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (file, set) = text.trim_end().rsplit_once('\n').unwrap_or((&text, ""));
+    for sets in [&[][..], &[set.to_owned()]] {
+        match Settings::parse(file, "fuzz.toml", std::iter::empty(), sets) {
+            Ok(settings) => {
+                let written = settings.to_toml();
+                let again = Settings::parse(&written, "again", std::iter::empty(), &[]);
+                assert_eq!(again.expect("what is written can be read"), settings);
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// A run log: what is read and written again reads the same.
+pub fn runlog(data: &[u8]) {
+    let Ok(mut reader) = Reader::new(Cursor::new(data)) else { return };
+    let header = reader.header().clone();
+    let records: Vec<_> = reader.by_ref().collect();
+    assert_eq!(reader.records(), records.len() as u64);
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out, &header).expect("memory takes it");
+    records.iter().for_each(|record| writer.append(record));
+    writer.flush();
+    drop(writer);
+    let again = Reader::new(Cursor::new(&out)).expect("what is written can be read");
+    // A name that is no UTF-8 is shown with replacements, which are longer and may be cut.
+    if !header.name.contains('\u{fffd}') {
+        assert_eq!(again.header(), &header);
+    }
+    assert!(again.eq(records));
+}

@@ -1,0 +1,78 @@
+//! What is expected of receivers that went before the end.
+//!
+//! The root knows when it took a receiver out, not how far that receiver was. One that said
+//! good-bye is expected to have what its log shows. So is one whose log breaks off: it was killed,
+//! and what it released between its last written record and the moment at which its silence was
+//! noticed is not known. One that was taken out while it lived (too slow, or cut off) is expected
+//! to have everything up to then: what it lacks is lost.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use evenfall_core::NodeId;
+
+use super::{ReportError, RunInfo, open_logs};
+use crate::runlog::{Record, Tail};
+
+/// How far the log of a receiver goes.
+struct Reach {
+    /// The message after the last one, per stream.
+    next: BTreeMap<u32, u64>,
+    clean: bool,
+}
+
+fn reaches(info: &RunInfo, directory: &Path) -> Result<BTreeMap<NodeId, Reach>, ReportError> {
+    let gone = |id| info.memberships.iter().any(|m| m.receiver == id && m.until.is_some());
+    let mut reaches = BTreeMap::new();
+    for mut log in open_logs(directory)? {
+        let id = log.reader.header().node;
+        if !gone(id) {
+            continue;
+        }
+        let mut next = BTreeMap::new();
+        for record in log.reader.by_ref() {
+            let (stream, end) = match record {
+                Record::Released(r) => (r.stream, r.first_message + u64::from(r.count)),
+                Record::Lost(l) => (l.stream, l.first_message.saturating_add(l.count)),
+                _ => continue,
+            };
+            let known = next.entry(stream).or_insert(end);
+            *known = end.max(*known);
+        }
+        let clean = *log.reader.tail() == Tail::Clean;
+        reaches.insert(id, Reach { next, clean });
+    }
+    Ok(reaches)
+}
+
+/// Ends memberships where the logs of those who went end. Returns what a reader should know.
+pub(super) fn settle(info: &mut RunInfo, directory: &Path) -> Result<Vec<String>, ReportError> {
+    if info.memberships.iter().all(|m| m.until.is_none()) {
+        return Ok(Vec::new());
+    }
+    let reaches = reaches(info, directory)?;
+    let mut notes = Vec::new();
+    for membership in &mut info.memberships {
+        let (Some(until), Some(reach)) = (membership.until, reaches.get(&membership.receiver))
+        else {
+            continue;
+        };
+        let next = reach.next.get(&membership.stream).copied().unwrap_or(0);
+        let end = next.clamp(membership.from.min(until), until);
+        if end == until || (reach.clean && !membership.left) {
+            continue;
+        }
+        membership.until = Some(end);
+        if !reach.clean {
+            let name = info.nodes.iter().find(|node| node.id == membership.receiver);
+            notes.push(format!(
+                "{} was killed: its log ends before message {end} of tree {}; the {} after it, \
+                 until its silence was noticed, are not counted",
+                name.map_or("a receiver", |node| node.name.as_str()),
+                membership.stream,
+                until - end
+            ));
+        }
+    }
+    Ok(notes)
+}

@@ -1,0 +1,106 @@
+//! A machine that sends what it is told to and writes down what it saw.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Class, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed,
+    Timestamp, Transmit,
+};
+
+const GROUP: GroupId = GroupId(1);
+
+/// An input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saw {
+    /// A reading of the synchronised clock.
+    Clock,
+    /// A datagram with this number.
+    Datagram(u32),
+}
+
+/// See the module documentation.
+#[derive(Default)]
+pub struct Probe {
+    pub saw: Vec<Saw>,
+    timeout: Option<Timestamp>,
+    pub timeouts: u32,
+    /// Timeouts handed in before they were due.
+    pub early: u32,
+    installs: VecDeque<Install>,
+    transmits: VecDeque<Transmit>,
+}
+
+impl Probe {
+    /// Number of the datagram after which a receiver has seen enough.
+    pub const LAST: u32 = 299;
+    /// Time between two timeouts.
+    const EVERY: Duration = Duration::from_millis(3);
+
+    /// One that has a timeout again and again.
+    pub fn ticking(now: Timestamp) -> Self {
+        Self { timeout: Some(now + Self::EVERY), ..Self::default() }
+    }
+
+    pub fn group(&mut self, members: &[SocketAddr]) {
+        self.installs.push_back(Install::Group(GROUP, members.into()));
+    }
+
+    pub fn send_group(&mut self, number: u32) {
+        self.send(Destination::Group(GROUP), Class::Live, number);
+    }
+
+    pub fn send_one(&mut self, to: SocketAddr, class: Class, number: u32) {
+        self.send(Destination::One(to), class, number);
+    }
+
+    fn send(&mut self, to: Destination, class: Class, number: u32) {
+        let body = Bytes::copy_from_slice(&number.to_le_bytes());
+        self.transmits.push_back(Transmit { class, to, head: Head::new(b"probe"), body });
+    }
+
+    pub fn seen_last(&self) -> bool {
+        self.saw.last() == Some(&Saw::Datagram(Self::LAST))
+    }
+}
+
+impl Machine for Probe {
+    type Event = ();
+
+    fn handle(&mut self, _: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let number = arrival.datagram.strip_prefix(b"probe").and_then(|n| n.try_into().ok());
+        let number = number.ok_or(Malformed { what: "no probe", offset: 0 })?;
+        self.saw.push(Saw::Datagram(u32::from_le_bytes(number)));
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if let Some(due) = self.timeout {
+            self.timeouts += 1;
+            self.early += u32::from(now < due);
+            self.timeout = Some(now + Self::EVERY);
+        }
+    }
+
+    fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {
+        self.saw.push(Saw::Clock);
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        self.installs.pop_front()
+    }
+
+    fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.timeout
+    }
+}
