@@ -140,14 +140,20 @@ impl Host {
         };
     }
 
-    /// The first instant from `at` on at which a thread can run.
+    /// The first instant from `at` on at which the host runs at all.
     #[inline]
-    pub(crate) fn ready(&mut self, at: u64) -> u64 {
-        let at = self.cores.iter().min().map_or(at, |&free| free.max(at));
+    pub(crate) fn awake(&mut self, at: u64) -> u64 {
         match &mut self.stalls {
             Some(stalls) => stalls.resume(at),
             None => at,
         }
+    }
+
+    /// The first instant from `at` on at which a thread can run.
+    #[inline]
+    pub(crate) fn ready(&mut self, at: u64) -> u64 {
+        let at = self.cores.iter().min().map_or(at, |&free| free.max(at));
+        self.awake(at)
     }
 
     /// When work of this length, begun at `from`, ends.

@@ -49,7 +49,8 @@ impl<M: Machine, N: Network> World<M, N> {
         } else if node.queued >= host.spec.receive_queue {
             Loss::Socket
         } else {
-            let input = Input::Datagram { from, datagram, arrived: at };
+            // A host that is taken away cannot stamp: packets wait in the card until it is back.
+            let input = Input::Datagram { from, datagram, arrived: host.awake(at) };
             return self.offer(at, to, input, observer);
         };
         self.fabric.tally.lose(loss);
