@@ -103,13 +103,17 @@ pub struct Scene {
     pace: Pace,
     calm: SimTime,
     /// Joins, leaves and switches, by time.
-    acts: Vec<(SimTime, u64)>,
+    pub(super) acts: Vec<(SimTime, u64)>,
     /// The root dies for good at this time.
     root_dies: Option<SimTime>,
     /// What is wrong with all machines.
     pub mutant: Option<Mutant>,
     /// The network.
-    cloud: CloudProfile,
+    pub(super) cloud: CloudProfile,
+    /// Modes of the first switches, instead of those that the seed draws.
+    pub(super) modes: Option<[Mode; 2]>,
+    /// Clocks without error, for stories.
+    pub(super) exact_clocks: bool,
     /// A receiver that is far too slow; nobody else may notice.
     slow: Option<NodeIndex>,
 }
@@ -178,7 +182,7 @@ impl Scene {
         Self::of_plan(Plan::new(seed, &bounds), &bounds)
     }
 
-    fn of_plan(mut plan: Plan, bounds: &Bounds) -> Self {
+    pub(super) fn of_plan(mut plan: Plan, bounds: &Bounds) -> Self {
         let seed = plan.seed;
         let mut config = config(&plan);
         let receivers = plan.knob("receivers") as u32;
@@ -232,6 +236,8 @@ impl Scene {
             root_dies,
             mutant: None,
             cloud: CloudProfile::default(),
+            modes: None,
+            exact_clocks: false,
             slow: None,
         }
     }
@@ -301,6 +307,8 @@ impl Scene {
             stated: ClockError::Within(bound),
             ..ClockSpec::default()
         };
+        let exact = ClockSpec { origin: Some(origin), ..ClockSpec::default() };
+        let clock = if self.exact_clocks { exact } else { clock };
         let stalls = (self.plan.knob("stalls") == 0).then(|| StallSpec {
             mean_gap: Duration::from_millis(50),
             length: Quantiles::exponential(Duration::from_millis(1)),
@@ -373,7 +381,7 @@ impl Scene {
         Owner::new(self.clone(), cast, checks, self.proxies, prng)
     }
 
-    fn play<O: super::owner::Watch>(
+    pub(super) fn play<O: super::owner::Watch>(
         &self,
         wrap: impl FnOnce(Owner) -> O,
     ) -> (World<Subject, Cloud>, O) {
@@ -415,6 +423,9 @@ impl Scene {
 
     /// The `n`-th switch of mode leads to this one.
     pub(super) fn mode_after(&self, n: u64) -> Mode {
+        if let Some(mode) = self.modes.and_then(|modes| modes.get(n as usize).copied()) {
+            return mode;
+        }
         mode(self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(n as u32 * 7) % 7)
     }
 }

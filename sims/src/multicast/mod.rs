@@ -10,6 +10,7 @@ pub mod checks;
 pub mod faults;
 mod measure;
 pub mod mutants;
+pub mod narrate;
 pub mod node;
 mod owner;
 mod params;
