@@ -54,13 +54,13 @@ pub const SPIKE_ALPHA: f64 = 1.7;
 /// each
 /// other: 351 and 254 us are both medians of unicast to 100.
 pub const FITTED: Constants = Constants {
-    base: 7.3,
+    base: 3.26,
     jitter: 22.0,
     spike_chance: 1.2e-3,
-    spike: 88.0,
+    spike: 92.4,
     copy: 2.84,
-    stall_gap_ms: 73.5,
-    stall: 114.0,
+    stall_gap_ms: 52.5,
+    stall: 58.2,
 };
 
 /// A published row: what was measured, and in which set-up.
