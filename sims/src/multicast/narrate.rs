@@ -179,7 +179,7 @@ impl Narrator {
         let holds = framed.deadline > SyncTime::ZERO;
         let changed = self.mode_holds.replace(holds) != Some(holds);
         let sequence = framed.sequence;
-        if !changed && sequence % FRAMES_EACH != 0 {
+        if !changed && !sequence.is_multiple_of(FRAMES_EACH) {
             return;
         }
         if holds {
@@ -203,7 +203,7 @@ impl Narrator {
         let (node, sequence, via) = (seen.node, release.sequence, release.via);
         if release.repaired {
             self.repaired(seen, sequence, via);
-        } else if late && sequence % (FRAMES_EACH / 4) == 0 {
+        } else if late && sequence.is_multiple_of(FRAMES_EACH / 4) {
             let by = release.arrived.since(release.deadline);
             self.line(seen.at, format_args!("{node}: frame {sequence} was late by {by:?}"));
         }
