@@ -402,7 +402,8 @@ impl Checks {
         for node in self.alive() {
             let life = &self.lives[&node];
             let Some(epoch) = epoch else {
-                if !life.root_lost {
+                // A root that was never heard is waited for.
+                if !life.root_lost && life.next.is_some() {
                     self.fail(Check::RootLost, at, node, "the root's death went unnoticed".into());
                 }
                 continue;
