@@ -3,7 +3,7 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
-//! | [`bench`] | `evenfall bench fanout`: what a copy costs |
+//! | [`mod@bench`] | `evenfall bench fanout`: what a copy costs |
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`sim`] | `evenfall sim multicast`: the same machines in the simulator |

@@ -29,7 +29,7 @@ pub struct Args {
     /// The settings file, the same on every host.
     #[arg(long, default_value = "evenfall.toml")]
     config: PathBuf,
-    /// Which [[node]] of the settings this is. May be left out when only one has the role.
+    /// Which `[[node]]` of the settings this is. May be left out when only one has the role.
     #[arg(long)]
     name: Option<String>,
     /// Change a setting, such as --set multicast.mode=tree; may be repeated.
