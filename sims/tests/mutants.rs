@@ -4,8 +4,11 @@ use evenfall_sims::multicast::checks::Check;
 use evenfall_sims::multicast::faults::Scene;
 use evenfall_sims::multicast::mutants::Mutant;
 
-/// Seeds within which a mutant must be caught by the checker that is meant for it.
-const SEEDS: u64 = 60;
+/// Seeds within which a mutant must be caught by the checker that is meant for it. Repair can only be
+/// judged where nothing is ever down, which one seed in fifty or so is.
+const SEEDS: u64 = 400;
+/// Seeds of these that are run without mutants here; the fault campaign runs them all.
+const SEEDS_WITHOUT: u64 = 60;
 
 #[test]
 fn every_checker_catches_its_mutant() {
@@ -22,7 +25,7 @@ fn every_checker_catches_its_mutant() {
 
 #[test]
 fn the_same_seeds_pass_without_mutants() {
-    for seed in 0..SEEDS {
+    for seed in 0..SEEDS_WITHOUT {
         let violations = Scene::of(seed).run().violations;
         assert!(violations.is_empty(), "seed {seed}: {violations:?}");
     }
