@@ -4,7 +4,8 @@ use evenfall_sims::multicast::checks::Check;
 use evenfall_sims::multicast::faults::Scene;
 use evenfall_sims::multicast::mutants::Mutant;
 
-/// Seeds within which a mutant must be caught by the checker that is meant for it. Repair can only be
+/// Seeds within which a mutant must be caught by the checker that is meant for it. Repair can only
+/// be
 /// judged where nothing is ever down, which one seed in fifty or so is.
 const SEEDS: u64 = 400;
 /// Seeds of these that are run without mutants here; the fault campaign runs them all.
