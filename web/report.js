@@ -130,6 +130,7 @@ function linear(from, to, low, high) {
   const span = to - from || 1;
   const place = (value) => low + (value - from) / span * (high - low);
   place.back = (at) => from + (at - low) / (high - low) * span;
+  place.range = [low, high];
   return place;
 }
 
@@ -335,7 +336,6 @@ const startOfTime = Math.min(0, ...eventTimes.map((event) => event.at_s));
 
 function timeAxis(svg, width, top, bottom) {
   const x = linear(startOfTime, endOfTime, 66, width - 14);
-  x.range = [66, width - 14];
   const seconds = (s) => `${digits(s)} s`;
   axisX(svg, x, roundTicks(startOfTime, endOfTime, 9), top, bottom, seconds, "");
   for (const event of eventTimes.slice(0, 200)) {
