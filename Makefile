@@ -14,8 +14,7 @@ help:
 	@echo "make deps       install what tests use besides (network namespaces, a browser); make test does it"
 
 demo:
-	$(CARGO) build --release --package evenfall-cli
-	./target/release/evenfall demo
+	$(CARGO) run --release --package evenfall-cli -- demo
 
 # Cheapest first, and the tests last so that their closing lines are what one sees.
 test: fmt tidy clippy doc unit
@@ -41,8 +40,7 @@ test-long:
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace
 
 bench:
-	$(CARGO) build --release --package evenfall-cli
-	./target/release/evenfall bench fanout --fanout 10 --size 40
+	$(CARGO) run --release --package evenfall-cli -- bench fanout --fanout 10 --size 40
 	./bench-peers/run.sh
 
 deps:
