@@ -1,0 +1,112 @@
+//! The shape of a complete tree, and which host stands on each of its places.
+//!
+//! Places are numbered level by level: the root is 0, the children of place p are
+//! `p * F + 1 ..= p * F + F`. Hosts are numbers of the pool that was measured.
+
+use core::ops::Range;
+
+/// A complete tree: every inner place has `fanout` children, every leaf is `depth` hops from the
+/// root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Hops from the root to a leaf.
+    pub depth: u32,
+    /// Children of every inner place.
+    pub fanout: u32,
+}
+
+impl Shape {
+    /// Places in the tree: (F^(D+1) - 1) / (F - 1).
+    pub fn places(&self) -> usize {
+        (0..=self.depth).map(|level| self.width(level)).sum()
+    }
+
+    /// Places that are no leaves.
+    pub fn inner(&self) -> usize {
+        (0..self.depth).map(|level| self.width(level)).sum()
+    }
+
+    /// Places on one level: F^level.
+    pub fn width(&self, level: u32) -> usize {
+        (self.fanout as usize).pow(level)
+    }
+
+    /// The places of one level, the root's is 0.
+    pub fn level(&self, level: u32) -> Range<usize> {
+        let first = (0..level).map(|above| self.width(above)).sum();
+        first..first + self.width(level)
+    }
+
+    /// The last level.
+    pub fn leaves(&self) -> Range<usize> {
+        self.level(self.depth)
+    }
+
+    /// The place above; `None` for the root.
+    pub fn parent(&self, place: usize) -> Option<usize> {
+        place.checked_sub(1).map(|below| below / self.fanout as usize)
+    }
+
+    /// The places below; empty for a leaf.
+    pub fn children(&self, place: usize) -> Range<usize> {
+        let first = place * self.fanout as usize + 1;
+        if place < self.inner() { first..first + self.fanout as usize } else { 0..0 }
+    }
+}
+
+/// A tree with a host on every place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tree {
+    shape: Shape,
+    hosts: Vec<usize>,
+}
+
+impl Tree {
+    /// Puts the hosts on the places in their order.
+    ///
+    /// # Panics
+    /// When there are not as many hosts as places, or one host is given two of them.
+    pub fn new(shape: Shape, hosts: Vec<usize>) -> Self {
+        assert_eq!(hosts.len(), shape.places(), "one host for every place");
+        let mut sorted = hosts.clone();
+        sorted.sort_unstable();
+        assert!(sorted.windows(2).all(|pair| pair[0] != pair[1]), "one place for every host");
+        Self { shape, hosts }
+    }
+
+    /// Depth and fan-out.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The host on every place, the root first, level by level.
+    pub fn hosts(&self) -> &[usize] {
+        &self.hosts
+    }
+
+    /// The host that feeds this place and the one that stands there, for every place but the root.
+    pub fn edges(&self) -> impl Iterator<Item = (usize, usize)> {
+        (1..self.hosts.len())
+            .filter_map(|place| Some((self.hosts[self.shape.parent(place)?], self.hosts[place])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_counts_as_the_thesis_does() {
+        let shape = Shape { depth: 3, fanout: 2 };
+        assert_eq!((shape.places(), shape.inner(), shape.leaves()), (15, 7, 7..15));
+        assert_eq!((shape.children(2), shape.children(7), shape.parent(0)), (5..7, 0..0, None));
+        assert!((1..15).all(|p| shape.children(shape.parent(p).expect("inner")).contains(&p)));
+        assert_eq!(Shape { depth: 3, fanout: 10 }.places(), 1111);
+    }
+
+    #[test]
+    fn edges_join_every_place_to_its_parent() {
+        let tree = Tree::new(Shape { depth: 1, fanout: 3 }, vec![9, 4, 7, 5]);
+        assert_eq!(tree.edges().collect::<Vec<_>>(), [(9, 4), (9, 7), (9, 5)]);
+    }
+}
