@@ -58,8 +58,8 @@ pub struct Batch {
     /// Room for the commit's header, then frames.
     bytes: Vec<u8>,
     frames: u32,
-    /// One behind the last record of each frame.
-    ends: Vec<(FileId, u64)>,
+    /// Whose each frame of records is, and one behind its last record.
+    ends: Vec<(Origin, u64)>,
 }
 
 impl Default for Batch {
@@ -95,15 +95,15 @@ impl Batch {
         self.bytes.len() + FRAME_BYTES + bytes <= COMMIT_BYTES_MAX
     }
 
-    /// One behind the last record of each frame with records.
-    pub fn ends(&self) -> &[(FileId, u64)] {
+    /// Whose each frame of records is, and one behind its last record.
+    pub fn ends(&self) -> &[(Origin, u64)] {
         &self.ends
     }
 
     /// Adds records, the first of them being record `first` of the file.
     pub fn push_records(&mut self, origin: Origin, first: u64, records: &[u8]) {
         let count = records.len() / usize::from(origin.record_bytes.max(1));
-        self.ends.push((origin.file, first + count as u64));
+        self.ends.push((origin, first + count as u64));
         self.push(b'R', origin, first, records);
     }
 

@@ -240,6 +240,11 @@ impl<'a, O: Objects> Publication<'a, O> {
 }
 
 impl<O: Objects> Publication<'_, O> {
+    /// The segments of the tail.
+    pub fn into_tail(self) -> BTreeMap<(Kind, u32), Bytes> {
+        self.tail
+    }
+
     /// A segment of the tail, or of a chunk: a tail may be younger than the node, and its first
     /// segments may be in a chunk by now.
     fn fetch(&self, kind: Kind, number: u32) -> Result<Bytes> {
@@ -284,4 +289,15 @@ fn decode_tail(bytes: &Bytes, file: FileId, name: &str) -> Result<BTreeMap<(Kind
         }
     }
     Ok(tail)
+}
+
+/// Checks a tail object; gives its number of segments.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::Version`].
+pub fn check_tail(bytes: &Bytes, name: &str) -> Result<usize> {
+    let file = name.strip_prefix("T-").and_then(|rest| rest.split('-').next());
+    let file = file.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let file = file.ok_or_else(|| Error::damaged(name, "not the name of a tail"))?;
+    Ok(decode_tail(bytes, FileId(file), name)?.len())
 }

@@ -100,6 +100,12 @@ impl<D: Disk> Volume<D> {
         self.files.entry(origin.file).or_insert(shelf).origin = origin;
     }
 
+    /// Begins to keep a file of which the first `elsewhere` records are in no chunk of this disk.
+    pub fn adopt(&mut self, origin: Origin, elsewhere: u64) {
+        let shelf = Shelf { origin, written: elsewhere, synced: elsewhere };
+        self.files.insert(origin.file, shelf);
+    }
+
     /// Records of the file in synced chunks.
     pub fn synced(&self, file: FileId) -> u64 {
         self.files.get(&file).map_or(0, |shelf| shelf.synced)
@@ -138,8 +144,11 @@ impl<D: Disk> Volume<D> {
             self.retire(number);
             return Err(error.into());
         }
-        for (file, end) in batch.ends() {
-            let known = self.ends.entry(*file).or_default();
+        for (origin, end) in batch.ends() {
+            if !self.files.contains_key(&origin.file) {
+                self.register(*origin);
+            }
+            let known = self.ends.entry(origin.file).or_default();
             *known = (*known).max(*end);
         }
         self.offset += len;
@@ -167,6 +176,11 @@ impl<D: Disk> Volume<D> {
     /// # Errors
     /// [`Error::Storage`]; the segment is kept and written again by the next flush.
     pub fn write(&mut self, sealed: Sealed) -> Result<()> {
+        if sealed.kind == Kind::Data && !self.files.contains_key(&sealed.file) {
+            let header = segment::expect(&sealed.bytes, sealed.kind, sealed.file, sealed.number)?;
+            let (record_bytes, token) = (header.entry_bytes, header.token);
+            self.register(Origin { file: sealed.file, record_bytes, token });
+        }
         let done = put(&self.disk, &sealed);
         if let Err(error) = done {
             self.rewrite = true;
@@ -279,6 +293,32 @@ impl<D: Disk> Volume<D> {
         read_segment(&self.disk, kind, file, number)
     }
 
+    /// Wipes the segments from this number on: a crash may leave some that are whole but stand
+    /// behind a gap, and they must not be taken for what is written there later. The next flush
+    /// makes it last, and must come before the first append.
+    ///
+    /// # Errors
+    /// [`Error::Storage`](crate::Error::Storage).
+    pub fn truncate(&mut self, kind: Kind, file: FileId, number: u32) -> Result<()> {
+        let (first, _) = segment_place(number);
+        let names = self.disk.list()?;
+        let chunks = names.into_iter().filter_map(|(name, len)| {
+            let (of, whose, chunk) = crate::layout::parse_chunk_name(&name)?;
+            ((of, whose) == (kind, file) && chunk >= first).then_some((name, len, chunk))
+        });
+        for (name, len, chunk) in chunks {
+            let slots = (len as usize).div_ceil(SEGMENT_BYTES) as u32;
+            let keep = number.saturating_sub(chunk * SEGMENTS_PER_CHUNK);
+            for slot in keep..slots.min(SEGMENTS_PER_CHUNK) {
+                let offset = u64::from(slot) * SEGMENT_BYTES as u64;
+                if !is_hole(&self.disk.read(&name, offset, SEGMENT_BYTES)?) {
+                    self.disk.write(&name, offset, &[0; SEGMENT_BYTES])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets a file and removes its chunks.
     ///
     /// # Errors
@@ -343,5 +383,5 @@ pub fn read_segment(
 
 /// Whether nothing was ever written here.
 fn is_hole(bytes: &[u8]) -> bool {
-    bytes[0] == 0 && bytes.iter().all(|byte| *byte == 0)
+    bytes.first().is_none_or(|byte| *byte == 0) && bytes.iter().all(|byte| *byte == 0)
 }

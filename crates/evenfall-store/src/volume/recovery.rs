@@ -86,12 +86,17 @@ impl<D: Disk> Volume<D> {
             .filter_map(|name| parse_chunk_name(name))
             .filter_map(|(kind, file, _)| (kind == Kind::Data).then_some(file))
             .collect();
+        let mut unknown = Vec::new();
         for file in chunks {
-            let header = first_header(&disk, file)?;
-            if let (Some(header), false) = (header, pieces.contains_key(&file)) {
-                let (record_bytes, token) = (header.entry_bytes, header.token);
-                let origin = Origin { file, record_bytes, token };
-                pieces.insert(file, Pieces { origin, synced: 0, frames: Vec::new() });
+            if pieces.contains_key(&file) {
+                continue;
+            }
+            match first_header(&disk, file)? {
+                Some(Header { entry_bytes: record_bytes, token, .. }) => {
+                    let origin = Origin { file, record_bytes, token };
+                    pieces.insert(file, Pieces { origin, synced: 0, frames: Vec::new() });
+                }
+                None => unknown.push(file),
             }
         }
         let number = journals.last().map_or(0, |last| last + 1);
@@ -116,6 +121,13 @@ impl<D: Disk> Volume<D> {
             ends.insert(file, recovered.records);
             found.files.insert(file, recovered);
         }
+        for file in unknown {
+            // No journal knows it and it has no beginning: nothing of it was promised.
+            volume.truncate(Kind::Data, file, 0)?;
+            let what = "segments without a beginning".to_owned();
+            let place = format!("file {file}");
+            found.losses.push(Loss { place, what, is_torn_end: true });
+        }
         for number in journals {
             volume.old.push(OldJournal { number, ends: ends.clone() });
         }
@@ -128,13 +140,17 @@ impl<D: Disk> Volume<D> {
         let Origin { file, record_bytes, .. } = piece.origin;
         let layout = Layout::new(usize::from(record_bytes))?;
         let mut segment = layout.full_segments(piece.synced);
+        // A later life of the primary never writes behind an earlier one's segments.
+        let mut token = 0;
         loop {
             match read_segment(&self.disk, Kind::Data, file, segment) {
                 Ok(Some(bytes)) => {
                     let header = segment::expect(&bytes, Kind::Data, file, segment)?;
-                    if u64::from(header.count) != layout.records_per_segment() {
+                    let is_full = u64::from(header.count) == layout.records_per_segment();
+                    if !is_full || header.token < token {
                         break;
                     }
+                    token = header.token;
                 }
                 Ok(None) => break,
                 Err(crate::Error::Damaged { place, what }) => {
@@ -146,6 +162,7 @@ impl<D: Disk> Volume<D> {
             }
             segment += 1;
         }
+        self.truncate(Kind::Data, file, segment)?;
         let in_chunks = layout.first_record(segment);
         let shelf = Shelf { origin: piece.origin, written: in_chunks, synced: in_chunks };
         self.files.insert(file, shelf);
@@ -177,6 +194,10 @@ fn seal_data(origin: Origin, layout: Layout, number: u32, payload: &[u8]) -> Sea
 }
 
 /// Committed records from `end` on, as far as there is no gap.
+///
+/// A journal that was removed may be back after a crash while the one before it is not: its frames
+/// then stand behind a gap, and the journal after it has everything. So a gap is a loss only when
+/// nothing later fills it.
 fn committed_behind(
     piece: &Pieces,
     layout: Layout,
@@ -185,21 +206,23 @@ fn committed_behind(
 ) -> BytesMut {
     let mut behind = BytesMut::new();
     let size = layout.record_bytes();
+    let mut skipped: Option<(u64, u64)> = None;
     for (first, records) in &piece.frames {
         let last = first + (records.len() / size) as u64;
-        if last <= end {
-            continue;
-        }
         if *first > end {
-            losses.push(Loss {
-                place: format!("file {}", piece.origin.file),
-                what: format!("records {end} to {first} are missing before {first} to {last}"),
-                is_torn_end: false,
-            });
-            break;
+            let (from, to) = skipped.unwrap_or((*first, last));
+            skipped = Some((from.min(*first), to.max(last)));
+        } else if last > end {
+            behind.extend_from_slice(&records[(end - first) as usize * size..]);
+            end = last;
         }
-        behind.extend_from_slice(&records[(end - first) as usize * size..]);
-        end = last;
+    }
+    if let Some((first, last)) = skipped.filter(|(_, last)| *last > end) {
+        losses.push(Loss {
+            place: format!("file {}", piece.origin.file),
+            what: format!("records from {end} on are missing before {first} to {last}"),
+            is_torn_end: false,
+        });
     }
     behind
 }
@@ -218,7 +241,8 @@ fn read_journal(
             "{} bytes from byte {} on are no commit ({}), {} whole commits behind",
             dropped.bytes, dropped.at, dropped.what, dropped.commits_behind
         );
-        let is_torn_end = dropped.commits_behind == 0;
+        // Header and first commit are synced together, so a crash may take the header alone.
+        let is_torn_end = dropped.commits_behind <= u64::from(dropped.at == 0);
         losses.push(Loss { place: name, what, is_torn_end });
     }
     for frame in scan.frames {
