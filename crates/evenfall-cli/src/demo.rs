@@ -3,6 +3,7 @@
 
 mod cast;
 mod faults;
+mod record;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,6 +85,9 @@ pub struct Args {
     /// Where logs and the page go. What an earlier demo left there is replaced.
     #[arg(long, default_value = "evenfall-demo")]
     dir: PathBuf,
+    /// Record every message in a store in this directory, by one receiver more.
+    #[arg(long, value_name = "DIR", conflicts_with = "lab")]
+    record: Option<PathBuf>,
     /// Change any setting, such as --set multicast.deadline.target=.999; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -257,8 +261,15 @@ pub fn main(args: &Args) -> Outcome {
             if args.lab { "a namespace each" } else { "loopback" }
         );
     }
+    let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
+    let recording = recording.transpose()?;
     let played = cast::play(args, &settings, lab.as_ref(), expected.messages)?;
     drop(lab);
+    if let Some(recording) = recording {
+        let words = recording.finish(&expected.hash)?;
+        // Standard output is one JSON object when that was asked for.
+        if args.json { eprintln!("{words}") } else { println!("{words}") }
+    }
     if let Err(error) = judge(args, &settings, &expected, &played) {
         // Why there is nothing to judge matters more than that there is nothing.
         return Err(played.outcome.err().map_or(error, Into::into));
@@ -311,7 +322,7 @@ fn show(
     println!(
         "content of {} of {} receivers equals {} (blake3 of the feed: {}...)",
         contents.equal,
-        args.receivers,
+        contents.equal + contents.different.len(),
         if unsent == 0 { "the feed's" } else { "what was sent" },
         &expected.hash[..16]
     );

@@ -8,6 +8,7 @@
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`sim`] | `evenfall sim multicast`: the same machines in the simulator |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
+//! | [`store`] | `evenfall store ls\|append\|read\|export\|verify`, `evenfall bench store` |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ mod report;
 mod run;
 mod sim;
 mod stat;
+mod store;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,8 @@ enum Command {
     Sim(sim::Args),
     /// Measure what things cost on this machine.
     Bench(bench::Args),
+    /// Record feeds, read them back, export and verify them.
+    Store(store::Args),
     /// Look into a feed file, make one, or play one as a live MoldUDP64 session.
     Feed(feed::Args),
     /// Check a settings file, or print one with every default.
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Bench(args) => bench::main(&args),
+        Command::Store(args) => store::main(&args),
         Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),
     };

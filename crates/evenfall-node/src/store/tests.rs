@@ -1,0 +1,166 @@
+use std::path::Path;
+
+use evenfall_store::{FieldType, Schema};
+
+use super::*;
+
+fn schema() -> Schema {
+    let fields = [("time", FieldType::Time), ("value", FieldType::U64)];
+    Schema::of(&fields).with_aggregates(&["value"])
+}
+
+fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
+    numbers.flat_map(|n| [(n as i64).to_le_bytes(), (n * 7).to_le_bytes()].concat()).collect()
+}
+
+fn open(path: &Path) -> Store {
+    let opened = Store::open(StoreConfig::new(path)).unwrap();
+    let damage: Vec<_> = opened.losses.iter().filter(|loss| !loss.is_torn_end).collect();
+    assert!(damage.is_empty(), "{damage:?}");
+    opened.store
+}
+
+fn read(store: &Store, name: &str) -> Vec<u8> {
+    let file = store.file(name).unwrap();
+    let mut bytes = Vec::new();
+    let mut each = |part: bytes::Bytes| {
+        bytes.extend_from_slice(&part);
+        Ok(())
+    };
+    store.read(&file, i64::MIN, i64::MAX, &mut each).unwrap();
+    bytes
+}
+
+#[test]
+fn what_was_acknowledged_local_is_there_when_the_process_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let file = store.create("a", &schema()).unwrap();
+    for batch in 0..50u64 {
+        store.append(&file, &records(batch * 100..batch * 100 + 100), Level::Local).unwrap();
+    }
+    drop((file, store));
+    let store = open(dir.path());
+    assert_eq!(read(&store, "a"), records(0..5_000));
+    let file = store.file("a").unwrap();
+    store.append(&file, &records(5_000..6_000), Level::Memory).unwrap();
+    assert_eq!(store.record_at(&file, 5_500).unwrap().0, 5_500);
+    let summary = store.summary(&file, 10, 4_000).unwrap().unwrap();
+    assert_eq!(summary.count, 3_991);
+    assert_eq!(summary.aggregates[0].max, 28_000);
+    store.close().unwrap();
+    let seen = seal::verify_directory(dir.path()).unwrap();
+    assert!(seen.findings.is_empty(), "{:?}", seen.findings);
+    assert_eq!(read(&open(dir.path()), "a"), records(0..6_000));
+}
+
+#[test]
+fn many_writers_share_commits_and_chunks_become_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let wanted: Vec<_> = (0..4).map(|n| (format!("f{n}"), schema())).collect();
+    let files = store.create_all(&wanted).unwrap();
+    std::thread::scope(|scope| {
+        for file in &files {
+            let store = &store;
+            scope.spawn(move || {
+                for batch in 0..60u64 {
+                    let level = [Level::Memory, Level::Local][batch as usize % 2];
+                    let bytes = records(batch * 5_000..batch * 5_000 + 5_000);
+                    store.append(file, &bytes, level).unwrap();
+                }
+            });
+        }
+    });
+    for (name, _) in &wanted {
+        assert_eq!(read(&store, name), records(0..300_000));
+    }
+    store.close().unwrap();
+    assert!(dir.path().join("objects/D-0000000000000001-00000000").exists());
+    let archive = Archive::open(dir.path().join("objects").to_str().unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    let mut file = archive.file("f2").unwrap();
+    let mut each = |part: bytes::Bytes| {
+        bytes.extend_from_slice(&part);
+        Ok(())
+    };
+    file.read(0, 299_999, &mut each).unwrap();
+    assert_eq!(bytes, records(0..300_000));
+}
+
+#[test]
+fn another_node_goes_on_from_objects_when_the_disk_is_gone() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let objects = tempfile::tempdir().unwrap();
+    let config = |path: &Path, node| StoreConfig {
+        objects: Some(objects.path().display().to_string()),
+        node,
+        ..StoreConfig::new(path)
+    };
+    let store = Store::open(config(first.path(), 1)).unwrap().store;
+    let file = store.create("a", &schema()).unwrap();
+    store.append(&file, &records(0..300_000), Level::Object).unwrap();
+    drop((file, store, first));
+    let store = Store::open(config(second.path(), 2)).unwrap().store;
+    assert_eq!(read(&store, "a"), records(0..300_000));
+    let file = store.file("a").unwrap();
+    store.append(&file, &records(300_000..600_000), Level::Local).unwrap();
+    drop((file, store));
+    let store = Store::open(config(second.path(), 2)).unwrap().store;
+    assert_eq!(read(&store, "a"), records(0..600_000));
+}
+
+#[test]
+fn a_flipped_byte_anywhere_in_the_directory_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let file = store.create("a", &schema()).unwrap();
+    store.append(&file, &records(0..3_000), Level::Local).unwrap();
+    store.close().unwrap();
+    drop(file);
+    let mut open = vec![dir.path().to_owned()];
+    let mut tried = 0;
+    while let Some(here) = open.pop() {
+        for entry in std::fs::read_dir(here).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let whole = std::fs::read(&path).unwrap();
+            for at in [0, whole.len() / 3, whole.len() / 2, whole.len() - 1] {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1;
+                std::fs::write(&path, &bytes).unwrap();
+                let seen = seal::verify_directory(dir.path()).unwrap();
+                assert!(!seen.findings.is_empty(), "{} byte {at}", path.display());
+                tried += 1;
+            }
+            std::fs::write(&path, &whole).unwrap();
+        }
+    }
+    assert!(tried > 20, "{tried}");
+}
+
+#[test]
+fn a_full_memory_refuses_by_name_and_takes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { memory_bytes_max: 0, ..StoreConfig::new(dir.path()) };
+    let store = Store::open(config).unwrap().store;
+    let file = store.create("a", &schema()).unwrap();
+    store.append(&file, &records(0..5_000), Level::Memory).unwrap();
+    let refused = store.append(&file, &records(5_000..5_001), Level::Memory);
+    // The disk may have been quick; otherwise the refusal has its name.
+    if let Err(error) = refused {
+        assert!(error.is_retryable() && error.to_string().contains("memory"), "{error}");
+        assert_eq!(file.records(), 5_000);
+    }
+}
+
+#[test]
+fn a_second_process_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let _store = open(dir.path());
+    let again = Store::open(StoreConfig::new(dir.path()));
+    assert!(again.is_err_and(|error| error.to_string().contains("another process")));
+}
