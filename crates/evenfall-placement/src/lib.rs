@@ -4,8 +4,10 @@
 //! every receiver. So the pool is measured, and the places of the tree are given to the machines
 //! that serve them best. Everything here is a plain function of measured delays and a seed.
 //!
+//! - [`qap`]: quadratic assignment, which LemonDrop is made of.
 //! - [`tree`]: the shape of a tree and who stands where in it.
 
 #![forbid(unsafe_code)]
 
+pub mod qap;
 pub mod tree;
