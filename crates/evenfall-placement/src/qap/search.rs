@@ -48,36 +48,104 @@ pub fn search(instance: &Instance, effort: &Effort, prng: &mut Prng) -> Solution
     }
     let mut walk = Walk::new(instance, solution.permutation.clone(), prng.fork(0));
     let mut left = effort.looks;
-    let mut failures = 0;
+    let mut pool: Vec<(f64, Vec<usize>)> = Vec::new();
+    let mut idle = 0;
     while left > 0 {
-        let found = walk.run(run_looks(n), &mut left);
-        if found {
-            failures = 0;
-        } else {
-            failures += 1;
+        if pool.len() >= POOL {
+            let child = if walk.prng.chance(0.5) {
+                cross(&pool, &mut walk.prng)
+            } else {
+                shaken(&pool, &mut walk.prng)
+            };
+            walk.restart(&child);
+        } else if !pool.is_empty() {
+            let mut random: Vec<usize> = (0..n).collect();
+            walk.prng.shuffle(&mut random);
+            walk.restart(&random);
         }
-        if left > 0 {
-            left -= walk.shake(strength(n, failures)).min(left);
+        walk.run(patience(n), &mut left);
+        idle = if admit(&mut pool, walk.best_cost, &walk.best) { 0 } else { idle + 1 };
+        if idle > IDLE_MAX {
+            idle = 0;
+            pool.truncate(1);
+        }
+        if pool[0].0 < solution.cost {
+            solution.cost = pool[0].0;
+            solution.permutation.copy_from_slice(&pool[0].1);
         }
     }
     solution.swaps += walk.swaps.count();
-    let cost = instance.cost(&walk.best);
-    if cost < solution.cost {
-        solution.cost = cost;
-        solution.permutation = walk.best;
-    }
+    solution.cost = instance.cost(&solution.permutation);
     solution
 }
 
-/// Looks without a new best after which a walk ends.
-fn run_looks(n: usize) -> u64 {
-    10 * n as u64
+/// One of the pool with some places changed at random.
+fn shaken(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
+    let one = prng.below(pool.len() as u64) as usize;
+    let mut child = pool[one].1.clone();
+    let n = child.len();
+    let div: usize = std::env::var("DIV").map_or(3, |s| s.parse().unwrap());
+    let places = 3 + prng.below((n / div + 1) as u64) as usize;
+    let mut order: Vec<usize> = (0..n).collect();
+    prng.shuffle(&mut order);
+    for pair in order[..places.min(n)].windows(2) {
+        child.swap(pair[0], pair[1]);
+    }
+    child
 }
 
-/// Places that a shake moves, after so many walks that found nothing.
-fn strength(n: usize, failures: u32) -> usize {
-    let (least, most) = (3.min(n), (n / 3).max(4).min(n));
-    least + failures as usize % (most - least + 1)
+const POOL: usize = 5;
+const IDLE_MAX: u32 = 12;
+
+fn patience(n: usize) -> u64 {
+    let f: u64 = std::env::var("PAT").map_or(10, |s| s.parse().unwrap());
+    f * n as u64
+}
+
+fn admit(pool: &mut Vec<(f64, Vec<usize>)>, cost: f64, permutation: &[usize]) -> bool {
+    if pool.iter().any(|(_, other)| other == permutation) {
+        return false;
+    }
+    let at = pool.partition_point(|(other, _)| *other <= cost);
+    if at == POOL {
+        return false;
+    }
+    pool.truncate(POOL - 1);
+    pool.insert(at.min(pool.len()), (cost, permutation.to_vec()));
+    true
+}
+
+/// A child of two of the pool.
+fn cross(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
+    let one = prng.below(pool.len() as u64) as usize;
+    let two = (one + 1 + prng.below(pool.len() as u64 - 1) as usize) % pool.len();
+    let (one, two) = (&pool[one].1, &pool[two].1);
+    let n = one.len();
+    let mut child = vec![usize::MAX; n];
+    let mut used = vec![false; n];
+    let mut order: Vec<usize> = (0..n).collect();
+    prng.shuffle(&mut order);
+    for &i in &order {
+        if one[i] == two[i] {
+            child[i] = one[i];
+            used[one[i]] = true;
+        }
+    }
+    for &i in &order {
+        if child[i] == usize::MAX {
+            let (a, b) = if prng.chance(0.5) { (one[i], two[i]) } else { (two[i], one[i]) };
+            if let Some(host) = [a, b].into_iter().find(|&host| !used[host]) {
+                child[i] = host;
+                used[host] = true;
+            }
+        }
+    }
+    let mut rest: Vec<usize> = (0..n).filter(|&host| !used[host]).collect();
+    prng.shuffle(&mut rest);
+    for cell in child.iter_mut().filter(|cell| **cell == usize::MAX) {
+        *cell = rest.pop().unwrap();
+    }
+    child
 }
 
 /// Tabu search on its way.
@@ -133,20 +201,14 @@ impl Walk {
         found
     }
 
-    /// Random swaps of this many places from the best; how many looks' work it was.
-    fn shake(&mut self, places: usize) -> u64 {
-        self.swaps.restart(&self.best);
-        self.cost = self.best_cost;
-        let mut order: Vec<usize> = (0..self.n).collect();
-        for i in 0..places {
-            let other = i + self.prng.below((self.n - i) as u64) as usize;
-            order.swap(i, other);
-        }
-        for pair in order[..places].windows(2) {
-            self.look += 1.0;
-            self.make(self.swaps.delta(pair[0], pair[1]), pair[0], pair[1]);
-        }
-        places as u64
+    /// Continues from another permutation, with nothing forbidden.
+    fn restart(&mut self, permutation: &[usize]) {
+        self.swaps.restart(permutation);
+        self.cost = self.swaps.cost();
+        self.best_cost = self.cost;
+        self.best.copy_from_slice(permutation);
+        self.tabu.fill(0.0);
+        self.until.fill(0.0);
     }
 
     /// Makes a swap, and forbids for a while to undo it.
@@ -172,10 +234,13 @@ impl Walk {
     }
 
     /// The best swap that is not forbidden, or that gives a new best.
-    fn best_allowed(&self) -> Option<Swap> {
+    fn best_allowed(&mut self) -> Option<Swap> {
+        // Equals are frequent where flows are small numbers: rows are looked at from a random one
+        // on, so that the first of the equals is not always the same.
+        let first = self.prng.below(self.n as u64 - 1) as usize;
         let aspired = self.best_cost - self.cost - 1e-9 * self.best_cost.abs().min(1.0);
         let mut best = (f64::INFINITY, 0);
-        for u in 0..self.n - 1 {
+        for u in (first..self.n - 1).chain(0..first) {
             let until = &self.until[u * self.n + u + 1..(u + 1) * self.n];
             let least = least_allowed(self.swaps.deltas(u), until, self.look, aspired);
             if least < best.0 {
@@ -183,11 +248,16 @@ impl Walk {
             }
         }
         let (change, u) = best;
-        let until = &self.until[u * self.n + u + 1..];
+        let until = &self.until[u * self.n + u + 1..(u + 1) * self.n];
         let allowed = |(&delta, &until): (&f64, &f64)| {
             delta == change && (until <= self.look || delta < aspired)
         };
-        let at = self.swaps.deltas(u).iter().zip(until).position(allowed)?;
+        let mut pairs = self.swaps.deltas(u).iter().zip(until);
+        let at = if first % 2 == 0 {
+            pairs.position(allowed)?
+        } else {
+            pairs.rposition(allowed)?
+        };
         Some((change, u, u + 1 + at))
     }
 }

@@ -104,6 +104,11 @@ impl Swaps {
         self.permutation
     }
 
+    /// The cost of the permutation, summed anew.
+    pub fn cost(&self) -> f64 {
+        self.a.iter().zip(&self.c).map(|(a, c)| a * c).sum()
+    }
+
     /// What swapping the hosts of two places would change.
     pub fn delta(&self, u: usize, v: usize) -> f64 {
         self.delta[u.min(v) * self.n + u.max(v)]
