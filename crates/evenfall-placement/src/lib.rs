@@ -7,6 +7,7 @@
 //! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
 //! - [`curve`]: the distribution of an edge's delay;
 //! - [`delays`]: what was measured, from probes and from files;
+//! - [`paths`]: percentiles of whole paths out of those of their edges;
 //! - [`strategy`]: how bad a candidate is;
 //! - [`tree`]: the shape of a tree and who stands where in it.
 
@@ -15,5 +16,6 @@
 pub mod builder;
 pub mod curve;
 pub mod delays;
+pub mod paths;
 pub mod strategy;
 pub mod tree;

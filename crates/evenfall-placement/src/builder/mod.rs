@@ -13,12 +13,12 @@
 //!     pool        <- pool without them                            (2d)
 //! ```
 //!
-//! The algorithm waits for measurements, so it is a value that is asked and told: [`Builder::step`]
-//! says which measurement it wants next, [`Builder::answer`] tells what came of it. A live survey, a
-//! simulation and a recorded matrix drive the same value. Beyond the thesis:
+//! The algorithm waits for measurements, so it is a value that is asked and told:
+//! [`Builder::step`] says which measurement it wants next, [`Builder::answer`] tells what came of
+//! it. A live survey, a simulation and a recorded matrix drive the same value. Beyond the thesis:
 //!
 //! - hosts and edges that fail are left out with their reason, and others are tried;
-//! - a host that cannot feed F children stays a candidate for a leaf, and its place goes to another;
+//! - a host that cannot feed F children may still be a leaf, and its place goes to another;
 //! - candidates are raced ([`race`]);
 //! - the root may be chosen by what it can reach ([`RootRule::Reach`]);
 //! - any part of a finished tree can be built anew ([`Builder::rebuild`]).
