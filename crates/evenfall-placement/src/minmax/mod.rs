@@ -8,8 +8,8 @@
 //! max over leaves of percentile(way from the root to the leaf)
 //! ```
 //!
-//! with the path percentiles of [`paths`](crate::paths), by local search from any tree (module
-//! `search`). How good can a tree be at all? A *lower bound* is found by asking for thresholds T
+//! with the path percentiles of [`paths`](crate::paths), by local search from any tree (modules
+//! `search` and `refine`). How good can a tree be at all? A *lower bound* is found by asking for thresholds T
 //! whether any tree has all its leaves within T, and proving that none has:
 //!
 //! | proof | cost |
@@ -25,6 +25,7 @@ mod hosts;
 mod labels;
 mod prices;
 mod proof;
+mod refine;
 mod search;
 
 use core::fmt;
@@ -37,6 +38,7 @@ use crate::tree::{Shape, Tree};
 use labels::Labels;
 use prices::Market;
 use proof::Verdict;
+use refine::Refine;
 use search::Search;
 
 /// What to search for, and how hard.
@@ -199,8 +201,16 @@ pub fn search(
         }
     }
     let (us, tree) = best;
-    tree.map(|tree| (us, tree)).ok_or(MinMaxError::NoTree { proven: false })
+    let mut best = (us, tree.ok_or(MinMaxError::NoTree { proven: false })?);
+    if what.shape.depth > 1 && best.0 < UNUSABLE_US {
+        let mut refine = Refine::new(lengths, pool, &best.1, what.root.is_some());
+        refine.run(moves * EDGES_PER_MOVE, &mut best, &mut prng);
+    }
+    Ok(best)
 }
+
+/// Edges that the refining looks at for every move of the search before it: about as much time.
+const EDGES_PER_MOVE: u64 = 100;
 
 /// Moves that a shape needs: every place meets every host some times.
 fn moves_for(shape: Shape, hosts: usize) -> u64 {
@@ -234,6 +244,7 @@ fn greedy(lengths: &Lengths, pool: &[usize], what: &MinMax, places: usize) -> Tr
 /// One root, or all of them as one, with what is known about it.
 struct Root {
     host: Option<usize>,
+    labels: Labels,
     bound: f64,
     prices: Vec<f64>,
 }
@@ -257,7 +268,7 @@ fn bound(
     let root = |host: Option<usize>| {
         let labels = Labels::new(lengths, pool, host, what.shape.depth, best.0.min(UNUSABLE_US));
         let bound = labels.bound(what.shape.depth, leaves).min(best.0);
-        Root { host, bound, prices: prices.clone() }
+        Root { host, labels, bound, prices: prices.clone() }
     };
     let mut roots: Vec<Root> = hosts.into_iter().map(root).collect();
     // First whether the tree is the best itself, which one long proof may show.
@@ -321,16 +332,12 @@ fn ask(
     if pool.len() <= EXHAUSTED_HOSTS {
         return proof::exhaust(lengths, shape, pool, root.host, limit, u64::MAX);
     }
-    let labels = Labels::new(lengths, pool, root.host, shape.depth, limit);
-    if labels.bound(shape.depth, shape.leaves().len()) > limit {
-        return Verdict::None;
-    }
     // With one level all leaves are the root's: what can be reached is a tree.
     if shape.depth == 1 {
         return Verdict::Unknown;
     }
     let pairs = pool.len() <= PAIRS_HOSTS;
-    let mut market = Market::new(lengths, shape, &labels, limit, pairs, &root.prices);
+    let mut market = Market::new(lengths, shape, &root.labels, limit, pairs, &root.prices);
     let refused = market.refuses();
     root.prices.copy_from_slice(market.prices());
     match root.host {

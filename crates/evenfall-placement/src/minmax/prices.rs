@@ -196,7 +196,8 @@ fn proxies(
     let proxy = |b: usize| {
         let ways = if barred(b) { Vec::new() } else { ways(b) };
         let mut leaves = HostSet::new(hosts);
-        for c in (0..hosts).filter(|&c| c != b && !barred(c)) {
+        let others = if ways.is_empty() { 0..0 } else { 0..hosts };
+        for c in others.filter(|&c| c != b && !barred(c)) {
             let edge = lengths.edge(b, c);
             if ways.iter().any(|way| way.plus(edge).us() <= limit) {
                 leaves.insert(c);
