@@ -157,13 +157,15 @@ impl Assignment {
                 least[lane] = if open[lane] < least[lane] { open[lane] } else { least[lane] };
             }
         }
-        for j in whole..line.len() {
-            let length = base + (line[j] - self.price[j]);
-            if length < self.open[j] {
-                self.open[j] = length;
-                self.before[j] = row;
+        let tail = line[whole..].iter().zip(&self.price[whole..]);
+        let state = self.open[whole..].iter_mut().zip(&mut self.before[whole..]);
+        for ((cost, price), (open, before)) in tail.zip(state) {
+            let length = base + (cost - price);
+            if length < *open {
+                *open = length;
+                *before = row;
             }
-            least[0] = if self.open[j] < least[0] { self.open[j] } else { least[0] };
+            least[0] = if *open < least[0] { *open } else { least[0] };
         }
         least.into_iter().fold(f64::INFINITY, |a, b| if b < a { b } else { a })
     }

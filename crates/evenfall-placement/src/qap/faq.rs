@@ -58,13 +58,8 @@ pub fn faq(instance: &Instance, settings: &Settings, prng: &mut Prng) -> Solutio
     work = symmetrised.unwrap_or(work);
     let mut descent = Descent::new(&work, symmetric);
     let mut best: Option<(f64, Vec<usize>)> = None;
-    let mut total = Solution {
-        permutation: Vec::new(),
-        cost: 0.0,
-        iterations: 0,
-        converged: 0,
-        swaps: 0,
-    };
+    let mut total =
+        Solution { permutation: Vec::new(), cost: 0.0, iterations: 0, converged: 0, swaps: 0 };
     for start in 0..settings.starts.max(1) {
         match start {
             0 => descent.start_at_barycentre(),

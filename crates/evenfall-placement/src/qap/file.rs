@@ -68,10 +68,9 @@ impl fmt::Display for FileError {
                 write!(f, "the text ends after {found} of {needed} numbers of {wanted}")
             }
             Self::Word { line, word, wanted } => write!(f, "line {line}: {word}: not {wanted}"),
-            Self::Trailing { line } => write!(
-                f,
-                "line {line}: more numbers than the size on the first line asks for"
-            ),
+            Self::Trailing { line } => {
+                write!(f, "line {line}: more numbers than the size on the first line asks for")
+            }
             Self::Repeated { line, host } => {
                 write!(f, "line {line}: {host} is named twice in the permutation")
             }
@@ -198,9 +197,8 @@ pub fn known(text: &[u8]) -> Result<Known, FileError> {
     // Bounded by the size, which is bounded itself.
     let mut named = vec![false; size];
     for found in 0..size {
-        let host = words.number("a permutation, from 1", size, found, |host| {
-            (1..=size).contains(host)
-        })?;
+        let host =
+            words.number("a permutation, from 1", size, found, |host| (1..=size).contains(host))?;
         if core::mem::replace(&mut named[host - 1], true) {
             return Err(FileError::Repeated { line: words.line, host });
         }

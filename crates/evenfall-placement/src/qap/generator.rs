@@ -67,7 +67,8 @@ fn uniform(n: usize, symmetric: bool, prng: &mut Prng) -> Vec<f64> {
 /// Steps between the cells of the grid nearest to a square.
 fn grid(n: usize) -> Vec<f64> {
     let width = (n as f64).sqrt().ceil() as usize;
-    let apart = |i: usize, j: usize| (i % width).abs_diff(j % width) + (i / width).abs_diff(j / width);
+    let apart =
+        |i: usize, j: usize| (i % width).abs_diff(j % width) + (i / width).abs_diff(j / width);
     matrix(n, true, |i, j| apart(i, j) as f64)
 }
 

@@ -88,10 +88,18 @@ fn bounded_minimum(f: impl Fn(f64) -> f64) -> f64 {
         let at = x + step.abs().max(tolerance).copysign(if step >= 0.0 { 1.0 } else { -1.0 });
         let value = f(at);
         if value <= fx {
-            if at >= x { low = x } else { high = x }
+            if at >= x {
+                low = x
+            } else {
+                high = x
+            }
             (v, fv, w, fw, x, fx) = (w, fw, x, fx, at, value);
         } else {
-            if at < x { low = at } else { high = at }
+            if at < x {
+                low = at
+            } else {
+                high = at
+            }
             if value <= fw || w == x {
                 (v, fv, w, fw) = (w, fw, at, value);
             } else if value <= fv || v == x || v == w {

@@ -84,8 +84,7 @@ fn shaken(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
     let one = prng.below(pool.len() as u64) as usize;
     let mut child = pool[one].1.clone();
     let n = child.len();
-    let div: usize = std::env::var("DIV").map_or(3, |s| s.parse().unwrap());
-    let places = 3 + prng.below((n / div + 1) as u64) as usize;
+    let places = 3 + prng.below(n as u64 / 3 + 1) as usize;
     let mut order: Vec<usize> = (0..n).collect();
     prng.shuffle(&mut order);
     for pair in order[..places.min(n)].windows(2) {
@@ -98,8 +97,7 @@ const POOL: usize = 5;
 const IDLE_MAX: u32 = 12;
 
 fn patience(n: usize) -> u64 {
-    let f: u64 = std::env::var("PAT").map_or(10, |s| s.parse().unwrap());
-    f * n as u64
+    3 * n as u64
 }
 
 fn admit(pool: &mut Vec<(f64, Vec<usize>)>, cost: f64, permutation: &[usize]) -> bool {
@@ -253,7 +251,7 @@ impl Walk {
             delta == change && (until <= self.look || delta < aspired)
         };
         let mut pairs = self.swaps.deltas(u).iter().zip(until);
-        let at = if first % 2 == 0 {
+        let at = if first.is_multiple_of(2) {
             pairs.position(allowed)?
         } else {
             pairs.rposition(allowed)?

@@ -177,7 +177,7 @@ impl Swaps {
         let n = self.n;
         self.swaps += 1;
         self.permutation.swap(r, s);
-        if self.swaps % REFRESH_SWAPS == 0 {
+        if self.swaps.is_multiple_of(REFRESH_SWAPS) {
             self.refresh();
             return;
         }

@@ -272,9 +272,15 @@ fn a_broken_file_is_refused_with_its_line() {
     let says = |text: &[u8]| file::instance(text).unwrap_err().to_string();
     assert_eq!(says(b"2\n0 1\n1 x0\n"), "line 3: x0: not the first matrix");
     assert_eq!(says(b"\n0"), "line 2: 0: not a size of 1 to 10000");
-    assert_eq!(says(b"99999999999999999999"), "line 1: 99999999999999999999: not a size of 1 to 10000");
+    assert_eq!(
+        says(b"99999999999999999999"),
+        "line 1: 99999999999999999999: not a size of 1 to 10000"
+    );
     assert_eq!(says(b"1\n4\n"), "the text ends after 0 of 1 numbers of the second matrix");
-    assert_eq!(says(b"1 4\n5\n\n6"), "line 4: more numbers than the size on the first line asks for");
+    assert_eq!(
+        says(b"1 4\n5\n\n6"),
+        "line 4: more numbers than the size on the first line asks for"
+    );
     assert_eq!(says(b"1 nan 1"), "line 1: nan: not the first matrix");
     assert_eq!(says(b"1 1 \xff\xfe"), "line 1: \\xff\\xfe: not the second matrix");
     let known = |text: &[u8]| file::known(text).unwrap_err();

@@ -39,8 +39,8 @@ pub mod faq;
 pub mod file;
 pub mod generator;
 mod gradient;
-mod product;
 pub mod printed;
+mod product;
 pub mod search;
 pub mod swaps;
 
@@ -119,7 +119,8 @@ impl Instance {
                 let (needed, found) = (size * size, cells.len());
                 return Err(InstanceError::Cells { matrix, needed, found });
             }
-            if let Some(at) = cells.iter().position(|cell| !(cell.abs() <= CELL_MAX)) {
+            let wrong = |cell: &f64| !(-CELL_MAX..=CELL_MAX).contains(cell);
+            if let Some(at) = cells.iter().position(wrong) {
                 let (row, column) = (at / size, at % size);
                 return Err(InstanceError::Cell { matrix, row, column });
             }
