@@ -32,6 +32,9 @@ const WARM_FIRST: f64 = 0.001;
 const EPSILON_FALL: f64 = 0.05;
 const LAST_SHARE: f64 = 0.01;
 
+/// Rows from which auctions pay: paths through fewer columns are short anyway.
+const AUCTION_SIZE: usize = 50;
+
 /// The solver: column prices of the last call and room for the next.
 #[derive(Clone, Debug)]
 pub struct Assignment {
@@ -75,7 +78,7 @@ impl Assignment {
         let mut epsilon = (high - low) * if self.warm { WARM_FIRST } else { COLD_FIRST };
         let last = (high - low) * LAST_SHARE / self.size as f64;
         self.warm = true;
-        while epsilon > last {
+        while self.size >= AUCTION_SIZE && epsilon > last {
             self.auction(costs, epsilon);
             epsilon *= EPSILON_FALL;
         }

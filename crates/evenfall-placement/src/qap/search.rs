@@ -39,7 +39,7 @@ impl Effort {
     pub fn standard(size: usize) -> Self {
         let looks = match size {
             0..20 => 20_000,
-            20..60 => 30_000,
+            20..60 => 45_000,
             60..300 => 50_000,
             _ => 50_000 * 300 * 300 / (size * size) as u64,
         };
@@ -110,7 +110,7 @@ const IDLE_MAX: u32 = 12;
 
 /// Looks without a new best of its own after which a walk ends.
 fn patience(n: usize) -> u64 {
-    3 * n as u64
+    if n < 60 { 6 * n as u64 } else { 3 * n as u64 }
 }
 
 /// Puts a permutation in its order into the pool, when it is new and good enough.
@@ -161,11 +161,13 @@ fn cross(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
 }
 
 /// Tabu search on its way.
-struct Walk {
+pub(super) struct Walk {
     n: usize,
-    swaps: Swaps,
+    /// Where it stands.
+    pub swaps: Swaps,
     cost: f64,
-    best: Vec<usize>,
+    /// The best permutation since the start.
+    pub best: Vec<usize>,
     best_cost: f64,
     /// Look up to which a place may not take a host again: `place * n + host`.
     tabu: Vec<f64>,
@@ -176,7 +178,8 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(instance: &Instance, permutation: Vec<usize>, prng: Prng) -> Self {
+    /// Starts at a permutation, with nothing forbidden.
+    pub fn new(instance: &Instance, permutation: Vec<usize>, prng: Prng) -> Self {
         let n = instance.size;
         let cost = instance.cost(&permutation);
         let swaps = Swaps::new(instance, permutation.clone());
@@ -194,7 +197,7 @@ impl Walk {
     }
 
     /// Swaps until so many looks brought no new best; whether there was one.
-    fn run(&mut self, patience: u64, left: &mut u64) -> bool {
+    pub fn run(&mut self, patience: u64, left: &mut u64) -> bool {
         let mut found = false;
         let mut idle = 0;
         while idle < patience && *left > 0 {
