@@ -12,11 +12,11 @@
 //! `search` and `refine`). How good can a tree be at all? A *lower bound* is found by asking for thresholds T
 //! whether any tree has all its leaves within T, and proving that none has:
 //!
-//! | proof | cost |
+//! | none within T, because | cost |
 //! |---|---|
-//! | too few hosts can be reached within T, over any others (`labels`) | hosts squared |
-//! | every tree within T costs more than all hosts are worth (`prices`) | hosts squared, or cubed for depth 3 |
-//! | all others tried one by one, as far as work allows (`proof`) | exponential |
+//! | too few hosts can be reached over any others (`labels`) | hosts squared |
+//! | all trees cost more than all hosts are worth (`prices`) | hosts squared or cubed |
+//! | all were tried, one by one, as far as work allows (`proof`) | exponential |
 //!
 //! Every plan so says `gap`: it is at most that much worse than the best tree, as estimated from
 //! the same measurements.
