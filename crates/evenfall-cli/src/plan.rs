@@ -1,5 +1,6 @@
 //! `evenfall plan`: which machine takes which place.
 
+mod qap;
 mod tree;
 
 use clap::Subcommand;
@@ -17,11 +18,14 @@ pub struct Args {
 enum Command {
     /// Choose a multicast tree out of a pool whose delays are in a file.
     Tree(tree::Args),
+    /// Solve a quadratic assignment out of a QAPLIB file.
+    Qap(qap::Args),
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Tree(args) => tree::main(args),
+        Command::Qap(args) => qap::main(args),
     }
 }
