@@ -12,7 +12,9 @@ use crate::studies::Table;
 /// How much is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Pools, one per seed, from seed 1.
+    /// Seed of the first pool.
+    pub first: u64,
+    /// Pools, one per seed.
     pub seeds: u64,
     /// Probes of every measured pair.
     pub probes: u32,
@@ -26,12 +28,17 @@ pub struct Effort {
 impl Effort {
     fn said(&self) -> String {
         format!(
-            "seeds 1 to {}, {} probes per pair, {} messages per judgement, {}",
-            self.seeds,
+            "seeds {} to {}, {} probes per pair, {} messages per judgement, {}",
+            self.first,
+            self.first + self.seeds - 1,
             self.probes,
             self.messages,
             if self.drift { "delays drift in between" } else { "no drift in between" }
         )
+    }
+
+    fn range(&self) -> core::ops::Range<u64> {
+        self.first..self.first + self.seeds
     }
 
     fn epochs(&self) -> (u64, u64) {
@@ -96,10 +103,11 @@ pub fn thesis(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, 
     );
     let shape = Shape { depth: 3, fanout: 2 };
     let (measured, judged) = effort.epochs();
-    let pools: Vec<_> = (1..=effort.seeds)
+    let pools: Vec<_> = effort
+        .range()
         .map(|seed| {
             let pool = Pool::new(25, seed);
-            (pool.measure(effort.probes, measured), pool)
+            (pool.measure(effort.probes, measured), pool, seed)
         })
         .collect();
     for (name, published, planner) in thesis_rows() {
@@ -108,8 +116,8 @@ pub fn thesis(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, 
         // The printed variant runs to its limit of 100,000 steps: a few pools say enough.
         let some = if matches!(planner, Planner::Printed(2)) { 3 } else { pools.len() };
         let pools = &pools[..some.min(pools.len())];
-        for (seed, (delays, pool)) in pools.iter().enumerate() {
-            let tree = planner.plan(delays, shape, seed as u64 + 1)?;
+        for (delays, pool, seed) in pools {
+            let tree = planner.plan(delays, shape, *seed)?;
             let stats = four(&pool.judge(&tree, effort.messages, judged));
             sums.iter_mut().zip(stats).for_each(|(sum, value)| *sum += value);
         }
@@ -149,7 +157,7 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
         ("subtree of the first proxy", vec![], vec![]),
         ("everything below the root", vec![], vec![]),
     ];
-    for seed in 1..=effort.seeds {
+    for seed in effort.range() {
         let pool = Pool::new(25, seed);
         let delays = pool.measure(effort.probes, measured);
         let hosts: Vec<usize> = (0..25).collect();
@@ -221,7 +229,7 @@ pub fn shape(
     ];
     let (measured, judged) = effort.epochs();
     let mut values = vec![Vec::new(); planners.len()];
-    for seed in 1..=effort.seeds {
+    for seed in effort.range() {
         let pool = Pool::new(hosts, seed);
         let delays = pool.measure(effort.probes, measured);
         for (values, (name, planner)) in values.iter_mut().zip(&planners) {
@@ -274,7 +282,7 @@ pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table,
         let mut raced = [Vec::new(), Vec::new(), Vec::new()];
         let mut grown = [Vec::new(), Vec::new(), Vec::new()];
         let mut least = Vec::new();
-        for seed in 1..=effort.seeds {
+        for seed in effort.range() {
             let pool = Pool::new(hosts, seed);
             for (racing, columns) in [(Racing::default(), &mut raced), (Racing::OFF, &mut grown)] {
                 let row = race(&pool, shape, candidates, racing, effort, seed)?;
@@ -343,7 +351,7 @@ fn race(
 mod tests {
     use super::*;
 
-    const LITTLE: Effort = Effort { seeds: 3, probes: 200, messages: 500, drift: false };
+    const LITTLE: Effort = Effort { first: 1, seeds: 3, probes: 200, messages: 500, drift: false };
 
     #[test]
     fn min_max_beats_the_thesis_on_messages_nobody_saw() {

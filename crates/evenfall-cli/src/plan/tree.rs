@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::ValueEnum;
+use evenfall_core::Prng;
 use evenfall_placement::builder::{BuildPlan, Builder, Racing, RootRule};
 use evenfall_placement::delays::Delays;
+use evenfall_placement::lemondrop::{LemonDrop, Method};
 use evenfall_placement::minmax::{self, MinMax};
 use evenfall_placement::paths::Lengths;
+use evenfall_placement::qap::faq::Settings;
 use evenfall_placement::strategy::{Pick, Strategy};
 use evenfall_placement::tree::{Shape, Tree};
 use serde_json::json;
@@ -38,10 +41,10 @@ pub struct Args {
     /// The percentile of a path that counts, 50 to 99.9.
     #[arg(long, default_value_t = 90.0)]
     percentile: f64,
-    /// minmax, weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)".
+    /// minmax, lemondrop, weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)".
     #[arg(long, default_value = "minmax")]
     strategy: String,
-    /// Take the candidates that score best, or worst; minmax only knows best.
+    /// Take the candidates that score best, or worst; minmax and lemondrop only know best.
     #[arg(long, default_value = "best")]
     pick: PickName,
     /// The same seed gives the same tree, on any machine.
@@ -79,10 +82,15 @@ pub fn main(args: &Args) -> Outcome {
         eprintln!("planning for {} hosts; this may take half a minute", delays.hosts());
     }
     let minmax = args.strategy.eq_ignore_ascii_case("minmax");
-    if minmax && args.pick == PickName::Worst {
-        return Err("--pick worst: minmax only knows best".into());
+    let lemon = args.strategy.eq_ignore_ascii_case("lemondrop");
+    if (minmax || lemon) && args.pick == PickName::Worst {
+        return Err(format!("--pick worst: {} only knows best", args.strategy).into());
     }
-    let start = if minmax { None } else { Some(by_strategy(args, &delays, shape, root)?) };
+    let start = match () {
+        () if minmax => None,
+        () if lemon => Some(lemondrop(args, &delays, shape, root)?),
+        () => Some(by_strategy(args, &delays, shape, root)?),
+    };
     let best = minmax::plan(&delays, &pool, &what, start.as_ref())?;
     // The best tree known also bounds what a strategy's tree lacks.
     let tree = start.unwrap_or(best.tree);
@@ -136,6 +144,19 @@ fn read(args: &Args) -> Result<Delays> {
         eprintln!("{path}: skipped {unnamed} more");
     }
     Ok(loaded.delays)
+}
+
+/// The tree whose edges' medians sum least.
+fn lemondrop(args: &Args, delays: &Delays, shape: Shape, root: Option<usize>) -> Result<Tree> {
+    let pool = delays.hosts();
+    let cell = |pair: usize| {
+        let edge = delays.edge(pair / pool, pair % pool);
+        edge.map_or(f64::INFINITY, |stats| f64::from(stats.p50_us))
+    };
+    let matrix: Vec<f64> = (0..pool * pool).map(cell).collect();
+    let what = LemonDrop { shape, pool, delays: &matrix, packets_per_s: 1.0, root };
+    let (tree, _) = what.plan(Method::Faq(Settings::default()), &mut Prng::new(args.seed))?;
+    Ok(tree)
 }
 
 /// A tree as TreeBuilder grows it; the best of several roots.
