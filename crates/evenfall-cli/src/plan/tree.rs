@@ -38,6 +38,9 @@ pub struct Args {
     /// Candidates that each parent chooses from; twice the fan-out when left out.
     #[arg(long)]
     candidates: Option<usize>,
+    /// Extra copies that each node below the first level gets from its parent's siblings.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
+    hedging: u32,
     /// The percentile of a path that counts, 50 to 99.9.
     #[arg(long, default_value_t = 90.0)]
     percentile: f64,
@@ -77,7 +80,8 @@ pub fn main(args: &Args) -> Outcome {
     let pool: Vec<usize> = (0..delays.hosts()).collect();
     let shape = Shape { depth: args.depth, fanout: args.fanout };
     let share = args.percentile / 100.0;
-    let what = MinMax { root, share, seed: args.seed, ..MinMax::new(shape) };
+    let (seed, hedging) = (args.seed, args.hedging);
+    let what = MinMax { root, share, hedging, seed, ..MinMax::new(shape) };
     if !args.json && delays.hosts() > 300 {
         eprintln!("planning for {} hosts; this may take half a minute", delays.hosts());
     }
@@ -94,7 +98,8 @@ pub fn main(args: &Args) -> Outcome {
     let best = minmax::plan(&delays, &pool, &what, start.as_ref())?;
     // The best tree known also bounds what a strategy's tree lacks.
     let tree = start.unwrap_or(best.tree);
-    let (leaf, worst) = Lengths::new(&delays, share).worst_leaf(&tree);
+    let (leaf, _) = Lengths::new(&delays, share).worst_leaf(&tree);
+    let worst = minmax::worst_leaf_us(&delays, &what, &tree);
     let gap = (worst / best.bound_us - 1.0).max(0.0);
     let seconds = started.elapsed().as_secs_f64();
     let names: Vec<&str> = tree.hosts().iter().map(|&h| delays.names()[h].as_str()).collect();
@@ -104,11 +109,12 @@ pub fn main(args: &Args) -> Outcome {
             "depth": args.depth,
             "fanout": args.fanout,
             "root": names[0],
-            "worst_leaf": names[leaf],
+            "worst_leaf": (args.hedging == 0).then_some(names[leaf]),
             "worst_leaf_us": rounded(worst),
             "bound_us": rounded(best.bound_us),
             "gap": gap,
             "percentile": args.percentile,
+            "hedging": args.hedging,
             "strategy": args.strategy,
             "seed": args.seed,
             "seconds": seconds,
@@ -118,8 +124,8 @@ pub fn main(args: &Args) -> Outcome {
     }
     print_tree(&tree, &names);
     println!(
-        "worst leaf {}: p{} {worst:.1} us; no tree has less than {:.1} us: gap <= {:.2} %",
-        names[leaf],
+        "worst leaf{}: p{} {worst:.1} us; no tree has less than {:.1} us: gap <= {:.2} %",
+        if args.hedging == 0 { format!(" {}", names[leaf]) } else { String::new() },
         args.percentile,
         best.bound_us,
         gap * 100.0
