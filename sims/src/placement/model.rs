@@ -236,8 +236,8 @@ pub fn fit(pools: u64) -> Table {
     let mut table = Table::new(
         "Fit of the pool's model",
         format!(
-            "quantiles over pairs of 20 hosts: 110 measured pairs (100,000 probes each) and {pools} \
-             simulated pools (20,000 probes)"
+            "quantiles over pairs of 20 hosts: 110 measured pairs (100,000 probes each) and \
+             {pools} simulated pools (20,000 probes)"
         ),
         &[
             "statistic",

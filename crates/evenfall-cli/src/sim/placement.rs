@@ -44,6 +44,8 @@ enum Name {
     Shape,
     /// Probe traffic and time to a plan.
     Probing,
+    /// How far min-max plans are from the best possible, on one shape.
+    Gap,
 }
 
 /// Messages that judge a tree when none are given: the worst leaf's p90 is good to a percent.
@@ -58,15 +60,14 @@ pub fn table(
 ) -> Result<Table, String> {
     let messages = messages.unwrap_or(MESSAGES).max(1);
     let Args { seeds, probes, drift, .. } = *args;
+    let shape = Shape { depth: args.depth, fanout: args.fanout };
     let effort = Effort { first, seeds, probes, messages, drift };
     match args.table {
         Name::Fit => Ok(model::fit(seeds)),
         Name::Thesis => tables::thesis(&effort, progress),
         Name::Rebuilds => tables::rebuilds(&effort),
-        Name::Shape => {
-            let shape = Shape { depth: args.depth, fanout: args.fanout };
-            tables::shape(args.pool, shape, &effort, progress)
-        }
+        Name::Shape => tables::shape(args.pool, shape, &effort, progress),
+        Name::Gap => tables::gaps(&[(args.pool, shape)], &effort, progress),
         Name::Probing => tables::probing(&effort, progress),
     }
 }

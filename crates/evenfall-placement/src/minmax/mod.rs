@@ -9,8 +9,8 @@
 //! ```
 //!
 //! with the path percentiles of [`paths`](crate::paths), by local search from any tree (modules
-//! `search` and `refine`). How good can a tree be at all? A *lower bound* is found by asking for thresholds T
-//! whether any tree has all its leaves within T, and proving that none has:
+//! `search` and `refine`). How good can a tree be at all? A *lower bound* is found by asking for
+//! thresholds T whether any tree has all its leaves within T, and proving that none has:
 //!
 //! | none within T, because | cost |
 //! |---|---|
