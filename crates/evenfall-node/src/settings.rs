@@ -195,6 +195,35 @@ impl Default for Io {
     }
 }
 
+/// Delays put into the path of arriving datagrams: an experiment tool, see
+/// [`evenfall_io::udp::Inject`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Inject {
+    /// File with the delays, looked at again while the run goes on; no delays without it.
+    pub file: Option<PathBuf>,
+    /// The same seed draws the same delays.
+    pub seed: u64,
+    /// Datagrams that a process holds back at once; beyond it the newest are dropped and counted.
+    pub queue_datagrams_max: usize,
+}
+
+impl Default for Inject {
+    fn default() -> Self {
+        // Half a second of 100,000 datagrams a second.
+        Self { file: None, seed: 1, queue_datagrams_max: 50_000 }
+    }
+}
+
+impl Inject {
+    /// What the driver is told.
+    pub fn to_driver(&self) -> Option<evenfall_io::udp::Inject> {
+        let (seed, queue_datagrams_max) = (self.seed, self.queue_datagrams_max);
+        let with = |file| evenfall_io::udp::Inject { file, seed, queue_datagrams_max };
+        self.file.clone().map(with)
+    }
+}
+
 /// The run itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -241,6 +270,8 @@ pub struct Settings {
     pub feed: Feed,
     /// Sockets and threads.
     pub io: Io,
+    /// Injected delays.
+    pub inject: Inject,
     /// The protocol.
     pub multicast: Config,
     /// The processes.
@@ -266,6 +297,7 @@ impl Settings {
         settings.run.dir = base.join(&settings.run.dir);
         settings.run.key_file = settings.run.key_file.map(|key| base.join(key));
         settings.feed.file = settings.feed.file.map(|file| base.join(file));
+        settings.inject.file = settings.inject.file.map(|file| base.join(file));
         Ok(settings)
     }
 

@@ -154,6 +154,7 @@ impl Process {
         options.segmentation = settings.io.segmentation;
         options.coalescing = settings.io.segmentation;
         options.receive_buffer_bytes = settings.io.receive_buffer_bytes;
+        options.inject = settings.inject.to_driver();
         if !settings.io.cores.is_empty() {
             pin::to_cores(&settings.io.cores)?;
         }
