@@ -4,8 +4,10 @@
 //! every receiver. So the pool is measured, and the places of the tree are given to the machines
 //! that serve them best. Everything here is a plain function of measured delays and a seed.
 //!
+//! - [`survey`]: measuring the pool by jobs between agents;
 //! - [`tree`]: the shape of a tree and who stands where in it.
 
 #![forbid(unsafe_code)]
 
+pub mod survey;
 pub mod tree;
