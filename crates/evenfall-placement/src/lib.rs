@@ -4,10 +4,20 @@
 //! every receiver. So the pool is measured, and the places of the tree are given to the machines
 //! that serve them best. Everything here is a plain function of measured delays and a seed.
 //!
+//! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
+//! - [`curve`]: the distribution of an edge's delay;
+//! - [`delays`]: what was measured, from probes and from files;
+//! - [`paths`]: percentiles of whole paths out of those of their edges;
+//! - [`strategy`]: how bad a candidate is;
 //! - [`survey`]: measuring the pool by jobs between agents;
 //! - [`tree`]: the shape of a tree and who stands where in it.
 
 #![forbid(unsafe_code)]
 
+pub mod builder;
+pub mod curve;
+pub mod delays;
+pub mod paths;
+pub mod strategy;
 pub mod survey;
 pub mod tree;
