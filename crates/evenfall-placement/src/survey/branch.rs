@@ -86,8 +86,12 @@ impl Branch {
         (!self.is_over()).then(|| self.poll_at.min(self.deadline).min(self.silent_at()))
     }
 
+    /// When it has been silent for too long. Before it was ever ready its time to be ready counts.
     fn silent_at(&self) -> Timestamp {
-        self.heard + self.task.timing.lease
+        match self.state {
+            State::Preparing => Timestamp::MAX,
+            _ => self.heard + self.task.timing.lease,
+        }
     }
 
     /// Time has passed: what to send it, if anything.
@@ -95,10 +99,9 @@ impl Branch {
         if self.is_over() {
             return None;
         }
-        // An agent that is asked for the first time is silent when its time to be ready is over.
-        let silent = self.state != State::Preparing && now >= self.silent_at();
+        let silent = now >= self.silent_at();
         if silent || now >= self.deadline {
-            let answered = now < self.silent_at() && self.state != State::Preparing;
+            let answered = !silent && self.state != State::Preparing;
             let reason = if answered { Reason::Unfinished } else { Reason::Silent };
             self.state = State::Failed(reason);
             return None;

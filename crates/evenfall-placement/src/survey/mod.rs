@@ -29,6 +29,7 @@
 //! |---|---|
 //! | [`agent`] | [`Agent`]: the machine on every host |
 //! | [`surveyor`] | [`Surveyor`]: the machine that orders jobs, and [`Program`], what it asks for |
+//! | [`plan`] | [`TreeSurvey`]: the program that ends with a tree and its evaluation |
 //! | [`job`] | [`JobSpec`], [`Kind`], the layers of a job and its limits of time |
 //! | [`branch`] | one subordinate of a job, watched |
 //! | [`prober`] | sending probes at a pace, and taking them |
@@ -39,6 +40,7 @@
 pub mod agent;
 mod branch;
 pub mod job;
+pub mod plan;
 pub mod probe;
 mod prober;
 pub mod record;
@@ -49,6 +51,7 @@ pub mod wire;
 
 pub use agent::{Agent, AgentConfig, AgentEvent, AgentStatus, Idle};
 pub use job::{JobSpec, Kind, Pace, Timing};
+pub use plan::{Evaluation, Line, SurveyError, SurveyPlan, TreeSurvey};
 pub use record::DelayRecord;
 pub use surveyor::{
     JobOutcome, PairDelays, Program, Step, Surveyor, SurveyorConfig, SurveyorEvent,

@@ -5,6 +5,11 @@ use core::time::Duration;
 use evenfall_core::{ClockError, Histogram};
 use serde::Serialize;
 
+use crate::delays::EdgeStats;
+
+/// Shorter than light takes through a rack.
+const DELAY_NS_MIN: f64 = 100.0;
+
 /// What became of the probes from one host to another: sums that merge, and the error bound of the
 /// two clocks that they rest on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -111,10 +116,31 @@ impl DelayRecord {
         }
     }
 
-    /// The q-quantile, ns: the upper edge of its bucket, at most the longest that was seen.
+    /// The q-quantile, ns: the upper edge of its bucket, at most the longest that was seen. At
+    /// least 100 ns: within the clocks' error a delay may seem to be nothing or less.
     pub fn quantile_ns(&self, q: f64) -> f64 {
         let edge = self.histogram.quantile(q).as_nanos() as f64;
-        edge.min(self.max_ns.max(0) as f64)
+        edge.min(self.max_ns.max(0) as f64).max(DELAY_NS_MIN)
+    }
+
+    /// As a statistic of the edge; `None` when nothing arrived. `sent` is what the sender counted.
+    pub fn edge(&self, sent: u64) -> Option<EdgeStats> {
+        if self.count() == 0 {
+            return None;
+        }
+        let us = |q| (self.quantile_ns(q) / 1e3) as f32;
+        Some(EdgeStats {
+            p25_us: us(0.25),
+            p50_us: us(0.5),
+            p75_us: us(0.75),
+            p90_us: us(0.9),
+            p99_us: us(0.99),
+            mean_us: (self.mean_ns.max(DELAY_NS_MIN) / 1e3) as f32,
+            stddev_us: (self.stddev_ns() / 1e3) as f32,
+            loss: (1.0 - self.count() as f64 / sent.max(1) as f64).max(0.0) as f32,
+            clock_error_us: self.bound().map_or(0.0, |bound| bound.as_nanos() as f32 / 1e3),
+            count: u32::try_from(self.count()).unwrap_or(u32::MAX),
+        })
     }
 
     /// What reports print.

@@ -135,16 +135,7 @@ pub enum SurveyorEvent {
         limit: Duration,
     },
     /// A job is over.
-    Finished {
-        /// Its number.
-        job: u32,
-        /// Pairs measured.
-        pairs: usize,
-        /// Who failed, and why.
-        failures: Vec<(usize, Reason)>,
-        /// How long it took.
-        took: Duration,
-    },
+    Finished(Box<JobOutcome>),
     /// The program is done, or was stopped.
     Over,
 }
@@ -352,13 +343,8 @@ impl<P: Program> Surveyor<P> {
         // The leader tells those below; where somebody failed, nobody may be left out.
         let told = if outcome.failures.is_empty() { 1 } else { outcome.spec.hosts.len() };
         self.release(job, &outcome.spec.hosts[..told]);
-        self.events.push_back(SurveyorEvent::Finished {
-            job,
-            pairs: outcome.pairs.len(),
-            failures: outcome.failures.clone(),
-            took: outcome.took,
-        });
         self.program.take(&outcome);
+        self.events.push_back(SurveyorEvent::Finished(Box::new(outcome)));
         // Not over: `next` orders another, or says so itself.
         self.state = State::Greeting { answers: Vec::new(), began: now, next: Timestamp::MAX };
         self.next(now);
