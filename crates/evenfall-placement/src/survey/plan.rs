@@ -7,6 +7,7 @@
 //! the same requests for the same answers.
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ use crate::tree::Tree;
 /// Evaluations of a tree, and all-to-all jobs, in which hosts may fail before the plan is given as
 /// it is: each takes at least one host away.
 const ATTEMPTS_MAX: u32 = 4;
+/// Probes of the shortest measurement: fewer have no 90th percentile.
+const PROBES_MIN: u64 = 10;
 /// Rounds after the first find their paths warm.
 const WARM_SHARE: u32 = 10;
 
@@ -218,6 +221,13 @@ impl TreeSurvey {
     fn fail(&mut self, error: SurveyError) {
         self.result = Some(Err(error));
         self.stage = Stage::Over;
+    }
+
+    /// A part of the whole measurement; never so short that it says nothing.
+    fn part(&self, parts: u32, warm_up: Duration) -> Pace {
+        let least = Duration::from_secs(PROBES_MIN) / self.pace.rate_hz.max(1);
+        let duration = (self.pace.duration / parts.max(1)).max(least);
+        Pace { duration, warm_up, ..self.pace }
     }
 
     fn alive(&self) -> Vec<usize> {
@@ -464,22 +474,19 @@ impl Program for TreeSurvey {
                         self.fail(SurveyError::Build(error));
                         continue;
                     }
-                    return Step::Job(JobSpec::all_to_all(hosts, self.pace));
+                    return Step::Job(JobSpec::all_to_all(hosts, self.part(1, self.pace.warm_up)));
                 }
                 Stage::Building => {
                     let Some(request) = self.request() else { continue };
                     let warm = if request.round == 0 { 1 } else { WARM_SHARE };
-                    let pace = Pace {
-                        duration: self.pace.duration / request.rounds.max(1),
-                        warm_up: self.pace.warm_up / warm,
-                        ..self.pace
-                    };
+                    let pace = self.part(request.rounds, self.pace.warm_up / warm);
                     return Step::Job(JobSpec::parent(request.parent, &request.candidates, pace));
                 }
                 Stage::Evaluating(tree) => {
                     let fanout = tree.shape().fanout as u16;
                     let hosts = tree.hosts().to_vec();
-                    return Step::Job(JobSpec::multicast(hosts, fanout, self.pace));
+                    let pace = self.part(1, self.pace.warm_up);
+                    return Step::Job(JobSpec::multicast(hosts, fanout, pace));
                 }
             }
         }
