@@ -7,6 +7,7 @@
 //! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
 //! - [`curve`]: the distribution of an edge's delay;
 //! - [`delays`]: what was measured, from probes and from files;
+//! - [`minmax`]: the tree with the best worst leaf, and how far from the best possible it is;
 //! - [`paths`]: percentiles of whole paths out of those of their edges;
 //! - [`strategy`]: how bad a candidate is;
 //! - [`survey`]: measuring the pool by jobs between agents;
@@ -17,6 +18,7 @@
 pub mod builder;
 pub mod curve;
 pub mod delays;
+pub mod minmax;
 pub mod paths;
 pub mod strategy;
 pub mod survey;
