@@ -342,6 +342,13 @@ impl TreeSurvey {
         let parent = outcome.spec.hosts[0];
         let failed = |host: usize| outcome.failures.iter().find(|failure| failure.0 == host);
         if let Some((_, reason)) = failed(parent) {
+            // Others may have failed as well, each for itself.
+            let own = guilty(&outcome.failures);
+            let others = outcome.failures.iter().filter(|(h, _)| *h != parent && own.contains(h));
+            let others: Vec<_> = others.map(|(host, why)| (*host, why.to_string())).collect();
+            if !others.is_empty() {
+                self.tell(Line::Dropped(others));
+            }
             return self.tell(Line::ParentFailed { parent, reason: reason.to_string() });
         }
         let round = match self.builder.as_mut().map(Builder::step) {
