@@ -287,8 +287,9 @@ impl Observer<Subject, Cloud> for Owner {
         let life = probe.run & 0xff;
         let pair = (life, probe.job, from.0, seen.node.0);
         let delivered = self.delivered.entry(pair).or_default();
-        if !probe.warm_up {
-            delivered.sequences.insert(probe.sequence);
+        // A copy, late or by a rogue, says nothing about when the pair was measured.
+        if probe.warm_up || !delivered.sequences.insert(probe.sequence) {
+            return;
         }
         let first = delivered.span.map_or(seen.at, |span| span.0);
         delivered.span = Some((first, seen.at));

@@ -1,9 +1,9 @@
 //! One subordinate of a job, watched: asked, polled, read, and given up when its time is over.
 //!
 //! ```text
-//! Preparing --Status Ready--> Ready --start()--> Going --Status Done--> Reading --all parts--> Closed
+//! Preparing --Status Ready--> Ready --start()--> Going --Status Done--> Reading --parts--> Closed
 //!     |                         |                  |                      |
-//!     +------- no time left, no sign of life, a refusal, a job forgotten -+--> Failed(reason)
+//!     +------ no time left, no sign of life, a refusal, a job forgotten ---+--> Failed(reason)
 //! ```
 
 use std::net::SocketAddr;

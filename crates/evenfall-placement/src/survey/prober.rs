@@ -106,20 +106,21 @@ impl Prober {
 /// Numbers seen of one sender: the highest, and the 64 below it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    next: u32,
+    next: u64,
     recent: u64,
 }
 
 impl Seen {
     /// Whether this is the first copy. One that is 64 behind is taken for a copy.
     fn first(&mut self, sequence: u32) -> bool {
+        let sequence = u64::from(sequence);
         if sequence >= self.next {
-            let ahead = (sequence - self.next + 1).min(64);
+            let ahead = (sequence - self.next + 1).min(64) as u32;
             self.recent = self.recent.checked_shl(ahead).unwrap_or(0) | 1;
-            self.next = sequence.saturating_add(1);
+            self.next = sequence + 1;
             return true;
         }
-        let behind = self.next - 1 - sequence;
+        let behind = (self.next - 1 - sequence).min(64) as u32;
         let bit = 1u64.checked_shl(behind).unwrap_or(0);
         let first = bit != 0 && self.recent & bit == 0;
         self.recent |= bit;
