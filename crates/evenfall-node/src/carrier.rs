@@ -211,7 +211,7 @@ async fn dial(shared: Arc<Shared>, to: SocketAddr, queue: mpsc::Receiver<Bytes>)
         Some(())
     };
     if carry.await.is_none() {
-        // Its messages are lost, and nobody dials anew with each of them.
+        // Its messages are lost; the machines ask again.
         tokio::time::sleep(REDIAL).await;
     }
 }
@@ -274,7 +274,8 @@ impl Carrier {
 
     fn link(&self, to: SocketAddr, message: Bytes) -> bool {
         let mut links = lock(&self.shared.links);
-        if let Some(link) = links.get(&to).filter(|link| !link.is_closed()) {
+        // One that has just failed stays for a while, so that nobody dials with every message.
+        if let Some(link) = links.get(&to) {
             return link.try_send(message).is_ok();
         }
         if links.len() >= LINKS_MAX {

@@ -1,7 +1,7 @@
 //! The machine on every host of the pool: takes one job at a time, and is idle when nobody asks.
 //!
 //! ```text
-//! Preparing --all below are ready or given up--> Ready --Go--> Running --length, drain--> Gathering
+//! Preparing --all below ready or given up--> Ready --Go--> Running --length, drain--> Gathering
 //!     those below are over --> Done --Release--> idle;   no poll for a lease, anywhere --> idle
 //! ```
 
