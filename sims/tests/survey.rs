@@ -1,12 +1,12 @@
-//! Live measurement under faults: a plan or a clear error, whatever agents do. A thousand seeds and
-//! more with `EVENFALL_SEEDS=1000`.
+//! Live measurement under faults: a plan or a clear error, whatever agents do. A thousand seeds;
+//! more with `EVENFALL_SEEDS=20000`.
 
 use evenfall_sim::{Campaign, Coverage, FaultKind};
 use evenfall_sims::survey::subject::Mutant;
 use evenfall_sims::survey::{Scene, run_seed};
 
 /// Seeds of an ordinary test run: a few seconds.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 1_000;
 /// Seeds within which a mutant must be caught by the checker that is meant for it.
 const MUTANT_SEEDS: u64 = 400;
 

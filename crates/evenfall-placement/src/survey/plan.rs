@@ -23,6 +23,8 @@ use crate::tree::Tree;
 /// Evaluations of a tree, and all-to-all jobs, in which hosts may fail before the plan is given as
 /// it is: each takes at least one host away.
 const ATTEMPTS_MAX: u32 = 4;
+/// Matrices that are measured before there is no plan.
+const MATRICES_MAX: u32 = 2;
 /// Probes of the shortest measurement: fewer have no 90th percentile.
 const PROBES_MIN: u64 = 10;
 /// Rounds after the first find their paths warm.
@@ -136,6 +138,8 @@ pub struct TreeSurvey {
     delays: Delays,
     dropped: Vec<(usize, String)>,
     attempts: u32,
+    /// Matrices measured.
+    matrices: u32,
     replay: VecDeque<(usize, Line)>,
     lines: Vec<Line>,
     result: Option<Result<SurveyPlan, SurveyError>>,
@@ -156,6 +160,7 @@ impl TreeSurvey {
             delays: Delays::new(names),
             dropped: Vec::new(),
             attempts: 0,
+            matrices: 0,
             replay: VecDeque::new(),
             lines: Vec::new(),
             result: None,
@@ -215,7 +220,11 @@ impl TreeSurvey {
         let rounds = u64::from(self.plan.racing.rounds.max(1));
         let per_parent = (self.pool as u64).div_ceil(self.plan.candidates.max(1) as u64) + 1;
         let parents = 2 * self.pool as u64 + u64::from(ATTEMPTS_MAX);
-        if self.mesh { 2 * u64::from(ATTEMPTS_MAX) } else { parents * per_parent * rounds }
+        if self.mesh {
+            u64::from((MATRICES_MAX + 1) * ATTEMPTS_MAX)
+        } else {
+            parents * per_parent * rounds
+        }
     }
 
     fn fail(&mut self, error: SurveyError) {
@@ -238,6 +247,9 @@ impl TreeSurvey {
     /// Takes hosts out, here and in the builder.
     fn drop_hosts(&mut self, hosts: &[(usize, String)]) {
         for (host, reason) in hosts {
+            if self.dropped().iter().any(|(known, _)| known == host) {
+                continue;
+            }
             self.dropped.push((*host, reason.clone()));
             if let Some(builder) = &mut self.builder {
                 builder.drop_host(*host, reason.clone());
@@ -309,6 +321,14 @@ impl TreeSurvey {
                         return None;
                     }
                 },
+                // Half a second without a network makes a matrix useless.
+                builder::Step::Failed(BuildError::NoRoot { .. })
+                    if self.mesh && self.matrices < MATRICES_MAX =>
+                {
+                    self.builder = None;
+                    self.stage = Stage::Matrix;
+                    return None;
+                }
                 builder::Step::Failed(error) => {
                     self.fail(SurveyError::Build(error));
                     return None;
@@ -389,6 +409,7 @@ impl TreeSurvey {
         let edge =
             |pair: &super::PairDelays| Some((pair.from, pair.to, pair.record.edge(pair.sent)?));
         self.attempts = 0;
+        self.matrices += 1;
         self.tell(Line::Matrix(outcome.pairs.iter().filter_map(edge).collect()));
     }
 
