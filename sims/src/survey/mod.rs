@@ -34,7 +34,7 @@ use checks::{Owner, SAVE, Violation};
 use subject::{Ear, Mutant, Station, Subject};
 
 /// Between what the knobs of a seed are drawn.
-const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 15] = [
+const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 16] = [
     ("agents", 3..=14),
     ("depth", 1..=2),
     ("fanout", 1..=3),
@@ -54,6 +54,8 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 15] = [
     ("foreign", 0..=4),
     // 0: one agent sends probes of an old job for ever.
     ("rogue", 0..=2),
+    // 0: one agent's clock steps while something is likely to be measured.
+    ("step", 0..=3),
     // 0: nothing else goes wrong.
     ("calm", 0..=7),
 ];
@@ -63,6 +65,8 @@ const WINDOW: Duration = Duration::from_secs(4);
 const OUTAGE_MAX: Duration = Duration::from_millis(1_600);
 /// A run that takes longer never ends.
 const PATIENCE: Duration = Duration::from_secs(900);
+/// The planted step of a clock: beyond every bound.
+const STEP_NS: i64 = 20_000_000;
 /// The bound that clocks state.
 const CLOCK_BOUND: Duration = Duration::from_micros(50);
 
@@ -99,6 +103,7 @@ pub struct Scene {
     foreign: Option<u32>,
     liar: Option<(u32, i64)>,
     rogue: Option<u32>,
+    step: Option<(SimTime, NodeIndex)>,
     dies: Option<SimTime>,
     returns: Option<SimTime>,
 }
@@ -143,6 +148,8 @@ impl Scene {
             (any(&mut prng), if prng.chance(0.5) { by } else { -by })
         });
         let rogue = (plan.knob("rogue") == 0).then(|| any(&mut prng));
+        let early = SimTime::from_millis(20 + prng.below(600));
+        let step = (plan.knob("step") == 0).then(|| (early, NodeIndex(any(&mut prng))));
         let at = SimTime::from_millis(prng.below(WINDOW.as_millis() as u64));
         let dies = (plan.knob("dies") == 0 && !calm).then_some(at);
         let later = at + Duration::from_millis(10 + prng.below(3_000));
@@ -164,7 +171,20 @@ impl Scene {
             ..Pace::default()
         };
         let key = (plan.knob("key") == 1).then(|| MacKey::new(1, &[seed as u8; 16]));
-        Self { plan, mutant: None, agents, wanted, pace, key, foreign, liar, rogue, dies, returns }
+        Self {
+            plan,
+            mutant: None,
+            agents,
+            wanted,
+            pace,
+            key,
+            foreign,
+            liar,
+            rogue,
+            step,
+            dies,
+            returns,
+        }
     }
 
     fn host(&self, number: u32, prng: &mut Prng) -> (HostSpec, Timestamp) {
@@ -220,6 +240,9 @@ impl Scene {
         assert_eq!(world.address(NodeIndex(0)).port(), PORT);
         let mut owner = Owner::new(self.clone());
         self.plan.schedule(&mut world);
+        if let Some((at, node)) = self.step {
+            world.schedule(at, Action::Fault(Fault::ClockStep(node, STEP_NS)));
+        }
         if let Some(at) = self.dies {
             world.schedule(at, Action::Token(SAVE));
             let crash = Action::Fault(Fault::Crash(NodeIndex(0)));
@@ -254,7 +277,8 @@ impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.plan)?;
         write!(f, "  surveyor dies {:?}, returns {:?}; ", self.dies, self.returns)?;
-        writeln!(f, "liar {:?}, of another version {:?}", self.liar, self.foreign)
+        write!(f, "liar {:?}, of another version {:?}, ", self.liar, self.foreign)?;
+        writeln!(f, "rogue {:?}, steps {:?}", self.rogue, self.step)
     }
 }
 
