@@ -58,6 +58,8 @@ pub struct Round<'a> {
     pub hop_ns: u64,
     /// The overall latency by which trials are judged, ns.
     pub oml_ns: u64,
+    /// How wrong the difference of two hosts' clocks may be, ns.
+    pub clock_error_ns: u64,
 }
 
 /// A proxy that holds everybody up.
@@ -72,8 +74,8 @@ pub struct Straggler {
 /// Names the proxies that hold everybody up, the worst first.
 ///
 /// An edge is slow when its mean is `slow_factor` times a quick hop and its excess at least
-/// `gain_min` of the OML; and it must show in the OML, which it does not where a hedge comes first
-/// or a clock is wrong. Whose fault a slow edge is follows from the others: several that lead from
+/// `gain_min` of the OML and more than clocks may be wrong; and it must show in the OML, which it
+/// does not where a hedge comes first. Whose fault a slow edge is follows from the others: several that lead from
 /// one proxy are the sender's, several that lead to one node are the receiver's, and a single one
 /// is the receiving proxy's. A receiver's fault is nobody's here, since it cannot be replaced.
 pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Straggler> {
@@ -83,6 +85,7 @@ pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Stragg
         let excess = mean.saturating_sub(hop);
         mean as f64 >= hop as f64 * rules.slow_factor
             && excess as f64 >= round.oml_ns as f64 * rules.gain_min
+            && (w.from == w.to || excess > round.clock_error_ns)
             && round.oml_ns >= quick_path + excess / 2
     };
     let edges: Vec<&Worst> = round.worst.iter().filter(slow).collect();
@@ -243,6 +246,7 @@ pub(crate) struct Known<'a> {
     pub rules: &'a Replace,
     /// Time between two rounds.
     pub interval: Duration,
+    pub clock_error_ns: u64,
     /// Whether a spare may be tried.
     pub usable: &'a dyn Fn(NodeId) -> bool,
     /// Whether no other change of the tree is under way.
@@ -282,7 +286,9 @@ impl Watch {
         if hop_ns == 0 || worst.is_empty() {
             return None;
         }
-        let found = stragglers(&Round { worst, hop_ns, oml_ns }, tree, rules);
+        let clock_error_ns = known.clock_error_ns;
+        let round = Round { worst, hop_ns, oml_ns, clock_error_ns };
+        let found = stragglers(&round, tree, rules);
         self.blame.retain(|node, rounds| {
             *rounds -= u32::from(found.iter().all(|found| found.node != *node));
             *rounds > 0

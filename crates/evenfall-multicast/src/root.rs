@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, GroupId, Install, Machine, Malformed, NodeId,
-    SyncTime, Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, GroupId, Install, Machine, Malformed,
+    NodeId, SyncTime, Timestamp, Transmit,
 };
 
 use crate::config::{Config, Mode};
@@ -545,6 +545,11 @@ impl Root {
     fn reconsider(&mut self, now: Timestamp, report: &Report) {
         let rules = self.config.replace;
         let Some(tree) = self.members.tree().filter(|_| rules.enabled) else { return };
+        let clock_error_ns = match self.out.clock.reading().error {
+            // Both ends of an edge.
+            ClockError::Within(bound) => 2 * evenfall_core::time::nanos(bound),
+            _ => 0,
+        };
         let step = self.watch.round(
             now,
             &Known {
@@ -555,6 +560,7 @@ impl Root {
                 interval: self.config.membership.report_interval,
                 usable: &|spare| self.members.is_usable(now, spare, rules.cooldown),
                 settled: self.members.is_settled(),
+                clock_error_ns,
             },
         );
         let Some(step) = step else { return };
