@@ -5,7 +5,7 @@ use core::time::Duration;
 use evenfall_core::{ClockError, NodeId, Prng, Timestamp};
 use evenfall_multicast::tree::Dimensions;
 use evenfall_multicast::{Config, SharedKey};
-use evenfall_sim::{CloudProfile, HostIndex, HostSpec, Network, World};
+use evenfall_sim::{CloudProfile, Fault, HostIndex, HostSpec, Network, World};
 
 use super::cast::Cast;
 use super::node::{Actor, Node};
@@ -40,6 +40,8 @@ pub struct Params {
     pub cloud: CloudProfile,
     /// Every host.
     pub host: HostSpec,
+    /// What goes wrong, counted from the first message. No crashes: nobody is revived.
+    pub faults: Vec<(Duration, Fault)>,
 }
 
 impl Default for Params {
@@ -58,6 +60,7 @@ impl Default for Params {
             key: None,
             cloud: CloudProfile::default(),
             host: HostSpec::default(),
+            faults: Vec::new(),
         }
     }
 }
