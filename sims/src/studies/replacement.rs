@@ -23,8 +23,10 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What happens in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// No host turns slow.
+    /// No host turns slow, and nothing would be done if one did.
     Undisturbed,
+    /// No host turns slow, and re-placement is on.
+    Watched,
     /// One does, and nothing is done about it.
     Endured,
     /// One does, and is replaced.
@@ -32,11 +34,12 @@ pub enum Case {
 }
 
 impl Case {
-    const ALL: [Self; 3] = [Self::Undisturbed, Self::Endured, Self::Replaced];
+    const ALL: [Self; 4] = [Self::Undisturbed, Self::Watched, Self::Endured, Self::Replaced];
 
     fn name(self) -> &'static str {
         match self {
             Self::Undisturbed => "no host turns slow",
+            Self::Watched => "no host turns slow, re-placement on",
             Self::Endured => "one does, nothing is done",
             Self::Replaced => "one does, and is replaced",
         }
@@ -50,8 +53,8 @@ pub fn scenario(case: Case, hedging: u8, seed: u64) -> Params {
     params.spares = 2;
     params.duration = FEED;
     params.config.deadline.window = WINDOW;
-    params.config.replace.enabled = case == Case::Replaced;
-    if case != Case::Undisturbed {
+    params.config.replace.enabled = matches!(case, Case::Watched | Case::Replaced);
+    if matches!(case, Case::Endured | Case::Replaced) {
         let proxy = NodeIndex(1 + (seed % 10) as u32);
         params.faults = vec![(SLOW_AT, Fault::Slow(proxy, FACTOR))];
     }
@@ -111,11 +114,11 @@ pub fn table(first_seed: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Tab
         ],
     );
     for hedging in [0, 1] {
-        let mut rows: [Vec<Vec<Option<f64>>>; 3] = Default::default();
+        let mut rows: [Vec<Vec<Option<f64>>>; 4] = Default::default();
         for seed in first_seed..first_seed + seeds {
             progress(&format!("H={hedging}, seed {seed}"));
             let runs = Case::ALL.map(|case| run(&scenario(case, hedging, seed)));
-            let switch = switched_at(&runs[2]);
+            let switch = switched_at(&runs[3]);
             let from = switch.unwrap_or(SLOW_AT + SECOND);
             for ((rows, run), case) in rows.iter_mut().zip(&runs).zip(Case::ALL) {
                 let counts = run.roots[0].replacements;
@@ -150,7 +153,8 @@ mod tests {
 
     #[test]
     fn the_deadline_comes_down_again_and_the_switch_makes_nothing_late() {
-        let runs = Case::ALL.map(|case| run(&scenario(case, 0, 1)));
+        let cases = [Case::Undisturbed, Case::Endured, Case::Replaced];
+        let runs = cases.map(|case| run(&scenario(case, 0, 1)));
         let [undisturbed, endured, replaced] = &runs;
         let switch = switched_at(replaced).expect("a switch");
         assert!(switch > SLOW_AT && switch < SLOW_AT + SECOND * 3, "{switch:?}");
