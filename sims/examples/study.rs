@@ -20,7 +20,8 @@ fn main() {
         Some("curve") => curve(&effort, number(3, 100), 2, &mut progress),
         _ => {
             eprintln!(
-                "study hedging|shapes|modes|fairness|curve [MESSAGES] [RECEIVERS], or replacement [SEEDS]"
+                "study hedging|shapes|modes|fairness|curve [MESSAGES] [RECEIVERS]; \
+                 study replacement [SEEDS]"
             );
             std::process::exit(2);
         }

@@ -248,8 +248,9 @@ impl Default for Replace {
     fn default() -> Self {
         Self {
             enabled: true,
-            // Machines of one type differ by half; twice as slow is another matter.
-            slow_factor: 2.0,
+            // Machines of one type differ by half, and the mean of an edge lies half above its
+            // quick hops: three times is another matter.
+            slow_factor: 3.0,
             // Each change of the tree is a risk: not for less than a tenth.
             gain_min: 0.1,
             // Ten rounds of reports: a pause of a process is over by then.

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! While both feed, every child takes the first copy and drops the other, so the overall latency
-//! (OML) of that time *is* what the spare can do, and the straggler leaves only when it is no longer
-//! needed. A spare that is slow, dead or cut off costs some duplicates and nothing else.
+//! (OML) of that time *is* what the spare can do, and the straggler leaves only when it is not
+//! needed any more. A spare that is slow, dead or cut off costs some duplicates and nothing else.
 //!
 //! Three things keep this from doing harm: a host must be blamed most of the time for `patience`; a
 //! pair that did not help, and a host that was let go, are left alone for `cooldown`; and no more
@@ -34,8 +34,8 @@ use crate::tree::Tree;
 const OMLS_MAX: usize = 1_024;
 /// Fewer samples than this say nothing about a 90th percentile.
 const OMLS_MIN: usize = 20;
-/// The quantile of the OML by which trials are judged: of the tail that sets the deadline, and still
-/// steady over half a second.
+/// The quantile of the OML by which trials are judged: of the tail that sets the deadline, and
+/// still steady over half a second.
 const QUANTILE: f64 = 0.9;
 /// A trial without samples ends after this many times its length: the feed may have stopped.
 const TRIAL_STRETCH: u32 = 8;
@@ -75,9 +75,10 @@ pub struct Straggler {
 ///
 /// An edge is slow when its mean is `slow_factor` times a quick hop and its excess at least
 /// `gain_min` of the OML and more than clocks may be wrong; and it must show in the OML, which it
-/// does not where a hedge comes first. Whose fault a slow edge is follows from the others: several that lead from
-/// one proxy are the sender's, several that lead to one node are the receiver's, and a single one
-/// is the receiving proxy's. A receiver's fault is nobody's here, since it cannot be replaced.
+/// does not where a hedge comes first. Whose fault a slow edge is follows from the others: several
+/// that lead from one proxy are the sender's, several that lead to one node are the receiver's, and
+/// a single one is the receiving proxy's. A receiver's fault is nobody's here, since it cannot be
+/// replaced.
 pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Straggler> {
     let quick_path = round.hop_ns * u64::from(tree.depth());
     let slow = |w: &&Worst| {
@@ -189,9 +190,7 @@ struct Lately {
 impl Lately {
     fn slide(&mut self, now: Timestamp, span: Duration) {
         let old = |at: Timestamp| now.since(at) > span;
-        while self.omls.len() > OMLS_MIN && self.omls.front().is_some_and(|(at, ..)| old(*at))
-            || self.omls.len() > OMLS_MAX
-        {
+        while self.omls.len() > OMLS_MIN && self.omls.front().is_some_and(|(at, ..)| old(*at)) {
             self.omls.pop_front();
         }
         while self.arrivals.len() > ROUNDS_MAX
@@ -257,6 +256,9 @@ impl Watch {
     /// The OML of a frame became known.
     pub(crate) fn observe(&mut self, now: Timestamp, sequence: u64, oml_ns: u32) {
         self.lately.omls.push_back((now, sequence, oml_ns));
+        if self.lately.omls.len() > OMLS_MAX {
+            self.lately.omls.pop_front();
+        }
     }
 
     /// A view came into force in which these two feed side by side, from this frame on.

@@ -94,10 +94,10 @@ pub fn table(first_seed: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Tab
         "A proxy's host turns slow",
         format!(
             "our machines on the fitted cloud, 100 receivers, ten proxies and two spares, 1,000 \
-             msg/s for 9 s; after 2 s a proxy's host is {FACTOR} times slower; deadline window 2 s; \
-             means over seeds {first_seed} to {}; microseconds. \"Late\": share of frames late \
-             somewhere, made in the second after the switch of the same seed's replaced run (or, \
-             when it had none, after 3 s)",
+             msg/s for 9 s; after 2 s a proxy's host is {FACTOR} times slower; deadline window \
+             2 s; microseconds, means over seeds {first_seed} to {}. \"Late\": share of frames \
+             late somewhere, made in the second after the switch of the same seed's replaced run \
+             (when it had none, after 3 s)",
             first_seed + seeds - 1
         ),
         &[

@@ -18,7 +18,7 @@ fn edge(from: u32, to: u32, mean_ns: u32) -> Worst {
 }
 
 fn blamed(worst: &[Worst], oml_ns: u64, hedging: u8) -> Vec<u32> {
-    let round = Round { worst, hop_ns: HOP_NS.into(), oml_ns, clock_error_ns: 90_000 };
+    let round = Round { worst, hop_ns: HOP_NS.into(), oml_ns, clock_error_ns: 110_000 };
     let found = stragglers(&round, &tree(hedging), &Replace::default());
     found.into_iter().map(|straggler| straggler.node.0).collect()
 }
@@ -46,11 +46,15 @@ fn what_no_spare_can_mend_is_nobodys_fault() {
 
 #[test]
 fn an_edge_that_does_not_hurt_is_left_alone() {
-    assert_eq!(blamed(&[edge(0, 3, HOP_NS * 19 / 10)], 195_000, 0), [0; 0], "not twice as slow");
-    assert_eq!(blamed(&[edge(0, 3, HOP_NS * 2)], 900_000, 0), [0; 0], "little of the whole");
+    assert_eq!(
+        blamed(&[edge(0, 3, HOP_NS * 29 / 10)], 245_000, 0),
+        [0; 0],
+        "not three times as slow"
+    );
+    assert_eq!(blamed(&[edge(0, 3, HOP_NS * 3)], 1_900_000, 0), [0; 0], "little of the whole");
     assert_eq!(blamed(&[edge(0, 3, 2_000_000)], 120_000, 1), [0; 0], "a hedge comes first");
-    assert_eq!(blamed(&[edge(0, 3, 135_000)], 190_000, 0), [0; 0], "a clock may be wrong");
-    assert_eq!(blamed(&[edge(0, 3, 145_000)], 200_000, 0), [3], "not that wrong");
+    assert_eq!(blamed(&[edge(0, 3, 155_000)], 210_000, 0), [0; 0], "a clock may be wrong");
+    assert_eq!(blamed(&[edge(0, 3, 165_000)], 220_000, 0), [3], "not that wrong");
 }
 
 /// Rounds of 50 ms in which one proxy is slow or not.
