@@ -1,10 +1,14 @@
 //! `evenfall sim`: the same machines in the simulator.
 
+use std::fs::File;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
+use evenfall_feed::pace::{self, Pace};
+use evenfall_feed::source::Source;
 use evenfall_multicast::config::{Rule, Scheme};
 use evenfall_multicast::{Mode, SharedKey};
 use evenfall_node::report::{Report, RunInfo};
@@ -106,6 +110,15 @@ struct Multicast {
     /// Bytes of a message.
     #[arg(long, default_value_t = 40)]
     size: usize,
+    /// Send at the times of this feed file instead of a steady --rate (the warm-up keeps to it).
+    #[arg(long)]
+    feed: Option<PathBuf>,
+    /// Times faster than the feed's own times.
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Take no more messages than this from --feed.
+    #[arg(long)]
+    messages: Option<usize>,
     /// How long the feed lasts, in simulated time.
     #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
     duration: Duration,
@@ -206,6 +219,23 @@ fn multicast(args: &Multicast) -> Outcome {
     if done.finished { Ok(()) } else { Err("some receivers did not finish".into()) }
 }
 
+/// When the messages of the feed file are due, after the first.
+fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::error::Error>> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;
+    let mut source = evenfall_feed::source::open(Box::new(file), &name)?;
+    let mut pace = Pace::new(pace::Mode::OwnTimes { speed: args.speed })?;
+    let mut times = Vec::new();
+    while times.len() < args.messages.unwrap_or(usize::MAX) {
+        let Some(message) = source.next_message()? else { break };
+        times.push(pace.due(&message));
+    }
+    if times.is_empty() {
+        return Err(format!("--feed {name}: has no message").into());
+    }
+    Ok(times.into())
+}
+
 fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     let mut params = Params {
         receivers: args.receivers,
@@ -213,6 +243,7 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         rate: args.rate,
         size: args.size,
         duration: args.duration,
+        times: args.feed.as_deref().map(|path| times(path, args)).transpose()?,
         seed: args.seed,
         key: args.key.then(|| SharedKey::new(1, [7; 32])),
         cloud: FITTED.cloud(),

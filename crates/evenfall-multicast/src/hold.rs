@@ -5,12 +5,18 @@
 //! rule looks at what it is aimed at: the overall latency (OML) of sampled frames, of which it
 //! takes the quantile that is wanted.
 //!
-//! Latencies are not independent: a stall makes a run of frames late, load drifts. A quantile of
-//! the past then misses its target, so which quantile to take is itself corrected by what really
-//! was late (adaptive conformal inference, Gibbs and Candes 2021): every late frame lowers the
-//! share
-//! that is allowed to be late, every punctual one raises it a little, and in the long run the
-//! share that is late is the one that was asked for, whatever the latencies do.
+//! Two things make a plain quantile of the past a poor deadline.
+//!
+//! *Latency depends on load.* A frame behind ten others waits for their copies in every queue of
+//! the tree. One hold for all is too long for the quiet frame and too short for the one in a burst.
+//! The root knows which is which before it sends: frames are classed by how many went before them
+//! a moment ago, and each class has its own quantile (Mondrian conformal prediction, Vovk 2005).
+//!
+//! *Latencies are not independent.* A stall makes a run of frames late, load drifts, and the
+//! quantile of the past misses its target. So which quantile to take is itself corrected by what
+//! really was late (adaptive conformal inference, Gibbs and Candes 2021): every late frame lowers
+//! the share that is allowed to be late, every punctual one raises it a little, and in the long
+//! run the share that is late is the one that was asked for, whatever the latencies do.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -37,22 +43,51 @@ const SHARE: core::ops::RangeInclusive<f64> = 0.01..=2.0;
 const RECENT: Duration = Duration::from_millis(250);
 const RECENT_QUANTILE: f64 = 0.9;
 
-/// The OML of a frame, and how many messages it concerns.
+/// How long a frame counts as load for those behind it: about what a burst takes to drain.
+const LOAD_MEMORY: Duration = Duration::from_millis(1);
+/// Classes of load, two per doubling: the last begins at 1,400 frames within the memory.
+const CLASSES: usize = 22;
+
+/// A class of load.
+pub(crate) type LoadClass = u8;
+
+/// Frames that left a moment ago, the more recent the more they count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    frames: f64,
+    at: Timestamp,
+}
+
+impl Load {
+    /// One more frame leaves; the class it is in.
+    fn add(&mut self, now: Timestamp) -> LoadClass {
+        let memory = LOAD_MEMORY.as_nanos() as f64;
+        // Hyperbolic, not exponential: the same on every machine, without a transcendental.
+        let left = memory / (memory + now.since(self.at).as_nanos() as f64);
+        *self = Self { frames: self.frames * left + 1.0, at: now };
+        let squared = (self.frames * self.frames) as u64;
+        (squared.max(1).ilog2() as usize).min(CLASSES - 1) as LoadClass
+    }
+}
+
+/// The OML of a frame, how many messages it concerns, and the load it left under.
 #[derive(Clone, Copy, Debug)]
 struct Observed {
     at: Timestamp,
     oml_ns: u32,
     messages: u16,
+    class: LoadClass,
 }
 
-/// Latencies of a sliding window, so fine that a quantile is at most .8 % too long, and as cheap
-/// to slide as to fill.
+/// Latencies of a sliding window, by class, so fine that a quantile is at most .8 % too long, and
+/// as cheap to slide as to fill.
 #[derive(Clone, Debug)]
 struct Sliding {
     span: Duration,
     observed: VecDeque<Observed>,
-    counts: Vec<u32>,
-    messages: u64,
+    /// A row of buckets for every class that was seen.
+    counts: [Vec<u32>; CLASSES],
+    messages: [u64; CLASSES],
 }
 
 /// Buckets per doubling, from 1 us.
@@ -77,13 +112,15 @@ fn upper_edge_ns(bucket: usize) -> u32 {
 
 impl Sliding {
     fn new(span: Duration) -> Self {
-        let counts = vec![0; (PER_OCTAVE * OCTAVES) as usize];
-        Self { span, observed: VecDeque::new(), counts, messages: 0 }
+        let counts = core::array::from_fn(|_| Vec::new());
+        Self { span, observed: VecDeque::new(), counts, messages: [0; CLASSES] }
     }
 
     fn push(&mut self, new: Observed) {
-        self.counts[bucket(new.oml_ns)] += u32::from(new.messages);
-        self.messages += u64::from(new.messages);
+        let class = usize::from(new.class);
+        self.counts[class].resize((PER_OCTAVE * OCTAVES) as usize, 0);
+        self.counts[class][bucket(new.oml_ns)] += u32::from(new.messages);
+        self.messages[class] += u64::from(new.messages);
         self.observed.push_back(new);
         if self.observed.len() > SAMPLES_MAX {
             self.pop();
@@ -92,8 +129,9 @@ impl Sliding {
 
     fn pop(&mut self) {
         let Some(old) = self.observed.pop_front() else { return };
-        self.counts[bucket(old.oml_ns)] -= u32::from(old.messages);
-        self.messages -= u64::from(old.messages);
+        let class = usize::from(old.class);
+        self.counts[class][bucket(old.oml_ns)] -= u32::from(old.messages);
+        self.messages[class] -= u64::from(old.messages);
     }
 
     fn slide(&mut self, now: Timestamp) {
@@ -102,16 +140,17 @@ impl Sliding {
         }
     }
 
-    /// The smallest latency that at least `q` of the messages do not exceed; `None` when there are
-    /// too few.
-    fn quantile(&self, q: f64) -> Option<u32> {
-        if self.messages < MESSAGES_MIN {
+    /// The smallest latency that at least `q` of the messages of a class do not exceed; `None` when
+    /// there are too few.
+    fn quantile(&self, class: usize, q: f64) -> Option<u32> {
+        let messages = self.messages[class];
+        if messages < MESSAGES_MIN {
             return None;
         }
         // One rank higher than the sample's own quantile: what is still to come has a say too.
-        let rank = (((self.messages + 1) as f64 * q).ceil() as u64).clamp(1, self.messages);
+        let rank = (((messages + 1) as f64 * q).ceil() as u64).clamp(1, messages);
         let mut seen = 0;
-        let at = self.counts.iter().position(|count| {
+        let at = self.counts[class].iter().position(|count| {
             seen += u64::from(*count);
             seen >= rank
         });
@@ -123,26 +162,39 @@ impl Sliding {
 #[derive(Clone, Debug)]
 pub(crate) struct HoldControl {
     config: Deadline,
-    hold: Duration,
+    load: Load,
+    /// The hold of every class of load.
+    holds: [Duration; CLASSES],
+    /// The class of the last frame.
+    class: LoadClass,
     steady: Sliding,
     recent: Sliding,
-    /// Share of messages that the next hold lets be late, in parts of the allowed share.
-    share: f64,
+    /// Share of messages that the next hold lets be late, in parts of the allowed one, by class.
+    share: [f64; CLASSES],
 }
 
 impl HoldControl {
     pub(crate) fn new(config: Deadline) -> Self {
         Self {
             config,
-            hold: config.hold_initial,
+            load: Load::default(),
+            holds: [config.hold_initial; CLASSES],
+            class: 0,
             steady: Sliding::new(config.window),
             recent: Sliding::new(RECENT),
-            share: 1.0,
+            share: [1.0; CLASSES],
         }
     }
 
+    /// The hold of the last frame.
     pub(crate) fn hold(&self) -> Duration {
-        self.hold
+        self.holds[usize::from(self.class)]
+    }
+
+    /// A frame leaves: how long it is to be held, and the load it leaves under.
+    pub(crate) fn next(&mut self, now: Timestamp) -> (Duration, LoadClass) {
+        self.class = self.load.add(now);
+        (self.hold(), self.class)
     }
 
     /// The OML of a frame of so many messages became known, and whether it was late (if it had a
@@ -150,6 +202,7 @@ impl HoldControl {
     pub(crate) fn observe(
         &mut self,
         now: Timestamp,
+        class: LoadClass,
         oml_ns: u32,
         messages: u16,
         late: Option<bool>,
@@ -158,34 +211,50 @@ impl HoldControl {
         if let Some(late) = late {
             let allowed = 1.0 - self.config.target;
             let wrong = allowed - f64::from(u8::from(late));
+            let share = &mut self.share[usize::from(class)];
             let correction = STEP * f64::from(messages) * wrong;
-            self.share = (self.share + correction).clamp(*SHARE.start(), *SHARE.end());
+            *share = (*share + correction).clamp(*SHARE.start(), *SHARE.end());
         }
-        let observed = Observed { at: now, oml_ns, messages };
+        let observed = Observed { at: now, oml_ns, messages, class };
         self.steady.push(observed);
         self.recent.push(observed);
     }
 
     /// Sets the hold anew after a round of reports, of which the largest 95th percentile is given.
-    pub(crate) fn update(&mut self, now: Timestamp, p95_ns: u32) -> Duration {
+    pub(crate) fn update(&mut self, now: Timestamp, p95_ns: u32) {
         self.steady.slide(now);
         self.recent.slide(now);
-        let wanted = match self.config.rule {
-            Rule::MaxP95 => (p95_ns > 0).then_some(p95_ns),
-            Rule::OnTime => {
-                let allowed = self.share * (1.0 - self.config.target);
-                let steady = self.steady.quantile(1.0 - allowed);
-                steady.map(|s| s.max(self.recent.quantile(RECENT_QUANTILE).unwrap_or(0)))
-            }
-        };
-        if let Some(ns) = wanted {
-            let seen = self.steady.messages as f64 * (1.0 - self.config.target);
-            let known = self.config.rule == Rule::MaxP95 || seen >= TAIL_MIN;
-            let wanted = Duration::from_nanos(u64::from(ns));
-            let wanted = if known { wanted } else { wanted.mul_f64(GUARD) };
-            self.hold = wanted.min(self.config.hold_max);
+        match self.config.rule {
+            Rule::MaxP95 if p95_ns > 0 => self.holds = [self.capped(p95_ns, 1.0); CLASSES],
+            Rule::MaxP95 => {}
+            Rule::OnTime => self.set_by_class(),
         }
-        self.hold
+    }
+
+    fn capped(&self, ns: u32, guard: f64) -> Duration {
+        Duration::from_nanos(u64::from(ns)).mul_f64(guard).min(self.config.hold_max)
+    }
+
+    fn set_by_class(&mut self) {
+        let allowed = 1.0 - self.config.target;
+        // More load never needs less, and of a class that was hardly seen yet that is what is known.
+        let mut below: Option<Duration> = None;
+        for class in 0..CLASSES {
+            let known = self.steady.messages[class] as f64 * allowed >= TAIL_MIN;
+            let own =
+                self.steady.quantile(class, 1.0 - self.share[class] * allowed).map(|steady| {
+                    let recent = self.recent.quantile(class, RECENT_QUANTILE).unwrap_or(0);
+                    self.capped(steady.max(recent), if known { 1.0 } else { GUARD })
+                });
+            let guess = below.map(|hold| hold.mul_f64(GUARD).min(self.config.hold_max));
+            let hold = if known { own } else { own.max(guess) };
+            let Some(hold) = hold else { continue };
+            if below.is_none() {
+                self.holds[..class].fill(hold);
+            }
+            self.holds[class] = hold;
+            below = Some(hold);
+        }
     }
 }
 
@@ -224,7 +293,7 @@ mod tests {
                     late += u32::from(u64::from(oml) > control.hold().as_nanos() as u64);
                 }
                 let is_late = u64::from(oml) > control.hold().as_nanos() as u64;
-                control.observe(now, oml, 1, Some(is_late));
+                control.observe(now, 0, oml, 1, Some(is_late));
             }
             control.update(now, 0);
         }
@@ -246,7 +315,7 @@ mod tests {
                 let extra = if slow > 0 { prng.exponential(1e6) } else { 0.0 };
                 let oml = (100_000.0 + prng.exponential(30_000.0) + extra) as u32;
                 let is_late = u64::from(oml) > control.hold().as_nanos() as u64;
-                control.observe(now, oml, 1, Some(is_late));
+                control.observe(now, 0, oml, 1, Some(is_late));
                 if round > 1_000 {
                     total += 1;
                     late += u32::from(is_late);
@@ -264,21 +333,57 @@ mod tests {
         let mut now = Timestamp::ZERO;
         for ms in 0..9_000 {
             now = Timestamp::from_nanos(ms * 1_000_000);
-            control.observe(now, 100_000, 1, None);
+            control.observe(now, 0, 100_000, 1, None);
         }
-        let hold = control.update(now, 0);
+        control.update(now, 0);
+        let hold = control.hold();
         assert!((100_000..101_000).contains(&hold.as_nanos()), "{hold:?}");
         for _ in 0..300 {
             now += Duration::from_millis(1);
-            control.observe(now, 500_000_000, 1, None);
+            control.observe(now, 0, 500_000_000, 1, None);
         }
-        assert_eq!(control.update(now, 0), Deadline::default().hold_max);
+        control.update(now, 0);
+        assert_eq!(control.hold(), Deadline::default().hold_max);
+    }
+
+    #[test]
+    fn a_frame_in_a_burst_is_held_for_bursts_and_a_quiet_one_is_not() {
+        let mut control = control(Rule::OnTime);
+        let mut prng = Prng::new(3);
+        let mut now = Timestamp::from_nanos(1);
+        let (mut late, mut total, mut quiet) = (0, 0, Duration::ZERO);
+        for round in 0..4_000 {
+            now += Duration::from_millis(50);
+            // One round in ten is a burst of ten frames at once, each 50 us behind the other.
+            let burst = if round % 10 == 0 { 10 } else { 1 };
+            for behind in 0..burst {
+                let (hold, class) = control.next(now);
+                let oml = 100_000.0 + 50_000.0 * f64::from(behind) + prng.exponential(10_000.0);
+                let is_late = oml > hold.as_nanos() as f64;
+                control.observe(now, class, oml as u32, 1, Some(is_late));
+                if round > 1_000 {
+                    total += 1;
+                    late += u32::from(is_late);
+                    quiet = if burst == 1 { hold } else { quiet };
+                }
+            }
+            control.update(now, 0);
+        }
+        let share = f64::from(late) / f64::from(total);
+        assert!(share < 0.015, "{share}");
+        assert!(quiet < Duration::from_micros(200), "{quiet:?}");
+        let (_, alone) = control.next(now + Duration::from_secs(1));
+        let after = core::iter::repeat_with(|| control.next(now + Duration::from_secs(1)).1);
+        let burst: Vec<LoadClass> = after.take(3).collect();
+        assert!(alone == 0 && burst.is_sorted() && burst[2] > 2, "{alone} {burst:?}");
     }
 
     #[test]
     fn jaspers_rule_follows_the_largest_95th_percentile() {
         let mut control = control(Rule::MaxP95);
-        assert_eq!(control.update(Timestamp::ZERO, 0), Deadline::default().hold_initial);
-        assert_eq!(control.update(Timestamp::ZERO, 130_000), Duration::from_micros(130));
+        control.update(Timestamp::ZERO, 0);
+        assert_eq!(control.hold(), Deadline::default().hold_initial);
+        control.update(Timestamp::ZERO, 130_000);
+        assert_eq!(control.hold(), Duration::from_micros(130));
     }
 }

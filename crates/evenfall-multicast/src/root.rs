@@ -17,7 +17,7 @@ use crate::control::{
     Beacon, Join, Peer, Reason, Report, Role, Tally, Worst, decode_ranges, decode_verdict,
     encode_verdict,
 };
-use crate::hold::HoldControl;
+use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
 use crate::merge::{Merger, saturating_ns};
 use crate::outbox::Outbox;
@@ -134,6 +134,16 @@ struct Open {
 
 /// Largest datagram that IP carries, less its headers and ours.
 const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
+
+/// What the root remembers of a frame until receivers have reported its delay.
+#[derive(Clone, Copy, Debug)]
+struct SampledFrame {
+    /// How long it was to be held, if it had a deadline.
+    hold_ns: Option<u32>,
+    messages: u16,
+    load: LoadClass,
+}
+
 /// Frames sampled back to back; a receiver's report holds twice as many.
 const SAMPLE_BURST: u32 = 100;
 /// Sampled frames remembered until their OML is known.
@@ -160,7 +170,7 @@ pub struct Root {
     last_deadline: SyncTime,
     next_sample: Timestamp,
     /// Hold and messages of frames whose OML is not yet known.
-    sampled_frames: BTreeMap<u64, (Option<u32>, u16)>,
+    sampled_frames: BTreeMap<u64, SampledFrame>,
     ended: bool,
     finished: bool,
     beat: u64,
@@ -344,9 +354,10 @@ impl Root {
 
     fn close(&mut self, now: Timestamp) {
         let origin = self.out.clock.sync(now);
+        let (hold, load) = self.hold.next(now);
         let deadline = if self.config.mode.holds() {
             // Never decreasing, so that a shorter hold cannot let a message overtake another.
-            self.last_deadline = self.last_deadline.max(origin + self.hold.hold());
+            self.last_deadline = self.last_deadline.max(origin + hold);
             self.last_deadline
         } else {
             SyncTime::ZERO
@@ -365,7 +376,7 @@ impl Root {
             deadline,
         };
         self.next_frame += 1;
-        let flags = if self.sample(now, &fixed) { SAMPLED } else { 0 };
+        let flags = if self.sample(now, &fixed, load) { SAMPLED } else { 0 };
         let body = self.out.seal.seal(&fixed, body);
         let frame = Frame { fixed, flags, body };
         self.ring.insert(frame.clone());
@@ -379,7 +390,7 @@ impl Root {
     }
 
     /// Decides whether receivers report this frame one by one.
-    fn sample(&mut self, now: Timestamp, fixed: &Fixed) -> bool {
+    fn sample(&mut self, now: Timestamp, fixed: &Fixed, load: LoadClass) -> bool {
         // A bucket of credit, so that a burst is sampled as densely as the quiet before it: what
         // is late is late in bursts.
         let every = Duration::from_secs(1) / self.config.deadline.samples_per_second.max(1);
@@ -391,7 +402,8 @@ impl Root {
         self.next_sample += every;
         let held = fixed.deadline > SyncTime::ZERO;
         let hold = held.then(|| saturating_ns(fixed.deadline.since(fixed.origin)));
-        self.sampled_frames.insert(fixed.sequence, (hold, fixed.count));
+        let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load };
+        self.sampled_frames.insert(fixed.sequence, sampled);
         if self.sampled_frames.len() > SAMPLED_MAX {
             self.sampled_frames.pop_first();
         }
@@ -521,12 +533,12 @@ impl Root {
         let patience = interval * 2 * u32::from(self.view.depth.max(1));
         let report = self.merger.take(now, patience);
         for sample in &report.samples {
-            let Some((hold, count)) = self.sampled_frames.remove(&sample.sequence) else {
+            let Some(frame) = self.sampled_frames.remove(&sample.sequence) else {
                 continue;
             };
-            let late = hold.map(|hold| sample.latest_ns > hold);
+            let late = frame.hold_ns.map(|hold| sample.latest_ns > hold);
             self.watch.observe(now, sample.sequence, sample.latest_ns);
-            self.hold.observe(now, sample.latest_ns, count, late);
+            self.hold.observe(now, frame.load, sample.latest_ns, frame.messages, late);
             self.status.sampled += u64::from(late.is_some());
             self.status.sampled_late += u64::from(late == Some(true));
         }

@@ -1,6 +1,7 @@
 //! What a measured run looks like.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use evenfall_core::{ClockError, NodeId, Prng, Timestamp};
 use evenfall_multicast::tree::Dimensions;
@@ -10,7 +11,7 @@ use evenfall_sim::{CloudProfile, Fault, HostIndex, HostSpec, Network, World};
 use super::cast::Cast;
 use super::node::{Actor, Node};
 
-/// A run of the overlay at a steady pace, without faults but those of the cloud model.
+/// A run of the overlay at a steady pace or a feed's own times, without faults but those of the cloud model.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// Settings of the overlay: mode, shape, deadline and all limits.
@@ -30,6 +31,9 @@ pub struct Params {
     pub size: usize,
     /// How long the feed lasts.
     pub duration: Duration,
+    /// When every message is due after the first; then `duration` says nothing, and `rate` only how
+    /// fast the warm-up is.
+    pub times: Option<Arc<[Duration]>>,
     /// How long empty frames run at the pace of the feed before its first message.
     pub warm_up: Duration,
     /// Everything random comes from it.
@@ -55,6 +59,7 @@ impl Default for Params {
             rate: 5_000.0,
             size: 40,
             duration: Duration::from_secs(2),
+            times: None,
             warm_up: Duration::from_secs(1),
             seed: 1,
             key: None,
