@@ -223,8 +223,8 @@ impl Default for Membership {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Replace {
-    /// Whether stragglers are replaced while the feed runs. It takes spares: proxies beyond those
-    /// that the tree needs.
+    /// Whether stragglers are replaced while the feed runs. It takes spares (proxies beyond those
+    /// that the tree needs) or `siblings`.
     pub enabled: bool,
     /// How many times slower than a quick hop an edge must be in the mean.
     pub slow_factor: f64,
@@ -242,6 +242,8 @@ pub struct Replace {
     /// was let go is not tried at all.
     #[serde(with = "humantime_serde")]
     pub cooldown: Duration,
+    /// Whether a sibling takes over the children of a straggler when there is no spare for it.
+    pub siblings: bool,
 }
 
 impl Default for Replace {
@@ -260,6 +262,8 @@ impl Default for Replace {
             // One straggler and five spares that do not help.
             per_minute: 6,
             cooldown: Duration::from_secs(60),
+            // The tree stays thinner, although the host may only have been slow for a while.
+            siblings: false,
         }
     }
 }

@@ -14,6 +14,9 @@
 //! (OML) of that time *is* what the spare can do, and the straggler leaves only when it is not
 //! needed any more. A spare that is slow, dead or cut off costs some duplicates and nothing else.
 //!
+//! Where no spare is left, and `siblings` allows it, a sibling takes over the straggler's children
+//! in the same way: the trial then has the load of both on it.
+//!
 //! Three things keep this from doing harm: a host must be blamed most of the time for `patience`; a
 //! pair that did not help, and a host that was let go, are left alone for `cooldown`; and no more
 //! than `per_minute` trials begin in a minute.
@@ -137,7 +140,7 @@ pub enum Step {
     Abandoned,
 }
 
-/// A proxy and the spare that stands in for it.
+/// A proxy and the spare, or sibling, that stands in for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Replacement {
     /// The straggler.
@@ -305,7 +308,13 @@ impl Watch {
             *found.iter().find(ripe).filter(|_| known.settled)?;
         self.failed.retain(|_, at| now.since(*at) < rules.cooldown);
         let may = |new: &NodeId| (known.usable)(*new) && !self.failed.contains_key(&(old, *new));
-        let new = tree.spares().iter().copied().find(may)?;
+        let spare = tree.spares().iter().copied().find(may);
+        let free = |new: &NodeId| may(new) && found.iter().all(|found| found.node != *new);
+        let sibling = || {
+            let siblings = tree.siblings(old).filter(|_| rules.siblings).filter(free);
+            siblings.min_by_key(|sibling| tree.receivers_below(*sibling))
+        };
+        let new = spare.or_else(sibling)?;
         while self.begun.front().is_some_and(|at| now.since(*at) >= MINUTE) {
             self.begun.pop_front();
         }

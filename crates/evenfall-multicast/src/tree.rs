@@ -96,8 +96,8 @@ pub struct Tree {
     spares: Vec<NodeId>,
     /// Proxies that the wanted dimensions lack.
     missing: usize,
-    /// A proxy and the former spare that is fed, and feeds, beside it. The second is in none of the
-    /// maps: where it stands follows from the first.
+    /// A proxy and who feeds beside it. A former spare is in none of the maps: where it stands
+    /// follows from the other. A sibling has its own place.
     overlap: Option<(NodeId, NodeId)>,
 }
 
@@ -207,8 +207,8 @@ impl Tree {
 
     /// The parent of a node.
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
-        let beside = self.overlap.filter(|(_, new)| *new == node).map_or(node, |(old, _)| old);
-        self.parent.get(&beside).copied()
+        let beside = self.overlap.filter(|(_, new)| *new == node).map(|(old, _)| old);
+        self.parent.get(&node).or_else(|| self.parent.get(&beside?)).copied()
     }
 
     /// All nodes in the tree and their levels, the root among them.
@@ -250,17 +250,27 @@ impl Tree {
     /// What a node needs to know about the tree.
     pub fn neighbours(&self, node: NodeId) -> Neighbours {
         let Some((old, new)) = self.overlap else { return self.lasting_neighbours(node) };
+        let has_place = self.level.contains_key(&new);
         if node == new {
-            // All that the other one does, but to hear reports.
-            let mut near = self.lasting_neighbours(old);
+            // All that the other one does, but to hear reports; and what it does anyway.
+            let (own, mut near) = (self.lasting_neighbours(new), self.lasting_neighbours(old));
             near.nieces.splice(0..0, near.children.drain(..));
-            return near;
+            if !has_place {
+                return near;
+            }
+            near.nieces.retain(|n| !own.children.contains(n) && !own.nieces.contains(n));
+            return Neighbours { nieces: [own.nieces, near.nieces].concat(), ..own };
         }
         let mut near = self.lasting_neighbours(node);
-        for list in [&mut near.sources, &mut near.children, &mut near.nieces] {
-            if list.contains(&old) {
+        let add = |list: &mut Vec<NodeId>| {
+            if list.contains(&old) && !list.contains(&new) {
                 list.push(new);
             }
+        };
+        add(&mut near.sources);
+        if !has_place {
+            add(&mut near.children);
+            add(&mut near.nieces);
         }
         near
     }
@@ -308,29 +318,51 @@ impl Tree {
         self.overlap
     }
 
-    /// From now on a spare is fed, and feeds, beside a proxy. Returns `false`, and changes nothing,
-    /// when the one cannot be replaced, the other is no spare, or two are side by side already.
+    /// The other proxies with a node's parent.
+    pub fn siblings(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let ring = self.parent.get(&node).and_then(|parent| self.children.get(parent));
+        let others = ring.into_iter().flatten().copied().filter(move |other| *other != node);
+        others.filter(|other| self.children.contains_key(other))
+    }
+
+    /// From now on a spare, or a sibling, feeds beside a proxy; a spare is fed as well. Returns
+    /// `false`, and changes nothing, when the one cannot be replaced, the other is neither, or two
+    /// are side by side already.
     pub fn begin_overlap(&mut self, old: NodeId, new: NodeId) -> bool {
-        let Some(at) = self.spares.iter().position(|spare| *spare == new) else { return false };
-        if self.overlap.is_some() || !self.is_replaceable(old) {
+        let spare = self.spares.iter().position(|spare| *spare == new);
+        let sibling = self.siblings(old).any(|sibling| sibling == new);
+        if self.overlap.is_some() || !self.is_replaceable(old) || spare.is_none() && !sibling {
             return false;
         }
-        self.spares.remove(at);
+        spare.map(|at| self.spares.remove(at));
         self.overlap = Some((old, new));
         true
     }
 
-    /// Ends it: either the second takes the place and the first is a spare, or as it was.
+    /// Ends it: either the second takes the place (a sibling, the children) and the first is a
+    /// spare, or all is as it was.
     pub fn end_overlap(&mut self, replace: bool) {
         let Some((old, new)) = self.overlap.take() else { return };
+        let sibling = self.level.contains_key(&new);
         if !replace {
-            self.spares.push(new);
+            self.spares.extend((!sibling).then_some(new));
             return;
         }
         let level = self.level.remove(&old).expect("who is to be replaced has a place");
         let parent = self.parent.remove(&old).expect("and is not the root");
         let children = self.children.remove(&old).expect("and has children");
         let extra = self.extra.remove(&old).unwrap_or_default();
+        if sibling {
+            self.ring(parent).retain(|child| *child != old);
+            self.dismiss(&extra);
+            children.into_iter().for_each(|child| {
+                let own_level = self.level[&child];
+                self.attach(new, child, own_level);
+            });
+            self.missing += 1;
+            self.spares.push(old);
+            return;
+        }
         for child in self.ring(parent).iter_mut().filter(|child| **child == old) {
             *child = new;
         }
@@ -610,6 +642,29 @@ mod tests {
                 assert!(!tree.contains(old) && tree.spares().contains(&old));
                 senders_are_sources(&tree, &everybody);
             }
+        }
+    }
+
+    #[test]
+    fn a_sibling_feeds_a_proxys_children_before_it_takes_them_over() {
+        for hedging in 0..3 {
+            let mut tree = tree(12, 30, shape(3, 3, hedging));
+            let everybody = [ids(0, 13), ids(1_000, 30)].concat();
+            let (old, new) = (NodeId(5), NodeId(6));
+            assert!(!tree.begin_overlap(old, NodeId(7)), "of another parent");
+            let orphans = tree.neighbours(old).children;
+            let before = tree.clone();
+            assert!(tree.begin_overlap(old, new));
+            senders_are_sources(&tree, &everybody);
+            let near = tree.neighbours(new);
+            assert!(orphans.iter().all(|orphan| near.nieces.contains(orphan)));
+            let mut back = tree.clone();
+            back.end_overlap(false);
+            assert_eq!(back, before);
+            tree.end_overlap(true);
+            senders_are_sources(&tree, &everybody);
+            assert!(orphans.iter().all(|orphan| tree.parent(*orphan) == Some(new)));
+            assert_eq!((tree.spares(), tree.missing()), (&[old][..], 1));
         }
     }
 

@@ -56,7 +56,8 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 24] = [
     ("long-pause", 0..=19),
     // 0: nothing is ever down, so that nothing may be lost.
     ("mild", 0..=5),
-    // 0: no re-placement; 2 and 3: a proxy is slow from early on, so that there is cause for it.
+    // 0: no re-placement; 2 and 3: a proxy is slow from early on, so that there is cause for it;
+    // 3: siblings stand in as well.
     ("replace", 0..=3),
 ];
 
@@ -176,16 +177,17 @@ fn config(plan: &Plan) -> Config {
             *timer /= 4;
         }
     }
-    config.replace = replace(knob("replace") > 0, config.membership.report_interval);
+    config.replace = replace(knob("replace"), config.membership.report_interval);
     config.membership.expect_receivers = knob("receivers") as u32;
     config.membership.expect_timeout = Duration::from_millis(300);
     config
 }
 
 /// Re-placement that is far too eager for a venue: many trials in the second that faults last.
-fn replace(enabled: bool, round: Duration) -> Replace {
+fn replace(knob: u64, round: Duration) -> Replace {
     Replace {
-        enabled,
+        enabled: knob > 0,
+        siblings: knob > 2,
         slow_factor: 1.2,
         gain_min: 0.02,
         patience: round * 3,

@@ -11,7 +11,7 @@ use evenfall_sim::{CloudProfile, Fault, HostIndex, HostSpec, Network, World};
 use super::cast::Cast;
 use super::node::{Actor, Node};
 
-/// A run of the overlay at a steady pace or a feed's own times, without faults but those of the cloud model.
+/// A run of the overlay at a steady pace or a feed's own times, on the cloud model.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// Settings of the overlay: mode, shape, deadline and all limits.

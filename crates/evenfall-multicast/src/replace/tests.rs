@@ -163,6 +163,24 @@ fn a_spare_that_does_not_help_steps_back_and_the_next_one_is_tried() {
 }
 
 #[test]
+fn without_a_spare_the_sibling_with_the_fewest_receivers_takes_over_where_that_is_allowed() {
+    let mut feed = Feed::new();
+    feed.rules.siblings = true;
+    for spare in [5, 6] {
+        assert!(feed.tree.remove(NodeId(spare)));
+    }
+    assert!(feed.tree.remove(NodeId(100)), "proxy 1 has one receiver less");
+    let (_, tried) = feed.until_step(&slow(2), 2_100, 500);
+    assert_eq!((tried.old, tried.new), (NodeId(2), NodeId(1)));
+    assert_eq!(feed.until_step(&slow(2), 150, 100).1.step, Step::Made);
+    assert_eq!(feed.tree.neighbours(NodeId(1)).children.len(), 5);
+    feed.rules.siblings = false;
+    feed.rules.cooldown = Duration::ZERO;
+    let (_, tried) = feed.until_step(&slow(3), 2_100, 500);
+    assert_eq!(tried.new, NodeId(2), "a spare now");
+}
+
+#[test]
 fn a_pause_is_no_reason_and_the_budget_is_kept() {
     let mut feed = Feed::new();
     for _ in 0..50 {
