@@ -73,9 +73,11 @@ fn interrupted_demo_delivers_what_was_sent_and_leaves_nothing_behind() {
     assert_eq!(processes_in(&run), 0, "orphans");
 }
 
-/// Median hold of messages that were sent from one time to another, seconds from the first one, and
-/// how many of them were late, by the fairness log.
-fn holds_and_late(demo: &Demo) -> impl Fn(f64, f64) -> (f64, usize) + use<> {
+/// A message of the fairness log: when it was sent, seconds from the first one; its hold, and the
+/// time to its last arrival, milliseconds.
+type Course = (f64, f64, f64);
+
+fn courses(demo: &Demo) -> Vec<Course> {
     let (csv, run) = (demo.file("fair.csv"), demo.file(""));
     let (csv, run) = (csv.display().to_string(), run.display().to_string());
     let said = say(&["report", &run, "--csv", &csv, "--json"]);
@@ -83,28 +85,27 @@ fn holds_and_late(demo: &Demo) -> impl Fn(f64, f64) -> (f64, usize) + use<> {
     let text = std::fs::read_to_string(csv).expect("the fairness log");
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let names: Vec<&str> = lines.next().expect("a header").split(',').collect();
-    let column = |name| names.iter().position(|n| *n == name).expect("a column");
-    let (sent, deadline, late) = (column("sent_ns"), column("deadline_ns"), column("late"));
-    let number = |line: &str, column| -> u64 {
-        line.split(',').nth(column).and_then(|n| n.parse().ok()).expect("a number")
-    };
-    let lines: Vec<&str> = lines.collect();
-    let first = number(lines[0], sent);
-    let rows: Vec<(f64, f64, u64)> = lines
-        .iter()
+    let columns = ["sent_ns", "deadline_ns", "last_arrival_ns"]
+        .map(|name| names.iter().position(|n| *n == name).expect("a column"));
+    let rows: Vec<[u64; 3]> = lines
         .map(|line| {
-            let (sent, deadline) = (number(line, sent), number(line, deadline));
-            let ms = deadline.saturating_sub(sent) as f64 / 1e6;
-            ((sent - first) as f64 / 1e9, ms, number(line, late))
+            let cells: Vec<&str> = line.split(',').collect();
+            columns.map(|column| cells[column].parse().expect("a number"))
         })
         .collect();
-    move |from, to| {
-        let within = rows.iter().filter(|(at, ..)| (from..to).contains(at));
-        let mut holds: Vec<f64> = within.clone().map(|(_, ms, _)| *ms).collect();
-        holds.sort_by(f64::total_cmp);
-        let late = within.filter(|(.., late)| *late > 0).count();
-        (holds[holds.len() / 2], late)
-    }
+    let first = rows[0][0];
+    let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
+    let course =
+        |[sent, due, last]: &[u64; 3]| (ms(first, *sent) / 1e3, ms(*sent, *due), ms(*sent, *last));
+    rows.iter().map(course).collect()
+}
+
+/// The median over messages that were sent from one time to another.
+fn median(all: &[Course], from: f64, to: f64, value: fn(&Course) -> f64) -> f64 {
+    let within = all.iter().filter(|course| (from..to).contains(&course.0));
+    let mut values: Vec<f64> = within.map(value).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 #[test]
@@ -113,10 +114,11 @@ fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
     // slow proxy cannot hide behind its siblings; with a window of a second, so that the deadline
     // comes down within a test.
     let feed = ["--receivers", "4", "--fanout", "3", "--hedging", "0", "--spares", "2"];
-    let pace = ["--messages", "9000", "--fit", "9s", "--fault", "slow:proxy-2@2+20ms"];
-    let window = ["--set", "multicast.deadline.window=1s"];
+    let pace = ["--messages", "10000", "--fit", "10s", "--fault", "slow:proxy-2@2+20ms"];
+    let limits = ["multicast.deadline.window=1s", "multicast.deadline.hold_max=200ms"];
+    let limits = ["--set", limits[0], "--set", limits[1]];
     let hosts: &[&str] = if is_root() { &["--lab"] } else { &[] };
-    let demo = demo(&[&feed[..], &pace, &window, hosts].concat());
+    let demo = demo(&[&feed[..], &pace, &limits, hosts].concat());
     if demo.said.err.contains("iproute2") || demo.said.err.contains("Operation not permitted") {
         println!("skipped: no namespaces here: {}", demo.said.err);
         return;
@@ -130,9 +132,14 @@ fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
     };
     assert!(said("proxy-2 was slowed by 20ms"), "{info}");
     assert!(said("proxy-2 is replaced by proxy-"), "{info}");
-    let hold_and_late = holds_and_late(&demo);
-    // Two delays of 20 ms bound what a deadline by way of the straggler can be.
-    let (slow, _) = hold_and_late(2.5, 3.0);
-    let (after, _) = hold_and_late(8.0, 10.0);
-    assert!(slow > 40.0 && after < 20.0, "{slow} ms, then {after} ms: {info}");
+    // By way of the straggler nothing takes less than twice 20 ms, whatever else the machine does.
+    let all = courses(&demo);
+    let slow = median(&all, 2.3, 2.6, |course| course.2);
+    let after = median(&all, 7.0, 11.0, |course| course.2);
+    assert!(slow > 40.0 && after < 20.0, "{slow} ms to the last arrival, then {after}: {info}");
+    // The deadline follows the worst of a busy machine; below this it cannot be with a straggler.
+    let holds = (8..19).map(|half| f64::from(half) / 2.0);
+    let least = holds.map(|from| median(&all, from, from + 0.5, |course| course.1));
+    let least = least.fold(f64::MAX, f64::min);
+    assert!(least < 40.0, "the deadline stays {least} ms or more: {info}");
 }
