@@ -17,7 +17,7 @@ use evenfall_node::report::{Report, RunInfo};
 use evenfall_sims::multicast::{Params, faults, run};
 use evenfall_sims::profile::FITTED;
 use evenfall_sims::studies::overlay::Effort;
-use evenfall_sims::studies::{Table, hedging, overlay};
+use evenfall_sims::studies::{Table, hedging, overlay, replacement};
 use serde_json::Value;
 
 use crate::{Outcome, print};
@@ -52,6 +52,8 @@ enum Name {
     Curve,
     /// Planners of trees on pools fitted to public measurements.
     Placement,
+    /// A proxy's host turns slow: with live re-placement and without.
+    Replacement,
 }
 
 /// Arguments of `evenfall sim study`.
@@ -68,7 +70,7 @@ struct Study {
     /// Messages in every run; the default of each study when left out.
     #[arg(long)]
     messages: Option<u32>,
-    /// Seed of every run; of the first pool for placement.
+    /// Seed of every run; of the first pool for placement, the first of ten for replacement.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -174,6 +176,7 @@ fn study(args: &Study) -> Outcome {
         Name::Shapes => overlay::shapes(&effort, progress),
         Name::Modes => overlay::modes(&effort, progress),
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
+        Name::Replacement => replacement::table(args.seed, 10, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
         Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
     };

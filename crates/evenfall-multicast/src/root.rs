@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, GroupId, Install, Machine, Malformed, NodeId,
-    SyncTime, Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, GroupId, Install, Machine, Malformed,
+    NodeId, SyncTime, Timestamp, Transmit,
 };
 
 use crate::config::{Config, Mode};
@@ -21,6 +21,7 @@ use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
 use crate::merge::{Merger, saturating_ns};
 use crate::outbox::Outbox;
+use crate::replace::{Known, Replacement, Replacements, Watch};
 use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
@@ -37,6 +38,8 @@ pub enum RootEvent {
     Removed(NodeId, Reason),
     /// A tree has come into force; the first one means that publishing reaches everybody.
     View(View),
+    /// A spare is tried in the place of a straggler, or a trial has ended.
+    Replacement(Replacement),
     /// A frame was made: what to write down to judge it later.
     Framed(Framed),
     /// All receivers have released everything, or reported it lost.
@@ -111,6 +114,8 @@ pub struct RootStatus {
     pub tally: Tally,
     /// The worst edges and hosts of the last report interval.
     pub worst: Vec<Worst>,
+    /// Stragglers replaced.
+    pub replacements: Replacements,
     /// Repair copies sent by the root itself.
     pub repairs_sent: u64,
     /// What it keeps now.
@@ -155,6 +160,7 @@ pub struct Root {
     desk: Desk,
     merger: Merger,
     hold: HoldControl,
+    watch: Watch,
     members: Members,
     view: View,
     groups: (GroupId, GroupId),
@@ -210,6 +216,7 @@ impl Root {
             desk: Desk::default(),
             merger: Merger::default(),
             hold: HoldControl::new(config.deadline),
+            watch: Watch::default(),
             members: Members::new(me),
             view: View {
                 number: 0,
@@ -219,6 +226,7 @@ impl Root {
                 receivers: 0,
                 proxies: 0,
                 missing: 0,
+                overlap: None,
             },
             groups: (group(2), group(3)),
             open: Open::default(),
@@ -313,6 +321,7 @@ impl Root {
             messages: self.next_message,
             hold_ns: evenfall_core::time::nanos(self.hold.hold()),
             tally: self.merger.tally(),
+            replacements: self.watch.counts,
             stored: Stored {
                 asked: self.desk.longest(),
                 queued: self.out.live_len(),
@@ -528,11 +537,13 @@ impl Root {
                 continue;
             };
             let late = frame.hold_ns.map(|hold| sample.latest_ns > hold);
+            self.watch.observe(now, sample.sequence, sample.latest_ns);
             self.hold.observe(now, frame.load, sample.latest_ns, frame.messages, late);
             self.status.sampled += u64::from(late.is_some());
             self.status.sampled_late += u64::from(late == Some(true));
         }
         self.hold.update(now, report.p95_ns);
+        self.reconsider(now, &report);
         if !report.worst.is_empty() {
             self.status.worst = report.worst;
         }
@@ -540,6 +551,33 @@ impl Root {
             self.members.suspect(now, self.me, child, Reason::Silent, &self.config);
         }
         self.check_finished();
+    }
+
+    /// Whether a straggler is to be replaced, by what the reports say.
+    fn reconsider(&mut self, now: Timestamp, report: &Report) {
+        let rules = self.config.replace;
+        let Some(tree) = self.members.tree().filter(|_| rules.enabled) else { return };
+        let clock_error_ns = match self.out.clock.reading().error {
+            // Both ends of an edge.
+            ClockError::Within(bound) => 2 * evenfall_core::time::nanos(bound),
+            _ => 0,
+        };
+        let step = self.watch.round(
+            now,
+            &Known {
+                worst: &report.worst,
+                delays: &report.delays,
+                tree,
+                rules: &rules,
+                interval: self.config.membership.report_interval,
+                usable: &|spare| self.members.is_usable(now, spare, rules.cooldown),
+                settled: self.members.is_settled(),
+                clock_error_ns,
+            },
+        );
+        let Some(step) = step else { return };
+        self.members.replace(now, &step, &self.config);
+        self.events.push_back(RootEvent::Replacement(step));
     }
 
     fn beacon(&mut self, now: Timestamp) {
@@ -588,6 +626,9 @@ impl Root {
         let reporters = view.children.iter().chain(&view.spares).map(|p| p.id);
         self.merger.expect(now, reporters);
         self.beacon_at = now;
+        if let Some(pair) = view.overlap {
+            self.watch.feeding(now, pair, self.next_frame);
+        }
         self.view = view.clone();
         self.events.push_back(RootEvent::View(view));
     }

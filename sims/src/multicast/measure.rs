@@ -5,19 +5,31 @@
 //! receiver's own clock, the one it promised its deadline by.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use evenfall_core::{SyncTime, nearest_rank};
 use evenfall_multicast::fairness::sample::Sample;
 use evenfall_multicast::fairness::{
     Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
 };
-use evenfall_multicast::{ReceiverEvent, Release, Root, RootEvent, RootStatus};
+use evenfall_multicast::{ReceiverEvent, Release, Replacement, Root, RootEvent, RootStatus};
 use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, Tally, World};
 use serde::Serialize;
 
 use super::cast::{Pace, Schedule, message};
 use super::node::{Node, NodeEvent};
 use super::params::{Layout, Params};
+
+/// A frame with messages, as it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameCourse {
+    /// When it was made, from the first message.
+    pub at: Duration,
+    /// How long it was to be held.
+    pub hold: Duration,
+    /// Whether a receiver got it after its deadline.
+    pub late: bool,
+}
 
 /// What a run came to.
 #[derive(Clone, Debug, Serialize)]
@@ -35,6 +47,12 @@ pub struct Run {
     /// The roots' own view of it.
     #[serde(skip)]
     pub roots: Vec<RootStatus>,
+    /// The held frames of the first tree, in order.
+    #[serde(skip)]
+    pub frames: Vec<FrameCourse>,
+    /// Steps of replacements in the first tree, and when, from the first message.
+    #[serde(skip)]
+    pub replacements: Vec<(Duration, Replacement)>,
     /// Simulated time from start to end, seconds.
     pub simulated_s: f64,
     /// Packets that crossed a link.
@@ -79,6 +97,9 @@ struct Owner {
     ledger: Ledger,
     release_late: Sample,
     holds: Vec<u32>,
+    /// Held frames of the first tree that carry messages, by number.
+    frames: BTreeMap<u64, FrameCourse>,
+    replacements: Vec<(Duration, Replacement)>,
     scratch: Vec<u8>,
 }
 
@@ -99,6 +120,8 @@ pub fn run(params: &Params) -> Run {
         ledger: Ledger::new(LedgerConfig::of(layout.receiver_ids())),
         release_late: Sample::many(),
         holds: Vec::new(),
+        frames: BTreeMap::new(),
+        replacements: Vec::new(),
         scratch: Vec::new(),
     };
     while owner.formed < layout.trees && world.now() < FORMING_MAX {
@@ -106,6 +129,9 @@ pub fn run(params: &Params) -> Run {
     }
     let end = owner.plan(params, world.now());
     world.schedule(world.now(), Action::Token(TOKEN_TICK));
+    for (after, fault) in &params.faults {
+        world.schedule(owner.feeds[0].schedule.due(0) + *after, Action::Fault(fault.clone()));
+    }
     world.run_until(end, &mut owner);
     while owner.ended < layout.trees && world.now() < end + ENDING_MAX {
         world.run_until(world.now() + TICK, &mut owner);
@@ -165,11 +191,21 @@ impl Owner {
                 self.formed += u32::from(self.feeds.is_empty());
             }
             RootEvent::Finished(_) => self.ended += 1,
+            RootEvent::Replacement(step) if self.layout.tree_of(seen.node.0) == 0 => {
+                let at =
+                    self.feeds.first().map_or(Duration::ZERO, |f| seen.at.since(f.schedule.due(0)));
+                self.replacements.push((at, *step));
+            }
             RootEvent::Framed(framed) if framed.count > 0 => {
                 let tree = self.layout.tree_of(seen.node.0);
                 if framed.deadline > SyncTime::ZERO {
                     let hold = framed.deadline.since(framed.origin);
                     self.holds.push(u32::try_from(hold.as_nanos()).unwrap_or(u32::MAX));
+                    if tree == 0 {
+                        let at = seen.at.since(self.feeds[0].schedule.due(0));
+                        let course = FrameCourse { at, hold, late: false };
+                        self.frames.insert(framed.sequence, course);
+                    }
                 }
                 for message in framed.first_message..framed.first_message + u64::from(framed.count)
                 {
@@ -202,6 +238,12 @@ impl Owner {
                 | flag(release.hedge_win, Flags::HEDGE_WIN),
             via: release.via,
         });
+        if release.arrived > release.deadline
+            && release.stream == 0
+            && let Some(course) = self.frames.get_mut(&release.sequence)
+        {
+            course.late = true;
+        }
         if release.deadline > SyncTime::ZERO {
             self.release_late.record(seen.sync.signed_since(release.deadline));
         }
@@ -244,6 +286,8 @@ impl Owner {
                 .map_or(0.0, |ns| f64::from(ns) / 1e3),
             finished: self.ended >= self.layout.trees,
             roots,
+            frames: self.frames.into_values().collect(),
+            replacements: self.replacements,
             simulated_s: world.now().nanos() as f64 / 1e9,
             hops: world.tally().hops,
             tally: world.tally(),

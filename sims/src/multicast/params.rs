@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evenfall_core::{ClockError, NodeId, Prng, Timestamp};
 use evenfall_multicast::tree::Dimensions;
 use evenfall_multicast::{Config, SharedKey};
-use evenfall_sim::{CloudProfile, HostIndex, HostSpec, Network, World};
+use evenfall_sim::{CloudProfile, Fault, HostIndex, HostSpec, Network, World};
 
 use super::cast::Cast;
 use super::node::{Actor, Node};
@@ -45,6 +45,8 @@ pub struct Params {
     pub cloud: CloudProfile,
     /// Every host.
     pub host: HostSpec,
+    /// What goes wrong, counted from the first message. No crashes: nobody is revived.
+    pub faults: Vec<(Duration, Fault)>,
 }
 
 impl Default for Params {
@@ -64,6 +66,7 @@ impl Default for Params {
             key: None,
             cloud: CloudProfile::default(),
             host: HostSpec::default(),
+            faults: Vec::new(),
         }
     }
 }
