@@ -5,9 +5,9 @@
 //! and two, the worst there is for augmenting paths: every path runs through most columns. So the
 //! prices are first brought near by auctions with a falling epsilon; then rows take what they want
 //! most, a short bidding moves the rest, and only what is left looks for a shortest augmenting
-//! path, which makes the answer exact whatever the prices were. The rows of costs are swept in order, without index lists: columns
-//! that are settled hold NaN, which loses every comparison, so the sweep has no branch and
-//! vectorises.
+//! path, which makes the answer exact whatever the prices were. The rows of costs are swept in
+//! order, without index lists: columns that are settled hold NaN, which loses every comparison, so
+//! the sweep has no branch and vectorises.
 //!
 //! Source: R. Jonker and A. Volgenant, "A shortest augmenting path algorithm for dense and sparse
 //! linear assignment problems", Computing 38 (1987): augmenting row reduction, and Dijkstra's
