@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::{Outcome, print};
 use cast::Played;
+pub use cast::fresh_key;
 use faults::Fault;
 
 /// Mean messages per second that two cores carry to twenty receivers with room for bursts.

@@ -112,6 +112,7 @@ fn start(args: &Args, node: &Node, lab: Option<&Lab>) -> Result<Child, String> {
         RoleName::Root => "root",
         RoleName::Proxy => "proxy",
         RoleName::Receiver => "recv",
+        RoleName::Agent => "agent",
     };
     let stderr = File::create(args.dir.join(format!("{}.stderr", node.name)))
         .map_err(|error| format!("{}: {error}", args.dir.display()))?;

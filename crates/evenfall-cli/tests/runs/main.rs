@@ -6,6 +6,7 @@
 //! | [`faults`] | processes killed and paused, Ctrl-C |
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
+//! | [`plans`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
 //! | [`words`] | what is said to somebody who made a mistake |
 #![forbid(unsafe_code)]
 
@@ -14,4 +15,5 @@ mod demos;
 mod faults;
 mod feeds;
 mod hosts;
+mod plans;
 mod words;
