@@ -82,9 +82,10 @@ pub fn main(args: &Args) -> Outcome {
     let waker = Waker::new().map_err(|error| format!("eventfd: {error}"))?;
     interrupt::watch(waker)?;
     let mut field = field(&experiment)?;
-    let path = args.dir.clone().unwrap_or_else(|| {
-        PathBuf::from(args.file.file_stem().unwrap_or("experiment".as_ref()))
-    });
+    let path = args
+        .dir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(args.file.file_stem().unwrap_or("experiment".as_ref())));
     let directory = Directory::create(&path)?;
     directory.describe(&experiment)?;
     let mut say = |line: &str| eprintln!("{line}");

@@ -247,14 +247,8 @@ pub fn execute(
     if runs == 0 {
         return Ok(outcome);
     }
-    let mut keeper = Keeper {
-        directory,
-        outcome: &mut outcome,
-        number: 0,
-        runs,
-        said,
-        error: None,
-    };
+    let mut keeper =
+        Keeper { directory, outcome: &mut outcome, number: 0, runs, said, error: None };
     field.carry_out(pending, &mut keeper)?;
     if let Some(error) = keeper.error {
         return Err(error);

@@ -48,6 +48,8 @@ pub trait Field {
 /// Probes of one window that are drawn on recorded delays, at most: more do not make a 90th
 /// percentile any surer than the file is.
 const DRAWN_MAX: u64 = 20_000;
+/// Probes that are drawn in one run, at most: 80 MB of them.
+const SAMPLES_MAX: u64 = 20_000_000;
 /// Share of probes that meet a spike: what the percentiles of an edge leave of its measured
 /// standard deviation is put into so many.
 const SPIKES: f64 = 1e-3;
@@ -105,7 +107,8 @@ impl Recorded {
     /// File, line and what is wrong.
     pub fn read(path: &Path, skipped: &mut dyn FnMut(String)) -> Result<Self, String> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path).map_err(|e| format!("on.recorded: {shown}: {e}"))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|e| format!("on.recorded: {shown}: {e}"))?;
         let loaded = Delays::parse(&text).map_err(|error| format!("{shown}: {error}"))?;
         if loaded.skipped_rows > 0 {
             let first = loaded.skipped.first().map(ToString::to_string).unwrap_or_default();
@@ -156,7 +159,8 @@ impl Recorded {
             if shape.leaves().contains(&place) {
                 let mut record = DelayRecord::default();
                 way.iter().flatten().for_each(|us| record.record((us * 1e3) as i64, clock));
-                leaves.push(LeafSample { host: to, sent: count, record });
+                let samples = way.iter().flatten().map(|us| *us as f32).collect();
+                leaves.push(LeafSample { host: to, sent: count, record, samples });
             } else {
                 ways.push(way);
                 clocks.push(clock);
@@ -172,10 +176,14 @@ impl Recorded {
         };
         if let Some(field) = lacks {
             let (id, name) = (&plan.id, field.name());
-            return Err(format!("run {id}: its strategy reads {name}, which the file does not have"));
+            return Err(format!(
+                "run {id}: its strategy reads {name}, which the file does not have"
+            ));
         }
         let length_s = plan.evaluation.duration.as_secs_f64();
-        let count = ((f64::from(plan.probe.rate) * length_s) as u64).clamp(1, DRAWN_MAX);
+        let all = u64::from(plan.evaluation.windows) * plan.shape().places() as u64;
+        let most = (SAMPLES_MAX / all.max(1)).clamp(1, DRAWN_MAX);
+        let count = ((f64::from(plan.probe.rate) * length_s) as u64).clamp(1, most);
         let (seed, nothing) = (plan.seed, Duration::ZERO);
         let mut course = Course::new(plan, self.delays.names().to_vec(), Vec::new());
         let mut windows = 0;
@@ -368,7 +376,8 @@ fn leaves(outcome: &JobOutcome) -> Vec<LeafSample> {
     let places = spec.hosts.iter().enumerate().filter(|(place, _)| !has_children(*place));
     let of = |(_, host): (usize, &usize)| {
         let pair = outcome.pairs.iter().find(|pair| pair.path && pair.to == *host)?;
-        Some(LeafSample { host: *host, sent: pair.sent, record: pair.record.clone() })
+        let record = pair.record.clone();
+        Some(LeafSample { host: *host, sent: pair.sent, record, samples: Vec::new() })
     };
     places.filter_map(of).collect()
 }

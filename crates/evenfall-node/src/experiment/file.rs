@@ -458,9 +458,9 @@ impl Experiment {
         }
         for (number, trees) in self.runs.iter().enumerate() {
             let line = line_of(text, number);
-            trees.check(self.hosts()).map_err(|why| {
-                format!("line {line}, [[run]] {:?}: {why}", trees.name.0)
-            })?;
+            trees
+                .check(self.hosts())
+                .map_err(|why| format!("line {line}, [[run]] {:?}: {why}", trees.name.0))?;
         }
         let plans = self.plans();
         if plans.len() > RUNS_MAX {

@@ -28,11 +28,11 @@ pub mod course;
 pub mod execute;
 pub mod field;
 pub mod file;
-//pub mod picture;
+pub mod picture;
 pub mod record;
-//pub mod report;
-//#[cfg(test)]
-//mod tests;
+pub mod report;
+#[cfg(test)]
+mod tests;
 
 pub use course::{Course, Want};
 pub use execute::{Directory, Outcome};

@@ -171,14 +171,29 @@ pub struct LeafSample {
     pub host: usize,
     /// Probes sent that count.
     pub sent: u64,
-    /// What arrived.
+    /// What arrived. Its percentiles are upper edges of buckets, a sixteenth apart.
     pub record: DelayRecord,
+    /// What arrived, us, one by one where somebody has it: then percentiles are exact.
+    pub samples: Vec<f32>,
 }
 
 impl LeafSample {
     /// In numbers.
     pub fn figures(&self) -> Figures {
         let f = self.record.figures();
+        let sent = u32::try_from(self.sent).unwrap_or(u32::MAX);
+        if let Some(exact) = EdgeStats::from_samples(&mut self.samples.clone(), sent) {
+            return Figures {
+                p50_us: exact.p50_us.into(),
+                p90_us: exact.p90_us.into(),
+                p99_us: exact.p99_us.into(),
+                mean_us: exact.mean_us.into(),
+                stddev_us: exact.stddev_us.into(),
+                loss: exact.loss.into(),
+                clock_error_us: f.clock_error_us,
+                count: f.count,
+            };
+        }
         Figures {
             p50_us: f.p50_us,
             p90_us: f.p90_us,
@@ -193,8 +208,11 @@ impl LeafSample {
 
     fn cdf(&self) -> Vec<(f64, f64)> {
         let mut points: Vec<(f64, f64)> = Vec::new();
+        let mut sorted = self.samples.clone();
+        sorted.sort_unstable_by(f32::total_cmp);
         for share in SHARES {
-            let us = self.record.quantile_ns(share) / 1e3;
+            let exact = evenfall_core::nearest_rank(&sorted, share).map(f64::from);
+            let us = exact.unwrap_or_else(|| self.record.quantile_ns(share) / 1e3);
             match points.last_mut() {
                 Some(last) if last.0 == us => last.1 = share,
                 _ => points.push((us, share)),
@@ -227,6 +245,7 @@ pub fn statistics(windows: &[(f64, Vec<LeafSample>)], names: &[String]) -> Optio
                 Some(known) => {
                     known.sent += leaf.sent;
                     known.record.merge(&leaf.record);
+                    known.samples.extend_from_slice(&leaf.samples);
                 }
             }
         }
