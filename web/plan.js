@@ -62,7 +62,8 @@ function spread() {
     for (const r of group.runs) {
       const dot = shape(svg, "circle", { cx: x(r.p90_us), cy: y, r: 4.5, opacity: 0.6,
         fill: `var(--${group.colour})` });
-      explain(dot, `${r.id}, seed ${r.seed}\nworst leaf ${r.worst_leaf}: p90 ${duration(r.p90_us)}`);
+      explain(dot, `${r.id}, seed ${r.seed}\nworst leaf ${r.worst_leaf}: `
+        + `p90 ${duration(r.p90_us)}`);
     }
     if (group.runs.length > 0) {
       const at = x(group.worst.p90_us);
@@ -152,7 +153,8 @@ function drawPlan() {
       ...groups.filter((g) => g.worst).map(leavesOfBest)),
     everyRun(),
     element("footer", {}, "Delays are one-way and no better than the clocks that measured them. "
-      + "Agents report percentiles as upper edges of buckets a sixteenth apart. Written by evenfall."));
+      + "Agents report percentiles as upper edges of buckets a sixteenth apart. "
+      + "Written by evenfall."));
   document.documentElement.dataset.drawn = drawn;
 }
 
