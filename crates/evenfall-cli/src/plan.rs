@@ -3,6 +3,8 @@
 mod lab;
 mod live;
 mod qap;
+mod report;
+mod run;
 mod tree;
 
 use clap::Subcommand;
@@ -26,6 +28,10 @@ enum Command {
     Tree(tree::Args),
     /// Solve a quadratic assignment out of a QAPLIB file.
     Qap(qap::Args),
+    /// Carry out an experiment file: live, in the simulator, or on recorded delays.
+    Run(run::Args),
+    /// Draw an experiment that was carried out: one page, and pictures.
+    Report(report::Args),
 }
 
 /// Runs it.
@@ -35,5 +41,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Lab(args) => lab::main(args),
         Command::Tree(args) => tree::main(args),
         Command::Qap(args) => qap::main(args),
+        Command::Run(args) => run::main(args),
+        Command::Report(args) => report::main(args),
     }
 }

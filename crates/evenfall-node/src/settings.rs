@@ -475,7 +475,11 @@ impl Settings {
 }
 
 /// Sets a dotted key in a document, making tables on the way.
-fn apply(document: &mut toml_edit::DocumentMut, key: &str, value: &str) -> Result<(), String> {
+pub(crate) fn apply(
+    document: &mut toml_edit::DocumentMut,
+    key: &str,
+    value: &str,
+) -> Result<(), String> {
     if key.is_empty() || value.is_empty() {
         return Err("must be key=value, such as multicast.mode=tree".into());
     }
