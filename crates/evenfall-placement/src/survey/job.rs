@@ -207,7 +207,7 @@ pub struct Task {
     pub above: u16,
     /// This host and those below it, level by level.
     pub seats: Vec<Seat>,
-    /// All hosts, when everybody sends to everybody; else empty.
+    /// All hosts in the order of their places, when everybody sends to everybody; else empty.
     pub mesh: Vec<Seat>,
 }
 
@@ -253,7 +253,8 @@ impl Task {
     pub fn hears(&self, place: u16) -> bool {
         match self.kind {
             Kind::AllToAll => {
-                place != self.me().place && self.mesh.iter().any(|seat| seat.place == place)
+                place != self.me().place
+                    && self.mesh.binary_search_by_key(&place, |seat| seat.place).is_ok()
             }
             Kind::Parent | Kind::Multicast => place == self.above && place != self.me().place,
         }
