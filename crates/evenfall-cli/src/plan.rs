@@ -2,6 +2,7 @@
 
 mod lab;
 mod live;
+mod qap;
 mod tree;
 
 use clap::Subcommand;
@@ -23,6 +24,8 @@ enum Command {
     Lab(lab::Args),
     /// Choose a multicast tree out of a pool whose delays are in a file.
     Tree(tree::Args),
+    /// Solve a quadratic assignment out of a QAPLIB file.
+    Qap(qap::Args),
 }
 
 /// Runs it.
@@ -31,5 +34,6 @@ pub fn main(args: &Args) -> Outcome {
         Command::Live(args) => live::main(args),
         Command::Lab(args) => lab::main(args),
         Command::Tree(args) => tree::main(args),
+        Command::Qap(args) => qap::main(args),
     }
 }

@@ -1,5 +1,7 @@
 //! `evenfall sim`: the same machines in the simulator.
 
+mod placement;
+
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -31,7 +33,7 @@ pub struct Args {
 enum Command {
     /// Multicast in a simulated cloud region; or, with --faults, one seed of the fault campaign.
     Multicast(Box<Multicast>),
-    /// Tables that stand beside the papers': see docs/results/multicast.md.
+    /// Tables that stand beside the papers': see docs/results/multicast.md and placement.md.
     Study(Study),
 }
 
@@ -48,6 +50,8 @@ enum Name {
     Fairness,
     /// P(F) against held OML.
     Curve,
+    /// Planners of trees on pools fitted to public measurements.
+    Placement,
 }
 
 /// Arguments of `evenfall sim study`.
@@ -64,9 +68,11 @@ struct Study {
     /// Messages in every run; the default of each study when left out.
     #[arg(long)]
     messages: Option<u32>,
-    /// Seed of every run.
+    /// Seed of every run; of the first pool for placement.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    placement: placement::Args,
     /// Print the table as JSON instead of Markdown.
     #[arg(long)]
     json: bool,
@@ -169,6 +175,7 @@ fn study(args: &Study) -> Outcome {
         Name::Modes => overlay::modes(&effort, progress),
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
+        Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
     };
     if args.json {
         println!("{}", serde_json::to_string(&table)?);

@@ -9,18 +9,21 @@
 //! ```
 //!
 //! with the path percentiles of [`paths`](crate::paths), by local search from any tree (modules
-//! `search` and `refine`). How good can a tree be at all? A *lower bound* is found by asking for thresholds T
-//! whether any tree has all its leaves within T, and proving that none has:
+//! `search` and `refine`). How good can a tree be at all? A *lower bound* is found by asking for
+//! thresholds T whether any tree has all its leaves within T, and proving that none has:
 //!
-//! | proof | cost |
+//! | none within T, because | cost |
 //! |---|---|
-//! | too few hosts can be reached within T, over any others (`labels`) | hosts squared |
-//! | every tree within T costs more than all hosts are worth (`prices`) | hosts squared, or cubed for depth 3 |
-//! | all others tried one by one, as far as work allows (`proof`) | exponential |
+//! | too few hosts can be reached over any others (`labels`) | hosts squared |
+//! | all trees cost more than all hosts are worth (`prices`) | hosts squared or cubed |
+//! | all were tried, one by one, as far as work allows (`proof`) | exponential |
+//!
+//! Trees that hedge are searched and bounded in a way of their own (`hedged`).
 //!
 //! Every plan so says `gap`: it is at most that much worse than the best tree, as estimated from
 //! the same measurements.
 
+mod hedged;
 mod hosts;
 mod labels;
 mod prices;
@@ -50,6 +53,8 @@ pub struct MinMax {
     pub root: Option<usize>,
     /// The percentile that counts, as a share: 0.5 to 0.999.
     pub share: f64,
+    /// H: extra copies that every node below the first level gets from its parent's siblings.
+    pub hedging: u32,
     /// Moves of the local search; a number that suits the shape when 0.
     pub moves: u64,
     /// Limit of the work of one proof by trying: about this many partial trees.
@@ -61,7 +66,7 @@ pub struct MinMax {
 impl MinMax {
     /// The 90th percentile with the usual effort.
     pub fn new(shape: Shape) -> Self {
-        Self { shape, root: None, share: 0.9, moves: 0, work: 2_000_000, seed: 1 }
+        Self { shape, root: None, share: 0.9, hedging: 0, moves: 0, work: 2_000_000, seed: 1 }
     }
 }
 
@@ -154,11 +159,34 @@ pub fn plan(
     }
     let lengths = Lengths::new(delays, what.share);
     let found = search(&lengths, pool, what, start)?;
+    if what.hedging > 0 && what.shape.depth > 1 && found.0 < UNUSABLE_US {
+        return Ok(hedged_plan(delays, pool, what, found.1));
+    }
     let (bound_us, found) = bound(&lengths, pool, what, found);
     if found.0 >= UNUSABLE_US {
         return Err(MinMaxError::NoTree { proven: bound_us >= UNUSABLE_US });
     }
     Ok(MinMaxPlan { worst_leaf_us: found.0, tree: found.1, bound_us: bound_us.min(found.0) })
+}
+
+/// The better of two trees, both judged with hedging: one that was searched without, and one that
+/// was searched further.
+fn hedged_plan(delays: &Delays, pool: &[usize], what: &MinMax, tree: Tree) -> MinMaxPlan {
+    let further = hedged::search(delays, pool, what, &tree);
+    let judge = |tree: Tree| (hedged::worst_leaf(delays, what, &tree), tree);
+    let (plain, further) = (judge(tree), judge(further));
+    let (worst_leaf_us, tree) = if further.0 < plain.0 { further } else { plain };
+    let bound_us = hedged::bound(delays, pool, what).min(worst_leaf_us);
+    MinMaxPlan { tree, worst_leaf_us, bound_us }
+}
+
+/// The estimated percentile of the worst leaf of a tree, hedging taken into account, microseconds.
+pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &Tree) -> f64 {
+    if what.hedging > 0 && what.shape.depth > 1 {
+        hedged::worst_leaf(delays, &MinMax { shape: tree.shape(), ..*what }, tree)
+    } else {
+        Lengths::new(delays, what.share).worst_leaf(tree).1
+    }
 }
 
 /// A path of this length or more has an edge that cannot be used.
@@ -204,7 +232,8 @@ pub fn search(
     let mut best = (us, tree.ok_or(MinMaxError::NoTree { proven: false })?);
     if what.shape.depth > 1 && best.0 < UNUSABLE_US {
         let mut refine = Refine::new(lengths, pool, &best.1, what.root.is_some());
-        refine.run(moves * EDGES_PER_MOVE, &mut best, &mut prng);
+        let edges = EDGES_PER_MOVE * moves * if pool.len() > 1_000 { 4 } else { 1 };
+        refine.run(edges, &mut best, &mut prng);
     }
     Ok(best)
 }
@@ -214,7 +243,7 @@ const EDGES_PER_MOVE: u64 = 100;
 
 /// Moves that a shape needs: every place meets every host some times.
 fn moves_for(shape: Shape, hosts: usize) -> u64 {
-    (shape.places() as u64 * hosts as u64 * 200).clamp(200_000, 12_000_000)
+    (shape.places() as u64 * hosts as u64 * 200).clamp(200_000, 3_000_000)
 }
 
 /// The hosts with the shortest ways, level by level; any order when edges are missing.

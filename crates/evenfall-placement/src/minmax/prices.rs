@@ -64,8 +64,8 @@ pub(super) struct Market {
     pub proxies_needed: usize,
     /// Leaves below a last proxy.
     pub leaves_needed: usize,
-    /// Whether it shows ways exactly: real trees within the limit are all in it, and one of distinct
-    /// hosts from it is one.
+    /// Whether it shows ways exactly: real trees within the limit are all in it, and one of
+    /// distinct hosts from it is one.
     pub exact: bool,
     /// Hosts on levels that are not looked at.
     above: usize,
@@ -73,8 +73,8 @@ pub(super) struct Market {
 }
 
 impl Market {
-    /// What may stand in a tree of depth 2 at least whose leaves lie within `limit`, with the root's
-    /// and others' ways in `labels`. `pairs` says whether depth 3 is looked at pair by pair.
+    /// What may stand in a tree of depth 2 at least whose leaves lie within `limit`, with the
+    /// root's and others' ways in `labels`. `pairs` says whether depth 3 is looked at pair by pair.
     pub fn new(
         lengths: &Lengths,
         shape: Shape,

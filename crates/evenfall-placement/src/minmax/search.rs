@@ -42,7 +42,7 @@ pub(super) struct Search<'a> {
 }
 
 /// Leaves and how late they are, with those beyond the target in a set that can be drawn from.
-struct Late {
+pub(super) struct Late {
     target: f64,
     us: Vec<f64>,
     beyond: Vec<u32>,
@@ -52,7 +52,8 @@ struct Late {
 }
 
 impl Late {
-    fn new(leaves: usize) -> Self {
+    /// All leaves on time.
+    pub fn new(leaves: usize) -> Self {
         Self {
             target: f64::INFINITY,
             us: vec![0.0; leaves],
@@ -67,8 +68,9 @@ impl Late {
         us.min(1e9)
     }
 
+    /// How late a leaf is.
     #[inline]
-    fn set(&mut self, leaf: usize, us: f64) {
+    pub fn set(&mut self, leaf: usize, us: f64) {
         let us = Self::clamp(us);
         let old = core::mem::replace(&mut self.us[leaf], us);
         let over = us > self.target;
@@ -86,7 +88,8 @@ impl Late {
         }
     }
 
-    fn aim(&mut self, target: f64) {
+    /// Another target.
+    pub fn aim(&mut self, target: f64) {
         self.target = target;
         self.beyond.clear();
         self.excess = 0.0;
@@ -100,7 +103,24 @@ impl Late {
         }
     }
 
-    fn worst(&self) -> f64 {
+    /// Whether no leaf is beyond the target.
+    pub fn is_met(&self) -> bool {
+        self.beyond.is_empty()
+    }
+
+    /// How far all leaves together are beyond it.
+    pub fn excess(&self) -> f64 {
+        self.excess
+    }
+
+    /// A leaf beyond the target, any.
+    pub fn any(&self, prng: &mut Prng) -> Option<usize> {
+        let index = prng.below(self.beyond.len().max(1) as u64) as usize;
+        self.beyond.get(index).map(|&leaf| leaf as usize)
+    }
+
+    /// The latest leaf.
+    pub fn worst(&self) -> f64 {
         self.us.iter().copied().fold(0.0, f64::max)
     }
 }
@@ -146,7 +166,7 @@ impl<'a> Search<'a> {
                 self.restart(&best.1[..self.places]);
                 self.late.aim(best.0 * TARGET);
             }
-            if self.late.beyond.is_empty() {
+            if self.late.is_met() {
                 let worst = self.late.worst();
                 if worst < best.0 {
                     best = (worst, self.hosts.clone());
@@ -168,9 +188,7 @@ impl<'a> Search<'a> {
 
     /// A place on the way to a late leaf: the leaf itself half of the time, else one above it.
     fn place(&self, prng: &mut Prng) -> usize {
-        let beyond = &self.late.beyond;
-        let leaf = beyond[prng.below(beyond.len() as u64) as usize];
-        let mut place = self.first_leaf + leaf as usize;
+        let mut place = self.first_leaf + self.late.any(prng).unwrap_or(0);
         let top = usize::from(self.root_fixed);
         while prng.below(2) == 0 {
             match self.shape.parent(place) {

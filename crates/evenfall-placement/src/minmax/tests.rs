@@ -161,3 +161,52 @@ fn what_cannot_be_planned_is_said() {
     let p10 = MinMax { share: 0.1, ..MinMax::new(Shape { depth: 1, fanout: 2 }) };
     assert_eq!(plan(&delays, &pool(6), &p10, None), Err(MinMaxError::NoPercentile));
 }
+
+#[test]
+fn hedged_trees_are_judged_as_monte_carlo_judges_them() {
+    let delays = synthetic(20, 5);
+    let shape = Shape { depth: 3, fanout: 2 };
+    let mut prng = Prng::new(3);
+    for hedging in [1, 2] {
+        let what = MinMax { root: Some(0), hedging, ..MinMax::new(shape) };
+        let tree = Tree::new(shape, (0..15).collect());
+        let ours = worst_leaf_us(&delays, &what, &tree);
+        let mut leaves = vec![Vec::new(); 15];
+        for _ in 0..20_000 {
+            let mut times = [0.0; 15];
+            for place in 1..15usize {
+                let mut edge = |from: usize| {
+                    let stats = delays.edge(from, place).expect("dense");
+                    times[from] + stats.quantile_us(prng.unit()).expect("known")
+                };
+                let parent = (place - 1) / 2;
+                // With two children each ring has one other: the parent's sibling.
+                let aunt = if parent % 2 == 1 { parent + 1 } else { parent.max(1) - 1 };
+                let first = edge(parent);
+                times[place] = if parent == 0 { first } else { first.min(edge(aunt)) };
+            }
+            (7..15).for_each(|leaf| leaves[leaf].push(times[leaf] as f32));
+        }
+        let p90 = |us: &mut Vec<f32>| EdgeStats::from_samples(us, 20_000).map_or(0.0, |s| s.p90_us);
+        let truth = leaves[7..].iter_mut().map(p90).fold(0.0, f32::max);
+        assert!((ours / f64::from(truth) - 1.0).abs() < 0.02, "H{hedging}: {ours} {truth}");
+    }
+}
+
+#[test]
+fn hedging_is_planned_for_and_bounded() {
+    let delays = synthetic(25, 6);
+    let shape = Shape { depth: 3, fanout: 2 };
+    let pool = pool(25);
+    let plain = MinMax { root: Some(0), moves: 50_000, ..MinMax::new(shape) };
+    let hedged = MinMax { hedging: 1, ..plain };
+    let without = plan(&delays, &pool, &plain, None).expect("a plan");
+    let with = plan(&delays, &pool, &hedged, None).expect("a plan");
+    let unplanned = worst_leaf_us(&delays, &hedged, &without.tree);
+    println!(
+        "{} planned, {unplanned} unplanned, {} unhedged",
+        with.worst_leaf_us, without.worst_leaf_us
+    );
+    assert!(with.worst_leaf_us <= unplanned && unplanned < without.worst_leaf_us);
+    assert!(with.bound_us > 0.3 * with.worst_leaf_us && with.bound_us <= with.worst_leaf_us);
+}
