@@ -460,7 +460,7 @@ function eventLanes() {
   const kinds = [...new Set(eventTimes.map((event) => event.kind))];
   const height = kinds.length * 26 + 40;
   const { card: made, svg, width } = card("Events",
-    "Joins, suspicions, view changes and evictions, by kind.", { wide: true, height });
+    "Joins, suspicions, view changes, replacements and evictions, by kind.", { wide: true, height });
   const [top, bottom] = [6, height - 26];
   const x = timeAxis(svg, width, top, bottom);
   kinds.forEach((kind, lane) => {

@@ -8,6 +8,7 @@
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`placement`] | pools of machines, planners compared on them |
 //! | [`profile`] | the cloud that studies run on, and where its constants come from |
+//! | [`survey`] | live measurement: agents and a surveyor under faults |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |
 #![forbid(unsafe_code)]
 
@@ -15,3 +16,4 @@ pub mod multicast;
 pub mod placement;
 pub mod profile;
 pub mod studies;
+pub mod survey;

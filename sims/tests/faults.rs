@@ -17,25 +17,31 @@ fn nothing_forbidden_happens_under_any_fault_seed() {
     let campaign = Campaign::new(seeds.clone(), replay);
     let mut coverage = Coverage::default();
     let (mut hops, mut released, mut lost, mut acts) = (0, 0, 0, 0);
+    let mut replacements = [0; 4];
     let outcome = campaign.run(
         |seed| {
             let (plan, verdict) = run_seed(seed)?;
             let mut one = Coverage::default();
             one.add(&plan);
-            Ok((one, verdict.hops, verdict.released, verdict.lost, verdict.acts))
+            Ok((one, verdict))
         },
         |_| {},
     );
-    for (_, (one, h, r, l, a)) in outcome.unwrap() {
+    for (_, (one, v)) in outcome.unwrap() {
         coverage.merge(&one);
-        (hops, released, lost, acts) = (hops + h, released + r, lost + l, acts + a);
+        (hops, released) = (hops + v.hops, released + v.released);
+        (lost, acts) = (lost + v.lost, acts + v.acts);
+        replacements.iter_mut().zip(v.replacements).for_each(|(sum, n)| *sum += n);
     }
     println!("{coverage}");
     println!("{acts} joins, leaves and switches of mode, {hops} hops, {released} frames released");
+    let [tried, made, rolled_back, abandoned] = replacements;
+    println!("{tried} replacements: {made} made, {rolled_back} rolled back, {abandoned} abandoned");
     println!("fault seeds {}..{} pass, {lost} frames reported lost", seeds.start, seeds.end);
     for kind in FaultKind::ALL {
         assert!(coverage.runs_with(kind) > 0, "no seed had {}", kind.name());
     }
+    assert!(replacements.iter().all(|n| *n > 0), "{replacements:?}");
     assert!(lost > 0, "a campaign in which nothing is ever lost is too mild");
 }
 

@@ -1,5 +1,7 @@
 //! `evenfall plan`: which machine takes which place.
 
+mod lab;
+mod live;
 mod qap;
 mod tree;
 
@@ -16,6 +18,10 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Measure running agents, and choose a tree out of them.
+    Live(live::Args),
+    /// Try that on namespaces of this machine, some of them slow; needs root.
+    Lab(lab::Args),
     /// Choose a multicast tree out of a pool whose delays are in a file.
     Tree(tree::Args),
     /// Solve a quadratic assignment out of a QAPLIB file.
@@ -25,6 +31,8 @@ enum Command {
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
+        Command::Live(args) => live::main(args),
+        Command::Lab(args) => lab::main(args),
         Command::Tree(args) => tree::main(args),
         Command::Qap(args) => qap::main(args),
     }

@@ -2,18 +2,22 @@
 
 mod placement;
 
+use std::fs::File;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
+use evenfall_feed::pace::{self, Pace};
+use evenfall_feed::source::Source;
 use evenfall_multicast::config::{Rule, Scheme};
 use evenfall_multicast::{Mode, SharedKey};
 use evenfall_node::report::{Report, RunInfo};
 use evenfall_sims::multicast::{Params, faults, run};
 use evenfall_sims::profile::FITTED;
 use evenfall_sims::studies::overlay::Effort;
-use evenfall_sims::studies::{Table, hedging, overlay};
+use evenfall_sims::studies::{Table, hedging, overlay, replacement};
 use serde_json::Value;
 
 use crate::{Outcome, print};
@@ -48,6 +52,8 @@ enum Name {
     Curve,
     /// Planners of trees on pools fitted to public measurements.
     Placement,
+    /// A proxy's host turns slow: with live re-placement and without.
+    Replacement,
 }
 
 /// Arguments of `evenfall sim study`.
@@ -64,7 +70,7 @@ struct Study {
     /// Messages in every run; the default of each study when left out.
     #[arg(long)]
     messages: Option<u32>,
-    /// Seed of every run; of the first pool for placement.
+    /// Seed of every run; of the first pool for placement, the first of ten for replacement.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -110,6 +116,15 @@ struct Multicast {
     /// Bytes of a message.
     #[arg(long, default_value_t = 40)]
     size: usize,
+    /// Send at the times of this feed file instead of a steady --rate (the warm-up keeps to it).
+    #[arg(long)]
+    feed: Option<PathBuf>,
+    /// Times faster than the feed's own times.
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Take no more messages than this from --feed.
+    #[arg(long)]
+    messages: Option<usize>,
     /// How long the feed lasts, in simulated time.
     #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
     duration: Duration,
@@ -161,6 +176,7 @@ fn study(args: &Study) -> Outcome {
         Name::Shapes => overlay::shapes(&effort, progress),
         Name::Modes => overlay::modes(&effort, progress),
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
+        Name::Replacement => replacement::table(args.seed, 10, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
         Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
     };
@@ -210,6 +226,23 @@ fn multicast(args: &Multicast) -> Outcome {
     if done.finished { Ok(()) } else { Err("some receivers did not finish".into()) }
 }
 
+/// When the messages of the feed file are due, after the first.
+fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::error::Error>> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;
+    let mut source = evenfall_feed::source::open(Box::new(file), &name)?;
+    let mut pace = Pace::new(pace::Mode::OwnTimes { speed: args.speed })?;
+    let mut times = Vec::new();
+    while times.len() < args.messages.unwrap_or(usize::MAX) {
+        let Some(message) = source.next_message()? else { break };
+        times.push(pace.due(&message));
+    }
+    if times.is_empty() {
+        return Err(format!("--feed {name}: has no message").into());
+    }
+    Ok(times.into())
+}
+
 fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     let mut params = Params {
         receivers: args.receivers,
@@ -217,6 +250,7 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         rate: args.rate,
         size: args.size,
         duration: args.duration,
+        times: args.feed.as_deref().map(|path| times(path, args)).transpose()?,
         seed: args.seed,
         key: args.key.then(|| SharedKey::new(1, [7; 32])),
         cloud: FITTED.cloud(),

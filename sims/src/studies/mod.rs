@@ -5,6 +5,7 @@
 
 pub mod hedging;
 pub mod overlay;
+pub mod replacement;
 
 use serde::Serialize;
 

@@ -7,6 +7,7 @@
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
 //! | [`plans`] | trees chosen out of files of delays |
+//! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
 //! | [`words`] | what is said to somebody who made a mistake |
 #![forbid(unsafe_code)]
 
@@ -16,4 +17,5 @@ mod faults;
 mod feeds;
 mod hosts;
 mod plans;
+mod surveys;
 mod words;

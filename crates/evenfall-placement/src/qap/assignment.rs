@@ -1,21 +1,39 @@
 //! Linear assignment: a permutation of least summed cost.
 //!
 //! Every Frank-Wolfe step solves one, on costs that changed only a little since the step before.
-//! So the solver keeps its column prices between calls: rows that still want the column they are
-//! offered take it at once, a short bidding moves the rest, and only what is left looks for a
-//! shortest augmenting path. The rows of costs are swept in order, without index lists: columns
-//! that are settled hold NaN, which loses every comparison, so the sweep has no branch and
-//! vectorises.
+//! So the solver keeps its column prices between calls. Gradients are near to matrices of rank one
+//! and two, the worst there is for augmenting paths: every path runs through most columns. So the
+//! prices are first brought near by auctions with a falling epsilon; then rows take what they want
+//! most, a short bidding moves the rest, and only what is left looks for a shortest augmenting
+//! path, which makes the answer exact whatever the prices were. The rows of costs are swept in
+//! order, without index lists: columns that are settled hold NaN, which loses every comparison, so
+//! the sweep has no branch and vectorises.
 //!
 //! Source: R. Jonker and A. Volgenant, "A shortest augmenting path algorithm for dense and sparse
 //! linear assignment problems", Computing 38 (1987): augmenting row reduction, and Dijkstra's
-//! algorithm on reduced costs.
+//! algorithm on reduced costs. D. P. Bertsekas, "The auction algorithm", Annals of Operations
+//! Research 14 (1988): bids, and epsilon scaling.
 
 /// No row, no column.
 const NONE: usize = usize::MAX;
 
 /// Lanes of the sweeps; two SSE2 or one AVX register of `f64`.
 const LANES: usize = 4;
+
+/// Bids of a phase, per row. What is not settled by then is left to the next phase.
+const PHASE_BIDS: usize = 20;
+
+/// Epsilon of the first phase without prices, and with those of the call before, as a share of the
+/// range of costs. Later phases fall by [`EPSILON_FALL`] until epsilon is [`LAST_SHARE`] of the
+/// range for all rows together: beyond that phases cost more than the paths they save. Measured on
+/// gradients of 100 to 1,000 hosts.
+const COLD_FIRST: f64 = 0.1;
+const WARM_FIRST: f64 = 0.001;
+const EPSILON_FALL: f64 = 0.05;
+const LAST_SHARE: f64 = 0.01;
+
+/// Rows from which auctions pay: paths through fewer columns are short anyway.
+const AUCTION_SIZE: usize = 50;
 
 /// The solver: column prices of the last call and room for the next.
 #[derive(Clone, Debug)]
@@ -31,6 +49,7 @@ pub struct Assignment {
     before: Vec<u64>,
     settled: Vec<(usize, f64)>,
     free: Vec<usize>,
+    warm: bool,
 }
 
 impl Assignment {
@@ -45,6 +64,7 @@ impl Assignment {
             before: vec![0; size],
             settled: Vec::with_capacity(size),
             free: Vec::with_capacity(size),
+            warm: false,
         }
     }
 
@@ -54,10 +74,15 @@ impl Assignment {
     /// When `costs` is not n x n, row by row, or holds a value that is not finite.
     pub fn solve(&mut self, costs: &[f64]) -> &[usize] {
         assert_eq!(costs.len(), self.size * self.size, "costs are n x n");
-        self.row_of.fill(NONE);
-        self.column_of.fill(NONE);
-        self.free.clear();
-        self.free.extend(0..self.size);
+        let (low, high) = range(costs);
+        let mut epsilon = (high - low) * if self.warm { WARM_FIRST } else { COLD_FIRST };
+        let last = (high - low) * LAST_SHARE / self.size as f64;
+        self.warm = true;
+        while self.size >= AUCTION_SIZE && epsilon > last {
+            self.auction(costs, epsilon);
+            epsilon *= EPSILON_FALL;
+        }
+        self.vacate();
         self.bid(costs);
         let mut free = core::mem::take(&mut self.free);
         for &row in &free {
@@ -68,6 +93,33 @@ impl Assignment {
         &self.column_of
     }
 
+    /// Everybody is free again, at the prices as they are.
+    fn vacate(&mut self) {
+        self.row_of.fill(NONE);
+        self.column_of.fill(NONE);
+        self.free.clear();
+        self.free.extend((0..self.size).rev());
+    }
+
+    /// One phase of an auction: every row buys its cheapest column, and pays until that is worse
+    /// by epsilon than its second choice. Only the prices are kept.
+    fn auction(&mut self, costs: &[f64], epsilon: f64) {
+        let n = self.size;
+        self.vacate();
+        for _ in 0..PHASE_BIDS * n {
+            let Some(row) = self.free.pop() else { return };
+            let (first, least, second_least) = two_least(&costs[row * n..][..n], &self.price);
+            if !second_least.is_finite() {
+                return;
+            }
+            self.price[first] -= second_least - least + epsilon;
+            let holder = core::mem::replace(&mut self.row_of[first], row);
+            if holder != NONE {
+                self.free.push(holder);
+            }
+        }
+    }
+
     /// Augmenting row reduction: a row takes its cheapest column, and raises what it pays until
     /// its second choice is as good; who held it bids again. The bids are bounded: prices can
     /// creep by less than a rounding, and whoever is left over gets a path instead.
@@ -76,7 +128,6 @@ impl Assignment {
         let mut waiting = core::mem::take(&mut self.free);
         let mut left = Vec::new();
         let mut bids = 4 * n;
-        waiting.reverse();
         while let Some(row) = waiting.pop() {
             if bids == 0 {
                 left.push(row);
@@ -213,4 +264,18 @@ fn two_least(line: &[f64], price: &[f64]) -> (usize, f64, f64) {
     }
     let at = line.iter().zip(price).position(|(cost, price)| cost - price == first);
     (at.unwrap_or(0), first, next)
+}
+
+/// Least and most of all costs.
+fn range(costs: &[f64]) -> (f64, f64) {
+    let (mut low, mut high) = ([f64::INFINITY; LANES], [f64::NEG_INFINITY; LANES]);
+    let (lanes, rest) = costs.as_chunks::<LANES>();
+    for cells in lanes {
+        for (lane, &cell) in cells.iter().enumerate() {
+            low[lane] = if cell < low[lane] { cell } else { low[lane] };
+            high[lane] = if cell > high[lane] { cell } else { high[lane] };
+        }
+    }
+    let low = low.iter().chain(rest).fold(f64::INFINITY, |a, &b| a.min(b));
+    (low, high.iter().chain(rest).fold(f64::NEG_INFINITY, |a, &b| a.max(b)))
 }

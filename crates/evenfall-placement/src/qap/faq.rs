@@ -18,7 +18,7 @@
 
 use super::assignment::Assignment;
 use super::gradient::Gradient;
-use super::swaps::Swaps;
+use super::search::Walk;
 use super::{Instance, Solution, inverse};
 use evenfall_core::Prng;
 
@@ -29,6 +29,11 @@ const SINKHORN_SWEEPS: u32 = 20;
 /// Steps after which f(P) is computed anew, so that roundings cannot add up in long runs.
 const REFRESH_STEPS: u64 = 64;
 
+/// Looks of the polish at all pairs, per place, without a new best, and in all. Enough to leave a
+/// shallow hollow; little beside the steps before.
+const POLISH_PATIENCE: u64 = 1;
+const POLISH_LOOKS_MAX: u64 = 10;
+
 /// What a run of FAQ may do.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
@@ -38,7 +43,7 @@ pub struct Settings {
     pub iterations_max: u64,
     /// The barycentre, then random doubly stochastic matrices; 0 counts as 1.
     pub starts: u32,
-    /// Swap pairs of hosts afterwards, as long as one lowers the cost.
+    /// Swap pairs of hosts afterwards: 2-opt, and a few steps past the first hollow.
     pub polish: bool,
 }
 
@@ -67,10 +72,12 @@ pub fn faq(instance: &Instance, settings: &Settings, prng: &mut Prng) -> Solutio
         }
         descent.run(settings, &mut total);
         let (mut cost, mut permutation) = descent.answer();
-        if settings.polish {
-            let mut swaps = Swaps::new(&work, permutation);
-            total.swaps += swaps.descend();
-            permutation = swaps.into_permutation();
+        if settings.polish && work.size > 1 {
+            let n = work.size as u64;
+            let mut walk = Walk::new(&work, permutation, prng.fork(u64::from(start)));
+            walk.run(POLISH_PATIENCE * n, &mut (POLISH_LOOKS_MAX * n));
+            total.swaps += walk.swaps.count();
+            permutation = walk.best;
             cost = work.cost(&permutation);
         }
         if best.as_ref().is_none_or(|(least, _)| cost < *least) {

@@ -109,7 +109,8 @@ impl Instance {
     /// Takes the two matrices, row by row.
     ///
     /// # Errors
-    /// When the size is out of range, a matrix has not n x n cells, or a cell is beyond [`CELL_MAX`].
+    /// When the size is out of range, a matrix has not n x n cells, or a cell is beyond
+    /// [`CELL_MAX`].
     pub fn new(size: usize, a: Vec<f64>, b: Vec<f64>) -> Result<Self, InstanceError> {
         if size == 0 || size > SIZE_MAX {
             return Err(InstanceError::Size(size));

@@ -3,15 +3,17 @@
 //! FAQ sees the whole and ends near a good place, but a few percent above the best; a descent by
 //! swaps ends in the nearest hollow. Tabu search walks on out of it: at every look it makes the
 //! best swap of all, though it raise the cost, and forbids for a random while to put the two hosts
-//! back where they were, unless that gives the best permutation so far. When a walk finds nothing
-//! new, the best is shaken by random swaps, a few at first and more each time, and walked from
-//! again: small shakes serve instances with structure, whose good permutations lie together, large
-//! ones those without. The effort is counted in looks at all pairs, not in time, so a seed gives
-//! one answer on any machine.
+//! back where they were, unless that gives the best permutation so far. Many short walks do better
+//! than a long one. They start from random permutations at first, then from the best few that were
+//! found: from two of them crossed, which serves instances with structure, whose good permutations
+//! lie together, or from one with some places shaken, which serves those without. The effort is
+//! counted in looks at all pairs, not in time, so a seed gives one answer on any machine.
 //!
 //! Sources: E. Taillard, "Robust taboo search for the quadratic assignment problem" (1991), for
-//! the neighbourhood and the random tenure; A. Misevicius, "An implementation of the iterated tabu
-//! search algorithm for the quadratic assignment problem" (2012), for walks and shakes by turns.
+//! the neighbourhood and the random tenure; U. Benlic and J.-K. Hao, "Memetic search for the
+//! quadratic assignment problem" (2015), for the uniform crossing and the small pool; A.
+//! Misevicius, "An implementation of the iterated tabu search algorithm for the quadratic
+//! assignment problem" (2012), for walks and shakes by turns.
 
 use super::faq::{Settings, faq};
 use super::swaps::{Swap, Swaps};
@@ -31,10 +33,17 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// About half the time that 30 starts of scipy's FAQ take at this size (docs/results/qap.md).
+    /// Meant to fit into the time of 30 starts of scipy's FAQ. It did for symmetric instances, and
+    /// did not for others of 20 and 30 hosts: docs/results/qap.md. From 300 on fewer looks, so that
+    /// the time does not grow with the square.
     pub fn standard(size: usize) -> Self {
-        let _ = size;
-        Self { looks: 30_000, faq: Settings::default() }
+        let looks = match size {
+            0..20 => 20_000,
+            20..60 => 45_000,
+            60..300 => 50_000,
+            _ => 50_000 * 300 * 300 / (size * size) as u64,
+        };
+        Self { looks, faq: Settings::default() }
     }
 }
 
@@ -93,13 +102,19 @@ fn shaken(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
     child
 }
 
+/// Permutations of the pool. Five, with shakes, did better than eight without at 100 hosts; the two
+/// were not tried apart.
 const POOL: usize = 5;
+/// Walks without a new one for the pool, after which all but the best are drawn anew: the pool has
+/// become all alike by then.
 const IDLE_MAX: u32 = 12;
 
+/// Looks without a new best of its own after which a walk ends.
 fn patience(n: usize) -> u64 {
-    3 * n as u64
+    if n < 60 { 6 * n as u64 } else { 3 * n as u64 }
 }
 
+/// Puts a permutation in its order into the pool, when it is new and good enough.
 fn admit(pool: &mut Vec<(f64, Vec<usize>)>, cost: f64, permutation: &[usize]) -> bool {
     if pool.iter().any(|(_, other)| other == permutation) {
         return false;
@@ -113,7 +128,7 @@ fn admit(pool: &mut Vec<(f64, Vec<usize>)>, cost: f64, permutation: &[usize]) ->
     true
 }
 
-/// A child of two of the pool.
+/// A child of two of the pool: what they agree on, then either's host where it is still free.
 fn cross(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
     let one = prng.below(pool.len() as u64) as usize;
     let two = (one + 1 + prng.below(pool.len() as u64 - 1) as usize) % pool.len();
@@ -141,17 +156,19 @@ fn cross(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
     let mut rest: Vec<usize> = (0..n).filter(|&host| !used[host]).collect();
     prng.shuffle(&mut rest);
     for cell in child.iter_mut().filter(|cell| **cell == usize::MAX) {
-        *cell = rest.pop().unwrap();
+        *cell = rest.pop().expect("as many hosts as places are left");
     }
     child
 }
 
 /// Tabu search on its way.
-struct Walk {
+pub(super) struct Walk {
     n: usize,
-    swaps: Swaps,
+    /// Where it stands.
+    pub swaps: Swaps,
     cost: f64,
-    best: Vec<usize>,
+    /// The best permutation since the start.
+    pub best: Vec<usize>,
     best_cost: f64,
     /// Look up to which a place may not take a host again: `place * n + host`.
     tabu: Vec<f64>,
@@ -162,7 +179,8 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(instance: &Instance, permutation: Vec<usize>, prng: Prng) -> Self {
+    /// Starts at a permutation, with nothing forbidden.
+    pub fn new(instance: &Instance, permutation: Vec<usize>, prng: Prng) -> Self {
         let n = instance.size;
         let cost = instance.cost(&permutation);
         let swaps = Swaps::new(instance, permutation.clone());
@@ -180,7 +198,7 @@ impl Walk {
     }
 
     /// Swaps until so many looks brought no new best; whether there was one.
-    fn run(&mut self, patience: u64, left: &mut u64) -> bool {
+    pub fn run(&mut self, patience: u64, left: &mut u64) -> bool {
         let mut found = false;
         let mut idle = 0;
         while idle < patience && *left > 0 {

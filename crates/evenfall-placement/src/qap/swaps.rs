@@ -3,14 +3,14 @@
 //! One difference from scratch takes O(n); there are n^2 / 2 pairs, and a search makes a swap
 //! after each look at all of them. Three things make a look cost O(n^2):
 //!
-//! - B is stored in the order of the permutation, C[i][j] = B[p(i)][p(j)]; a swap of places r, s
-//!   exchanges two rows and two columns of it.
+//! - B is stored in the order of the permutation, `C[i][j] = B[p(i)][p(j)]`; a swap of places
+//!   r, s exchanges two rows and two columns of it.
 //! - A pair u, v that shares no place with the swap changes by a product (Taillard, "Robust taboo
 //!   search for the quadratic assignment problem", 1991), with x the difference of the rows r and
 //!   s in A and y that in C: (x_u - x_v) (y_u - y_v), and the same for columns. Rows against
 //!   rows, no lists: it vectorises.
 //! - The pairs of r and s themselves, O(n) each if summed, come from inner products that are kept
-//!   as well: N[v][u] = sum over k of A[k][u] C[k][v] + A[u][k] C[v][k]. A swap adds x y^T to N
+//!   as well: `N[v][u] = sum over k of A[k][u] C[k][v] + A[u][k] C[v][k]`. A swap adds x y^T to N
 //!   and exchanges two of its rows.
 //!
 //! When both matrices are symmetric rows and columns say the same, and half is left out.

@@ -317,6 +317,7 @@ fn qaplib_instances_agree_with_their_known_solutions() {
         assert!(found.cost <= known.cost * 1.003, "{name}: {}", found.cost);
     }
     let esc32a = file::instance(&std::fs::read(folder.join("esc32a.dat")).unwrap()).unwrap();
-    let found = search(&esc32a, &Effort::standard(32), &mut Prng::new(1));
-    assert_eq!(found.cost, 130.0);
+    let run = |seed| search(&esc32a, &Effort::standard(32), &mut Prng::new(seed)).cost;
+    let costs: Vec<f64> = (1..=4).map(run).collect();
+    assert!(costs.contains(&130.0) && costs.iter().all(|&cost| cost <= 134.0), "{costs:?}");
 }
