@@ -5,7 +5,6 @@ use evenfall_placement::builder::{BuildPlan, Builder, Racing, RootRule};
 use evenfall_placement::delays::Delays;
 use evenfall_placement::lemondrop::{LEMON_SETTINGS, LemonDrop, Method};
 use evenfall_placement::minmax::{self, MinMax};
-use evenfall_placement::paths::Lengths;
 use evenfall_placement::qap::faq::Settings;
 use evenfall_placement::strategy::{Pick, Strategy};
 use evenfall_placement::tree::{Shape, Tree};
@@ -45,14 +44,8 @@ impl Planner {
                 builder.and_then(|mut b| b.run_on(delays)).map_err(|error| error.to_string())
             }
             Self::MinMax(root) => {
-                let lengths = Lengths::new(delays, 0.9);
                 let what = MinMax { root: *root, seed, ..MinMax::new(shape) };
-                let bounded = hosts <= PROOF_HOSTS;
-                let tree = if bounded {
-                    minmax::plan(delays, &pool, &what, None).map(|plan| plan.tree)
-                } else {
-                    minmax::search(&lengths, &pool, &what, None).map(|found| found.1)
-                };
+                let tree = minmax::plan(delays, &pool, &what, None).map(|plan| plan.tree);
                 tree.map_err(|error| error.to_string())
             }
             Self::LemonDrop => lemondrop(delays, shape, Method::Faq(Settings::default()), seed),
@@ -63,9 +56,6 @@ impl Planner {
         }
     }
 }
-
-/// Pools in which the proof is quick and may come upon a better tree.
-const PROOF_HOSTS: usize = 150;
 
 /// LemonDrop plans by the medians between all hosts, and chooses the root itself.
 fn lemondrop(delays: &Delays, shape: Shape, method: Method, seed: u64) -> Result<Tree, String> {

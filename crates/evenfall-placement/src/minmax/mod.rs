@@ -166,7 +166,18 @@ pub fn plan(
     if found.0 >= UNUSABLE_US {
         return Err(MinMaxError::NoTree { proven: bound_us >= UNUSABLE_US });
     }
-    Ok(MinMaxPlan { worst_leaf_us: found.0, tree: found.1, bound_us: bound_us.min(found.0) })
+    let tree = settle(&lengths, pool, what, &found.1);
+    let worst_leaf_us = lengths.worst_leaf(&tree).1;
+    Ok(MinMaxPlan { tree, worst_leaf_us, bound_us: bound_us.min(worst_leaf_us) })
+}
+
+/// A tree whose other leaves are earlier, and the worst no later.
+fn settle(lengths: &Lengths, pool: &[usize], what: &MinMax, tree: &Tree) -> Tree {
+    let moves = if what.moves > 0 { what.moves } else { moves_for(what.shape, pool.len()) };
+    let spares: Vec<usize> =
+        pool.iter().copied().filter(|host| !tree.hosts().contains(host)).collect();
+    let mut search = Search::new(lengths, tree, &spares, what.root.is_some());
+    search.settle(moves / 2, &mut Prng::new(what.seed))
 }
 
 /// The better of two trees, both judged with hedging: one that was searched without, and one that

@@ -22,6 +22,8 @@ use crate::tree::{Shape, Tree};
 const TARGET: f64 = 0.995;
 /// How much excess a move may add at first and at the end of a cycle, as a share of the target.
 const HEAT: (f64, f64) = (0.03, 0.000_3);
+/// What settling aims at, as a share of the worst leaf.
+const SETTLED: f64 = 0.75;
 /// Times that a search cools down, each from the best tree so far.
 const CYCLES: u64 = 6;
 
@@ -49,6 +51,8 @@ pub(super) struct Late {
     /// Position in `beyond`, or `u32::MAX`.
     at: Vec<u32>,
     excess: f64,
+    /// The latest that was set since this was last 0.
+    peak: f64,
 }
 
 impl Late {
@@ -60,6 +64,7 @@ impl Late {
             beyond: Vec::new(),
             at: vec![u32::MAX; leaves],
             excess: 0.0,
+            peak: 0.0,
         }
     }
 
@@ -72,6 +77,7 @@ impl Late {
     #[inline]
     pub fn set(&mut self, leaf: usize, us: f64) {
         let us = Self::clamp(us);
+        self.peak = self.peak.max(us);
         let old = core::mem::replace(&mut self.us[leaf], us);
         let over = us > self.target;
         self.excess += (us - self.target).max(0.0) - (old - self.target).max(0.0);
@@ -176,7 +182,7 @@ impl<'a> Search<'a> {
             }
             let cooled = (step % cycle) as f64 / cycle as f64;
             let heat = HEAT.0 + (HEAT.1 - HEAT.0) * cooled * (2.0 - cooled);
-            self.step(heat * self.late.target, prng);
+            self.step(heat * self.late.target, f64::INFINITY, prng);
         }
         // What the last moves brought counts even when it is short of the target.
         let worst = self.late.worst();
@@ -184,6 +190,26 @@ impl<'a> Search<'a> {
             best = (worst, self.hosts.clone());
         }
         (best.0, Tree::new(self.shape, best.1[..self.places].to_vec()))
+    }
+
+    /// Lowers the other leaves while the worst stays: what is measured is never exact, and of a
+    /// hundred leaves that all are as late as the worst one will be later than it looked. A quarter
+    /// of the way down is enough to aim at.
+    pub fn settle(&mut self, moves: u64, prng: &mut Prng) -> Tree {
+        let most = self.late.worst();
+        self.late.aim(most * SETTLED);
+        let mut best = (self.late.excess, self.hosts.clone());
+        for step in 0..moves {
+            if self.late.is_met() {
+                break;
+            }
+            let cooled = step as f64 / moves as f64;
+            self.step((HEAT.0 + (HEAT.1 - HEAT.0) * cooled) * most, most, prng);
+            if self.late.excess < best.0 {
+                best = (self.late.excess, self.hosts.clone());
+            }
+        }
+        Tree::new(self.shape, best.1[..self.places].to_vec())
     }
 
     /// A place on the way to a late leaf: the leaf itself half of the time, else one above it.
@@ -199,7 +225,8 @@ impl<'a> Search<'a> {
         place
     }
 
-    fn step(&mut self, heat: f64, prng: &mut Prng) {
+    /// One move; it is taken back when it makes a leaf later than `most`.
+    fn step(&mut self, heat: f64, most: f64, prng: &mut Prng) {
         let a = self.place(prng);
         let low = u64::from(self.root_fixed);
         let b = (low + prng.below(self.hosts.len() as u64 - low)) as usize;
@@ -208,9 +235,10 @@ impl<'a> Search<'a> {
         }
         let before = self.late.excess;
         self.undo.clear();
+        self.late.peak = 0.0;
         self.exchange(a, b);
         let added = self.late.excess - before;
-        if added > 0.0 && added > prng.exponential(heat) {
+        if self.late.peak > most || (added > 0.0 && added > prng.exponential(heat)) {
             self.take_back(a, b);
         }
     }
