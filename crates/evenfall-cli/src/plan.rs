@@ -1,5 +1,6 @@
 //! `evenfall plan`: which machine takes which place.
 
+mod deploy;
 mod lab;
 mod live;
 mod qap;
@@ -20,6 +21,8 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Write what brings up the pool of an experiment: settings, Terraform values, manifests.
+    Deploy(deploy::Args),
     /// Measure running agents, and choose a tree out of them.
     Live(live::Args),
     /// Try that on namespaces of this machine, some of them slow; needs root.
@@ -37,6 +40,7 @@ enum Command {
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
+        Command::Deploy(args) => deploy::main(args),
         Command::Live(args) => live::main(args),
         Command::Lab(args) => lab::main(args),
         Command::Tree(args) => tree::main(args),

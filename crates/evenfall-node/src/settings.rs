@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// The variable that names the settings of one key starts with this.
 const ENVIRONMENT: &str = "EVENFALL_";
+/// Variables that only tests read.
+const OF_TESTS: [&str; 3] = ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST"];
 
 /// What is wrong with the settings: where, what, and what to do.
 #[derive(Debug)]
@@ -368,7 +370,7 @@ impl Settings {
             SettingsError(format!("{name}: {error}")) // Unreachable: the text parsed above.
         })?;
         let from_environment = variables
-            .filter(|(variable, _)| variable != "EVENFALL_DATA" && variable != "EVENFALL_SEEDS")
+            .filter(|(variable, _)| !OF_TESTS.contains(&variable.as_str()))
             .map(|(variable, value)| {
                 let key = variable[ENVIRONMENT.len()..].to_lowercase().replace("__", ".");
                 (variable, key, value)
