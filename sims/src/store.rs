@@ -1,5 +1,6 @@
-//! The store on a disk that tears and forgets, with an object store that fails: a node that appends,
-//! flushes, checkpoints, publishes and crashes, by a seed, beside a plain list of what it was given.
+//! The store on a disk that tears and forgets, with an object store that fails: a node that
+//! appends, flushes, checkpoints, publishes and crashes, by a seed, beside a plain list of what it
+//! was given.
 //!
 //! The checks, after every crash:
 //!
