@@ -9,11 +9,13 @@
 //! | [`placement`] | pools of machines, planners compared on them |
 //! | [`profile`] | the cloud that studies run on, and where its constants come from |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
+//! | [`store`] | the store on disks that tear and objects that fail: acknowledged means readable |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |
 #![forbid(unsafe_code)]
 
 pub mod multicast;
 pub mod placement;
 pub mod profile;
+pub mod store;
 pub mod studies;
 pub mod survey;

@@ -34,6 +34,8 @@
 //! | [`quantiles`] | [`Quantiles`]: any distribution of delays, parametric or measured |
 //! | [`observer`] | [`Observer`]: who watches a run and acts in it |
 //! | [`faults`] | [`Fault`], plans of faults from a seed, coverage |
+//! | [`disk`] | [`SimDisk`]: tears writes, fails or forgets syncs, survives crashes |
+//! | [`objects`] | [`SimObjects`]: fails, answers late, lists late |
 //! | [`campaign`] | many seeds on all cores |
 //! | [`transcript`] | a run as text |
 //! | [`strict`] | [`Strict`]: the rule of the contract, asserted |
@@ -103,10 +105,12 @@
 pub mod campaign;
 pub mod clock;
 pub mod cloud;
+pub mod disk;
 pub mod faults;
 pub mod host;
 mod math;
 pub mod network;
+pub mod objects;
 pub mod observer;
 pub mod quantiles;
 mod queue;
@@ -121,9 +125,11 @@ use core::fmt;
 pub use campaign::Campaign;
 pub use clock::ClockSpec;
 pub use cloud::{Cloud, CloudProfile};
+pub use disk::{DiskFaults, SimDisk};
 pub use faults::{Bounds, Coverage, Fault, FaultKind, Plan, Victims};
 pub use host::{HostSpec, StallSpec};
 pub use network::{Loss, Network, Packet, Rates, Verdict, Wire};
+pub use objects::{ObjectFaults, SimObjects};
 pub use observer::{Collect, Discard, Observer, Seen};
 pub use quantiles::Quantiles;
 pub use strict::Strict;
