@@ -64,7 +64,7 @@ if ! docker info >/dev/null 2>&1; then
 fi
 
 deploy/docker/build.sh evenfall:test >/dev/null
-evenfall=target/x86_64-unknown-linux-musl/image/evenfall
+evenfall=target/x86_64-unknown-linux-gnu/image/evenfall
 say "image: $(docker image inspect -f '{{.Size}}' evenfall:test) bytes, from scratch"
 
 pool=$work/pool

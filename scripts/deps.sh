@@ -12,7 +12,6 @@ wanted=(
   "ip        iproute2         the lab of network namespaces (--lab)"
   "chromium  chromium         the test that opens a run's report in a browser"
   "dockerd   docker.io        the containers of deploy/test.sh"
-  "musl-gcc  musl-tools       the static binary of their image"
   "unzip     unzip            feed files that come as zip archives"
 )
 

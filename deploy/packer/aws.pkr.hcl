@@ -18,7 +18,7 @@ variable "region" {
 
 variable "binary" {
   type    = string
-  default = "target/x86_64-unknown-linux-musl/image/evenfall"
+  default = "target/x86_64-unknown-linux-gnu/image/evenfall"
 }
 
 source "amazon-ebs" "evenfall" {

@@ -5,7 +5,7 @@
 
 variable "binary" {
   type    = string
-  default = "target/x86_64-unknown-linux-musl/image/evenfall"
+  default = "target/x86_64-unknown-linux-gnu/image/evenfall"
 }
 
 source "null" "evenfall" {

@@ -22,7 +22,7 @@ variable "zone" {
 
 variable "binary" {
   type    = string
-  default = "target/x86_64-unknown-linux-musl/image/evenfall"
+  default = "target/x86_64-unknown-linux-gnu/image/evenfall"
 }
 
 source "googlecompute" "evenfall" {

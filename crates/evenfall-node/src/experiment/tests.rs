@@ -15,7 +15,7 @@ name = "BEST"
 depth = 1
 fanout = 2
 strategies = ["p90", "minmax"]
-roots = ["any", "0"]
+roots = ["any", "1"]
 "#;
 
 fn experiment(sets: &[&str]) -> Result<Experiment, String> {
@@ -105,14 +105,14 @@ fn a_record_has_stages_tree_statistics_and_timers() {
     let plans: Vec<RunPlan> = experiment(&[]).expect("an experiment").plans();
     field().carry_out(plans, &mut kept).expect("runs");
     let rooted = &kept.0[1];
-    assert_eq!((rooted.tree[0].as_str(), rooted.tree.len()), ("0", 3));
+    assert_eq!((rooted.tree[0].as_str(), rooted.tree.len()), ("1", 3));
     let stage = &rooted.stages[0];
-    assert_eq!((stage.parent.as_deref(), stage.candidates.len()), (Some("0"), 3));
+    assert_eq!((stage.parent.as_deref(), stage.candidates.len()), (Some("1"), 3));
     let mut chosen = stage.chosen.clone();
     chosen.sort();
-    assert_eq!(chosen, ["1", "2"]);
+    assert_eq!(chosen, ["2", "3"]);
     let statistics = rooted.statistics.as_ref().expect("statistics");
-    assert_eq!((statistics.worst_leaf.as_str(), statistics.windows.len()), ("2", 2));
+    assert_eq!((statistics.worst_leaf.as_str(), statistics.windows.len()), ("3", 2));
     assert_eq!(statistics.worst().expect("a leaf").figures.p90_us, 20.0);
     let planned = &kept.0[3];
     assert!(planned.stages[0].parent.is_none() && planned.bound_us.is_some());
