@@ -7,9 +7,11 @@
 //! |---|---|
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`profile`] | the cloud that studies run on, and where its constants come from |
+//! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |
 #![forbid(unsafe_code)]
 
 pub mod multicast;
 pub mod profile;
+pub mod shuffle;
 pub mod studies;
