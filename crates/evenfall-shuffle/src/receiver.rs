@@ -303,16 +303,6 @@ impl Receiver {
         }
     }
 
-    /// The window of one message in packets, at present: how many may be outstanding.
-    #[cfg(test)]
-    pub(crate) fn window(&self, from: u16) -> f64 {
-        let share = match self.window {
-            Window::ProRata => f64::from(self.messages[usize::from(from)].missing()),
-            Window::Constant => 1.0,
-        };
-        (self.threshold() * share).ceil()
-    }
-
     fn priority(&self, from: u16) -> u64 {
         let message = &self.messages[usize::from(from)];
         match self.policy {
