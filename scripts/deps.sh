@@ -12,6 +12,7 @@ wanted=(
   "ip        iproute2         the lab of network namespaces (--lab)"
   "chromium  chromium         the test that opens a run's report in a browser"
   "dockerd   docker.io        the containers of deploy/test.sh"
+  "systemd-analyze systemd    the check of the service units"
   "unzip     unzip            feed files that come as zip archives"
 )
 

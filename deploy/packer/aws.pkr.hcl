@@ -47,10 +47,15 @@ build {
     source      = "deploy/systemd/evenfall@.service"
     destination = "/tmp/evenfall@.service"
   }
+  provisioner "file" {
+    source      = "deploy/systemd/evenfall-plan.service"
+    destination = "/tmp/evenfall-plan.service"
+  }
   provisioner "shell" {
     inline = [
       "sudo install -m 755 /tmp/evenfall /usr/local/bin/evenfall",
       "sudo install -m 644 /tmp/evenfall@.service /etc/systemd/system/evenfall@.service",
+      "sudo install -m 644 /tmp/evenfall-plan.service /etc/systemd/system/evenfall-plan.service",
     ]
   }
 }

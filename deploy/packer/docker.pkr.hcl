@@ -17,7 +17,8 @@ build {
 
   provisioner "shell-local" {
     inline = [
-      "tar -c -C $(dirname ${var.binary}) evenfall | docker import --change 'ENTRYPOINT [\"/evenfall\"]' - evenfall:packer",
+      "mkdir -p target/packer/var/lib/evenfall && cp ${var.binary} target/packer/evenfall",
+      "tar -c --owner 65534 --group 65534 -C target/packer . | docker import --change 'ENTRYPOINT [\"/evenfall\"]' --change 'USER 65534:65534' --change 'WORKDIR /var/lib/evenfall' - evenfall:packer",
     ]
   }
 }

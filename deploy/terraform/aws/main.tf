@@ -111,20 +111,26 @@ resource "aws_instance" "agent" {
   private_ip             = each.value.address
   vpc_security_group_ids = [aws_security_group.pool.id]
   iam_instance_profile   = aws_iam_instance_profile.pool.name
-  placement_group        = aws_placement_group.pool.name
+  placement_group        = startswith(var.machine_type, "t") ? null : aws_placement_group.pool.name
   tags                   = { Name = each.key }
-  # Settings come with the machine; the key from the parameter, at boot, and never into an image.
+  depends_on             = [aws_iam_role_policy.key, aws_route_table_association.pool]
+  # Settings come with the machine (16 KiB at most, so pools of some hundred); the key from the parameter, at boot, and never into an image.
   user_data_base64 = base64gzip(<<-END
     #!/bin/bash
     set -euo pipefail
     install -d -m 755 /etc/evenfall
     base64 -d >/etc/evenfall/agents.toml <<<${filebase64("${var.settings_dir}/agents.toml")}
     base64 -d >/etc/evenfall/feed.toml <<<${filebase64("${var.settings_dir}/feed.toml")}
-    cp /etc/evenfall/agents.toml /etc/evenfall/evenfall.toml
+    base64 -d >/etc/evenfall/plan.toml <<<${filebase64("${var.settings_dir}/plan.toml")}
     umask 077
-    aws ssm get-parameter --region ${var.region} --name ${var.key_parameter} --with-decryption \
-      --query Parameter.Value --output text >/etc/evenfall/evenfall.key
-    systemctl restart evenfall@agent:${each.key}
+    # The right to read it may arrive later than the machine.
+    until aws ssm get-parameter --region ${var.region} --name ${var.key_parameter} --with-decryption \
+      --query Parameter.Value --output text >/etc/evenfall/evenfall.key; do
+      sleep 5
+    done
+    systemctl enable --now evenfall@agent:${each.key}
+    ${each.value.index == 0 ? "systemctl enable --now --no-block evenfall-plan" : ""}
+    ${var.start_feed ? "systemctl enable --now evenfall@${each.value.feed_role}:${each.value.feed_name}" : ""}
   END
   )
 }

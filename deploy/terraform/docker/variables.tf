@@ -40,3 +40,9 @@ variable "key_file" {
   description = "The shared key, 64 hexadecimal digits, readable by user 65534."
   type        = string
 }
+
+variable "start_feed" {
+  description = "Whether the feed is started beside the agents, every machine in its role."
+  type        = bool
+  default     = false
+}

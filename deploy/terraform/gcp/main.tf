@@ -82,20 +82,26 @@ resource "google_compute_instance" "agent" {
   metadata = {
     evenfall-agents = file("${var.settings_dir}/agents.toml")
     evenfall-feed   = file("${var.settings_dir}/feed.toml")
+    evenfall-plan   = file("${var.settings_dir}/plan.toml")
   }
+  depends_on = [google_secret_manager_secret_iam_member.key]
   # Settings come from the metadata; the key from the secret, at boot, and never into an image.
   metadata_startup_script = <<-END
     #!/bin/bash
     set -euo pipefail
     meta=http://metadata.google.internal/computeMetadata/v1/instance
     install -d -m 755 /etc/evenfall
-    for what in agents feed; do
+    for what in agents feed plan; do
       curl -fsS -H Metadata-Flavor:Google $meta/attributes/evenfall-$what >/etc/evenfall/$what.toml
     done
-    cp /etc/evenfall/agents.toml /etc/evenfall/evenfall.toml
     umask 077
-    gcloud secrets versions access latest --secret=${var.key_secret} >/etc/evenfall/evenfall.key
-    systemctl restart evenfall@agent:${each.key}
+    # The right to read it may arrive later than the machine.
+    until gcloud secrets versions access latest --secret=${var.key_secret} >/etc/evenfall/evenfall.key; do
+      sleep 5
+    done
+    systemctl enable --now evenfall@agent:${each.key}
+    ${each.value.index == 0 ? "systemctl enable --now --no-block evenfall-plan" : ""}
+    ${var.start_feed ? "systemctl enable --now evenfall@${each.value.feed_role}:${each.value.feed_name}" : ""}
   END
 }
 

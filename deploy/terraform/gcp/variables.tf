@@ -58,3 +58,9 @@ variable "admin_ranges" {
   type        = list(string)
   default     = []
 }
+
+variable "start_feed" {
+  description = "Whether the feed is started beside the agents, every machine in its role."
+  type        = bool
+  default     = false
+}

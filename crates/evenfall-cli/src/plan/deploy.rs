@@ -100,6 +100,19 @@ fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
     Ok(all)
 }
 
+/// The experiment, on the agents of this deployment.
+fn planned(file: &Path) -> Result<String, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| wrong(&error))?;
+    let mut on = toml_edit::Table::new();
+    on.set_implicit(true);
+    on["live"] = toml_edit::table();
+    on["live"]["settings"] = toml_edit::value("agents.toml");
+    document["on"] = toml_edit::Item::Table(on);
+    Ok(document.to_string())
+}
+
 /// What every settings file begins with.
 fn settings_head(args: &Args) -> String {
     let Args { key_file, clock, .. } = args;
@@ -188,7 +201,10 @@ fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
                     "livenessProbe": {
                         "httpGet": {"path": "/healthz", "port": HTTP_PORT}, "periodSeconds": 5,
                     },
+                    "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
+                    "resources": {"requests": {"cpu": "500m", "memory": "128Mi"}},
                     "securityContext": {
+                        "seccompProfile": {"type": "RuntimeDefault"},
                         "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
                         "runAsNonRoot": true, "runAsUser": 65_534,
                         "capabilities": {"drop": ["ALL"]},
@@ -233,6 +249,7 @@ pub fn main(args: &Args) -> Outcome {
     let roles = roles(&all, shape)?;
     let dir = &args.out;
     fs::create_dir_all(dir).map_err(|error| format!("--out {}: {error}", dir.display()))?;
+    save(dir, "plan.toml", &planned(&args.file)?)?;
     save(dir, "agents.toml", &agents(args, &all))?;
     save(dir, "feed.toml", &feed(args, &roles, shape))?;
     if pool.provider == Provider::Kubernetes {
