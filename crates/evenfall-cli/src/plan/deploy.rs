@@ -27,7 +27,7 @@ const FIRST_HOST: u32 = 10;
 /// Arguments of `evenfall plan deploy`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The experiment file; its [pool] says how many machines of which kind.
+    /// The experiment file; its `[pool]` says how many machines of which kind.
     file: PathBuf,
     /// Where everything is written.
     #[arg(long)]
@@ -47,7 +47,7 @@ pub struct Args {
     /// The feed file on the first machine; a generated feed when left out.
     #[arg(long)]
     feed: Option<String>,
-    /// Depth of the feed's tree; that of the first [[run]] when left out.
+    /// Depth of the feed's tree; that of the first `[[run]]` when left out.
     #[arg(long)]
     feed_depth: Option<u32>,
     /// Its fan-out.

@@ -16,7 +16,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`file`] | the experiment file, checked, and the runs that follow from it |
+//! | [`mod@file`] | the experiment file, checked, and the runs that follow from it |
 //! | [`course`] | one run, from its first measurement to its record |
 //! | [`field`] | where runs take place |
 //! | [`record`] | the JSON of a run |
