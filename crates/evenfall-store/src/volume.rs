@@ -298,7 +298,7 @@ impl<D: Disk> Volume<D> {
     /// makes it last, and must come before the first append.
     ///
     /// # Errors
-    /// `Error::Storage`(crate::Error::Storage).
+    /// `Error::Storage`.
     pub fn truncate(&mut self, kind: Kind, file: FileId, number: u32) -> Result<()> {
         let (first, _) = segment_place(number);
         let names = self.disk.list()?;
