@@ -1,7 +1,7 @@
 //! A study as Markdown: `cargo run --release -p evenfall-sims --example study -- NAME [MESSAGES]`.
 
 use evenfall_sims::studies::overlay::{Effort, curve, fairness, modes, shapes};
-use evenfall_sims::studies::{Table, hedging};
+use evenfall_sims::studies::{Table, hedging, replacement};
 
 fn main() {
     let argument = |n: usize| std::env::args().nth(n);
@@ -16,9 +16,13 @@ fn main() {
         Some("shapes") => shapes(&effort, &mut progress),
         Some("modes") => modes(&effort, &mut progress),
         Some("fairness") => fairness(&effort, &[number(3, 100)], &mut progress),
+        Some("replacement") => replacement::table(1, number(2, 10).into(), &mut progress),
         Some("curve") => curve(&effort, number(3, 100), 2, &mut progress),
         _ => {
-            eprintln!("study hedging|shapes|modes|fairness|curve [MESSAGES] [RECEIVERS]");
+            eprintln!(
+                "study hedging|shapes|modes|fairness|curve [MESSAGES] [RECEIVERS]; \
+                 study replacement [SEEDS]"
+            );
             std::process::exit(2);
         }
     };

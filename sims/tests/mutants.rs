@@ -13,7 +13,9 @@ const SEEDS_WITHOUT: u64 = 60;
 
 #[test]
 fn every_checker_catches_its_mutant() {
-    for (mutant, check) in Mutant::ALL.into_iter().filter(|(_, check)| *check != Check::Siblings) {
+    // Those two have scenes of their own.
+    let own = [Check::Siblings, Check::Switched];
+    for (mutant, check) in Mutant::ALL.into_iter().filter(|(_, check)| !own.contains(check)) {
         let caught = (0..SEEDS).find(|seed| {
             let mut scene = Scene::of(*seed);
             scene.mutant = Some(mutant);
@@ -43,4 +45,17 @@ fn siblings_of_a_slow_receiver_do_not_notice_unless_it_is_served_first() {
         caught |= scene.run().violations.iter().any(|v| v.check == Check::Siblings);
     }
     assert!(caught, "the mutant was not caught");
+}
+
+#[test]
+fn a_slow_proxy_is_replaced_and_nobody_misses_a_frame_unless_it_is_let_go_too_soon() {
+    for seed in 0..6 {
+        let mut scene = Scene::with_a_slow_proxy(seed);
+        let verdict = scene.run();
+        assert!(verdict.violations.is_empty(), "seed {seed}: {:?}", verdict.violations);
+        assert_eq!((verdict.replacements, verdict.lost), ([1, 1, 0, 0], 0), "seed {seed}");
+        scene.mutant = Some(Mutant::BreaksBeforeMaking);
+        let caught = scene.run().violations.iter().any(|v| v.check == Check::Switched);
+        assert!(caught, "seed {seed}: the mutant was not caught");
+    }
 }

@@ -53,6 +53,11 @@ pub fn main(args: &Args) -> Outcome {
 
 fn describe(settings: &Settings) {
     let count = |role| settings.nodes.iter().filter(|n| n.role == role).count();
+    let agents = count(RoleName::Agent);
+    if agents == settings.nodes.len() && agents > 0 {
+        println!("ok: {agents} agents");
+        return note_key(settings);
+    }
     let (proxies, receivers) = (count(RoleName::Proxy), count(RoleName::Receiver));
     let m = &settings.multicast;
     let tree = Dimensions::of(&m.shape, m.mode, receivers);
@@ -68,6 +73,10 @@ fn describe(settings: &Settings) {
             "note: a full tree needs {wanted} proxies; with {per_tree} its layers are thinner"
         );
     }
+    note_key(settings);
+}
+
+fn note_key(settings: &Settings) {
     if settings.run.key_file.is_none() {
         println!("note: no run.key_file, so nothing leaves loopback");
     }

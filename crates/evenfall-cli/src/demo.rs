@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::{Outcome, print};
 use cast::Played;
+pub use cast::fresh_key;
 use faults::Fault;
 
 /// Mean messages per second that two cores carry to twenty receivers with room for bursts.
@@ -77,9 +78,10 @@ pub struct Args {
     /// Authenticate every datagram and seal bodies under a fresh key.
     #[arg(long)]
     key: bool,
-    /// Hurt a process while the feed runs: kill:NAME@SECONDS or pause:NAME@SECONDS+SECONDS, such
-    /// as kill:proxy-1@3 or pause:recv-2@3+2, counted from the first message; may be repeated.
-    /// Processes are root, proxy-1, ..., recv-1, ...
+    /// Hurt a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS or
+    /// slow:NAME@SECONDS+DURATION, such as kill:proxy-1@3, pause:recv-2@3+2 or slow:proxy-2@3+2ms
+    /// (from then on, each way), counted from the first message; may be repeated. Processes are
+    /// root, proxy-1, ..., recv-1, ...
     #[arg(long)]
     fault: Vec<Fault>,
     /// Where logs and the page go. What an earlier demo left there is replaced.
@@ -184,7 +186,10 @@ fn prepare(
         ..Run::default()
     };
     let nodes = cast::nodes(args, lab)?;
-    let settings = Settings { run, feed, multicast, nodes, ..Settings::default() };
+    let mut settings = Settings { run, feed, multicast, nodes, ..Settings::default() };
+    if cast::slows(args) {
+        settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
+    }
     let path = settings_path(&args.dir);
     clear(&args.dir)?;
     if keyed {
@@ -210,7 +215,8 @@ fn clear(dir: &Path) -> Result<(), String> {
             || name.ends_with(".stderr")
             || name.starts_with("summary-")
             || (name.starts_with("memory-") && name.ends_with(".csv"))
-            || ["run.json", "report.html", "evenfall.key", "evenfall.toml"].contains(&&*name);
+            || ["run.json", "report.html", "evenfall.key", "evenfall.toml", cast::DELAYS_FILE]
+                .contains(&&*name);
         if ours {
             fs::remove_file(&path).map_err(failed)?;
         }

@@ -5,6 +5,8 @@
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
 //! | [`mod@bench`] | `evenfall bench fanout`: what a copy costs |
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
+//! | [`plan`] | `evenfall plan tree`: which machine takes which place |
+//! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`sim`] | `evenfall sim multicast`: the same machines in the simulator |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
@@ -17,6 +19,7 @@ mod bench;
 mod config;
 mod demo;
 mod feed;
+mod plan;
 mod print;
 mod report;
 mod run;
@@ -46,6 +49,8 @@ enum Command {
     Report(report::Args),
     /// Show the state of running nodes, or change the mode of a running root.
     Stat(stat::Args),
+    /// Choose machines by their measured delays.
+    Plan(plan::Args),
     /// Run the same machines in the simulator.
     Sim(sim::Args),
     /// Measure what things cost on this machine.
@@ -67,6 +72,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Stat(args) => stat::main(&args),
+        Command::Plan(args) => plan::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Store(args) => store::main(&args),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use evenfall_node::Settings;
 use evenfall_node::roles::receiver::NoSink;
-use evenfall_node::roles::{proxy, receiver, root};
+use evenfall_node::roles::{agent, proxy, receiver, root};
 use evenfall_node::settings::{Node, RoleName};
 
 use crate::Outcome;
@@ -19,6 +19,8 @@ enum RoleArg {
     Proxy,
     /// Holds and releases.
     Recv,
+    /// Measures delays when `evenfall plan live` asks.
+    Agent,
 }
 
 /// Arguments of `evenfall run`.
@@ -73,6 +75,10 @@ pub fn main(args: &Args) -> Outcome {
         RoleArg::Recv => {
             let node = find(&settings, RoleName::Receiver, name)?;
             serde_json::to_value(receiver::run(&settings, &node, &mut NoSink)?)?
+        }
+        RoleArg::Agent => {
+            let node = find(&settings, RoleName::Agent, name)?;
+            serde_json::to_value(agent::run(&settings, &node)?)?
         }
     };
     if args.json {

@@ -1,17 +1,24 @@
 //! `evenfall sim`: the same machines in the simulator.
 
+mod placement;
+mod shuffle;
+
+use std::fs::File;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
+use evenfall_feed::pace::{self, Pace};
+use evenfall_feed::source::Source;
 use evenfall_multicast::config::{Rule, Scheme};
 use evenfall_multicast::{Mode, SharedKey};
 use evenfall_node::report::{Report, RunInfo};
 use evenfall_sims::multicast::{Params, faults, run};
 use evenfall_sims::profile::FITTED;
 use evenfall_sims::studies::overlay::Effort;
-use evenfall_sims::studies::{Table, hedging, overlay};
+use evenfall_sims::studies::{Table, hedging, overlay, replacement};
 use serde_json::Value;
 
 use crate::{Outcome, print};
@@ -27,7 +34,9 @@ pub struct Args {
 enum Command {
     /// Multicast in a simulated cloud region; or, with --faults, one seed of the fault campaign.
     Multicast(Box<Multicast>),
-    /// Tables that stand beside the papers': see docs/results/multicast.md.
+    /// A shuffle on a fat tree, ours or a rival's, against the bound of its links.
+    Shuffle(Box<shuffle::Args>),
+    /// Tables that stand beside the papers': see docs/results/multicast.md and placement.md.
     Study(Study),
 }
 
@@ -44,6 +53,10 @@ enum Name {
     Fairness,
     /// P(F) against held OML.
     Curve,
+    /// Planners of trees on pools fitted to public measurements.
+    Placement,
+    /// A proxy's host turns slow: with live re-placement and without.
+    Replacement,
 }
 
 /// Arguments of `evenfall sim study`.
@@ -60,9 +73,11 @@ struct Study {
     /// Messages in every run; the default of each study when left out.
     #[arg(long)]
     messages: Option<u32>,
-    /// Seed of every run.
+    /// Seed of every run; of the first pool for placement, the first of ten for replacement.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    placement: placement::Args,
     /// Print the table as JSON instead of Markdown.
     #[arg(long)]
     json: bool,
@@ -104,6 +119,15 @@ struct Multicast {
     /// Bytes of a message.
     #[arg(long, default_value_t = 40)]
     size: usize,
+    /// Send at the times of this feed file instead of a steady --rate (the warm-up keeps to it).
+    #[arg(long)]
+    feed: Option<PathBuf>,
+    /// Times faster than the feed's own times.
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Take no more messages than this from --feed.
+    #[arg(long)]
+    messages: Option<usize>,
     /// How long the feed lasts, in simulated time.
     #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
     duration: Duration,
@@ -135,6 +159,7 @@ pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Multicast(args) if args.faults => fault_seed(args),
         Command::Multicast(args) => multicast(args),
+        Command::Shuffle(args) => shuffle::main(args),
         Command::Study(args) => study(args),
     }
 }
@@ -155,7 +180,9 @@ fn study(args: &Study) -> Outcome {
         Name::Shapes => overlay::shapes(&effort, progress),
         Name::Modes => overlay::modes(&effort, progress),
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
+        Name::Replacement => replacement::table(args.seed, 10, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
+        Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
     };
     if args.json {
         println!("{}", serde_json::to_string(&table)?);
@@ -203,6 +230,23 @@ fn multicast(args: &Multicast) -> Outcome {
     if done.finished { Ok(()) } else { Err("some receivers did not finish".into()) }
 }
 
+/// When the messages of the feed file are due, after the first.
+fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::error::Error>> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;
+    let mut source = evenfall_feed::source::open(Box::new(file), &name)?;
+    let mut pace = Pace::new(pace::Mode::OwnTimes { speed: args.speed })?;
+    let mut times = Vec::new();
+    while times.len() < args.messages.unwrap_or(usize::MAX) {
+        let Some(message) = source.next_message()? else { break };
+        times.push(pace.due(&message));
+    }
+    if times.is_empty() {
+        return Err(format!("--feed {name}: has no message").into());
+    }
+    Ok(times.into())
+}
+
 fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     let mut params = Params {
         receivers: args.receivers,
@@ -210,6 +254,7 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         rate: args.rate,
         size: args.size,
         duration: args.duration,
+        times: args.feed.as_deref().map(|path| times(path, args)).transpose()?,
         seed: args.seed,
         key: args.key.then(|| SharedKey::new(1, [7; 32])),
         cloud: FITTED.cloud(),

@@ -219,6 +219,67 @@ impl Default for Membership {
     }
 }
 
+/// Live re-placement: a spare takes the place of a proxy that holds everybody up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Replace {
+    /// Whether stragglers are replaced while the feed runs. It takes spares (proxies beyond those
+    /// that the tree needs) or `siblings`.
+    pub enabled: bool,
+    /// How many times slower than a quick hop an edge must be in the mean.
+    pub slow_factor: f64,
+    /// Share of the overall latency that a replacement must promise, and then bring.
+    pub gain_min: f64,
+    /// How long a proxy must be blamed, most of the time, before a spare is tried.
+    #[serde(with = "humantime_serde")]
+    pub patience: Duration,
+    /// How long straggler and spare feed side by side before they are judged.
+    #[serde(with = "humantime_serde")]
+    pub trial: Duration,
+    /// Trials that may begin in a minute.
+    pub per_minute: u32,
+    /// How long a spare that did not help is not tried for the same proxy again, and a proxy that
+    /// was let go is not tried at all.
+    #[serde(with = "humantime_serde")]
+    pub cooldown: Duration,
+    /// Whether a sibling takes over the children of a straggler when there is no spare for it.
+    pub siblings: bool,
+}
+
+impl Default for Replace {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            // Machines of one type differ by half, and the mean of an edge lies half above its
+            // quick hops: three times is another matter.
+            slow_factor: 3.0,
+            // Each change of the tree is a risk: not for less than a tenth.
+            gain_min: 0.1,
+            // Ten rounds of reports: a pause of a process is over by then.
+            patience: Duration::from_millis(500),
+            // A thousand samples at the default rate.
+            trial: Duration::from_millis(500),
+            // One straggler and five spares that do not help.
+            per_minute: 6,
+            cooldown: Duration::from_secs(60),
+            // The tree stays thinner, although the host may only have been slow for a while.
+            siblings: false,
+        }
+    }
+}
+
+impl Replace {
+    fn check(&self) -> Result<(), String> {
+        if self.slow_factor < 1.0 || !self.slow_factor.is_finite() {
+            return Err(format!("replace.slow_factor = {}: must be at least 1", self.slow_factor));
+        }
+        if !(0.0..1.0).contains(&self.gain_min) {
+            return Err(format!("replace.gain_min = {}: must be in 0 .. 1", self.gain_min));
+        }
+        Ok(())
+    }
+}
+
 /// All settings of one overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -235,6 +296,8 @@ pub struct Config {
     pub membership: Membership,
     /// Framing.
     pub framing: Framing,
+    /// Live re-placement.
+    pub replace: Replace,
 }
 
 /// How messages are packed into datagrams, and how many may wait.
@@ -286,6 +349,7 @@ impl Config {
                 d.hold_initial, d.hold_max
             ));
         }
+        self.replace.check()?;
         let r = &self.repair;
         if !r.window_frames.is_power_of_two() || r.window_frames < 64 {
             return Err(format!(

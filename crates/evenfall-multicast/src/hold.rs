@@ -5,12 +5,18 @@
 //! rule looks at what it is aimed at: the overall latency (OML) of sampled frames, of which it
 //! takes the quantile that is wanted.
 //!
-//! Latencies are not independent: a stall makes a run of frames late, load drifts. A quantile of
-//! the past then misses its target, so which quantile to take is itself corrected by what really
-//! was late (adaptive conformal inference, Gibbs and Candes 2021): every late frame lowers the
-//! share
-//! that is allowed to be late, every punctual one raises it a little, and in the long run the
-//! share that is late is the one that was asked for, whatever the latencies do.
+//! Two things make a plain quantile of the past a poor deadline.
+//!
+//! *Latency depends on load.* A frame behind ten others waits for their copies in every queue of
+//! the tree. One hold for all is too long for the quiet frame and too short for the one in a burst.
+//! The root knows which is which before it sends: frames are classed by how many went before them
+//! a moment ago, and each class has its own quantile (Mondrian conformal prediction, Vovk 2005).
+//!
+//! *Latencies are not independent.* A stall makes a run of frames late, load drifts, and the
+//! quantile of the past misses its target. So which quantile to take is itself corrected by what
+//! really was late (adaptive conformal inference, Gibbs and Candes 2021): every late frame lowers
+//! the share that is allowed to be late, every punctual one raises it a little, and in the long
+//! run the share that is late is the one that was asked for, whatever the latencies do.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -19,23 +25,56 @@ use evenfall_core::Timestamp;
 
 use crate::config::{Deadline, Rule};
 
-/// Samples that the rule remembers at most; beyond, the oldest go: ten seconds at the default rate.
+/// Samples of a class that are remembered at most; beyond, the oldest go: ten seconds at the
+/// default rate.
 const SAMPLES_MAX: usize = 20_000;
 /// Fewer messages than this say nothing about a tail: the initial hold stays.
 const MESSAGES_MIN: u64 = 50;
 /// Messages beyond the wanted quantile that must have been seen before that quantile is trusted,
-/// and
-/// what it is multiplied with until then: the largest few of a small sample say little.
-const TAIL_MIN: f64 = 10.0;
+/// and what it is multiplied with until then: the largest of a small sample says little.
+const TAIL_MIN: f64 = 1.0;
 const GUARD: f64 = 1.25;
+/// Messages of a class that stay remembered however old they are: a burst like the one a minute ago
+/// is still news.
+const MESSAGES_KEPT: u64 = 1_000;
 /// How strongly one late message counts, as a part of the allowed share: ten in a row and the hold
 /// covers all that was seen; two thousand punctual ones and it is as before (at .995).
 const STEP: f64 = 0.1;
-/// Bounds of the corrected share, in parts of the allowed one.
-const SHARE: core::ops::RangeInclusive<f64> = 0.01..=2.0;
+/// Bounds of the corrected share, in parts of the allowed one. Below nothing it is a debt: fifty
+/// late messages in one burst are paid back, what goes beyond is forgiven, so that one long stall
+/// does not keep the hold long for minutes.
+const SHARE: core::ops::RangeInclusive<f64> = -4.0..=2.0;
+/// The share that is still allowed in debt: next to nothing, so the longest latency seen.
+const SHARE_IN_DEBT: f64 = 0.01;
 /// The recent past that can lift the hold at once, and the quantile of it that does.
 const RECENT: Duration = Duration::from_millis(250);
 const RECENT_QUANTILE: f64 = 0.9;
+
+/// How long a frame counts as load for those behind it: about what a burst takes to drain.
+const LOAD_MEMORY: Duration = Duration::from_millis(1);
+/// Classes of load, one per doubling: the last begins at 1,024 frames within the memory.
+const CLASSES: usize = 11;
+
+/// A class of load.
+pub(crate) type LoadClass = u8;
+
+/// Frames that left a moment ago, the more recent the more they count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    frames: f64,
+    at: Timestamp,
+}
+
+impl Load {
+    /// One more frame leaves; the class it is in.
+    fn add(&mut self, now: Timestamp) -> LoadClass {
+        let memory = LOAD_MEMORY.as_nanos() as f64;
+        // Hyperbolic, not exponential: the same on every machine, without a transcendental.
+        let left = memory / (memory + now.since(self.at).as_nanos() as f64);
+        *self = Self { frames: self.frames * left + 1.0, at: now };
+        ((self.frames as u64).max(1).ilog2() as usize).min(CLASSES - 1) as LoadClass
+    }
+}
 
 /// The OML of a frame, and how many messages it concerns.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +84,10 @@ struct Observed {
     messages: u16,
 }
 
-/// Latencies of a sliding window, so fine that a quantile is at most .8 % too long, and as cheap
-/// to slide as to fill.
-#[derive(Clone, Debug)]
+/// Latencies of one class of load in a sliding window, so fine that a quantile is at most .8 % too
+/// long, and as cheap to slide as to fill.
+#[derive(Clone, Debug, Default)]
 struct Sliding {
-    span: Duration,
     observed: VecDeque<Observed>,
     counts: Vec<u32>,
     messages: u64,
@@ -76,12 +114,8 @@ fn upper_edge_ns(bucket: usize) -> u32 {
 }
 
 impl Sliding {
-    fn new(span: Duration) -> Self {
-        let counts = vec![0; (PER_OCTAVE * OCTAVES) as usize];
-        Self { span, observed: VecDeque::new(), counts, messages: 0 }
-    }
-
     fn push(&mut self, new: Observed) {
+        self.counts.resize((PER_OCTAVE * OCTAVES) as usize, 0);
         self.counts[bucket(new.oml_ns)] += u32::from(new.messages);
         self.messages += u64::from(new.messages);
         self.observed.push_back(new);
@@ -96,53 +130,75 @@ impl Sliding {
         self.messages -= u64::from(old.messages);
     }
 
-    fn slide(&mut self, now: Timestamp) {
-        while self.observed.front().is_some_and(|o| now.since(o.at) > self.span) {
+    /// Forgets what is older than `span`, but keeps `messages_min`.
+    fn slide(&mut self, now: Timestamp, span: Duration, messages_min: u64) {
+        while self.observed.front().is_some_and(|old| {
+            now.since(old.at) > span && self.messages - u64::from(old.messages) >= messages_min
+        }) {
             self.pop();
         }
     }
+}
 
-    /// The smallest latency that at least `q` of the messages do not exceed; `None` when there are
-    /// too few.
-    fn quantile(&self, q: f64) -> Option<u32> {
-        if self.messages < MESSAGES_MIN {
-            return None;
-        }
-        // One rank higher than the sample's own quantile: what is still to come has a say too.
-        let rank = (((self.messages + 1) as f64 * q).ceil() as u64).clamp(1, self.messages);
-        let mut seen = 0;
-        let at = self.counts.iter().position(|count| {
-            seen += u64::from(*count);
-            seen >= rank
-        });
-        at.map(upper_edge_ns)
+fn messages_of(classes: &[&Sliding]) -> u64 {
+    classes.iter().map(|class| class.messages).sum()
+}
+
+/// The smallest latency that at least `q` of the messages of these classes do not exceed; `None`
+/// when there are too few.
+fn quantile(classes: &[&Sliding], q: f64) -> Option<u32> {
+    let messages = messages_of(classes);
+    if messages < MESSAGES_MIN {
+        return None;
     }
+    // One rank higher than the sample's own quantile: what is still to come has a say too.
+    let rank = (((messages + 1) as f64 * q).ceil() as u64).clamp(1, messages);
+    let mut seen = 0;
+    let at = (0..(PER_OCTAVE * OCTAVES) as usize).find(|bucket| {
+        let here = classes.iter().filter_map(|class| class.counts.get(*bucket));
+        seen += here.map(|count| u64::from(*count)).sum::<u64>();
+        seen >= rank
+    });
+    at.map(upper_edge_ns)
 }
 
 /// Sets the hold.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldControl {
     config: Deadline,
-    hold: Duration,
-    steady: Sliding,
-    recent: Sliding,
-    /// Share of messages that the next hold lets be late, in parts of the allowed share.
-    share: f64,
+    load: Load,
+    /// The hold of every class of load.
+    holds: [Duration; CLASSES],
+    /// The class of the last frame.
+    class: LoadClass,
+    steady: [Sliding; CLASSES],
+    recent: [Sliding; CLASSES],
+    /// Share of messages that the next hold lets be late, in parts of the allowed one, by class.
+    share: [f64; CLASSES],
 }
 
 impl HoldControl {
     pub(crate) fn new(config: Deadline) -> Self {
         Self {
             config,
-            hold: config.hold_initial,
-            steady: Sliding::new(config.window),
-            recent: Sliding::new(RECENT),
-            share: 1.0,
+            load: Load::default(),
+            holds: [config.hold_initial; CLASSES],
+            class: 0,
+            steady: Default::default(),
+            recent: Default::default(),
+            share: [1.0; CLASSES],
         }
     }
 
+    /// The hold of the last frame.
     pub(crate) fn hold(&self) -> Duration {
-        self.hold
+        self.holds[usize::from(self.class)]
+    }
+
+    /// A frame leaves: how long it is to be held, and the load it leaves under.
+    pub(crate) fn next(&mut self, now: Timestamp) -> (Duration, LoadClass) {
+        self.class = self.load.add(now);
+        (self.hold(), self.class)
     }
 
     /// The OML of a frame of so many messages became known, and whether it was late (if it had a
@@ -150,6 +206,7 @@ impl HoldControl {
     pub(crate) fn observe(
         &mut self,
         now: Timestamp,
+        class: LoadClass,
         oml_ns: u32,
         messages: u16,
         late: Option<bool>,
@@ -158,34 +215,55 @@ impl HoldControl {
         if let Some(late) = late {
             let allowed = 1.0 - self.config.target;
             let wrong = allowed - f64::from(u8::from(late));
+            let share = &mut self.share[usize::from(class)];
             let correction = STEP * f64::from(messages) * wrong;
-            self.share = (self.share + correction).clamp(*SHARE.start(), *SHARE.end());
+            *share = (*share + correction).clamp(*SHARE.start(), *SHARE.end());
         }
         let observed = Observed { at: now, oml_ns, messages };
-        self.steady.push(observed);
-        self.recent.push(observed);
+        self.steady[usize::from(class)].push(observed);
+        self.recent[usize::from(class)].push(observed);
+    }
+
+    /// The tree has changed: only the last `keep` still counts, and no debt.
+    pub(crate) fn forget(&mut self, now: Timestamp, keep: Duration) {
+        self.steady.iter_mut().for_each(|class| class.slide(now, keep, 0));
+        self.share.iter_mut().for_each(|share| *share = share.max(1.0));
     }
 
     /// Sets the hold anew after a round of reports, of which the largest 95th percentile is given.
-    pub(crate) fn update(&mut self, now: Timestamp, p95_ns: u32) -> Duration {
-        self.steady.slide(now);
-        self.recent.slide(now);
-        let wanted = match self.config.rule {
-            Rule::MaxP95 => (p95_ns > 0).then_some(p95_ns),
-            Rule::OnTime => {
-                let allowed = self.share * (1.0 - self.config.target);
-                let steady = self.steady.quantile(1.0 - allowed);
-                steady.map(|s| s.max(self.recent.quantile(RECENT_QUANTILE).unwrap_or(0)))
-            }
-        };
-        if let Some(ns) = wanted {
-            let seen = self.steady.messages as f64 * (1.0 - self.config.target);
-            let known = self.config.rule == Rule::MaxP95 || seen >= TAIL_MIN;
-            let wanted = Duration::from_nanos(u64::from(ns));
-            let wanted = if known { wanted } else { wanted.mul_f64(GUARD) };
-            self.hold = wanted.min(self.config.hold_max);
+    pub(crate) fn update(&mut self, now: Timestamp, p95_ns: u32) {
+        for class in 0..CLASSES {
+            self.steady[class].slide(now, self.config.window, MESSAGES_KEPT);
+            self.recent[class].slide(now, RECENT, 0);
         }
-        self.hold
+        match self.config.rule {
+            Rule::MaxP95 if p95_ns > 0 => self.holds = [self.capped(p95_ns, 1.0); CLASSES],
+            Rule::MaxP95 => {}
+            Rule::OnTime => self.set_by_class(),
+        }
+    }
+
+    fn capped(&self, ns: u32, guard: f64) -> Duration {
+        Duration::from_nanos(u64::from(ns)).mul_f64(guard).min(self.config.hold_max)
+    }
+
+    fn set_by_class(&mut self) {
+        let allowed = 1.0 - self.config.target;
+        for class in 0..CLASSES {
+            // A class that was hardly seen borrows from those of less load, then of more.
+            let near = (0..=class).rev().chain(class + 1..CLASSES);
+            let mut lenders: Vec<&Sliding> = near.clone().map(|c| &self.steady[c]).collect();
+            let enough = (1..CLASSES).find(|n| messages_of(&lenders[..*n]) >= MESSAGES_MIN);
+            lenders.truncate(enough.unwrap_or(CLASSES));
+            let q = 1.0 - self.share[class].max(SHARE_IN_DEBT) * allowed;
+            let Some(steady) = quantile(&lenders, q) else { continue };
+            // The wanted quantile lies beyond what so few messages can show: some room above them.
+            let seen = self.steady[class].messages as f64 * allowed;
+            let guard = if enough == Some(1) && seen >= TAIL_MIN { 1.0 } else { GUARD };
+            let recent: Vec<&Sliding> = near.map(|c| &self.recent[c]).take(lenders.len()).collect();
+            let recent = quantile(&recent, RECENT_QUANTILE).unwrap_or(0);
+            self.holds[class] = self.capped(steady.max(recent), guard);
+        }
     }
 }
 
@@ -224,7 +302,7 @@ mod tests {
                     late += u32::from(u64::from(oml) > control.hold().as_nanos() as u64);
                 }
                 let is_late = u64::from(oml) > control.hold().as_nanos() as u64;
-                control.observe(now, oml, 1, Some(is_late));
+                control.observe(now, 0, oml, 1, Some(is_late));
             }
             control.update(now, 0);
         }
@@ -246,7 +324,7 @@ mod tests {
                 let extra = if slow > 0 { prng.exponential(1e6) } else { 0.0 };
                 let oml = (100_000.0 + prng.exponential(30_000.0) + extra) as u32;
                 let is_late = u64::from(oml) > control.hold().as_nanos() as u64;
-                control.observe(now, oml, 1, Some(is_late));
+                control.observe(now, 0, oml, 1, Some(is_late));
                 if round > 1_000 {
                     total += 1;
                     late += u32::from(is_late);
@@ -264,21 +342,57 @@ mod tests {
         let mut now = Timestamp::ZERO;
         for ms in 0..9_000 {
             now = Timestamp::from_nanos(ms * 1_000_000);
-            control.observe(now, 100_000, 1, None);
+            control.observe(now, 0, 100_000, 1, None);
         }
-        let hold = control.update(now, 0);
+        control.update(now, 0);
+        let hold = control.hold();
         assert!((100_000..101_000).contains(&hold.as_nanos()), "{hold:?}");
         for _ in 0..300 {
             now += Duration::from_millis(1);
-            control.observe(now, 500_000_000, 1, None);
+            control.observe(now, 0, 500_000_000, 1, None);
         }
-        assert_eq!(control.update(now, 0), Deadline::default().hold_max);
+        control.update(now, 0);
+        assert_eq!(control.hold(), Deadline::default().hold_max);
+    }
+
+    #[test]
+    fn a_frame_in_a_burst_is_held_for_bursts_and_a_quiet_one_is_not() {
+        let mut control = control(Rule::OnTime);
+        let mut prng = Prng::new(3);
+        let mut now = Timestamp::from_nanos(1);
+        let (mut late, mut total, mut quiet) = (0, 0, Duration::ZERO);
+        for round in 0..4_000 {
+            now += Duration::from_millis(50);
+            // One round in ten is a burst of ten frames at once, each 50 us behind the other.
+            let burst = if round % 10 == 0 { 10 } else { 1 };
+            for behind in 0..burst {
+                let (hold, class) = control.next(now);
+                let oml = 100_000.0 + 50_000.0 * f64::from(behind) + prng.exponential(10_000.0);
+                let is_late = oml > hold.as_nanos() as f64;
+                control.observe(now, class, oml as u32, 1, Some(is_late));
+                if round > 1_000 {
+                    total += 1;
+                    late += u32::from(is_late);
+                    quiet = if burst == 1 { hold } else { quiet };
+                }
+            }
+            control.update(now, 0);
+        }
+        let share = f64::from(late) / f64::from(total);
+        assert!(share < 0.015, "{share}");
+        assert!(quiet < Duration::from_micros(250), "{quiet:?}");
+        let (_, alone) = control.next(now + Duration::from_secs(1));
+        let after = core::iter::repeat_with(|| control.next(now + Duration::from_secs(1)).1);
+        let burst: Vec<LoadClass> = after.take(3).collect();
+        assert!(alone == 0 && burst == [1, 1, 2], "{alone} {burst:?}");
     }
 
     #[test]
     fn jaspers_rule_follows_the_largest_95th_percentile() {
         let mut control = control(Rule::MaxP95);
-        assert_eq!(control.update(Timestamp::ZERO, 0), Deadline::default().hold_initial);
-        assert_eq!(control.update(Timestamp::ZERO, 130_000), Duration::from_micros(130));
+        control.update(Timestamp::ZERO, 0);
+        assert_eq!(control.hold(), Deadline::default().hold_initial);
+        control.update(Timestamp::ZERO, 130_000);
+        assert_eq!(control.hold(), Duration::from_micros(130));
     }
 }

@@ -15,6 +15,7 @@
 //! | [`relay`] | [`Relay`], the proxy: forwards first copies, keeps a ring, merges reports |
 //! | [`receiver`] | [`Receiver`]: holds, releases in order, asks for what is missing |
 //! | [`tree`] | who sends to whom; the rule for D and F; hedging |
+//! | [`replace`] | stragglers by name; a spare in their place, make before break |
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
 //! | [`seal`] | the shared key |
@@ -76,6 +77,7 @@ mod merge;
 mod outbox;
 pub mod receiver;
 pub mod relay;
+pub mod replace;
 mod ring;
 pub mod root;
 pub mod seal;
@@ -89,6 +91,7 @@ pub use control::{Place, Reason, Role, Tally};
 pub use members::View;
 pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release};
 pub use relay::{Relay, RelayEvent, RelayStatus};
+pub use replace::{Replacement, Replacements};
 pub use ring::Stored;
 pub use root::{Framed, PublishError, Root, RootEvent, RootStatus};
 pub use seal::SharedKey;

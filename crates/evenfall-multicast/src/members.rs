@@ -5,6 +5,7 @@
 //! passed), and every proxy forwards a frame by the view the frame names. So a change of the tree
 //! loses nothing: make before break.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -12,6 +13,7 @@ use evenfall_core::{NodeId, Timestamp};
 
 use crate::config::Config;
 use crate::control::{Join, Peer, Place, Reason, Role};
+use crate::replace::{Replacement, Step};
 use crate::tree::Tree;
 
 /// The next frame, and the number of its first message.
@@ -80,6 +82,8 @@ pub struct View {
     pub proxies: usize,
     /// Proxies that the wanted dimensions lack.
     pub missing: usize,
+    /// A proxy that may be replaced, and the one that feeds beside it.
+    pub overlap: Option<(NodeId, NodeId)>,
 }
 
 /// Suspicions of one neighbour by another that come within this many times the silence mean that
@@ -105,6 +109,8 @@ pub(crate) struct Members {
     suspects: BTreeMap<NodeId, Suspicion>,
     links: BTreeMap<(NodeId, NodeId), Timestamp>,
     forming_until: Option<Timestamp>,
+    /// Proxies that were replaced, and when: the last to get a place again.
+    let_go: BTreeMap<NodeId, Timestamp>,
     actions: Vec<Action>,
 }
 
@@ -123,6 +129,7 @@ impl Members {
             suspects: BTreeMap::new(),
             links: BTreeMap::new(),
             forming_until: None,
+            let_go: BTreeMap::new(),
             actions: Vec::new(),
         }
     }
@@ -202,11 +209,39 @@ impl Members {
         let Some(member) = self.members.remove(&id) else { return };
         self.unacked.remove(&id);
         self.suspects.remove(&id);
+        self.let_go.remove(&id);
         // A tree that is to be built anew may be torn already: it takes no more changes.
         if let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) {
             self.rebuild = !tree.remove(id);
         }
         self.actions.push(Action::Removed(Peer { id, addr: member.addr }, reason));
+        self.changed(now, config);
+    }
+
+    /// Whether no view is being made or waited for.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.coming.is_none() && self.change_at.is_none() && !self.rebuild
+    }
+
+    /// Whether a spare may be tried: nobody suspects it, and it was not let go this lately.
+    pub(crate) fn is_usable(&self, now: Timestamp, spare: NodeId, cooldown: Duration) -> bool {
+        let rested = self.let_go.get(&spare).is_none_or(|at| now.since(*at) >= cooldown);
+        rested && !self.suspects.contains_key(&spare)
+    }
+
+    /// Takes a step of a replacement.
+    pub(crate) fn replace(&mut self, now: Timestamp, replacement: &Replacement, config: &Config) {
+        let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) else { return };
+        let Replacement { old, new, step, .. } = *replacement;
+        match step {
+            Step::Tried => drop(tree.begin_overlap(old, new)),
+            Step::Made => {
+                tree.end_overlap(true);
+                self.let_go.insert(old, now);
+            }
+            Step::RolledBack => tree.end_overlap(false),
+            Step::Abandoned => return,
+        }
         self.changed(now, config);
     }
 
@@ -347,7 +382,8 @@ impl Members {
 
     fn make_view(&mut self, now: Timestamp, config: &Config, start: Start) {
         if self.tree.is_none() || core::mem::take(&mut self.rebuild) {
-            let (proxies, receivers) = (self.ids(Role::Proxy), self.ids(Role::Receiver));
+            let (mut proxies, receivers) = (self.ids(Role::Proxy), self.ids(Role::Receiver));
+            proxies.sort_by_key(|id| self.let_go.get(id));
             let (shape, mode) = (&config.shape, config.mode);
             self.tree = Some(Tree::build(self.root, &proxies, &receivers, shape, mode));
         }
@@ -407,6 +443,7 @@ impl Members {
             receivers,
             proxies: placed - receivers,
             missing: tree.missing(),
+            overlap: tree.overlap(),
         }
     }
 

@@ -156,15 +156,19 @@ impl Relay {
         let frame = Frame { fixed: datagram.fixed, flags: datagram.hop.flags, body: datagram.body };
         self.ring.insert(frame.clone());
         let Some(place) = &self.up.place else { return };
-        if place.children.is_empty() && place.nieces.is_empty() {
+        // A frame of an older view goes the old way, so that a change of view loses nothing.
+        let view = datagram.hop.view;
+        let previous = self.up.previous.as_ref().filter(|_| view > 0 && view < place.view);
+        let (way, group) = match previous {
+            Some(previous) => (previous, self.groups.1),
+            None => (place, self.groups.0),
+        };
+        if way.children.is_empty() && way.nieces.is_empty() {
             return;
         }
-        // A frame of an older view goes the old way, so that a change of view loses nothing.
-        let old = self.up.previous.is_some() && datagram.hop.view < place.view;
-        let group = if old && datagram.hop.view > 0 { self.groups.1 } else { self.groups.0 };
         self.status.forwarded += 1;
         self.forwarded_since_beacon = true;
-        self.up.out.live(Destination::Group(group), datagram.hop.view, frame);
+        self.up.out.live(Destination::Group(group), view, frame);
     }
 
     fn on_report(&mut self, now: Timestamp, datagram: &Datagram) -> Result<(), Malformed> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, GroupId, Install, Machine, Malformed, NodeId,
-    SyncTime, Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, GroupId, Install, Machine, Malformed,
+    NodeId, SyncTime, Timestamp, Transmit,
 };
 
 use crate::config::{Config, Mode};
@@ -17,10 +17,11 @@ use crate::control::{
     Beacon, Join, Peer, Reason, Report, Role, Tally, Worst, decode_ranges, decode_verdict,
     encode_verdict,
 };
-use crate::hold::HoldControl;
+use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
 use crate::merge::{Merger, saturating_ns};
 use crate::outbox::Outbox;
+use crate::replace::{Known, Replacement, Replacements, Step, Watch};
 use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
@@ -37,6 +38,8 @@ pub enum RootEvent {
     Removed(NodeId, Reason),
     /// A tree has come into force; the first one means that publishing reaches everybody.
     View(View),
+    /// A spare is tried in the place of a straggler, or a trial has ended.
+    Replacement(Replacement),
     /// A frame was made: what to write down to judge it later.
     Framed(Framed),
     /// All receivers have released everything, or reported it lost.
@@ -111,6 +114,8 @@ pub struct RootStatus {
     pub tally: Tally,
     /// The worst edges and hosts of the last report interval.
     pub worst: Vec<Worst>,
+    /// Stragglers replaced.
+    pub replacements: Replacements,
     /// Repair copies sent by the root itself.
     pub repairs_sent: u64,
     /// What it keeps now.
@@ -129,6 +134,16 @@ struct Open {
 
 /// Largest datagram that IP carries, less its headers and ours.
 const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
+
+/// What the root remembers of a frame until receivers have reported its delay.
+#[derive(Clone, Copy, Debug)]
+struct SampledFrame {
+    /// How long it was to be held, if it had a deadline.
+    hold_ns: Option<u32>,
+    messages: u16,
+    load: LoadClass,
+}
+
 /// Frames sampled back to back; a receiver's report holds twice as many.
 const SAMPLE_BURST: u32 = 100;
 /// Sampled frames remembered until their OML is known.
@@ -145,6 +160,7 @@ pub struct Root {
     desk: Desk,
     merger: Merger,
     hold: HoldControl,
+    watch: Watch,
     members: Members,
     view: View,
     groups: (GroupId, GroupId),
@@ -154,7 +170,7 @@ pub struct Root {
     last_deadline: SyncTime,
     next_sample: Timestamp,
     /// Hold and messages of frames whose OML is not yet known.
-    sampled_frames: BTreeMap<u64, (Option<u32>, u16)>,
+    sampled_frames: BTreeMap<u64, SampledFrame>,
     ended: bool,
     finished: bool,
     beat: u64,
@@ -200,6 +216,7 @@ impl Root {
             desk: Desk::default(),
             merger: Merger::default(),
             hold: HoldControl::new(config.deadline),
+            watch: Watch::default(),
             members: Members::new(me),
             view: View {
                 number: 0,
@@ -209,6 +226,7 @@ impl Root {
                 receivers: 0,
                 proxies: 0,
                 missing: 0,
+                overlap: None,
             },
             groups: (group(2), group(3)),
             open: Open::default(),
@@ -303,6 +321,7 @@ impl Root {
             messages: self.next_message,
             hold_ns: evenfall_core::time::nanos(self.hold.hold()),
             tally: self.merger.tally(),
+            replacements: self.watch.counts,
             stored: Stored {
                 asked: self.desk.longest(),
                 queued: self.out.live_len(),
@@ -335,9 +354,10 @@ impl Root {
 
     fn close(&mut self, now: Timestamp) {
         let origin = self.out.clock.sync(now);
+        let (hold, load) = self.hold.next(now);
         let deadline = if self.config.mode.holds() {
             // Never decreasing, so that a shorter hold cannot let a message overtake another.
-            self.last_deadline = self.last_deadline.max(origin + self.hold.hold());
+            self.last_deadline = self.last_deadline.max(origin + hold);
             self.last_deadline
         } else {
             SyncTime::ZERO
@@ -356,7 +376,7 @@ impl Root {
             deadline,
         };
         self.next_frame += 1;
-        let flags = if self.sample(now, &fixed) { SAMPLED } else { 0 };
+        let flags = if self.sample(now, &fixed, load) { SAMPLED } else { 0 };
         let body = self.out.seal.seal(&fixed, body);
         let frame = Frame { fixed, flags, body };
         self.ring.insert(frame.clone());
@@ -370,7 +390,7 @@ impl Root {
     }
 
     /// Decides whether receivers report this frame one by one.
-    fn sample(&mut self, now: Timestamp, fixed: &Fixed) -> bool {
+    fn sample(&mut self, now: Timestamp, fixed: &Fixed, load: LoadClass) -> bool {
         // A bucket of credit, so that a burst is sampled as densely as the quiet before it: what
         // is late is late in bursts.
         let every = Duration::from_secs(1) / self.config.deadline.samples_per_second.max(1);
@@ -382,7 +402,8 @@ impl Root {
         self.next_sample += every;
         let held = fixed.deadline > SyncTime::ZERO;
         let hold = held.then(|| saturating_ns(fixed.deadline.since(fixed.origin)));
-        self.sampled_frames.insert(fixed.sequence, (hold, fixed.count));
+        let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load };
+        self.sampled_frames.insert(fixed.sequence, sampled);
         if self.sampled_frames.len() > SAMPLED_MAX {
             self.sampled_frames.pop_first();
         }
@@ -512,15 +533,17 @@ impl Root {
         let patience = interval * 2 * u32::from(self.view.depth.max(1));
         let report = self.merger.take(now, patience);
         for sample in &report.samples {
-            let Some((hold, count)) = self.sampled_frames.remove(&sample.sequence) else {
+            let Some(frame) = self.sampled_frames.remove(&sample.sequence) else {
                 continue;
             };
-            let late = hold.map(|hold| sample.latest_ns > hold);
-            self.hold.observe(now, sample.latest_ns, count, late);
+            let late = frame.hold_ns.map(|hold| sample.latest_ns > hold);
+            self.watch.observe(now, sample.sequence, sample.latest_ns);
+            self.hold.observe(now, frame.load, sample.latest_ns, frame.messages, late);
             self.status.sampled += u64::from(late.is_some());
             self.status.sampled_late += u64::from(late == Some(true));
         }
         self.hold.update(now, report.p95_ns);
+        self.reconsider(now, &report);
         if !report.worst.is_empty() {
             self.status.worst = report.worst;
         }
@@ -528,6 +551,38 @@ impl Root {
             self.members.suspect(now, self.me, child, Reason::Silent, &self.config);
         }
         self.check_finished();
+    }
+
+    /// Whether a straggler is to be replaced, by what the reports say.
+    fn reconsider(&mut self, now: Timestamp, report: &Report) {
+        let rules = self.config.replace;
+        let Some(tree) = self.members.tree().filter(|_| rules.enabled) else { return };
+        let clock_error_ns = match self.out.clock.reading().error {
+            // Both ends of an edge.
+            ClockError::Within(bound) => 2 * evenfall_core::time::nanos(bound),
+            _ => 0,
+        };
+        let step = self.watch.round(
+            now,
+            &Known {
+                worst: &report.worst,
+                delays: &report.delays,
+                tree,
+                rules: &rules,
+                interval: self.config.membership.report_interval,
+                usable: &|spare| self.members.is_usable(now, spare, rules.cooldown),
+                settled: self.members.is_settled(),
+                clock_error_ns,
+            },
+        );
+        let Some(step) = step else { return };
+        self.members.replace(now, &step, &self.config);
+        if step.step == Step::Made {
+            // What the straggler cost says nothing of the tree without it. In the second half of
+            // the trial its successor fed already.
+            self.hold.forget(now, rules.trial / 2);
+        }
+        self.events.push_back(RootEvent::Replacement(step));
     }
 
     fn beacon(&mut self, now: Timestamp) {
@@ -576,6 +631,9 @@ impl Root {
         let reporters = view.children.iter().chain(&view.spares).map(|p| p.id);
         self.merger.expect(now, reporters);
         self.beacon_at = now;
+        if let Some(pair) = view.overlap {
+            self.watch.feeding(now, pair, self.next_frame);
+        }
         self.view = view.clone();
         self.events.push_back(RootEvent::View(view));
     }

@@ -60,6 +60,13 @@ impl SharedKey {
         }
         Ok(Self::new(id, bytes))
     }
+
+    /// The id of this key and 16 secret bytes for another protocol, which `context` names: what is
+    /// learned of one says nothing of another.
+    pub fn derive(&self, context: &str) -> (u8, [u8; 16]) {
+        let derived = blake3::derive_key(context, &self.bytes);
+        (self.id, derived[..16].try_into().expect("16 bytes"))
+    }
 }
 
 /// Seals, opens and authenticates for one stream.

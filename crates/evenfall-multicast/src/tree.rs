@@ -96,6 +96,9 @@ pub struct Tree {
     spares: Vec<NodeId>,
     /// Proxies that the wanted dimensions lack.
     missing: usize,
+    /// A proxy and who feeds beside it. A former spare is in none of the maps: where it stands
+    /// follows from the other. A sibling has its own place.
+    overlap: Option<(NodeId, NodeId)>,
 }
 
 impl Tree {
@@ -124,6 +127,7 @@ impl Tree {
             level: BTreeMap::from([(root, 0)]),
             spares: Vec::new(),
             missing: need.saturating_sub(proxies.len()),
+            overlap: None,
         };
         let mut pool = proxies.iter().copied();
         let mut last = vec![root];
@@ -198,12 +202,13 @@ impl Tree {
 
     /// Whether this node has a place.
     pub fn contains(&self, node: NodeId) -> bool {
-        self.level.contains_key(&node)
+        self.level.contains_key(&node) || self.overlap.is_some_and(|(_, new)| new == node)
     }
 
     /// The parent of a node.
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
-        self.parent.get(&node).copied()
+        let beside = self.overlap.filter(|(_, new)| *new == node).map(|(old, _)| old);
+        self.parent.get(&node).or_else(|| self.parent.get(&beside?)).copied()
     }
 
     /// All nodes in the tree and their levels, the root among them.
@@ -244,6 +249,33 @@ impl Tree {
 
     /// What a node needs to know about the tree.
     pub fn neighbours(&self, node: NodeId) -> Neighbours {
+        let Some((old, new)) = self.overlap else { return self.lasting_neighbours(node) };
+        let has_place = self.level.contains_key(&new);
+        if node == new {
+            // All that the other one does, but to hear reports; and what it does anyway.
+            let (own, mut near) = (self.lasting_neighbours(new), self.lasting_neighbours(old));
+            near.nieces.splice(0..0, near.children.drain(..));
+            if !has_place {
+                return near;
+            }
+            near.nieces.retain(|n| !own.children.contains(n) && !own.nieces.contains(n));
+            return Neighbours { nieces: [own.nieces, near.nieces].concat(), ..own };
+        }
+        let mut near = self.lasting_neighbours(node);
+        let add = |list: &mut Vec<NodeId>| {
+            if list.contains(&old) && !list.contains(&new) {
+                list.push(new);
+            }
+        };
+        add(&mut near.sources);
+        if !has_place {
+            add(&mut near.children);
+            add(&mut near.nieces);
+        }
+        near
+    }
+
+    fn lasting_neighbours(&self, node: NodeId) -> Neighbours {
         let Some(&level) = self.level.get(&node) else { return Neighbours::default() };
         let mut sources = Vec::new();
         if let Some(&parent) = self.parent.get(&node) {
@@ -259,6 +291,83 @@ impl Tree {
             .flat_map(|sibling| self.children.get(sibling).into_iter().flatten().copied())
             .collect();
         Neighbours { level: Some(level), sources, children, nieces }
+    }
+
+    /// Whether a spare could take this node's place: it is a proxy with children.
+    pub fn is_replaceable(&self, node: NodeId) -> bool {
+        let children = self.children.get(&node).is_some_and(|children| !children.is_empty());
+        node != self.root && children && self.level.contains_key(&node)
+    }
+
+    /// The root.
+    pub fn root(&self) -> NodeId {
+        self.root
+    }
+
+    /// Receivers in the subtree of a node, itself included.
+    pub fn receivers_below(&self, node: NodeId) -> usize {
+        if self.level.get(&node) == Some(&self.depth) {
+            return 1;
+        }
+        let children = self.children.get(&node).into_iter().flatten();
+        children.map(|child| self.receivers_below(*child)).sum()
+    }
+
+    /// The proxy that is to be replaced, and who feeds beside it.
+    pub fn overlap(&self) -> Option<(NodeId, NodeId)> {
+        self.overlap
+    }
+
+    /// The other proxies with a node's parent.
+    pub fn siblings(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let ring = self.parent.get(&node).and_then(|parent| self.children.get(parent));
+        let others = ring.into_iter().flatten().copied().filter(move |other| *other != node);
+        others.filter(|other| self.children.contains_key(other))
+    }
+
+    /// From now on a spare, or a sibling, feeds beside a proxy; a spare is fed as well. Returns
+    /// `false`, and changes nothing, when the one cannot be replaced, the other is neither, or two
+    /// are side by side already.
+    pub fn begin_overlap(&mut self, old: NodeId, new: NodeId) -> bool {
+        let spare = self.spares.iter().position(|spare| *spare == new);
+        let sibling = self.siblings(old).any(|sibling| sibling == new);
+        if self.overlap.is_some() || !self.is_replaceable(old) || spare.is_none() && !sibling {
+            return false;
+        }
+        spare.map(|at| self.spares.remove(at));
+        self.overlap = Some((old, new));
+        true
+    }
+
+    /// Ends it: either the second takes the place (a sibling, the children) and the first is a
+    /// spare, or all is as it was.
+    pub fn end_overlap(&mut self, replace: bool) {
+        let Some((old, new)) = self.overlap.take() else { return };
+        let sibling = self.level.contains_key(&new);
+        if !replace {
+            self.spares.extend((!sibling).then_some(new));
+            return;
+        }
+        let level = self.level.remove(&old).expect("who is to be replaced has a place");
+        let parent = self.parent.remove(&old).expect("and is not the root");
+        let children = self.children.remove(&old).expect("and has children");
+        let extra = self.extra.remove(&old).unwrap_or_default();
+        if sibling {
+            self.ring(parent).retain(|child| *child != old);
+            self.dismiss(&extra);
+            children.into_iter().for_each(|child| {
+                let own_level = self.level[&child];
+                self.attach(new, child, own_level);
+            });
+            self.missing += 1;
+            self.spares.push(old);
+            return;
+        }
+        for child in self.ring(parent).iter_mut().filter(|child| **child == old) {
+            *child = new;
+        }
+        self.succeed(new, (parent, level), children, extra);
+        self.spares.push(old);
     }
 
     /// Adds a receiver under the last proxy with the fewest children.
@@ -301,6 +410,11 @@ impl Tree {
     /// level's other nodes. Returns `false` when that is impossible because it was the last of its
     /// level: the tree must then be built anew before anything else is done with it.
     pub fn remove(&mut self, node: NodeId) -> bool {
+        if let Some((old, new)) = self.overlap
+            && (node == old || node == new)
+        {
+            self.end_overlap(node == old);
+        }
         self.spares.retain(|n| *n != node);
         let Some(level) = self.level.remove(&node) else { return true };
         let parent = self.parent.remove(&node).expect("only the root has no parent");
@@ -480,6 +594,96 @@ mod tests {
         assert!(tree.remove(NodeId(2)));
         assert_eq!(tree.neighbours(NodeId(4)).children, before);
         assert!(tree.spares().is_empty() && !tree.contains(NodeId(2)));
+    }
+
+    /// Everybody takes copies from all who send to it; with siblings, and from nobody else.
+    fn senders_are_sources(tree: &Tree, everybody: &[NodeId]) {
+        let mut from = BTreeMap::<NodeId, Vec<NodeId>>::new();
+        for node in everybody {
+            let near = tree.neighbours(*node);
+            for to in near.children.iter().chain(&near.nieces) {
+                from.entry(*to).or_default().push(*node);
+            }
+        }
+        for node in everybody {
+            let mut sources = tree.neighbours(*node).sources;
+            let senders = from.entry(*node).or_default();
+            sources.sort();
+            senders.sort();
+            if !tree.extra.is_empty() {
+                // A hedge node is named to its own kind, and does not send to them.
+                sources.retain(|source| senders.contains(source));
+            }
+            assert_eq!(*senders, sources, "of {node}");
+        }
+    }
+
+    #[test]
+    fn both_feed_the_same_nodes_while_a_spare_is_tried() {
+        for scheme in [Scheme::Siblings, Scheme::Extra] {
+            for hedging in 0..3 {
+                let mut tree = tree(22, 30, Shape { scheme, ..shape(3, 3, hedging) });
+                let everybody = [ids(0, 23), ids(1_000, 30)].concat();
+                let (old, new) = (NodeId(5), tree.spares()[0]);
+                let (before, whole) = (tree.neighbours(old), tree.clone());
+                assert!(tree.begin_overlap(old, new));
+                assert!(!tree.begin_overlap(NodeId(4), NodeId(22)), "one at a time");
+                senders_are_sources(&tree, &everybody);
+                let beside = tree.neighbours(new);
+                assert_eq!((beside.level, beside.children.len()), (before.level, 0));
+                assert_eq!(beside.nieces.len(), before.children.len() + before.nieces.len());
+                assert_eq!(tree.parent(new), tree.parent(old));
+                let mut back = tree.clone();
+                back.end_overlap(false);
+                assert_eq!(back.neighbours(old), before);
+                assert_eq!(back.spares().len(), whole.spares().len());
+                tree.end_overlap(true);
+                assert_eq!(tree.neighbours(new), before);
+                assert!(!tree.contains(old) && tree.spares().contains(&old));
+                senders_are_sources(&tree, &everybody);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sibling_feeds_a_proxys_children_before_it_takes_them_over() {
+        for hedging in 0..3 {
+            let mut tree = tree(12, 30, shape(3, 3, hedging));
+            let everybody = [ids(0, 13), ids(1_000, 30)].concat();
+            let (old, new) = (NodeId(5), NodeId(6));
+            assert!(!tree.begin_overlap(old, NodeId(7)), "of another parent");
+            let orphans = tree.neighbours(old).children;
+            let before = tree.clone();
+            assert!(tree.begin_overlap(old, new));
+            senders_are_sources(&tree, &everybody);
+            let near = tree.neighbours(new);
+            assert!(orphans.iter().all(|orphan| near.nieces.contains(orphan)));
+            let mut back = tree.clone();
+            back.end_overlap(false);
+            assert_eq!(back, before);
+            tree.end_overlap(true);
+            senders_are_sources(&tree, &everybody);
+            assert!(orphans.iter().all(|orphan| tree.parent(*orphan) == Some(new)));
+            assert_eq!((tree.spares(), tree.missing()), (&[old][..], 1));
+        }
+    }
+
+    #[test]
+    fn of_two_side_by_side_the_one_that_lives_stays() {
+        let whole = {
+            let mut tree = tree(4, 9, shape(2, 3, 1));
+            assert!(tree.begin_overlap(NodeId(2), NodeId(4)));
+            tree
+        };
+        let before = whole.neighbours(NodeId(2)).children;
+        let mut tree = whole.clone();
+        assert!(tree.remove(NodeId(2)));
+        assert_eq!((tree.neighbours(NodeId(4)).children, tree.overlap()), (before.clone(), None));
+        assert!(tree.spares().is_empty() && !tree.contains(NodeId(2)));
+        let mut tree = whole;
+        assert!(tree.remove(NodeId(4)));
+        assert_eq!((tree.neighbours(NodeId(2)).children, tree.overlap()), (before, None));
+        assert!(tree.spares().is_empty() && !tree.contains(NodeId(4)));
     }
 
     #[test]

@@ -312,8 +312,23 @@ impl Uplink {
         Ok(news.then_some(News::Ended))
     }
 
+    /// Whether it is a proxy without a place: nobody is behind it who could miss anything.
+    fn is_spare(&self) -> bool {
+        let idle = |place: &Place| place.children.is_empty() && place.nieces.is_empty();
+        self.role == Role::Proxy && self.place.as_ref().is_some_and(idle)
+    }
+
     /// Frames below `next` exist: those not heard of before are missing.
     pub(crate) fn hear_of(&mut self, now: Timestamp, next: u64) {
+        if self.is_spare() {
+            // It follows the stream without having it, so that a place finds it at its end; to have
+            // all of it as repair would cost the root as much as another child.
+            if self.window.as_ref().is_some_and(|w| w.next() < next) {
+                self.root_heard = now;
+                self.give_up(next);
+            }
+            return;
+        }
         if let Some(gap) = self.window.as_mut().and_then(|w| w.hear_of(next)) {
             // Only the root makes new frames: it lives.
             self.root_heard = now;

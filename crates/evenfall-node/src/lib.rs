@@ -3,10 +3,12 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`settings`] | one TOML file for all hosts, overridden by environment and `--set` |
-//! | [`roles`] | root, proxy and receiver as they run in a process |
+//! | [`roles`] | root, proxy, receiver, agent and surveyor as they run in a process |
 //! | [`subscriber`] | the feed in a program of your own |
 //! | [`player`] | a feed played as a live MoldUDP64 session, for tests |
 //! | [`publisher`] | the root in a program of your own |
+//! | [`carrier`] | gRPC as a carrier of control messages |
+//! | [`experiment`] | placement experiments: runs, their records, their report |
 //! | [`fanout`] | the root as a source for the fan-out benchmark |
 //! | [`input`] | feed files and the generator, by a schedule |
 //! | [`intake`] | where a running root's messages come from: replay, live feed, publisher |
@@ -17,6 +19,8 @@
 //! | [`report`] | reads the run logs of all processes, judges the run, writes `report.html` |
 #![forbid(unsafe_code)]
 
+pub mod carrier;
+pub mod experiment;
 pub mod fanout;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -11,10 +11,13 @@ use std::time::Duration;
 
 use evenfall_core::NodeId;
 use evenfall_multicast::{Config, SharedKey};
+use evenfall_placement::survey::{AgentConfig, Timing};
 use serde::{Deserialize, Serialize};
 
 /// The variable that names the settings of one key starts with this.
 const ENVIRONMENT: &str = "EVENFALL_";
+/// Variables that only tests read.
+const OF_TESTS: [&str; 3] = ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST"];
 
 /// What is wrong with the settings: where, what, and what to do.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub enum RoleName {
     Proxy,
     /// Holds and releases.
     Receiver,
+    /// Measures what a surveyor orders.
+    Agent,
 }
 
 /// One process of the run.
@@ -195,6 +200,80 @@ impl Default for Io {
     }
 }
 
+/// Delays put into the path of arriving datagrams: an experiment tool, see
+/// [`evenfall_io::udp::Inject`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Inject {
+    /// File with the delays, looked at again while the run goes on; no delays without it.
+    pub file: Option<PathBuf>,
+    /// The same seed draws the same delays.
+    pub seed: u64,
+    /// Datagrams that a process holds back at once; beyond it the newest are dropped and counted.
+    pub queue_datagrams_max: usize,
+}
+
+impl Default for Inject {
+    fn default() -> Self {
+        // Half a second of 100,000 datagrams a second.
+        Self { file: None, seed: 1, queue_datagrams_max: 50_000 }
+    }
+}
+
+impl Inject {
+    /// What the driver is told.
+    pub fn to_driver(&self) -> Option<evenfall_io::udp::Inject> {
+        let (seed, queue_datagrams_max) = (self.seed, self.queue_datagrams_max);
+        let with = |file| evenfall_io::udp::Inject { file, seed, queue_datagrams_max };
+        self.file.clone().map(with)
+    }
+}
+
+/// Live measurement: what agents allow, and what a surveyor waits for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Survey {
+    /// Probes per second that an agent sends at most, over all receivers; faster jobs are refused.
+    pub agent_probes_per_second_max: u64,
+    /// Time between two polls of those who take part in a job: heartbeat and retry.
+    #[serde(with = "humantime_serde")]
+    pub poll: Duration,
+    /// What one layer of a job may take besides the probes themselves.
+    #[serde(with = "humantime_serde")]
+    pub step: Duration,
+    /// An agent that is not polled for this long drops its job; one that does not answer for this
+    /// long is taken for dead.
+    #[serde(with = "humantime_serde")]
+    pub lease: Duration,
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        let Timing { poll, step, lease } = Timing::default();
+        let agent = AgentConfig::default();
+        Self { agent_probes_per_second_max: agent.probes_per_second_max, poll, step, lease }
+    }
+}
+
+impl Survey {
+    /// The clock of control that these are.
+    pub fn timing(&self) -> Timing {
+        Timing { poll: self.poll, step: self.step, lease: self.lease }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let least = Duration::from_millis(1);
+        if self.poll < least || self.step < self.poll || self.lease < self.poll * 2 {
+            return Err(format!(
+                "survey: poll {:?}, step {:?}, lease {:?}: poll must be 1ms or more, step at least \
+                 a poll and lease at least two",
+                self.poll, self.step, self.lease
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// The run itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -241,8 +320,12 @@ pub struct Settings {
     pub feed: Feed,
     /// Sockets and threads.
     pub io: Io,
+    /// Injected delays.
+    pub inject: Inject,
     /// The protocol.
     pub multicast: Config,
+    /// Live measurement.
+    pub survey: Survey,
     /// The processes.
     #[serde(rename = "node")]
     pub nodes: Vec<Node>,
@@ -266,6 +349,7 @@ impl Settings {
         settings.run.dir = base.join(&settings.run.dir);
         settings.run.key_file = settings.run.key_file.map(|key| base.join(key));
         settings.feed.file = settings.feed.file.map(|file| base.join(file));
+        settings.inject.file = settings.inject.file.map(|file| base.join(file));
         Ok(settings)
     }
 
@@ -286,7 +370,7 @@ impl Settings {
             SettingsError(format!("{name}: {error}")) // Unreachable: the text parsed above.
         })?;
         let from_environment = variables
-            .filter(|(variable, _)| variable != "EVENFALL_DATA" && variable != "EVENFALL_SEEDS")
+            .filter(|(variable, _)| !OF_TESTS.contains(&variable.as_str()))
             .map(|(variable, value)| {
                 let key = variable[ENVIRONMENT.len()..].to_lowercase().replace("__", ".");
                 (variable, key, value)
@@ -327,6 +411,7 @@ impl Settings {
             return Err("feed.file and feed.mold: give one of them".into());
         }
         self.feed.check_mold()?;
+        self.survey.check()?;
         for (i, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[..i] {
                 if other.name == node.name || other.id == node.id {
@@ -344,7 +429,8 @@ impl Settings {
             }
         }
         let roots = self.nodes.iter().filter(|n| n.role == RoleName::Root).count();
-        if !self.nodes.is_empty() && roots != 1 {
+        let agents = self.nodes.iter().filter(|n| n.role == RoleName::Agent).count();
+        if agents < self.nodes.len() && roots != 1 {
             return Err(format!("node: {roots} nodes have role = \"root\"; there must be one"));
         }
         Ok(())
@@ -391,7 +477,11 @@ impl Settings {
 }
 
 /// Sets a dotted key in a document, making tables on the way.
-fn apply(document: &mut toml_edit::DocumentMut, key: &str, value: &str) -> Result<(), String> {
+pub(crate) fn apply(
+    document: &mut toml_edit::DocumentMut,
+    key: &str,
+    value: &str,
+) -> Result<(), String> {
     if key.is_empty() || value.is_empty() {
         return Err("must be key=value, such as multicast.mode=tree".into());
     }

@@ -21,6 +21,33 @@ impl Shape {
         (0..=self.depth).map(|level| self.width(level)).sum()
     }
 
+    /// Places in the tree; `None` when they are more than a pool may have hosts.
+    pub fn checked_places(&self) -> Option<usize> {
+        if self.fanout == 0 {
+            return None;
+        }
+        let mut places = 0usize;
+        let mut width = 1usize;
+        for _ in 0..=self.depth {
+            places = places.checked_add(width)?;
+            if places > crate::delays::HOSTS_MAX {
+                return None;
+            }
+            width = width.checked_mul(self.fanout as usize)?;
+        }
+        Some(places)
+    }
+
+    /// All places below this one, level by level.
+    pub fn below(&self, place: usize) -> impl Iterator<Item = usize> + use<> {
+        let (fanout, places) = (self.fanout as usize, self.places());
+        let next = move |level: &Range<usize>| {
+            let below = level.start * fanout + 1..level.end * fanout + 1;
+            (below.start < places).then_some(below)
+        };
+        core::iter::successors(next(&(place..place + 1)), next).flatten()
+    }
+
     /// Places that are no leaves.
     pub fn inner(&self) -> usize {
         (0..self.depth).map(|level| self.width(level)).sum()
@@ -102,6 +129,11 @@ mod tests {
         assert_eq!((shape.children(2), shape.children(7), shape.parent(0)), (5..7, 0..0, None));
         assert!((1..15).all(|p| shape.children(shape.parent(p).expect("inner")).contains(&p)));
         assert_eq!(Shape { depth: 3, fanout: 10 }.places(), 1111);
+        assert_eq!(shape.below(1).collect::<Vec<_>>(), [3, 4, 7, 8, 9, 10]);
+        assert_eq!((shape.below(0).count(), shape.below(9).count()), (14, 0));
+        assert_eq!(Shape { depth: u32::MAX, fanout: 2 }.checked_places(), None);
+        assert_eq!(Shape { depth: u32::MAX, fanout: 0 }.checked_places(), None);
+        assert_eq!(shape.checked_places(), Some(15));
     }
 
     #[test]

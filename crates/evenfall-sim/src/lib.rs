@@ -29,6 +29,7 @@
 //! | [`world`] | [`World`]: nodes, hosts, the run; start reading here |
 //! | [`network`] | [`Network`], the trait that models implement; [`Wire`], the simplest one |
 //! | [`cloud`] | [`Cloud`]: delays per pair, jitter, spikes, stragglers, network cards |
+//! | [`fattree`] | [`FatTree`]: racks and a core, priorities, buffers, oversubscription |
 //! | [`host`] | [`HostSpec`]: processor costs, cores, socket buffers, pre-emptions |
 //! | [`clock`] | [`ClockSpec`]: drift of the local clock, error of the synchronised one |
 //! | [`quantiles`] | [`Quantiles`]: any distribution of delays, parametric or measured |
@@ -106,6 +107,7 @@ pub mod campaign;
 pub mod clock;
 pub mod cloud;
 pub mod disk;
+pub mod fattree;
 pub mod faults;
 pub mod host;
 mod math;
@@ -126,6 +128,7 @@ pub use campaign::Campaign;
 pub use clock::ClockSpec;
 pub use cloud::{Cloud, CloudProfile};
 pub use disk::{DiskFaults, SimDisk};
+pub use fattree::{Costs, FatTree, FatTreeSpec, Occupancy, Priorities};
 pub use faults::{Bounds, Coverage, Fault, FaultKind, Plan, Victims};
 pub use host::{HostSpec, StallSpec};
 pub use network::{Loss, Network, Packet, Rates, Verdict, Wire};

@@ -24,8 +24,8 @@
 //! | [`retention`] | which chunks may go |
 //!
 //! Nothing here opens a file or starts a thread: a disk and an object store are the traits
-//! [`Disk`](evenfall_core::Disk) and [`Objects`](evenfall_core::Objects), kept by `evenfall-node`
-//! over real ones and by `evenfall-sim` over those that tear, forget and fail.
+//! [`Disk`](evenfall_core::Disk) and [`Objects`](evenfall_core::Objects). `evenfall-sim` has those
+//! that tear, forget and fail; the engine over real ones is not part of the tree yet.
 //!
 //! ```
 //! use std::sync::Arc;

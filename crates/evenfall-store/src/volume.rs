@@ -129,7 +129,7 @@ impl<D: Disk> Volume<D> {
     /// Writes and syncs one commit. On success, everything in the batch survives a crash.
     ///
     /// # Errors
-    /// [`Error::Storage`]; the batch may then be lost or not, and may be committed again.
+    /// `Error::Storage`; the batch may then be lost or not, and may be committed again.
     pub fn commit(&mut self, batch: &mut Batch) -> Result<()> {
         if self.offset == 0 {
             self.begin_journal()?;
@@ -174,7 +174,7 @@ impl<D: Disk> Volume<D> {
     /// Writes a full segment into its chunk. It may not leave memory before [`flush`](Self::flush).
     ///
     /// # Errors
-    /// [`Error::Storage`]; the segment is kept and written again by the next flush.
+    /// `Error::Storage`; the segment is kept and written again by the next flush.
     pub fn write(&mut self, sealed: Sealed) -> Result<()> {
         if sealed.kind == Kind::Data && !self.files.contains_key(&sealed.file) {
             let header = segment::expect(&sealed.bytes, sealed.kind, sealed.file, sealed.number)?;
@@ -203,7 +203,7 @@ impl<D: Disk> Volume<D> {
     /// Syncs every segment that was written; gives them, now that they may leave memory.
     ///
     /// # Errors
-    /// [`Error::Storage`]; all of them stay, and the next flush writes them again first.
+    /// `Error::Storage`; all of them stay, and the next flush writes them again first.
     pub fn flush(&mut self) -> Result<Vec<Sealed>> {
         if self.rewrite {
             for at in 0..self.unsynced.len() {
@@ -229,7 +229,7 @@ impl<D: Disk> Volume<D> {
     /// been given to [`write`](Self::write) before.
     ///
     /// # Errors
-    /// [`Error::Storage`]; nothing that was promised is lost, and it may be called again.
+    /// `Error::Storage`; nothing that was promised is lost, and it may be called again.
     pub fn checkpoint(&mut self, tails: &mut Tails) -> Result<Vec<Sealed>> {
         if self.offset > 0 {
             self.retire(self.number + 1);
@@ -288,7 +288,7 @@ impl<D: Disk> Volume<D> {
     /// Reads and checks a segment of a chunk; `None` when it is not there.
     ///
     /// # Errors
-    /// [`Error::Damaged`], [`Error::Version`], [`Error::Storage`].
+    /// `Error::Damaged`, `Error::Version`, `Error::Storage`.
     pub fn read(&self, kind: Kind, file: FileId, number: u32) -> Result<Option<Bytes>> {
         read_segment(&self.disk, kind, file, number)
     }
@@ -298,7 +298,7 @@ impl<D: Disk> Volume<D> {
     /// makes it last, and must come before the first append.
     ///
     /// # Errors
-    /// [`Error::Storage`](crate::Error::Storage).
+    /// `Error::Storage`.
     pub fn truncate(&mut self, kind: Kind, file: FileId, number: u32) -> Result<()> {
         let (first, _) = segment_place(number);
         let names = self.disk.list()?;
@@ -322,7 +322,7 @@ impl<D: Disk> Volume<D> {
     /// Forgets a file and removes its chunks.
     ///
     /// # Errors
-    /// [`Error::Storage`]; the file is then gone or not, and it may be called again.
+    /// `Error::Storage`; the file is then gone or not, and it may be called again.
     pub fn delete(&mut self, file: FileId) -> Result<()> {
         let Some(shelf) = self.files.get(&file).copied() else { return Ok(()) };
         let mut batch = Batch::default();
@@ -341,7 +341,7 @@ impl<D: Disk> Volume<D> {
     /// Removes a data chunk that is elsewhere; only of whole, synced chunks.
     ///
     /// # Errors
-    /// [`Error::Storage`].
+    /// `Error::Storage`.
     pub fn evict_chunk(&mut self, file: FileId, chunk: u32) -> Result<bool> {
         let Some(shelf) = self.files.get(&file) else { return Ok(false) };
         let layout = Layout::new(usize::from(shelf.origin.record_bytes))?;
@@ -364,7 +364,7 @@ fn put(disk: &impl Disk, sealed: &Sealed) -> Result<()> {
 /// Reads and checks a segment of a chunk; `None` when it is not there.
 ///
 /// # Errors
-/// [`Error::Damaged`], [`Error::Version`], [`Error::Storage`].
+/// `Error::Damaged`, `Error::Version`, `Error::Storage`.
 pub fn read_segment(
     disk: &impl Disk,
     kind: Kind,

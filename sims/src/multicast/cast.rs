@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use evenfall_core::{NodeId, Timestamp};
 use evenfall_multicast::{Config, Identity, Receiver, Relay, Root, SharedKey};
@@ -56,6 +57,49 @@ pub fn message(seed: u64, number: u64, size: usize, into: &mut Vec<u8>) {
         word = (word ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
     }
     into.truncate(size);
+}
+
+/// When the messages of a feed are due.
+#[derive(Clone, Debug)]
+pub enum Schedule {
+    /// At a steady pace.
+    Steady(Pace),
+    /// At the feed's own times.
+    Own {
+        /// When message 0 is due.
+        first: evenfall_sim::SimTime,
+        /// When every message is due after `first`; never decreasing.
+        times: Arc<[Duration]>,
+    },
+}
+
+impl Schedule {
+    /// Messages in all.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Steady(pace) => pace.count,
+            Self::Own { times, .. } => times.len() as u64,
+        }
+    }
+
+    /// When this message is due.
+    pub fn due(&self, number: u64) -> evenfall_sim::SimTime {
+        match self {
+            Self::Steady(pace) => pace.due(number),
+            Self::Own { first, times } => *first + times[number as usize],
+        }
+    }
+
+    /// How many messages are due up to and including this time.
+    pub fn due_by(&self, at: evenfall_sim::SimTime) -> u64 {
+        match self {
+            Self::Steady(pace) => pace.due_by(at),
+            Self::Own { first, times } if at >= *first => {
+                times.partition_point(|due| *due <= at.since(*first)) as u64
+            }
+            Self::Own { .. } => 0,
+        }
+    }
 }
 
 /// The pace of a feed: message `n` is due at `first + n * interval`.

@@ -13,7 +13,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use evenfall_core::SyncTime;
-use evenfall_multicast::{Framed, Reason, ReceiverEvent, Release, Tally};
+use evenfall_multicast::replace::Step;
+use evenfall_multicast::{Framed, Reason, ReceiverEvent, Release, Replacement, Tally};
 use evenfall_sim::{NodeIndex, Seen, SimTime};
 
 use super::cast::message;
@@ -45,6 +46,8 @@ pub enum Check {
     RootLost,
     /// A slow receiver delays nobody else.
     Siblings,
+    /// A slow proxy is replaced, and nobody misses a frame over it.
+    Switched,
 }
 
 /// Something that must not happen, and did.
@@ -121,7 +124,23 @@ pub struct Expectations {
     pub lossless: bool,
     /// A receiver that is far too slow, on a network that never errs.
     pub slow: Option<NodeIndex>,
+    /// A proxy that turns slow on a network that never errs, and is to be replaced.
+    pub replaced: Option<Replaced>,
 }
+
+/// A proxy that is to be replaced.
+#[derive(Clone, Copy, Debug)]
+pub struct Replaced {
+    /// It.
+    pub straggler: NodeIndex,
+    /// The first receiver below it, and the one after the last.
+    pub below: (NodeIndex, NodeIndex),
+    /// What a copy takes by way of it.
+    pub straggling: Duration,
+}
+
+/// How long after a switch frames that the straggler had may still come.
+const SWITCH_SETTLES: Duration = Duration::from_millis(20);
 
 /// What a copy may take on a network of 50 us a hop whose clocks are 50 us wrong.
 const UNDISTURBED: Duration = Duration::from_millis(1);
@@ -137,6 +156,8 @@ pub struct Checks {
     lives: BTreeMap<NodeIndex, Life>,
     /// The last run of the root that was started.
     epoch: u32,
+    /// When the straggler was let go.
+    switched: Option<SimTime>,
     /// Violations so far.
     pub violations: Vec<Violation>,
     scratch: Vec<u8>,
@@ -159,6 +180,7 @@ impl Checks {
             epochs: BTreeMap::new(),
             lives: BTreeMap::new(),
             epoch: 1,
+            switched: None,
             violations: Vec::new(),
             scratch: Vec::new(),
             released: 0,
@@ -196,6 +218,31 @@ impl Checks {
         if lower {
             let what = format!("frame {}: {:?} after {last:?}", framed.sequence, framed.deadline);
             self.fail(Check::Monotone, seen.at, seen.node, what);
+        }
+    }
+
+    /// The root took a step of a replacement.
+    pub fn replacement(&mut self, seen: Seen, replacement: &Replacement) {
+        let Some(Replaced { straggler, .. }) = self.expect.replaced else { return };
+        if replacement.old.0 != straggler.0 {
+            let what = format!("the wrong one is to be replaced: {replacement:?}");
+            self.fail(Check::Switched, seen.at, seen.node, what);
+        } else if replacement.step == Step::Made {
+            self.switched.get_or_insert(seen.at);
+        }
+    }
+
+    /// Below the straggler a copy by way of a quicker one may overtake, and be asked for; nothing
+    /// takes longer than it would have. All others notice nothing.
+    fn judge_switch(&mut self, seen: Seen, release: &Release, replaced: &Replaced) {
+        let delay = release.arrived.since(release.origin);
+        let below = (replaced.below.0..replaced.below.1).contains(&seen.node);
+        let settled = self.switched.is_some_and(|at| seen.at >= at + SWITCH_SETTLES);
+        let most = if below && !settled { replaced.straggling } else { UNDISTURBED };
+        if delay > most || release.repaired && (!below || settled) {
+            let sequence = release.sequence;
+            let what = format!("frame {sequence} took {delay:?}, repaired {}", release.repaired);
+            self.fail(Check::Switched, seen.at, seen.node, what);
         }
     }
 
@@ -327,6 +374,9 @@ impl Checks {
                 self.fail(Check::Siblings, seen.at, seen.node, what);
             }
         }
+        if let Some(replaced) = self.expect.replaced {
+            self.judge_switch(seen, release, &replaced);
+        }
         let took = seen.at.since(made);
         let counts = self.expect.roomy && self.lives[&seen.node].end.is_none();
         if made >= self.expect.calm && took > self.expect.delay_max && counts {
@@ -399,6 +449,9 @@ impl Checks {
 
     /// The run is over. `epoch` is the last one of the root, `None` when it is dead.
     pub fn over(&mut self, at: SimTime, epoch: Option<u32>) {
+        if let Some(replaced) = self.expect.replaced.filter(|_| self.switched.is_none()) {
+            self.fail(Check::Switched, at, replaced.straggler, "was not replaced".into());
+        }
         for node in self.alive() {
             let life = &self.lives[&node];
             let Some(epoch) = epoch else {

@@ -10,7 +10,7 @@
 use core::time::Duration;
 
 use evenfall_core::{ClockError, NodeId, Prng, Timestamp};
-use evenfall_multicast::config::{Rule, Scheme};
+use evenfall_multicast::config::{Replace, Rule, Scheme};
 use evenfall_multicast::{Config, Mode, SharedKey};
 use evenfall_sim::{
     Action, Bounds, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec, NodeIndex, Plan,
@@ -18,14 +18,14 @@ use evenfall_sim::{
 };
 
 use super::cast::{Cast, Pace};
-use super::checks::{Checks, Expectations, Violation};
+use super::checks::{Checks, Expectations, Replaced, Violation};
 use super::mutants::{Mutant, Mutation};
 use super::node::Node;
 use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
 use super::subject::{Subject, Tamper};
 
 /// Between what the knobs of a seed are drawn.
-const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 23] = [
+const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 24] = [
     ("receivers", 1..=9),
     ("depth", 1..=3),
     ("fanout", 1..=3),
@@ -56,6 +56,9 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 23] = [
     ("long-pause", 0..=19),
     // 0: nothing is ever down, so that nothing may be lost.
     ("mild", 0..=5),
+    // 0: no re-placement; 2 and 3: a proxy is slow from early on, so that there is cause for it;
+    // 3: siblings stand in as well.
+    ("replace", 0..=3),
 ];
 
 /// Kinds under which nothing is ever down.
@@ -116,6 +119,8 @@ pub struct Scene {
     pub(super) exact_clocks: bool,
     /// A receiver that is far too slow; nobody else may notice.
     slow: Option<NodeIndex>,
+    /// A proxy that turns slow, and must be replaced without anybody missing a frame.
+    replaced: Option<Replaced>,
 }
 
 /// What a fault run came to.
@@ -133,6 +138,8 @@ pub struct Verdict {
     pub digest: u64,
     /// Joins, leaves and switches of mode that happened.
     pub acts: u64,
+    /// Replacements tried, made, rolled back and abandoned.
+    pub replacements: [u64; 4],
 }
 
 const MODES: [Mode; 5] = [Mode::Unicast, Mode::Tree, Mode::Hedge, Mode::Release, Mode::Cloudex];
@@ -170,9 +177,24 @@ fn config(plan: &Plan) -> Config {
             *timer /= 4;
         }
     }
+    config.replace = replace(knob("replace"), config.membership.report_interval);
     config.membership.expect_receivers = knob("receivers") as u32;
     config.membership.expect_timeout = Duration::from_millis(300);
     config
+}
+
+/// Re-placement that is far too eager for a venue: many trials in the second that faults last.
+fn replace(knob: u64, round: Duration) -> Replace {
+    Replace {
+        enabled: knob > 0,
+        siblings: knob > 2,
+        slow_factor: 1.2,
+        gain_min: 0.02,
+        patience: round * 3,
+        trial: round * 4,
+        per_minute: 50,
+        cooldown: round * 8,
+    }
 }
 
 impl Scene {
@@ -204,6 +226,10 @@ impl Scene {
         let mut prng = Prng::new(seed).fork(0x61_63_74);
         if let Some(pause) = long_pause(&plan, &mut prng, proxies, receivers) {
             plan.faults.push(pause);
+            plan.faults.sort_by_key(|&(at, _)| at);
+        }
+        if let Some(faults) = slow_proxy(&plan, &mut prng, proxies) {
+            plan.faults.extend(faults);
             plan.faults.sort_by_key(|&(at, _)| at);
         }
         let ends = |(at, fault): &(SimTime, Fault)| match fault {
@@ -239,32 +265,57 @@ impl Scene {
             modes: None,
             exact_clocks: false,
             slow: None,
+            replaced: None,
         }
+    }
+
+    /// A network that never errs, with these knobs and otherwise middling ones.
+    fn calm(seed: u64, knobs: &[(&str, u64)]) -> Self {
+        let mut plan = Plan::new(seed, &bounds());
+        plan.kinds.clear();
+        plan.rates = Rates::default();
+        for (knob, value) in &mut plan.knobs {
+            let given = knobs.iter().find(|(name, _)| name == knob).map(|(_, value)| *value);
+            *value = given.unwrap_or(match *knob {
+                "mode" | "rate" => 500,
+                "root" | "long-pause" => 5,
+                "spares" | "joins" | "leaves" | "switches" | "key" | "replace" => 0,
+                _ => 2,
+            });
+        }
+        let mut scene = Self::of_plan(plan, &Bounds { kinds: Vec::new(), ..bounds() });
+        scene.cloud = CloudProfile::constant(Duration::from_micros(50));
+        scene
+    }
+
+    /// Three proxies without hedging, two spares, nine receivers, and a proxy that turns forty
+    /// times slower for good: it must be replaced, and nobody may miss a frame over it.
+    pub fn with_a_slow_proxy(seed: u64) -> Self {
+        let knobs = [("receivers", 9), ("fanout", 3), ("hedging", 0), ("spares", 2)];
+        let mut scene = Self::calm(seed, &[&knobs[..], &[("replace", 1)]].concat());
+        let number = (seed % 3) as u32;
+        let (straggler, first) = (NodeIndex(1 + number), 1 + scene.proxies + 3 * number);
+        let factor = 40.0;
+        scene.plan.faults = vec![(SimTime::from_millis(500), Fault::Slow(straggler, factor))];
+        scene.replaced = Some(Replaced {
+            straggler,
+            below: (NodeIndex(first), NodeIndex(first + 3)),
+            // Two hops of 50 us, and some for its processor.
+            straggling: Duration::from_micros(120).mul_f64(factor),
+        });
+        scene.exact_clocks = true;
+        scene
     }
 
     /// Two proxies, six receivers, a network that never errs, and a receiver that is five
     /// thousand times too slow for a second: its socket overflows, and it asks for everything
     /// again.
     pub fn with_a_slow_receiver(seed: u64) -> Self {
-        let mut plan = Plan::new(seed, &bounds());
-        plan.kinds.clear();
-        plan.rates = Rates::default();
-        for (knob, value) in &mut plan.knobs {
-            *value = match *knob {
-                "receivers" => 6,
-                "depth" | "fanout" => 2,
-                "hedging" => 1,
-                "mode" | "rate" => 500,
-                "root" | "long-pause" => 5,
-                "spares" | "joins" | "leaves" | "switches" | "key" => 0,
-                _ => 2,
-            };
-        }
+        let knobs = [("receivers", 6), ("fanout", 2), ("hedging", 1)];
+        let mut scene = Self::calm(seed, &knobs);
         let slow = NodeIndex(5);
-        let mut scene = Self::of_plan(plan, &Bounds { kinds: Vec::new(), ..bounds() });
         let (from, to) = (SimTime::from_millis(500), SimTime::from_millis(1_500));
         scene.plan.faults = vec![(from, Fault::Slow(slow, 5e3)), (to, Fault::Slow(slow, 1.0))];
-        scene.cloud = CloudProfile::constant(Duration::from_micros(50));
         scene.slow = Some(slow);
         scene
     }
@@ -364,6 +415,7 @@ impl Scene {
             roomy: self.roomy(),
             lossless: self.lossless(),
             slow: self.slow,
+            replaced: self.replaced,
         });
         let mut prng = Prng::new(self.plan.seed).fork(0x68_6f_73_74);
         for number in 0..1 + self.proxies + self.receivers {
@@ -447,6 +499,17 @@ fn long_pause(
     Some((at, Fault::Pause(NodeIndex(number), Duration::from_secs(2))))
 }
 
+/// A proxy that is slow from early on until faults end.
+fn slow_proxy(plan: &Plan, prng: &mut Prng, proxies: u32) -> Option<[(SimTime, Fault); 2]> {
+    if plan.knob("replace") < 2 || proxies == 0 {
+        return None;
+    }
+    let node = NodeIndex(1 + prng.below(proxies.into()) as u32);
+    let at = SimTime::from_millis(100 + prng.below(500));
+    let slow = Fault::Slow(node, 2.0 + prng.unit() * 8.0);
+    Some([(at, slow), (*bounds().window.end(), Fault::Slow(node, 1.0))])
+}
+
 /// Joins, leaves and switches of mode within the time of faults.
 fn acts(plan: &Plan, prng: &mut Prng, receivers: u32) -> Vec<(SimTime, u64)> {
     let mut acts = Vec::new();
@@ -469,6 +532,7 @@ fn verdict(world: &World<Subject, Cloud>, owner: Owner) -> Verdict {
         hops: world.tally().hops,
         digest: world.digest(),
         acts: owner.acts,
+        replacements: owner.replacements,
         violations: checks.violations,
     }
 }

@@ -5,19 +5,31 @@
 //! receiver's own clock, the one it promised its deadline by.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use evenfall_core::{SyncTime, nearest_rank};
 use evenfall_multicast::fairness::sample::Sample;
 use evenfall_multicast::fairness::{
     Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
 };
-use evenfall_multicast::{ReceiverEvent, Release, Root, RootEvent, RootStatus};
+use evenfall_multicast::{ReceiverEvent, Release, Replacement, Root, RootEvent, RootStatus};
 use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, Tally, World};
 use serde::Serialize;
 
-use super::cast::{Pace, message};
+use super::cast::{Pace, Schedule, message};
 use super::node::{Node, NodeEvent};
 use super::params::{Layout, Params};
+
+/// A frame with messages, as it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameCourse {
+    /// When it was made, from the first message.
+    pub at: Duration,
+    /// How long it was to be held.
+    pub hold: Duration,
+    /// Whether a receiver got it after its deadline.
+    pub late: bool,
+}
 
 /// What a run came to.
 #[derive(Clone, Debug, Serialize)]
@@ -35,6 +47,12 @@ pub struct Run {
     /// The roots' own view of it.
     #[serde(skip)]
     pub roots: Vec<RootStatus>,
+    /// The held frames of the first tree, in order.
+    #[serde(skip)]
+    pub frames: Vec<FrameCourse>,
+    /// Steps of replacements in the first tree, and when, from the first message.
+    #[serde(skip)]
+    pub replacements: Vec<(Duration, Replacement)>,
     /// Simulated time from start to end, seconds.
     pub simulated_s: f64,
     /// Packets that crossed a link.
@@ -59,10 +77,10 @@ const CALL_WARM_UP: u64 = 1;
 const CALL_FINISH: u64 = 2;
 
 /// One tree's feed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Feed {
-    warm: Pace,
-    pace: Pace,
+    warm: Schedule,
+    schedule: Schedule,
     /// Next message to publish.
     next: u64,
     finished: bool,
@@ -79,6 +97,9 @@ struct Owner {
     ledger: Ledger,
     release_late: Sample,
     holds: Vec<u32>,
+    /// Held frames of the first tree that carry messages, by number.
+    frames: BTreeMap<u64, FrameCourse>,
+    replacements: Vec<(Duration, Replacement)>,
     scratch: Vec<u8>,
 }
 
@@ -99,6 +120,8 @@ pub fn run(params: &Params) -> Run {
         ledger: Ledger::new(LedgerConfig::of(layout.receiver_ids())),
         release_late: Sample::many(),
         holds: Vec::new(),
+        frames: BTreeMap::new(),
+        replacements: Vec::new(),
         scratch: Vec::new(),
     };
     while owner.formed < layout.trees && world.now() < FORMING_MAX {
@@ -106,6 +129,9 @@ pub fn run(params: &Params) -> Run {
     }
     let end = owner.plan(params, world.now());
     world.schedule(world.now(), Action::Token(TOKEN_TICK));
+    for (after, fault) in &params.faults {
+        world.schedule(owner.feeds[0].schedule.due(0) + *after, Action::Fault(fault.clone()));
+    }
     world.run_until(end, &mut owner);
     while owner.ended < layout.trees && world.now() < end + ENDING_MAX {
         world.run_until(world.now() + TICK, &mut owner);
@@ -114,27 +140,40 @@ pub fn run(params: &Params) -> Run {
 }
 
 impl Owner {
-    /// Sets the pace of every tree; returns when the last message is due.
+    /// Sets the schedule of every tree; returns when the last message is due.
     fn plan(&mut self, params: &Params, now: SimTime) -> SimTime {
         let trees = params.trees.max(1);
         let interval = Duration::from_secs_f64(1.0 / params.rate.max(1e-3));
         let count = (params.duration.as_secs_f64() * params.rate).round() as u64;
         let warm_count = (params.warm_up.as_secs_f64() * params.rate).round() as u64;
         let start = now + TICK;
+        let first = start + params.warm_up;
         for tree in 0..trees {
             let share = |all: u64| (all + u64::from(trees - 1 - tree)) / u64::from(trees);
             let phase = interval * tree;
-            let pace = |first, count| Pace { first, interval: interval * trees, count };
-            let warm = pace(start + phase, share(warm_count));
-            let pace = pace(start + params.warm_up + phase, share(count));
-            self.feeds.push(Feed { warm, pace, next: 0, finished: false });
+            let steady = |first, all| {
+                Schedule::Steady(Pace {
+                    first: first + phase,
+                    interval: interval * trees,
+                    count: share(all),
+                })
+            };
+            let schedule = match &params.times {
+                Some(times) => {
+                    let own = times.iter().skip(tree as usize).step_by(trees as usize);
+                    Schedule::Own { first, times: own.copied().collect() }
+                }
+                None => steady(first, count),
+            };
+            let warm = steady(start, warm_count);
+            self.feeds.push(Feed { warm, schedule, next: 0, finished: false });
         }
-        start + params.warm_up + params.duration
+        first + params.times.as_ref().map_or(params.duration, |t| *t.last().unwrap_or(&TICK))
     }
 
     fn publish(&mut self, tree: usize, seen: Seen, root: &mut Root) {
         let feed = &mut self.feeds[tree];
-        let due = feed.pace.due_by(seen.at);
+        let due = feed.schedule.due_by(seen.at);
         while feed.next < due {
             message(self.seed ^ tree as u64, feed.next, self.size, &mut self.scratch);
             // A full queue is tried again at the next call: the feed falls behind, openly.
@@ -152,18 +191,28 @@ impl Owner {
                 self.formed += u32::from(self.feeds.is_empty());
             }
             RootEvent::Finished(_) => self.ended += 1,
+            RootEvent::Replacement(step) if self.layout.tree_of(seen.node.0) == 0 => {
+                let at =
+                    self.feeds.first().map_or(Duration::ZERO, |f| seen.at.since(f.schedule.due(0)));
+                self.replacements.push((at, *step));
+            }
             RootEvent::Framed(framed) if framed.count > 0 => {
                 let tree = self.layout.tree_of(seen.node.0);
                 if framed.deadline > SyncTime::ZERO {
                     let hold = framed.deadline.since(framed.origin);
                     self.holds.push(u32::try_from(hold.as_nanos()).unwrap_or(u32::MAX));
+                    if tree == 0 {
+                        let at = seen.at.since(self.feeds[0].schedule.due(0));
+                        let course = FrameCourse { at, hold, late: false };
+                        self.frames.insert(framed.sequence, course);
+                    }
                 }
                 for message in framed.first_message..framed.first_message + u64::from(framed.count)
                 {
                     self.ledger.sent(&Sent {
                         stream: tree,
                         message,
-                        scheduled_ns: self.feeds[tree as usize].pace.due(message).nanos(),
+                        scheduled_ns: self.feeds[tree as usize].schedule.due(message).nanos(),
                         sent_ns: seen.at.nanos(),
                         deadline_ns: truly(seen, framed.deadline),
                     });
@@ -189,6 +238,12 @@ impl Owner {
                 | flag(release.hedge_win, Flags::HEDGE_WIN),
             via: release.via,
         });
+        if release.arrived > release.deadline
+            && release.stream == 0
+            && let Some(course) = self.frames.get_mut(&release.sequence)
+        {
+            course.late = true;
+        }
         if release.deadline > SyncTime::ZERO {
             self.release_late.record(seen.sync.signed_since(release.deadline));
         }
@@ -231,6 +286,8 @@ impl Owner {
                 .map_or(0.0, |ns| f64::from(ns) / 1e3),
             finished: self.ended >= self.layout.trees,
             roots,
+            frames: self.frames.into_values().collect(),
+            replacements: self.replacements,
             simulated_s: world.now().nanos() as f64 / 1e9,
             hops: world.tally().hops,
             tally: world.tally(),
@@ -269,13 +326,13 @@ impl Observer<Node, Cloud> for Owner {
         let mut busy = false;
         for (tree, feed) in self.feeds.iter_mut().enumerate() {
             let root = NodeIndex(self.layout.root(tree as u32));
-            for (pace, call) in [(feed.warm, CALL_WARM_UP), (feed.pace, CALL_PUBLISH)] {
+            for (pace, call) in [(&feed.warm, CALL_WARM_UP), (&feed.schedule, CALL_PUBLISH)] {
                 for number in pace.due_by(from)..pace.due_by(to) {
                     world.invoke_at(pace.due(number), root, call);
                 }
             }
-            let all_due = feed.pace.due_by(from) == feed.pace.count;
-            if all_due && feed.next < feed.pace.count {
+            let all_due = feed.schedule.due_by(from) == feed.schedule.count();
+            if all_due && feed.next < feed.schedule.count() {
                 world.invoke_at(from, root, CALL_PUBLISH);
             } else if all_due && !core::mem::replace(&mut feed.finished, true) {
                 world.invoke_at(from, root, CALL_FINISH);

@@ -16,5 +16,5 @@ mod owner;
 mod params;
 pub mod subject;
 
-pub use measure::{Run, run};
+pub use measure::{FrameCourse, Run, run};
 pub use params::Params;

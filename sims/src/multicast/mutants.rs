@@ -43,11 +43,13 @@ pub enum Mutant {
     IgnoresRoot,
     /// Answers one child's requests before it forwards to the others.
     ServesTheSlowFirst,
+    /// Lets go of a straggler before the spare feeds.
+    BreaksBeforeMaking,
 }
 
 impl Mutant {
     /// All of them, each with the checker that must catch it.
-    pub const ALL: [(Self, Check); 13] = [
+    pub const ALL: [(Self, Check); 14] = [
         (Self::ReleasesTwice, Check::Twice),
         (Self::SwapsFrames, Check::Order),
         (Self::ReleasesEarly, Check::Early),
@@ -61,6 +63,7 @@ impl Mutant {
         (Self::IgnoresLimits, Check::Bounded),
         (Self::IgnoresRoot, Check::RootLost),
         (Self::ServesTheSlowFirst, Check::Siblings),
+        (Self::BreaksBeforeMaking, Check::Switched),
     ];
 }
 
@@ -74,6 +77,8 @@ pub struct Mutation {
     kept: Option<NodeEvent>,
     placed: bool,
     starved: u32,
+    /// From the decision to replace a proxy until the next view.
+    broken: bool,
 }
 
 /// Every how many releases something goes wrong.
@@ -89,7 +94,7 @@ const REPORT_RELEASED: usize = wire::HEADER_BYTES + 8;
 impl Mutation {
     /// A mutant that has not acted yet.
     pub fn new(mutant: Mutant) -> Self {
-        Self { mutant, count: 0, kept: None, placed: false, starved: 0 }
+        Self { mutant, count: 0, kept: None, placed: false, starved: 0, broken: false }
     }
 
     /// What the machine gets instead of this arrival.
@@ -139,11 +144,21 @@ impl Mutation {
             self.starved -= 1;
             return false;
         }
+        if self.broken && transmit.class == Class::Live {
+            return false;
+        }
         self.mutant != Mutant::ForgetsRepair || kind != Some(wire::Kind::Nack as u8)
     }
 
     /// What the owner hears instead of this event.
     pub fn event(&mut self, event: NodeEvent, out: &mut VecDeque<NodeEvent>) {
+        if self.mutant == Mutant::BreaksBeforeMaking {
+            match &event {
+                NodeEvent::Root(RootEvent::Replacement(_)) => self.broken = true,
+                NodeEvent::Root(RootEvent::View(_)) => self.broken = false,
+                _ => {}
+            }
+        }
         let hit = match &event {
             NodeEvent::Receiver(ReceiverEvent::Released(_))
             | NodeEvent::Root(RootEvent::Framed(_)) => {

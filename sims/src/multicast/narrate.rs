@@ -9,7 +9,9 @@ use std::fmt::Write;
 
 use evenfall_core::{NodeId, SyncTime, Timestamp};
 use evenfall_multicast::control::Place;
-use evenfall_multicast::{Framed, Mode, ReceiverEvent, RelayEvent, Release, RootEvent};
+use evenfall_multicast::{
+    Framed, Mode, ReceiverEvent, RelayEvent, Release, Replacement, RootEvent,
+};
 use evenfall_sim::{
     Bounds, Cloud, CloudProfile, Fault, NodeIndex, Observer, Plan, Rates, Seen, SimTime, World,
 };
@@ -20,8 +22,14 @@ use super::owner::{JOIN, Owner, SWITCH, Watch};
 use super::subject::Subject;
 
 /// The stories, by name.
-pub const STORIES: [&str; 5] =
-    ["proxy-dies", "loss-and-repair", "late-join", "mode-switch", "straggler-meets-the-cap"];
+pub const STORIES: [&str; 6] = [
+    "proxy-dies",
+    "loss-and-repair",
+    "late-join",
+    "mode-switch",
+    "straggler-meets-the-cap",
+    "proxy-turns-slow",
+];
 
 /// Every how many frames the ordinary course of things is worth a line.
 const FRAMES_EACH: u64 = 100;
@@ -49,7 +57,7 @@ fn scene(knobs: &[(&str, u64)], acts: &[(u64, u64)], faults: &[(u64, Fault)]) ->
     for (knob, value) in &mut plan.knobs {
         let given = knobs.iter().find(|(name, _)| name == knob).map(|(_, value)| *value);
         *value = given.unwrap_or(match *knob {
-            "joins" | "leaves" | "switches" | "key" | "hedging" | "coalesce-us" => 0,
+            "joins" | "leaves" | "switches" | "key" | "hedging" | "coalesce-us" | "replace" => 0,
             "root" | "long-pause" | "mode" | "stalls" => 9,
             "rate" => 200,
             _ => 2,
@@ -92,6 +100,13 @@ pub fn tell(story: &str) -> String {
             let faults = [(600, Fault::Slow(n(4), 200.0)), (1_200, Fault::Slow(n(4), 1.0))];
             let mut scene = scene(&[("receivers", 2), ("spares", 0)], &[], &faults);
             scene.config.deadline.hold_max = Duration::from_millis(4);
+            scene
+        }
+        "proxy-turns-slow" => {
+            let knobs = [("receivers", 3), ("fanout", 3), ("spares", 1), ("replace", 1)];
+            let mut scene = scene(&knobs, &[], &[(600, Fault::Slow(n(2), 40.0))]);
+            // So that the hold comes down within the story.
+            scene.config.deadline.window = Duration::from_millis(500);
             scene
         }
         other => panic!("there is no story {other:?}"),
@@ -165,6 +180,9 @@ impl Narrator {
                 );
             }
             RootEvent::Framed(framed) => self.framed(at, framed),
+            RootEvent::Replacement(Replacement { old, new, step, .. }) => {
+                self.line(at, format_args!("root: {new} in the place of {old}: {step:?}"));
+            }
             RootEvent::Finished(tally) => self.line(
                 at,
                 format_args!(

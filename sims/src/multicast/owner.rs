@@ -56,6 +56,8 @@ pub(super) struct Owner {
     asked_to_finish: bool,
     finished: bool,
     pub(super) acts: u64,
+    /// Tried, made, rolled back and abandoned.
+    pub(super) replacements: [u64; 4],
     scratch: Vec<u8>,
     /// Time of the last fault.
     fault_at: SimTime,
@@ -78,6 +80,7 @@ impl Owner {
             asked_to_finish: false,
             finished: false,
             acts: 0,
+            replacements: [0; 4],
             scratch: Vec::new(),
             fault_at: SimTime::ZERO,
             revived_at: SimTime::ZERO,
@@ -204,6 +207,10 @@ impl Observer<Subject, Cloud> for Owner {
             NodeEvent::Root(RootEvent::Finished(tally)) => {
                 self.finished = true;
                 self.checks.finished(seen, epoch, &tally);
+            }
+            NodeEvent::Root(RootEvent::Replacement(replacement)) => {
+                self.replacements[replacement.step as usize] += 1;
+                self.checks.replacement(seen, &replacement);
             }
             NodeEvent::Root(_) | NodeEvent::Relay(_) => {}
         }

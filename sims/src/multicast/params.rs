@@ -1,16 +1,18 @@
 //! What a measured run looks like.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use evenfall_core::{ClockError, NodeId, Prng, Timestamp};
 use evenfall_multicast::tree::Dimensions;
 use evenfall_multicast::{Config, SharedKey};
-use evenfall_sim::{CloudProfile, HostIndex, HostSpec, Network, World};
+use evenfall_sim::{CloudProfile, Fault, HostIndex, HostSpec, Network, World};
 
 use super::cast::Cast;
 use super::node::{Actor, Node};
 
-/// A run of the overlay at a steady pace, without faults but those of the cloud model.
+/// A run of the overlay at a steady pace or a feed's own times, without faults but those of the
+/// cloud model.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// Settings of the overlay: mode, shape, deadline and all limits.
@@ -30,6 +32,9 @@ pub struct Params {
     pub size: usize,
     /// How long the feed lasts.
     pub duration: Duration,
+    /// When every message is due after the first; then `duration` says nothing, and `rate` only how
+    /// fast the warm-up is.
+    pub times: Option<Arc<[Duration]>>,
     /// How long empty frames run at the pace of the feed before its first message.
     pub warm_up: Duration,
     /// Everything random comes from it.
@@ -40,6 +45,8 @@ pub struct Params {
     pub cloud: CloudProfile,
     /// Every host.
     pub host: HostSpec,
+    /// What goes wrong, counted from the first message. No crashes: nobody is revived.
+    pub faults: Vec<(Duration, Fault)>,
 }
 
 impl Default for Params {
@@ -53,11 +60,13 @@ impl Default for Params {
             rate: 5_000.0,
             size: 40,
             duration: Duration::from_secs(2),
+            times: None,
             warm_up: Duration::from_secs(1),
             seed: 1,
             key: None,
             cloud: CloudProfile::default(),
             host: HostSpec::default(),
+            faults: Vec::new(),
         }
     }
 }

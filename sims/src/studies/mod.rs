@@ -5,6 +5,7 @@
 
 pub mod hedging;
 pub mod overlay;
+pub mod replacement;
 
 use serde::Serialize;
 
@@ -22,12 +23,12 @@ pub struct Table {
 }
 
 impl Table {
-    fn new(title: &str, method: String, columns: &[&str]) -> Self {
+    pub(crate) fn new(title: &str, method: String, columns: &[&str]) -> Self {
         let columns = columns.iter().map(ToString::to_string).collect();
         Self { title: title.into(), method, columns, rows: Vec::new() }
     }
 
-    fn row(&mut self, name: String, values: impl IntoIterator<Item = Option<f64>>) {
+    pub(crate) fn row(&mut self, name: String, values: impl IntoIterator<Item = Option<f64>>) {
         self.rows.push((name, values.into_iter().collect()));
     }
 

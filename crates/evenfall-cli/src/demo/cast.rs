@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use evenfall_node::report::{RUN_FILE, RunEvent};
 use evenfall_node::settings::{Node, RoleName, Settings};
 
 use super::Args;
+use super::faults::Harm;
 use crate::stat;
 
 /// How often processes are looked at.
@@ -27,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const PROGRESS: Duration = Duration::from_millis(1_000);
 /// How long processes may take to end after the root has, or after they should have missed it.
 const AFTER_ROOT: Duration = Duration::from_secs(8);
+/// File of injected delays, in the directory of the run.
+pub const DELAYS_FILE: &str = "delays.txt";
 /// Port of every process in a lab, where each has an address of its own.
 const LAB_PORT: u16 = 9000;
 
@@ -34,6 +38,11 @@ fn proxies_per_tree(args: &Args) -> usize {
     let shape = Shape { depth: Some(args.depth), fanout: args.fanout, ..Shape::default() };
     let wanted = Dimensions::of(&shape, args.mode, args.receivers as usize).proxies(&shape);
     wanted + args.spares as usize
+}
+
+/// Whether a process is to be slowed.
+pub fn slows(args: &Args) -> bool {
+    args.fault.iter().any(|fault| matches!(fault.harm, Harm::Slow(_)))
 }
 
 /// Hosts that a lab needs.
@@ -49,8 +58,10 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let address = match lab {
             Some(lab) => SocketAddr::new(IpAddr::V4(lab.address(id)), LAB_PORT),
-            // Only the root must be found by others.
-            None if role == RoleName::Root => SocketAddr::new(loopback, free_udp_port()?),
+            // Only the root must be found by others, and who is slow by the rules of delays.
+            None if role == RoleName::Root || slows(args) => {
+                SocketAddr::new(loopback, free_udp_port()?)
+            }
             None => SocketAddr::new(loopback, 0),
         };
         let http = (lab.is_none() && role == RoleName::Root).then(free_tcp).transpose()?;
@@ -115,6 +126,7 @@ fn start(args: &Args, node: &Node, lab: Option<&Lab>) -> Result<Child, String> {
         RoleName::Root => "root",
         RoleName::Proxy => "proxy",
         RoleName::Receiver => "recv",
+        RoleName::Agent => "agent",
     };
     let stderr = File::create(args.dir.join(format!("{}.stderr", node.name)))
         .map_err(|error| format!("{}: {error}", args.dir.display()))?;
@@ -172,6 +184,9 @@ struct Stage<'a> {
     args: &'a Args,
     actors: Vec<Actor>,
     faults: Vec<Planned>,
+    delays_file: Option<PathBuf>,
+    /// Rules of injected delays so far.
+    delays: String,
     events: Vec<RunEvent>,
 }
 
@@ -182,7 +197,14 @@ pub fn play(
     lab: Option<&Lab>,
     messages: u64,
 ) -> Result<Played, String> {
-    let mut stage = Stage { args, actors: Vec::new(), faults: Vec::new(), events: Vec::new() };
+    let mut stage = Stage {
+        args,
+        actors: Vec::new(),
+        faults: Vec::new(),
+        delays_file: None,
+        delays: String::new(),
+        events: Vec::new(),
+    };
     // The recorder runs in this process.
     for node in settings.nodes.iter().filter(|node| node.name != super::record::NODE) {
         let child = start(args, node, lab)?;
@@ -197,6 +219,7 @@ pub fn play(
         if !feeding && settings.run.dir.join(RUN_FILE).exists() {
             feeding = true;
             stage.faults = plan(args, Instant::now() + settings.run.warm_up);
+            stage.delays_file = settings.inject.file.clone();
         }
         stage.plant();
         if interrupt::raised() && !mem::replace(&mut stopped, true) {
@@ -221,7 +244,7 @@ impl Stage<'_> {
     fn stop(&mut self, feeding: bool) {
         for planned in mem::take(&mut self.faults) {
             // Who stands still must go on to end.
-            if planned.signal == Signal::Continue {
+            if planned.act == Act::Signal(Signal::Continue) {
                 self.signal(&planned.name, Signal::Continue);
             }
         }
@@ -260,7 +283,9 @@ impl Stage<'_> {
 
     /// Waits for the rest, then insists. Who failed.
     fn wind_up(&mut self, root_timeout: Duration) -> Result<(), String> {
-        let hurt = |name: &str| self.args.fault.iter().any(|fault| fault.name == name);
+        let hurt = |name: &str| {
+            self.args.fault.iter().any(|fault| fault.name == name && fault.is_excuse())
+        };
         let root_failed = matches!(self.actors[0].ended, Some(Err(_)));
         let patience = match (root_failed, hurt(&self.actors[0].node.name)) {
             // To see that the others notice by themselves.
@@ -276,7 +301,6 @@ impl Stage<'_> {
                 self.wait(Duration::from_secs(2));
             }
         }
-        let hurt = |name: &str| self.args.fault.iter().any(|fault| fault.name == name);
         let bystanders = self.actors.iter().filter(|actor| !hurt(&actor.node.name));
         let mut failures = bystanders.filter_map(|actor| actor.ended.as_ref()?.as_ref().err());
         let Some(first) = failures.next() else { return Ok(()) };
@@ -289,31 +313,58 @@ impl Stage<'_> {
     /// Does what is due to be done to the processes.
     fn plant(&mut self) {
         while self.faults.first().is_some_and(|planned| planned.at <= Instant::now()) {
-            let Planned { name, signal, .. } = self.faults.remove(0);
+            let Planned { name, act, .. } = self.faults.remove(0);
             let found = self.actors.iter().find(|actor| actor.node.name == name);
             let Some(actor) = found.filter(|actor| actor.ended.is_none()) else { continue };
-            send(actor.child.id(), signal);
-            let (kind, done) = match signal {
-                Signal::Kill => ("fault", "killed"),
-                Signal::Stop => ("fault", "paused"),
-                Signal::Continue | Signal::Terminate => ("resume", "let go on"),
+            let (node, address) = (actor.node.id, actor.node.address);
+            let (kind, done) = match act {
+                Act::Signal(signal) => {
+                    send(actor.child.id(), signal);
+                    match signal {
+                        Signal::Kill => ("fault", "killed".to_owned()),
+                        Signal::Stop => ("fault", "paused".to_owned()),
+                        Signal::Continue | Signal::Terminate => ("resume", "let go on".to_owned()),
+                    }
+                }
+                Act::Slow(by) => match self.slow(address, by) {
+                    Ok(()) => ("fault", format!("slowed by {by:?} each way")),
+                    Err(error) => ("fault", format!("not slowed: {DELAYS_FILE}: {error}")),
+                },
             };
             self.events.push(RunEvent {
                 // All of it is one host, whose clock is the synchronised one.
                 at_ns: MonotonicClock::now().nanos(),
                 kind: kind.to_owned(),
-                node: Some(actor.node.id),
+                node: Some(node),
                 text: format!("{name} was {done} (--fault)"),
             });
         }
     }
+
+    /// Makes everything to and from an address take so much longer, from the next look of the
+    /// processes at the file on.
+    fn slow(&mut self, address: SocketAddr, by: Duration) -> std::io::Result<()> {
+        let Some(file) = &self.delays_file else { return Ok(()) };
+        let us = by.as_micros();
+        self.delays.push_str(&format!("{address} * {us}\n* {address} {us}\n"));
+        let next = file.with_extension("next");
+        fs::write(&next, &self.delays)?;
+        fs::rename(next, file)
+    }
+}
+
+/// What is done to a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Act {
+    Signal(Signal),
+    Slow(Duration),
 }
 
 /// Something to be done to a process.
 struct Planned {
     at: Instant,
     name: String,
-    signal: Signal,
+    act: Act,
 }
 
 /// What is to be done, in order of time.
@@ -321,12 +372,13 @@ fn plan(args: &Args, first_message: Instant) -> Vec<Planned> {
     let mut planned = Vec::new();
     for fault in &args.fault {
         let at = first_message + fault.at;
-        let mut add = |at, signal| planned.push(Planned { at, name: fault.name.clone(), signal });
-        match fault.pause {
-            None => add(at, Signal::Kill),
-            Some(pause) => {
-                add(at, Signal::Stop);
-                add(at + pause, Signal::Continue);
+        let mut add = |at, act| planned.push(Planned { at, name: fault.name.clone(), act });
+        match fault.harm {
+            Harm::Kill => add(at, Act::Signal(Signal::Kill)),
+            Harm::Slow(by) => add(at, Act::Slow(by)),
+            Harm::Pause(pause) => {
+                add(at, Act::Signal(Signal::Stop));
+                add(at + pause, Act::Signal(Signal::Continue));
             }
         }
     }

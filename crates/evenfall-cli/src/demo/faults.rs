@@ -10,11 +10,30 @@ pub struct Fault {
     pub name: String,
     /// When, counted from the first message.
     pub at: Duration,
-    /// Paused for so long; killed when `None`.
-    pub pause: Option<Duration>,
+    /// What is done to it.
+    pub harm: Harm,
 }
 
-const USAGE: &str = "must be kill:NAME@SECONDS or pause:NAME@SECONDS+SECONDS";
+/// What is done to a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Harm {
+    /// It dies.
+    Kill,
+    /// It stands still for so long.
+    Pause(Duration),
+    /// From then on every datagram to it and from it takes so much longer.
+    Slow(Duration),
+}
+
+impl Fault {
+    /// Whether a process that was hurt so may fail.
+    pub fn is_excuse(&self) -> bool {
+        !matches!(self.harm, Harm::Slow(_))
+    }
+}
+
+const USAGE: &str =
+    "must be kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS or slow:NAME@SECONDS+DURATION";
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text} is no number; {USAGE}"))?;
@@ -29,9 +48,14 @@ impl FromStr for Fault {
         let (name, when) = rest.split_once('@').ok_or(USAGE)?;
         let name = name.to_owned();
         match (kind, when.split_once('+')) {
-            ("kill", None) => Ok(Self { name, at: seconds(when)?, pause: None }),
+            ("kill", None) => Ok(Self { name, at: seconds(when)?, harm: Harm::Kill }),
             ("pause", Some((at, pause))) => {
-                Ok(Self { name, at: seconds(at)?, pause: Some(seconds(pause)?) })
+                Ok(Self { name, at: seconds(at)?, harm: Harm::Pause(seconds(pause)?) })
+            }
+            ("slow", Some((at, by))) => {
+                let by =
+                    humantime::parse_duration(by).map_err(|e| format!("{by}: {e}; {USAGE}"))?;
+                Ok(Self { name, at: seconds(at)?, harm: Harm::Slow(by) })
             }
             _ => Err(USAGE.to_owned()),
         }
@@ -45,9 +69,15 @@ mod tests {
     #[test]
     fn faults_are_read_and_mistakes_say_how() {
         let fault: Fault = "pause:recv-2@3+.5".parse().unwrap();
-        assert_eq!((fault.at.as_secs(), fault.pause), (3, Some(Duration::from_millis(500))));
-        assert_eq!("kill:proxy-1@3".parse::<Fault>().unwrap().pause, None);
-        for wrong in ["kill", "kill:a", "kill:a@b", "pause:a@1", "stop:a@1", "kill:a@-1"] {
+        let half = Harm::Pause(Duration::from_millis(500));
+        assert_eq!((fault.at.as_secs(), fault.harm), (3, half));
+        assert_eq!("kill:proxy-1@3".parse::<Fault>().unwrap().harm, Harm::Kill);
+        let slow: Fault = "slow:proxy-1@3+2ms".parse().unwrap();
+        assert_eq!(slow.harm, Harm::Slow(Duration::from_millis(2)));
+        assert!(!slow.is_excuse() && fault.is_excuse());
+        for wrong in
+            ["slow:a@1+2", "kill", "kill:a", "kill:a@b", "pause:a@1", "stop:a@1", "kill:a@-1"]
+        {
             assert!(wrong.parse::<Fault>().unwrap_err().contains("kill:NAME@SECONDS"), "{wrong}");
         }
     }

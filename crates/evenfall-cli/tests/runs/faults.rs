@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::common::{Demo, Scratch, demo, processes_in, signal, start_demo};
+use super::common::{Demo, Scratch, demo, is_root, processes_in, say, signal, start_demo};
 
 /// Four receivers below two proxies.
 const FEED: [&str; 6] = ["--receivers", "4", "--fanout", "2", "--messages", "4000"];
@@ -71,4 +71,75 @@ fn interrupted_demo_delivers_what_was_sent_and_leaves_nothing_behind() {
     assert_eq!(demo.json["stopped"], true);
     assert!(demo.file("report.html").exists());
     assert_eq!(processes_in(&run), 0, "orphans");
+}
+
+/// A message of the fairness log: when it was sent, seconds from the first one; its hold, and the
+/// time to its last arrival, milliseconds.
+type Course = (f64, f64, f64);
+
+fn courses(demo: &Demo) -> Vec<Course> {
+    let (csv, run) = (demo.file("fair.csv"), demo.file(""));
+    let (csv, run) = (csv.display().to_string(), run.display().to_string());
+    let said = say(&["report", &run, "--csv", &csv, "--json"]);
+    assert!(said.ok, "{}", said.err);
+    let text = std::fs::read_to_string(csv).expect("the fairness log");
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let names: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let columns = ["sent_ns", "deadline_ns", "last_arrival_ns"]
+        .map(|name| names.iter().position(|n| *n == name).expect("a column"));
+    let rows: Vec<[u64; 3]> = lines
+        .map(|line| {
+            let cells: Vec<&str> = line.split(',').collect();
+            columns.map(|column| cells[column].parse().expect("a number"))
+        })
+        .collect();
+    let first = rows[0][0];
+    let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
+    let course =
+        |[sent, due, last]: &[u64; 3]| (ms(first, *sent) / 1e3, ms(*sent, *due), ms(*sent, *last));
+    rows.iter().map(course).collect()
+}
+
+/// The median over messages that were sent from one time to another.
+fn median(all: &[Course], from: f64, to: f64, value: fn(&Course) -> f64) -> f64 {
+    let within = all.iter().filter(|course| (from..to).contains(&course.0));
+    let mut values: Vec<f64> = within.map(value).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
+    // Ten hosts: the root, three proxies and two spares, four receivers. Without hedging, so that a
+    // slow proxy cannot hide behind its siblings; with a window of a second, so that the deadline
+    // comes down within a test.
+    let feed = ["--receivers", "4", "--fanout", "3", "--hedging", "0", "--spares", "2"];
+    let pace = ["--messages", "10000", "--fit", "10s", "--fault", "slow:proxy-2@2+20ms"];
+    let limits = ["multicast.deadline.window=1s", "multicast.deadline.hold_max=200ms"];
+    let limits = ["--set", limits[0], "--set", limits[1]];
+    let hosts: &[&str] = if is_root() { &["--lab"] } else { &[] };
+    let demo = demo(&[&feed[..], &pace, &limits, hosts].concat());
+    if demo.said.err.contains("iproute2") || demo.said.err.contains("Operation not permitted") {
+        println!("skipped: no namespaces here: {}", demo.said.err);
+        return;
+    }
+    demo.is_whole(4);
+    let info = demo.read("run.json");
+    let events = info["events"].as_array().expect("events");
+    let said = |text: &str| {
+        let found = |event: &&serde_json::Value| event["text"].to_string().contains(text);
+        events.iter().any(|event| found(&event))
+    };
+    assert!(said("proxy-2 was slowed by 20ms"), "{info}");
+    assert!(said("proxy-2 is replaced by proxy-"), "{info}");
+    // By way of the straggler nothing takes less than twice 20 ms, whatever else the machine does.
+    let all = courses(&demo);
+    let slow = median(&all, 2.3, 2.6, |course| course.2);
+    let after = median(&all, 7.0, 11.0, |course| course.2);
+    assert!(slow > 40.0 && after < 20.0, "{slow} ms to the last arrival, then {after}: {info}");
+    // The deadline follows the worst of a busy machine; below this it cannot be with a straggler.
+    let holds = (8..19).map(|half| f64::from(half) / 2.0);
+    let least = holds.map(|from| median(&all, from, from + 0.5, |course| course.1));
+    let least = least.fold(f64::MAX, f64::min);
+    assert!(least < 40.0, "the deadline stays {least} ms or more: {info}");
 }

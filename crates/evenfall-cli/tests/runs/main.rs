@@ -3,15 +3,21 @@
 //! | module | what it shows |
 //! |---|---|
 //! | [`demos`] | every mode, key, trees, lab: nothing lost, equal contents, all figures there |
+//! | [`experiments`] | experiment files: runs, resumption, the report in a browser |
 //! | [`faults`] | processes killed and paused, Ctrl-C |
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
+//! | [`plans`] | trees chosen out of files of delays |
+//! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
 //! | [`words`] | what is said to somebody who made a mistake |
 #![forbid(unsafe_code)]
 
 mod common;
 mod demos;
+mod experiments;
 mod faults;
 mod feeds;
 mod hosts;
+mod plans;
+mod surveys;
 mod words;

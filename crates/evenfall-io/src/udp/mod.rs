@@ -23,6 +23,7 @@
 //! has been as full as it gets.
 
 mod inbox;
+mod inject;
 mod options;
 mod outbox;
 mod plan;
@@ -37,10 +38,12 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use evenfall_core::{Arrival, GroupId, Install, Timestamp, Transmit};
 
+pub use inject::Inject;
 pub use options::Options;
 pub use wait::Wake;
 
 use self::inbox::Inbox;
+use self::inject::DelayLine;
 use self::outbox::{Blocked, Outbox};
 use self::socket::Socket;
 use crate::clock::MonotonicClock;
@@ -110,6 +113,8 @@ pub struct Counters {
     pub truncated: u64,
     /// Datagrams copied to memory of their own because the pinned budget was used up.
     pub copied_out: u64,
+    /// Datagrams dropped because [`Inject::queue_datagrams_max`] were held back already.
+    pub inject_dropped: u64,
 }
 
 /// One UDP socket that drives machines: the network half of the contract.
@@ -118,6 +123,7 @@ pub struct UdpDriver {
     options: Options,
     outbox: Outbox,
     inbox: Inbox,
+    delays: Option<Box<DelayLine>>,
     waker: Waker,
     /// Our own handles to the sockets of [`watch`](Self::watch).
     others: Vec<OwnedFd>,
@@ -144,6 +150,7 @@ impl UdpDriver {
         Ok(Self {
             outbox: Outbox::new(&options, socket.segmentation),
             inbox: Inbox::new(&options, socket.coalescing),
+            delays: options.inject.as_ref().map(|i| Box::new(DelayLine::new(i, socket.local))),
             socket,
             options,
             waker,
@@ -257,13 +264,32 @@ impl UdpDriver {
     /// Appends what has arrived, at most one batch, without waiting. How many datagrams.
     pub fn recv(&mut self, out: &mut Vec<Arrival>) -> usize {
         let before = out.len();
-        self.inbox.receive(self.socket.fd(), out, &mut self.counters);
+        if let Some(delays) = &mut self.delays {
+            self.inbox.receive(self.socket.fd(), delays.fresh(), &mut self.counters);
+            let now = MonotonicClock::now();
+            delays.hold(now, &mut self.counters);
+            delays.release(now, out);
+        } else {
+            self.inbox.receive(self.socket.fd(), out, &mut self.counters);
+        }
         out.len() - before
     }
 
     /// Waits for an arrival, for room to send when the kernel took no more, for a wake-up, or for
     /// the deadline.
     pub fn wait(&mut self, deadline: Option<Timestamp>) -> Wake {
+        let held = self.delays.as_ref().and_then(|delays| delays.next_due());
+        if let Some(held) = held.filter(|held| deadline.is_none_or(|deadline| *held < deadline)) {
+            return match self.wait_until(Some(held)) {
+                // What was held back arrives.
+                Wake::Deadline => Wake::Readable,
+                wake => wake,
+            };
+        }
+        self.wait_until(deadline)
+    }
+
+    fn wait_until(&mut self, deadline: Option<Timestamp>) -> Wake {
         let wait = wait::Wait {
             fd: self.socket.fd(),
             waker: &self.waker,

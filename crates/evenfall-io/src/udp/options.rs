@@ -3,6 +3,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use super::Inject;
+
 /// How a [`UdpDriver`](super::UdpDriver) uses its socket.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -52,6 +54,8 @@ pub struct Options {
     /// end more than 32 us late and 1 % more than 62 us; with 50 us, .09 us and 18 us. Zero when
     /// more processes than cores run here: then spinning only takes the time of a neighbour.
     pub spin: Duration,
+    /// Hold arriving datagrams back, for experiments. Costs one branch per batch when off.
+    pub inject: Option<Inject>,
 }
 
 impl Default for Options {
@@ -77,6 +81,7 @@ impl Default for Options {
             priority: None,
             never_sleep: false,
             spin: Duration::ZERO,
+            inject: None,
         }
     }
 }

@@ -371,3 +371,26 @@ fn a_watched_socket_ends_the_wait_of_another() {
     waiting.watch(&[]).unwrap();
     assert_eq!(waiting.wait(Some(MonotonicClock::now())), Wake::Deadline);
 }
+
+#[test]
+fn injected_delays_change_while_running() {
+    let dir = std::env::temp_dir().join(format!("evenfall-inject-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("delays");
+    std::fs::write(&file, "* * 20000\n").unwrap();
+    let inject = Inject { file: file.clone(), seed: 1, queue_datagrams_max: 100 };
+    let mut slow = driver(Options { inject: Some(inject), ..Options::default() });
+    let sender = UdpSocket::bind(loopback()).unwrap();
+    let mut took = || {
+        let sent = MonotonicClock::now();
+        sender.send_to(b"x", slow.local_addr()).unwrap();
+        let arrivals = receive(&mut slow, 1);
+        arrivals[0].received.since(sent)
+    };
+    assert!(took() >= Duration::from_millis(20));
+    std::fs::write(dir.join("next"), "* * 60000\n").unwrap();
+    std::fs::rename(dir.join("next"), &file).unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    assert!(took() >= Duration::from_millis(60));
+    std::fs::remove_dir_all(&dir).unwrap();
+}

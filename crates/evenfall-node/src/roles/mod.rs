@@ -1,9 +1,11 @@
 //! The roles of a process: set up from the settings, then turned by one thread until the stream
 //! ends, a signal comes, or the root is lost.
 
+pub mod agent;
 pub mod proxy;
 pub mod receiver;
 pub mod root;
+pub mod surveyor;
 
 use std::fmt;
 use std::fs;
@@ -54,6 +56,8 @@ pub enum RoleError {
     File(String, io::Error),
     /// The HTTP address cannot be used.
     Http(String),
+    /// Control messages cannot be carried.
+    Carrier(String),
     /// The root was silent for the stated time.
     RootLost(Duration),
     /// The root started again: what follows is another run, with a log of its own.
@@ -84,7 +88,7 @@ impl fmt::Display for RoleError {
                 write!(f, "{error}; the {sent} messages before it were sent")
             }
             Self::File(path, error) => write!(f, "{path}: {error}"),
-            Self::Http(why) => f.write_str(why),
+            Self::Http(why) | Self::Carrier(why) => f.write_str(why),
             Self::RootLost(silence) => write!(
                 f,
                 "the root has been silent for {silence:?} (multicast.membership.root_timeout); \
@@ -139,6 +143,22 @@ pub(crate) struct Process {
     housekeeping_at: Timestamp,
 }
 
+/// The loop and the driver of a role, without what is around them.
+pub(crate) struct Turning<'a> {
+    pub turn: &'a mut Loop,
+    pub driver: &'a mut UdpDriver,
+}
+
+/// How a role's log calls it; an agent keeps none.
+fn logged(role: RoleName) -> Option<Role> {
+    match role {
+        RoleName::Root => Some(Role::Root),
+        RoleName::Proxy => Some(Role::Proxy),
+        RoleName::Receiver => Some(Role::Receiver),
+        RoleName::Agent => None,
+    }
+}
+
 /// The machine of a datagram: one per stream, in order of their numbers.
 fn by_stream(datagram: &[u8]) -> Option<usize> {
     let bytes = datagram.get(STREAM_OFFSET..STREAM_OFFSET + 4)?;
@@ -154,6 +174,7 @@ impl Process {
         options.segmentation = settings.io.segmentation;
         options.coalescing = settings.io.segmentation;
         options.receive_buffer_bytes = settings.io.receive_buffer_bytes;
+        options.inject = settings.inject.to_driver();
         if !settings.io.cores.is_empty() {
             pin::to_cores(&settings.io.cores)?;
         }
@@ -164,7 +185,8 @@ impl Process {
         evenfall_io::interrupt::watch(driver.waker())?;
         let telemetry = Telemetry::start(node.http, key.is_some()).map_err(RoleError::Http)?;
         let (clock, watch) = start_clock(settings)?;
-        let dispatch = if node.role == RoleName::Proxy { |_: &[u8]| Some(0) } else { by_stream };
+        let alone = matches!(node.role, RoleName::Proxy | RoleName::Agent);
+        let dispatch = if alone { |_: &[u8]| Some(0) } else { by_stream };
         let mut process = Self {
             name: node.name.clone(),
             key,
@@ -177,8 +199,8 @@ impl Process {
             watch,
             housekeeping_at: MonotonicClock::now(),
         };
-        if settings.run.log {
-            process.log = Some(process.open_log(settings, node)?);
+        if let Some(role) = logged(node.role).filter(|_| settings.run.log) {
+            process.log = Some(process.open_log(settings, node, role)?);
             let dir = &settings.run.dir;
             let memory = MemoryLog::create(dir, &node.name, MonotonicClock::now());
             let failed = |error| RoleError::File(dir.display().to_string(), error);
@@ -190,15 +212,15 @@ impl Process {
         Ok(process)
     }
 
-    fn open_log(&self, settings: &Settings, node: &Node) -> Result<Writer<fs::File>, RoleError> {
+    fn open_log(
+        &self,
+        settings: &Settings,
+        node: &Node,
+        role: Role,
+    ) -> Result<Writer<fs::File>, RoleError> {
         let dir = &settings.run.dir;
         let failed = |error| RoleError::File(dir.display().to_string(), error);
         fs::create_dir_all(dir).map_err(failed)?;
-        let role = match node.role {
-            RoleName::Root => Role::Root,
-            RoleName::Proxy => Role::Proxy,
-            RoleName::Receiver => Role::Receiver,
-        };
         let header = Header {
             role,
             node: node.id,
@@ -207,6 +229,10 @@ impl Process {
             started_ns: self.sync_now().nanos(),
         };
         runlog::Writer::create(dir, &header).map_err(failed)
+    }
+
+    pub(crate) fn turning(&mut self) -> Turning<'_> {
+        Turning { turn: &mut self.turn, driver: &mut self.driver }
     }
 
     /// The synchronised time of this very moment.

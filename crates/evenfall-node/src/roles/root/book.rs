@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use evenfall_core::{Clock, NodeId, Timestamp};
 use evenfall_multicast::fairness::Sent;
+use evenfall_multicast::replace::{Replacement, Step};
 use evenfall_multicast::{Framed, Reason, Role, Root, RootEvent};
 
 use crate::report::{Membership, RunEvent};
@@ -116,6 +117,7 @@ impl Book {
                 self.trees[stream as usize].formed = true;
                 self.place_newcomers(stream, |id| root.start_of(id));
             }
+            RootEvent::Replacement(replacement) => self.replacement(now, stream, &replacement),
             RootEvent::Finished(_) => self.trees[stream as usize].finished = true,
         }
     }
@@ -207,6 +209,27 @@ impl Book {
                 (own.until, own.left) = (Some(until), reason == Reason::Left);
             }
         }
+    }
+
+    fn replacement(&mut self, now: Timestamp, stream: u32, r: &Replacement) {
+        let (old, new) = (self.name(r.old), self.name(r.new));
+        let ms = |ns: u64| format!("{:.2} ms", ns as f64 / 1e6);
+        let cause = format!("its worst edge takes {}, a quick hop {}", ms(r.edge_ns), ms(r.hop_ns));
+        let tail = match r.oml_after_ns {
+            0 => "no overall latency was measured".to_owned(),
+            after => {
+                format!("p90 of the overall latency {} -> {}", ms(r.oml_before_ns), ms(after))
+            }
+        };
+        let text = match r.step {
+            Step::Tried => format!("{new} is tried in the place of {old}: {cause}"),
+            Step::Made => format!("{old} is replaced by {new}: {cause}; {tail}"),
+            Step::RolledBack => format!("{new} steps back, {old} stays: {tail}"),
+            Step::Abandoned => format!("{new} is no longer tried for {old}: the tree changed"),
+        };
+        let text = format!("tree {stream}: {text}");
+        eprintln!("{text}");
+        self.event(now, "replace", Some(r.old), text);
     }
 
     /// A receiver without a membership was there from the start, in every tree. When it goes from

@@ -54,6 +54,10 @@ pub(super) fn metrics(
         m.counter("late_messages_total", "Released late, over receivers.", tree, t.late);
         m.counter("lost_messages_total", "Reported lost, over receivers.", tree, t.lost);
         m.counter("repairs_sent_total", "Frames sent again by the root.", tree, s.repairs_sent);
+        let r = &s.replacements;
+        m.counter("replacements_tried_total", "Spares tried for a straggler.", tree, r.tried);
+        m.counter("replacements_made_total", "Of these, the straggler let go.", tree, r.made);
+        m.counter("replacements_undone_total", "Of these, of no help.", tree, r.rolled_back);
         m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
         m.counter("forged_datagrams_total", "Datagrams refused.", tree, s.refusals.forged);
         m.gauge("hold_seconds", "From sending to the deadline.", tree, s.hold_ns as f64 / 1e9);

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Quadratic assignment beside scipy's, on this machine, in one run: one thread each, interleaved.
+#
+#   bench-peers/placement/run.sh [--rounds N] [--sizes 25,100,200] [--large 1000] [--qaplib DIR]
+#                                [--json FILE]
+#
+# Needs cargo and Python 3 with venv. numpy and scipy go into target/venv by themselves.
+set -eu
+cd "$(dirname "$0")"
+venv=../target/venv
+if [ ! -x "$venv/bin/python" ]; then
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet numpy==2.4.6 scipy==1.17.1
+fi
+(cd ../.. && cargo build --release --quiet --package evenfall-cli)
+exec "$venv/bin/python" qap.py --evenfall ../../target/release/evenfall "$@"

@@ -1,0 +1,83 @@
+//! Trees chosen out of files of delays.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::common::{Said, Scratch, say};
+
+/// Runs `plan tree` on this text with these options.
+fn plan(text: &str, options: &str) -> Said {
+    let scratch = Scratch::new();
+    let path = scratch.path("owd.csv").display().to_string();
+    fs::write(&path, text).expect("a file");
+    let mut args = vec!["plan", "tree", "--owd", &path];
+    args.extend(options.split_whitespace());
+    say(&args)
+}
+
+const MATRIX: &str = "host,a,b,c,d\na,0,5,9,7\nb,6,0,2,9\nc,8,3,0,4\nd,1,7,5,0\n";
+
+fn json(said: &Said) -> Value {
+    assert!(said.ok, "{}", said.err);
+    serde_json::from_str(&said.out).expect("JSON")
+}
+
+#[test]
+fn the_best_tree_of_four_hosts_is_found_and_proven() {
+    let said = json(&plan(MATRIX, "--depth 3 --fanout 1 --strategy minmax --json"));
+    // b c d a: 2 + 4 + 1.
+    assert_eq!(said["tree"], serde_json::json!(["b", "c", "d", "a"]));
+    assert_eq!((said["worst_leaf_us"].as_f64(), said["gap"].as_f64()), (Some(7.0), Some(0.0)));
+    assert_eq!(said["bound_us"], said["worst_leaf_us"]);
+}
+
+#[test]
+fn every_strategy_says_how_far_from_the_best_it_is() {
+    for strategy in ["weighted", "p90", "p50", "rand", "lemondrop", "mean+stddev", "minmax"] {
+        let options = format!("--depth 1 --fanout 2 --root b --strategy {strategy} --json");
+        let said = json(&plan(MATRIX, &options));
+        assert_eq!(said["tree"][0], "b", "{strategy}");
+        assert!(said["gap"].as_f64() >= Some(0.0), "{strategy}");
+        assert_eq!(said["bound_us"].as_f64(), Some(6.0), "{strategy}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_files_and_options_is_said() {
+    let tree = "--depth 1 --fanout 2";
+    let cases = [
+        (MATRIX.replace('9', "x"), tree, &["owd.csv", "row 1 (a)", "column 3 (c)", "\"x\""][..]),
+        (MATRIX.replace("8,3", "-8,3"), tree, &["row 3 (c)", "column 1 (a)", "-8"]),
+        (MATRIX.replace("8,3", ",3"), tree, &["row 3 (c)", "a gap"]),
+        (MATRIX.into(), "--depth 2 --fanout 2", &["7 places", "3 are missing"]),
+        (MATRIX.into(), "--depth 1 --fanout 2 --root e", &["--root e", "no such host"]),
+        (MATRIX.into(), "--depth 1 --fanout 2 --strategy p95", &["p95", "p25"]),
+        (MATRIX.into(), "--depth 1 --fanout 2 --percentile 5", &["50 to 99.9"]),
+        (MATRIX.into(), "--depth 1 --fanout 0", &["1 or more"]),
+    ];
+    for (text, options, wanted) in cases {
+        let said = plan(&text, options);
+        assert!(!said.ok, "{options}: {}", said.out);
+        for word in wanted {
+            assert!(said.err.contains(word), "{word} in:\n{}", said.err);
+        }
+    }
+}
+
+#[test]
+fn the_public_measurements_give_a_plan_with_its_gap() {
+    let data = std::env::var_os("EVENFALL_DATA").map(PathBuf::from);
+    let data = data
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"));
+    let Ok(text) = fs::read_to_string(data.join("latency/gcp_pairs_owd_us.csv")) else {
+        println!("skipped: no data");
+        return;
+    };
+    let said = plan(&text, "--depth 2 --fanout 2 --strategy minmax --json");
+    assert!(said.err.contains("skipped line"), "{}", said.err);
+    let said = json(&said);
+    assert_eq!(said["tree"].as_array().map(Vec::len), Some(7));
+    assert_eq!(said["gap"].as_f64(), Some(0.0));
+}

@@ -1,0 +1,211 @@
+//! Live plans over real agents: loopback addresses stand for hosts, and once namespaces do.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Child;
+
+use serde_json::Value;
+
+use super::common::{Said, Scratch, evenfall, eventually, finish, is_root, signal};
+
+/// Agents in one settings file; delays are injected.
+struct Pool {
+    scratch: Scratch,
+    agents: Vec<SocketAddr>,
+    running: Vec<Child>,
+}
+
+impl Pool {
+    /// Hosts `slow` are a millisecond further away than the others, both ways.
+    fn new(hosts: usize, slow: &[usize], keyed: bool) -> Self {
+        let scratch = Scratch::new();
+        let free = |host: usize| {
+            let host = format!("127.0.0.{}:0", host + 20);
+            // One number for TCP and UDP.
+            eventually("a free port", || {
+                let tcp = TcpListener::bind(&host).and_then(|s| s.local_addr()).ok()?;
+                UdpSocket::bind(tcp).is_ok().then_some(tcp)
+            })
+        };
+        let agents: Vec<SocketAddr> = (0..hosts).map(free).collect();
+        let mut text = format!(
+            "[run]\nclock = \"same-host\"\n{}[inject]\nfile = \"delays\"\n",
+            if keyed { "key_file = \"shared.key\"\n" } else { "" }
+        );
+        let mut delays = String::from("* * 300 100\n");
+        for (host, address) in agents.iter().enumerate() {
+            let _ = write!(
+                text,
+                "[[node]]\nname = \"h{host}\"\nid = {host}\nrole = \"agent\"\n\
+                 address = \"{address}\"\n"
+            );
+            if slow.contains(&host) {
+                let _ = write!(delays, "{address} * 20000\n* {address} 20000\n");
+            }
+        }
+        fs::write(scratch.path("e.toml"), text).expect("settings");
+        fs::write(scratch.path("delays"), delays).expect("delays");
+        fs::write(scratch.path("shared.key"), "5a".repeat(32)).expect("a key");
+        Self { scratch, agents, running: Vec::new() }
+    }
+
+    fn config(&self) -> String {
+        self.scratch.path("e.toml").display().to_string()
+    }
+
+    fn start(&mut self, hosts: impl Iterator<Item = usize>) {
+        for host in hosts {
+            let (name, config) = (format!("h{host}"), self.config());
+            let args = ["run", "agent", "--name", &name, "--config", &config];
+            self.running.push(evenfall(&args).spawn().expect("the program"));
+            eventually("an agent", || TcpStream::connect(self.agents[host]).ok());
+        }
+    }
+
+    /// A survey as short as it may be.
+    fn plan(&self, more: &[&str]) -> Child {
+        let config = self.config();
+        let always = ["plan", "live", "--config", &config, "--json"];
+        let short = ["--rate", "200", "--rounds", "1", "--roots", "2"];
+        let all: Vec<&str> = always.into_iter().chain(short).chain(more.iter().copied()).collect();
+        evenfall(&all).spawn().expect("the program")
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for child in &mut self.running {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+fn tree(said: &Said) -> (Value, Vec<String>) {
+    assert!(said.ok, "{}", said.err);
+    let json: Value = serde_json::from_str(&said.out).expect("one JSON object");
+    let name = |name: &Value| name.as_str().expect("a name").to_owned();
+    let names = json["tree"].as_array().expect("a tree").iter().map(name).collect();
+    (json, names)
+}
+
+const SHORT: [&str; 2] = ["--duration", "200ms"];
+
+#[test]
+fn stragglers_are_avoided_and_a_dead_agent_is_named() {
+    for keyed in [false, true] {
+        let mut pool = Pool::new(7, &[2, 5], keyed);
+        pool.start(0..6);
+        let shape = ["--depth", "1", "--fanout", "3", "--candidates", "5"];
+        let said = finish(pool.plan(&[&SHORT[..], &shape].concat()));
+        let (json, names) = tree(&said);
+        assert_eq!(names.len(), 4);
+        let bad = ["h2", "h5", "h6"];
+        assert!(!names.iter().any(|name| bad.contains(&name.as_str())), "{names:?}\n{json}");
+        assert_eq!(json["failed"][0]["host"], "h6");
+        let reason = json["failed"][0]["reason"].as_str().expect("a reason");
+        assert!(reason.contains("does not answer"), "{reason}");
+        assert_eq!(json["leaves"].as_array().expect("leaves").len(), 3);
+        // Two delays of 300 us at least, less what a bucket rounds.
+        assert!(json["worst_leaf_us"].as_f64().is_some_and(|us| us > 250.0), "{json}");
+        assert_eq!(json["leaves"][0]["clock_error_us"], 0.0);
+    }
+}
+
+#[test]
+fn all_pairs_give_a_tree_as_well() {
+    let mut pool = Pool::new(5, &[1], false);
+    pool.start(0..5);
+    let shape = ["--depth", "1", "--fanout", "3", "--all-to-all"];
+    let (json, names) = tree(&finish(pool.plan(&[&SHORT[..], &shape].concat())));
+    assert!(!names.contains(&"h1".to_owned()), "{names:?}");
+    assert_eq!(json["measured"].as_array().expect("pairs").len(), 5 * 4);
+}
+
+#[test]
+fn ctrl_c_leaves_agents_idle_and_the_survey_goes_on_where_it_was() {
+    let mut pool = Pool::new(4, &[], false);
+    pool.start(0..4);
+    let state = pool.scratch.path("state.jsonl").display().to_string();
+    let args = ["--duration", "700ms", "--depth", "1", "--fanout", "2", "--state", &state];
+    let child = pool.plan(&args);
+    let lines = || fs::read_to_string(&state).map_or(0, |text| text.lines().count());
+    eventually("a first result", || (lines() > 0).then_some(()));
+    signal(child.id(), "INT");
+    let said = finish(child);
+    assert!(!said.ok && said.err.contains("the agents are idle"), "{}", said.err);
+    let kept = lines();
+    let said = finish(pool.plan(&args));
+    // No agent was busy, or it would have been waited for.
+    assert!(said.err.contains("4 of 4 agents answered"), "{}", said.err);
+    let (json, _) = tree(&said);
+    // Two roots and what the chosen one has measured already, less what was kept, and the tree.
+    assert_eq!(json["jobs"], 2 - kept + 1, "{kept} kept\n{}", said.err);
+    let other = ["--duration", "700ms", "--depth", "1", "--fanout", "2", "--state", &state];
+    let said = finish(pool.plan(&[&other[..], &["--seed", "9"]].concat()));
+    assert!(!said.ok && said.err.contains("other settings"), "{}", said.err);
+}
+
+#[test]
+fn an_experiment_runs_on_agents_as_well() {
+    let mut pool = Pool::new(5, &[2], false);
+    pool.start(0..5);
+    let text = "title = \"live\"\n[on.live]\nsettings = \"e.toml\"\n[probe]\nrate = 200\n\
+                duration = \"200ms\"\n[evaluation]\nwindows = 2\nduration = \"200ms\"\n\
+                [[run]]\nname = \"BEST\"\ndepth = 1\nfanout = 3\ncandidates = 4\n\
+                strategies = [\"weighted\", \"minmax\"]\nroots = [\"h0\"]\n";
+    let (file, dir) = (pool.scratch.path("experiment.toml"), pool.scratch.path("out"));
+    fs::write(&file, text).expect("an experiment");
+    let (file, dir_text) = (file.display().to_string(), dir.display().to_string());
+    let args = ["plan", "run", &file, "--dir", &dir_text, "--json"];
+    let said = finish(evenfall(&args).spawn().expect("the program"));
+    assert!(said.ok && said.out.contains("\"done\":2"), "{}", said.err);
+    for run in ["BEST-s1-1", "BEST-s2-1"] {
+        let path = dir.join("runs").join(format!("{run}.json"));
+        let text = fs::read_to_string(path).expect("a run");
+        let record: Value = serde_json::from_str(&text).expect("JSON");
+        let tree = record["tree"].as_array().expect("a tree");
+        assert!(tree.len() == 4 && tree.iter().all(|host| host != "h2"), "{record}");
+        let windows = record["statistics"]["windows"].as_array().expect("windows");
+        assert!(windows.len() == 2 && windows[0]["clock_error_us"] == 0.0, "{record}");
+        assert!(record["timers"]["measuring_s"].as_f64().is_some_and(|s| s > 0.2), "{record}");
+    }
+    let said = finish(evenfall(&["plan", "report", &dir_text]).spawn().expect("the program"));
+    assert!(said.ok && dir.join("report.html").exists(), "{}", said.err);
+}
+
+#[test]
+fn mistakes_are_said_with_what_to_do() {
+    let mistakes: [(&[&str], &str); 4] = [
+        (&["plan", "live"], "no agents"),
+        (&["plan", "live", "--agents", "10.0.0.1:9400"], "without a key nothing leaves loopback"),
+        (&["plan", "live", "--agents", "127.0.0.1:1,127.0.0.1:1"], "named twice"),
+        (&["plan", "live", "--agents", "127.0.0.1:1", "--rate", "0"], "must be 1 to"),
+    ];
+    for (args, words) in mistakes {
+        let said = finish(evenfall(args).spawn().expect("the program"));
+        assert!(!said.ok && said.err.contains(words), "{args:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn planted_stragglers_of_a_lab_are_found_and_avoided() {
+    if !is_root() {
+        println!("skipped: a lab needs root");
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.path("lab").display().to_string();
+    let args = ["plan", "lab", "--hosts", "10", "--slow", "3,7", "--slow-us", "20000", "--json"];
+    let short = ["--rate", "200", "--duration", "200ms", "--rounds", "1", "--dir", &dir];
+    let said = finish(evenfall(&[&args[..], &short].concat()).spawn().expect("the program"));
+    let (json, names) = tree(&said);
+    assert_eq!(names.len(), 7);
+    assert!(!names.contains(&"h3".to_owned()) && !names.contains(&"h7".to_owned()), "{names:?}");
+    // They were measured, and found to be far.
+    let edges = json["measured"].as_array().expect("measured");
+    let far = edges.iter().filter(|edge| edge["to"] == "h3" || edge["to"] == "h7");
+    let p50: Vec<f64> = far.map(|edge| edge["p50_us"].as_f64().expect("a median")).collect();
+    assert!(!p50.is_empty() && p50.iter().all(|us| *us > 15_000.0), "{p50:?}");
+}

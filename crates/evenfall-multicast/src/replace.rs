@@ -1,0 +1,395 @@
+//! Live re-placement: which proxy holds everybody up, who stands in for it, and whether it helped.
+//!
+//! What flows up the tree for the deadline names the worst few hosts and edges of every report
+//! interval, so a straggler is seen without a single probe. What the tree cannot know beforehand is
+//! whether a spare does better: nothing was ever sent to it. So it is *tried*, make before break:
+//!
+//! ```text
+//!  blamed for `patience`        view in force            OML judged after `trial`
+//!  ----------------------> fed, and feeding beside ------> helped: the straggler is let go
+//!                          the straggler                   not: the spare steps back
+//! ```
+//!
+//! While both feed, every child takes the first copy and drops the other, so the overall latency
+//! (OML) of that time *is* what the spare can do, and the straggler leaves only when it is not
+//! needed any more. A spare that is slow, dead or cut off costs some duplicates and nothing else.
+//!
+//! Where no spare is left, and `siblings` allows it, a sibling takes over the straggler's children
+//! in the same way: the trial then has the load of both on it.
+//!
+//! Three things keep this from doing harm: a host must be blamed most of the time for `patience`; a
+//! pair that did not help, and a host that was let go, are left alone for `cooldown`; and no more
+//! than `per_minute` trials begin in a minute.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use evenfall_core::time::nanos;
+use evenfall_core::{Histogram, NodeId, Timestamp};
+use serde::Serialize;
+
+use crate::config::Replace;
+use crate::control::Worst;
+use crate::tree::Tree;
+
+/// OMLs remembered: half a second at the default rate of samples, and enough for a 90th percentile
+/// at any.
+const OMLS_MAX: usize = 1_024;
+/// Fewer samples than this say nothing about a 90th percentile.
+const OMLS_MIN: usize = 20;
+/// The quantile of the OML by which trials are judged: of the tail that sets the deadline, and
+/// still steady over half a second.
+const QUANTILE: f64 = 0.9;
+/// A trial without samples ends after this many times its length: the feed may have stopped.
+const TRIAL_STRETCH: u32 = 8;
+/// The quantile of all first arrivals that counts as a quick path: those without a straggler, even
+/// when half of all receivers are behind one.
+const QUICK_QUANTILE: f64 = 0.25;
+/// Rounds of which arrivals are remembered; a trial has ten by default.
+const ROUNDS_MAX: usize = 64;
+/// The span of the budget.
+const MINUTE: Duration = Duration::from_secs(60);
+/// Pairs that did not help, remembered at most; the oldest are forgotten first.
+const FAILED_MAX: usize = 256;
+
+/// One round of reports, digested.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<'a> {
+    /// The worst few edges and hosts.
+    pub worst: &'a [Worst],
+    /// What a hop takes on the quick paths, ns.
+    pub hop_ns: u64,
+    /// The overall latency by which trials are judged, ns.
+    pub oml_ns: u64,
+    /// How wrong the difference of two hosts' clocks may be, ns.
+    pub clock_error_ns: u64,
+}
+
+/// A proxy that holds everybody up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Straggler {
+    /// Which.
+    pub node: NodeId,
+    /// The mean of its worst edge, ns.
+    pub edge_ns: u64,
+}
+
+/// Names the proxies that hold everybody up, the worst first.
+///
+/// An edge is slow when its mean is `slow_factor` times a quick hop and its excess at least
+/// `gain_min` of the OML and more than clocks may be wrong; and it must show in the OML, which it
+/// does not where a hedge comes first. Whose fault a slow edge is follows from the others: several
+/// that lead from one proxy are the sender's, several that lead to one node are the receiver's, and
+/// a single one is the receiving proxy's. A receiver's fault is nobody's here, since it cannot be
+/// replaced.
+pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Straggler> {
+    let quick_path = round.hop_ns * u64::from(tree.depth());
+    let slow = |w: &&Worst| {
+        let (mean, hop) = (u64::from(w.mean_ns), round.hop_ns);
+        let excess = mean.saturating_sub(hop);
+        mean as f64 >= hop as f64 * rules.slow_factor
+            && excess as f64 >= round.oml_ns as f64 * rules.gain_min
+            && (w.from == w.to || excess > round.clock_error_ns)
+            && round.oml_ns >= quick_path + excess / 2
+    };
+    let edges: Vec<&Worst> = round.worst.iter().filter(slow).collect();
+    let (mut into, mut out) = (BTreeMap::new(), BTreeMap::new());
+    for edge in edges.iter().filter(|edge| edge.from != edge.to) {
+        *into.entry(edge.to).or_insert(0) += 1;
+        *out.entry(edge.from).or_insert(0) += 1;
+    }
+    let blamed = |edge: &Worst| {
+        let near = tree.neighbours(edge.from);
+        let fanout = near.children.len() + near.nieces.len();
+        let slow = out.get(&edge.from).copied().unwrap_or(0);
+        if edge.from == edge.to || into[&edge.to] > 1 {
+            Some(edge.to)
+        } else if tree.is_replaceable(edge.from) && (slow > 1 || fanout == 1) {
+            Some(edge.from)
+        } else if slow > 1 && 2 * slow > fanout {
+            // The root is slow to most: it cannot be replaced.
+            None
+        } else {
+            Some(edge.to)
+        }
+    };
+    let mut worst = BTreeMap::new();
+    for edge in &edges {
+        if let Some(node) = blamed(edge).filter(|node| tree.is_replaceable(*node)) {
+            let edge_ns: &mut u64 = worst.entry(node).or_default();
+            *edge_ns = (*edge_ns).max(edge.mean_ns.into());
+        }
+    }
+    let mut found: Vec<_> =
+        worst.into_iter().map(|(node, edge_ns)| Straggler { node, edge_ns }).collect();
+    found.sort_by_key(|straggler| core::cmp::Reverse(straggler.edge_ns));
+    found
+}
+
+/// How far a replacement is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// The spare is to be fed, and to feed, beside the straggler.
+    Tried,
+    /// It helped: the straggler is let go.
+    Made,
+    /// It did not help: the spare steps back.
+    RolledBack,
+    /// One of the two went, or the tree was built anew.
+    Abandoned,
+}
+
+/// A proxy and the spare, or sibling, that stands in for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Replacement {
+    /// The straggler.
+    pub old: NodeId,
+    /// Who stands in.
+    pub new: NodeId,
+    /// How far it is.
+    pub step: Step,
+    /// Mean of the straggler's worst edge when the trial began, ns.
+    pub edge_ns: u64,
+    /// What a quick hop took then, ns.
+    pub hop_ns: u64,
+    /// 90th percentile of the OML before the trial, ns.
+    pub oml_before_ns: u64,
+    /// And while both fed, ns; zero when it is not known.
+    pub oml_after_ns: u64,
+}
+
+/// Counts of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Replacements {
+    /// Trials begun.
+    pub tried: u64,
+    /// Of these, ended with the straggler let go.
+    pub made: u64,
+    /// Of these, ended with the spare back in its place.
+    pub rolled_back: u64,
+}
+
+/// A trial that is on.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    replacement: Replacement,
+    /// Mean delay of first arrivals before it, ns.
+    mean_before_ns: u64,
+    began: Timestamp,
+    /// When both fed, and the first frame that they got.
+    feeding: Option<(Timestamp, u64)>,
+}
+
+/// What was measured lately.
+#[derive(Clone, Debug, Default)]
+struct Lately {
+    /// When it became known, frame and OML of the latest samples.
+    omls: VecDeque<(Timestamp, u64, u32)>,
+    /// End of the latest rounds, first arrivals in them, and the sum of their delays.
+    arrivals: VecDeque<(Timestamp, u64, u64)>,
+}
+
+impl Lately {
+    fn slide(&mut self, now: Timestamp, span: Duration) {
+        let old = |at: Timestamp| now.since(at) > span;
+        while self.omls.len() > OMLS_MIN && self.omls.front().is_some_and(|(at, ..)| old(*at)) {
+            self.omls.pop_front();
+        }
+        while self.arrivals.len() > ROUNDS_MAX
+            || self.arrivals.front().is_some_and(|(at, ..)| old(*at))
+        {
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// The OML of frames from this one on; `None` when there are too few.
+    fn oml_ns(&self, from: u64) -> Option<u64> {
+        let since = self.omls.iter().filter(|(_, sequence, _)| *sequence >= from);
+        let mut omls: Vec<u32> = since.map(|(.., oml)| *oml).collect();
+        if omls.len() < OMLS_MIN {
+            return None;
+        }
+        omls.sort_unstable();
+        evenfall_core::nearest_rank(&omls, QUANTILE).map(u64::from)
+    }
+
+    /// The mean delay of first arrivals in rounds that ended after this time.
+    fn mean_ns(&self, after: Timestamp) -> Option<u64> {
+        let since = self.arrivals.iter().filter(|(at, ..)| *at > after);
+        let sum = |(count, sum): (u64, u64), round: &(Timestamp, u64, u64)| {
+            (count + round.1, sum.saturating_add(round.2))
+        };
+        let (count, sum) = since.fold((0, 0), sum);
+        sum.checked_div(count)
+    }
+}
+
+/// Watches the rounds of reports and says what to do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watch {
+    /// Rounds for which a proxy was blamed, less those for which it was not.
+    blame: BTreeMap<NodeId, u32>,
+    lately: Lately,
+    trial: Option<Trial>,
+    /// When the trials of the last minute began.
+    begun: VecDeque<Timestamp>,
+    /// Pairs that did not help, and when that was found.
+    failed: BTreeMap<(NodeId, NodeId), Timestamp>,
+    pub counts: Replacements,
+}
+
+/// What the root knows when a round of reports is in.
+pub(crate) struct Known<'a> {
+    pub worst: &'a [Worst],
+    /// Delays of first arrivals.
+    pub delays: &'a Histogram,
+    pub tree: &'a Tree,
+    pub rules: &'a Replace,
+    /// Time between two rounds.
+    pub interval: Duration,
+    pub clock_error_ns: u64,
+    /// Whether a spare may be tried.
+    pub usable: &'a dyn Fn(NodeId) -> bool,
+    /// Whether no other change of the tree is under way.
+    pub settled: bool,
+}
+
+impl Watch {
+    /// The OML of a frame became known.
+    pub(crate) fn observe(&mut self, now: Timestamp, sequence: u64, oml_ns: u32) {
+        self.lately.omls.push_back((now, sequence, oml_ns));
+        if self.lately.omls.len() > OMLS_MAX {
+            self.lately.omls.pop_front();
+        }
+    }
+
+    /// A view came into force in which these two feed side by side, from this frame on.
+    pub(crate) fn feeding(&mut self, now: Timestamp, pair: (NodeId, NodeId), next_frame: u64) {
+        if let Some(trial) = &mut self.trial
+            && (trial.replacement.old, trial.replacement.new) == pair
+        {
+            trial.feeding.get_or_insert((now, next_frame));
+        }
+    }
+
+    /// What is to be done after a round of reports.
+    pub(crate) fn round(&mut self, now: Timestamp, known: &Known<'_>) -> Option<Replacement> {
+        let (count, sum) = known.delays.occupied().fold((0, 0), |(count, sum), (bucket, n)| {
+            (count + n, sum + n * nanos(Histogram::upper_edge(bucket)))
+        });
+        self.lately.arrivals.push_back((now, count, sum));
+        self.lately.slide(now, known.rules.patience.max(known.rules.trial));
+        if self.trial.is_some() { self.judge(now, known) } else { self.choose(now, known) }
+    }
+
+    fn choose(&mut self, now: Timestamp, known: &Known<'_>) -> Option<Replacement> {
+        let Known { worst, tree, rules, .. } = *known;
+        let oml_ns = self.lately.oml_ns(0)?;
+        let path_ns = nanos(known.delays.quantile(QUICK_QUANTILE));
+        let hop_ns = path_ns / u64::from(tree.depth().max(1));
+        if hop_ns == 0 || worst.is_empty() {
+            return None;
+        }
+        let clock_error_ns = known.clock_error_ns;
+        let round = Round { worst, hop_ns, oml_ns, clock_error_ns };
+        let found = stragglers(&round, tree, rules);
+        self.blame.retain(|node, rounds| {
+            *rounds -= u32::from(found.iter().all(|found| found.node != *node));
+            *rounds > 0
+        });
+        let patience = (rules.patience.as_nanos() / known.interval.as_nanos().max(1)).max(1) as u32;
+        for straggler in &found {
+            let rounds = self.blame.entry(straggler.node).or_default();
+            *rounds = (*rounds + 1).min(2 * patience);
+        }
+        let ripe = |straggler: &&Straggler| self.blame[&straggler.node] >= patience;
+        let Straggler { node: old, edge_ns } =
+            *found.iter().find(ripe).filter(|_| known.settled)?;
+        self.failed.retain(|_, at| now.since(*at) < rules.cooldown);
+        let may = |new: &NodeId| (known.usable)(*new) && !self.failed.contains_key(&(old, *new));
+        let spare = tree.spares().iter().copied().find(may);
+        let free = |new: &NodeId| may(new) && found.iter().all(|found| found.node != *new);
+        let sibling = || {
+            let siblings = tree.siblings(old).filter(|_| rules.siblings).filter(free);
+            siblings.min_by_key(|sibling| tree.receivers_below(*sibling))
+        };
+        let new = spare.or_else(sibling)?;
+        while self.begun.front().is_some_and(|at| now.since(*at) >= MINUTE) {
+            self.begun.pop_front();
+        }
+        if self.begun.len() >= rules.per_minute as usize {
+            return None;
+        }
+        self.begun.push_back(now);
+        let oml_before_ns = oml_ns;
+        let replacement = Replacement {
+            old,
+            new,
+            step: Step::Tried,
+            edge_ns,
+            hop_ns,
+            oml_before_ns,
+            oml_after_ns: 0,
+        };
+        let mean_before_ns = self.lately.mean_ns(Timestamp::ZERO).unwrap_or(0);
+        self.trial = Some(Trial { replacement, mean_before_ns, began: now, feeding: None });
+        self.blame.clear();
+        self.counts.tried += 1;
+        Some(replacement)
+    }
+
+    fn judge(&mut self, now: Timestamp, known: &Known<'_>) -> Option<Replacement> {
+        let Known { tree, rules, .. } = *known;
+        let trial = self.trial?;
+        let mut replacement = trial.replacement;
+        let pair = (replacement.old, replacement.new);
+        let step = if tree.overlap() != Some(pair) {
+            Step::Abandoned
+        } else {
+            let after = trial.feeding.and_then(|(_, first)| self.lately.oml_ns(first));
+            replacement.oml_after_ns = after.unwrap_or(0);
+            let ripe = trial.feeding.is_some_and(|(since, _)| now.since(since) >= rules.trial);
+            match after {
+                Some(_) if ripe && self.helped(now, &trial, &replacement, known) => Step::Made,
+                Some(_) if ripe => Step::RolledBack,
+                _ if now.since(trial.began) >= rules.trial * TRIAL_STRETCH => Step::RolledBack,
+                _ => return None,
+            }
+        };
+        self.trial = None;
+        match step {
+            Step::Made => self.counts.made += 1,
+            Step::RolledBack => self.did_not_help(now, pair),
+            Step::Tried | Step::Abandoned => {}
+        }
+        // What was measured with both says nothing about what comes now.
+        self.lately = Lately::default();
+        Some(Replacement { step, ..replacement })
+    }
+
+    /// Whether the OML fell by what was wanted. While another straggler holds it up it cannot: then
+    /// the receivers below must have gained at least half of what the slow edge cost them.
+    fn helped(&self, now: Timestamp, trial: &Trial, end: &Replacement, known: &Known<'_>) -> bool {
+        let wanted = end.oml_before_ns as f64 * (1.0 - known.rules.gain_min);
+        let below = known.tree.receivers_below(end.old) as u64;
+        let all = known.tree.receivers_below(known.tree.root()).max(1) as u64;
+        let cost_ns = end.edge_ns.saturating_sub(end.hop_ns) * below / all;
+        // The second half of the trial: reports take some rounds to come up.
+        let mean_ns = self.lately.mean_ns(now - known.rules.trial / 2);
+        let gained = mean_ns.is_some_and(|mean| mean + cost_ns / 2 <= trial.mean_before_ns);
+        end.oml_after_ns as f64 <= wanted || gained
+    }
+
+    fn did_not_help(&mut self, now: Timestamp, pair: (NodeId, NodeId)) {
+        self.counts.rolled_back += 1;
+        self.failed.insert(pair, now);
+        while self.failed.len() > FAILED_MAX {
+            let oldest = self.failed.iter().min_by_key(|(_, at)| **at).map(|(pair, _)| *pair);
+            oldest.and_then(|pair| self.failed.remove(&pair));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

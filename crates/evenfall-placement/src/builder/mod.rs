@@ -1,0 +1,615 @@
+//! TreeBuilder: a tree grown from the root down, one parent's measurement after another.
+//!
+//! To know all delays of a pool takes as many measurements as there are pairs. TreeBuilder (thesis
+//! section 3.2.3, algorithm 2) measures from each parent to K candidates only, takes the F that its
+//! strategy likes best, and goes on with them:
+//!
+//! ```text
+//! while an inner place lacks children:
+//!     parent      <- the first such place, level by level
+//!     candidates  <- K hosts of the pool at random                (2a)
+//!     measure parent -> candidates                                (2b)
+//!     children    <- the F with the least score                   (2c)
+//!     pool        <- pool without them                            (2d)
+//! ```
+//!
+//! The algorithm waits for measurements, so it is a value that is asked and told:
+//! [`Builder::step`] says which measurement it wants next, [`Builder::answer`] tells what came of
+//! it. A live survey, a simulation and a recorded matrix drive the same value. Beyond the thesis:
+//!
+//! - hosts and edges that fail are left out with their reason, and others are tried;
+//! - a host that cannot feed F children may still be a leaf, and its place goes to another;
+//! - candidates are raced ([`race`]);
+//! - the root may be chosen by what it can reach ([`RootRule::Reach`]);
+//! - any part of a finished tree can be built anew ([`Builder::rebuild`]).
+
+pub mod race;
+
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenfall_core::Prng;
+
+pub use race::Racing;
+
+use crate::delays::{Delays, EdgeStats};
+use crate::strategy::{Pick, Strategy};
+use crate::tree::{Shape, Tree};
+use race::Race;
+
+/// Where the tree begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RootRule {
+    /// At this host.
+    Host(usize),
+    /// At any host, as in the thesis (step 1).
+    #[default]
+    Random,
+    /// This many random hosts are measured, each to K candidates as a parent is; the one whose F-th
+    /// best candidate scores least begins the tree, and its measurement is its first.
+    Reach(u32),
+}
+
+/// What to build.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BuildPlan {
+    /// D and F.
+    pub shape: Shape,
+    /// K: candidates measured per parent; F at least.
+    pub candidates: usize,
+    /// S: what makes a candidate bad.
+    pub strategy: Strategy,
+    /// Best, worst or any.
+    pub pick: Pick,
+    /// Where the tree begins.
+    pub root: RootRule,
+    /// How measurements are cut into rounds.
+    pub racing: Racing,
+}
+
+/// A measurement that is wanted: from a parent to candidates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who sends.
+    pub parent: usize,
+    /// Who receives.
+    pub candidates: Vec<usize>,
+    /// Which part of the measurement, from 0.
+    pub round: u32,
+    /// In how many parts a whole measurement is cut: each takes the job's duration divided by this.
+    pub rounds: u32,
+}
+
+/// Why there is no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The host itself failed: it gets no place.
+    Host(String),
+    /// The edge cannot be used or was not measured: the host may serve elsewhere.
+    Edge(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(reason) | Self::Edge(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// What the builder wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// This measurement; the same until it is answered.
+    Measure(Request),
+    /// Nothing: here is the tree.
+    Done(Tree),
+    /// Nothing: there can be no tree.
+    Failed(BuildError),
+}
+
+/// Why there can be no tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// A tree of no depth or no fan-out, or of more places than a pool may have hosts.
+    NoShape {
+        /// What was asked for.
+        shape: Shape,
+    },
+    /// Fewer candidates than children.
+    TooFewCandidates {
+        /// K.
+        candidates: usize,
+        /// F.
+        fanout: u32,
+    },
+    /// The pool is too small, perhaps after hosts failed.
+    PoolTooSmall {
+        /// Places of the tree.
+        places: usize,
+        /// Hosts that can take one.
+        hosts: usize,
+    },
+    /// The root is not in the pool, or it failed.
+    NoRoot {
+        /// The host that should be it, when one was named.
+        host: Option<usize>,
+        /// What happened.
+        reason: String,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoShape { shape: Shape { depth, fanout } } => {
+                write!(f, "depth {depth} and fan-out {fanout}: both must be 1 or more")?;
+                write!(f, ", and the tree no larger than {} places", crate::delays::HOSTS_MAX)
+            }
+            Self::TooFewCandidates { candidates, fanout } => {
+                write!(f, "{candidates} candidates per parent for {fanout} children: ")?;
+                write!(f, "let candidates be {fanout} or more")
+            }
+            Self::PoolTooSmall { places, hosts } => {
+                write!(f, "the tree has {places} places and the pool {hosts} usable hosts: ")?;
+                write!(f, "{} are missing", places.saturating_sub(*hosts))
+            }
+            Self::NoRoot { host: Some(host), reason } => write!(f, "root (host {host}): {reason}"),
+            Self::NoRoot { host: None, reason } => write!(f, "no host can be the root: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+/// A part of a tree that is built anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything below this place; the host that stands there stays.
+    Below(usize),
+    /// All leaves.
+    Leaves,
+}
+
+/// What is being measured.
+#[derive(Clone, Debug)]
+struct Job {
+    parent: usize,
+    race: Race,
+    open: Vec<usize>,
+}
+
+/// The algorithm, waiting for a measurement. See the module documentation.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    plan: BuildPlan,
+    prng: Prng,
+    /// Who stands where, so far.
+    hosts: Vec<Option<usize>>,
+    /// Hosts without a place.
+    free: BTreeSet<usize>,
+    /// Hosts that could not feed F children; leaves at best.
+    barren: BTreeSet<usize>,
+    /// Scores by (parent, candidate); `None` for an edge that cannot be used.
+    scores: BTreeMap<(usize, usize), Option<f64>>,
+    /// Root candidates that are still to be measured.
+    roots: Vec<usize>,
+    /// Root candidates and how far the F-th best of their candidates is.
+    reach: Vec<(f64, usize)>,
+    job: Option<Job>,
+    stats: BTreeMap<(usize, usize), EdgeStats>,
+    dropped: Vec<(usize, String)>,
+    jobs: u32,
+    probed_rounds: u64,
+    failed: Option<BuildError>,
+}
+
+impl Builder {
+    /// A tree out of this pool.
+    ///
+    /// # Errors
+    /// When the plan cannot be carried out, whatever is measured.
+    pub fn new(plan: BuildPlan, pool: &[usize], seed: u64) -> Result<Self, BuildError> {
+        let hosts = vec![None; checked_places(&plan)?];
+        let mut builder = Self::with(plan, hosts, pool, seed);
+        builder.enough()?;
+        builder.choose_root()?;
+        Ok(builder)
+    }
+
+    /// Builds a part of a tree anew. The rest is not touched; hosts that lose their place go back
+    /// to the pool, of which those in `avoid` get none.
+    ///
+    /// # Errors
+    /// As [`Builder::new`].
+    pub fn rebuild(
+        plan: BuildPlan,
+        tree: &Tree,
+        part: Part,
+        pool: &[usize],
+        avoid: &[usize],
+        seed: u64,
+    ) -> Result<Self, BuildError> {
+        let plan = BuildPlan { shape: tree.shape(), root: RootRule::Host(tree.hosts()[0]), ..plan };
+        checked_places(&plan)?;
+        let mut hosts: Vec<Option<usize>> = tree.hosts().iter().copied().map(Some).collect();
+        let shape = tree.shape();
+        match part {
+            Part::Leaves => hosts[shape.leaves()].fill(None),
+            Part::Below(place) => shape.below(place).for_each(|below| hosts[below] = None),
+        }
+        let mut pool: Vec<usize> = pool.iter().chain(tree.hosts()).copied().collect();
+        pool.retain(|host| !avoid.contains(host) && !hosts.contains(&Some(*host)));
+        let builder = Self::with(plan, hosts, &pool, seed);
+        builder.enough()?;
+        Ok(builder)
+    }
+
+    fn with(plan: BuildPlan, hosts: Vec<Option<usize>>, pool: &[usize], seed: u64) -> Self {
+        Self {
+            plan,
+            prng: Prng::new(seed),
+            hosts,
+            free: pool.iter().copied().collect(),
+            barren: BTreeSet::new(),
+            scores: BTreeMap::new(),
+            roots: Vec::new(),
+            reach: Vec::new(),
+            job: None,
+            stats: BTreeMap::new(),
+            dropped: Vec::new(),
+            jobs: 0,
+            probed_rounds: 0,
+            failed: None,
+        }
+    }
+
+    /// Whether there are hosts for the places that lack one.
+    fn enough(&self) -> Result<(), BuildError> {
+        let holes = self.hosts.iter().filter(|host| host.is_none()).count();
+        if holes <= self.free.len() {
+            return Ok(());
+        }
+        let places = self.hosts.len();
+        Err(BuildError::PoolTooSmall { places, hosts: self.free.len() + places - holes })
+    }
+
+    /// Up to `count` free hosts at random, of those that pass.
+    fn draw(&mut self, count: usize, pass: impl Fn(&Self, usize) -> bool) -> Vec<usize> {
+        let mut hosts: Vec<usize> =
+            self.free.iter().copied().filter(|&host| pass(self, host)).collect();
+        self.prng.shuffle(&mut hosts);
+        hosts.truncate(count);
+        hosts
+    }
+
+    fn choose_root(&mut self) -> Result<(), BuildError> {
+        let can = |builder: &Self, host: usize| !builder.barren.contains(&host);
+        let root = match self.plan.root {
+            RootRule::Host(host) if self.free.contains(&host) && can(self, host) => Some(host),
+            RootRule::Host(host) => {
+                let known = self.dropped.iter().find(|dropped| dropped.0 == host);
+                let reason = match known {
+                    Some((_, reason)) => reason.clone(),
+                    None if self.barren.contains(&host) => "it cannot feed enough children".into(),
+                    None => "it is not in the pool".into(),
+                };
+                return Err(BuildError::NoRoot { host: Some(host), reason });
+            }
+            RootRule::Random => self.draw(1, can).first().copied(),
+            RootRule::Reach(count) => {
+                self.reach.clear();
+                self.roots = self.draw(count.max(1) as usize, can);
+                self.roots.first().copied()
+            }
+        };
+        let Some(root) = root else {
+            let reason = format!("none of {} can feed enough children", self.free.len());
+            return Err(BuildError::NoRoot { host: None, reason });
+        };
+        if self.roots.is_empty() {
+            self.place(0, root);
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, place: usize, host: usize) {
+        self.free.remove(&host);
+        self.hosts[place] = Some(host);
+    }
+
+    /// What is wanted next. Asking again changes nothing.
+    pub fn step(&mut self) -> Step {
+        loop {
+            if let Some(error) = &self.failed {
+                return Step::Failed(error.clone());
+            }
+            if let Some(job) = &self.job {
+                return Step::Measure(Request {
+                    parent: job.parent,
+                    candidates: job.open.clone(),
+                    round: job.race.round(),
+                    rounds: self.racing().rounds.max(1),
+                });
+            }
+            let done = match self.roots.last().copied() {
+                Some(root) => self.reach_of(root),
+                None => match self.first_parent() {
+                    Some((place, parent)) => self.grow(place, parent),
+                    None => return self.finished(),
+                },
+            };
+            if let Err(error) = done {
+                self.failed = Some(error);
+            }
+        }
+    }
+
+    fn finished(&self) -> Step {
+        let hosts: Vec<usize> = self.hosts.iter().flatten().copied().collect();
+        Step::Done(Tree::new(self.plan.shape, hosts))
+    }
+
+    /// Without selection there is nothing to race for.
+    fn racing(&self) -> Racing {
+        if self.plan.pick == Pick::Random { Racing::OFF } else { self.plan.racing }
+    }
+
+    /// The first inner place, level by level, that has a host and lacks children.
+    fn first_parent(&self) -> Option<(usize, usize)> {
+        (0..self.plan.shape.inner()).find_map(|place| {
+            let lacking = self.plan.shape.children(place).any(|child| self.hosts[child].is_none());
+            self.hosts[place].filter(|_| lacking).map(|parent| (place, parent))
+        })
+    }
+
+    /// Free hosts that this parent reached, the best first.
+    fn ranked(&self, parent: usize, inner: bool) -> Vec<(f64, usize)> {
+        let known = self.scores.range((parent, 0)..=(parent, usize::MAX));
+        let usable = known.filter_map(|(&(_, host), score)| {
+            let fit = self.free.contains(&host) && !(inner && self.barren.contains(&host));
+            score.filter(|score| fit && score.is_finite()).map(|score| (score, host))
+        });
+        let mut ranked: Vec<(f64, usize)> = usable.collect();
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        ranked
+    }
+
+    /// Measures from a parent to hosts that it was not measured to; false when there are none left.
+    fn ask(&mut self, parent: usize, count: usize, places: usize, inner: bool) -> bool {
+        let untried = |builder: &Self, host: usize| {
+            host != parent
+                && !builder.scores.contains_key(&(parent, host))
+                && !(inner && builder.barren.contains(&host))
+        };
+        let open = self.draw(count, untried);
+        if open.is_empty() {
+            return false;
+        }
+        self.jobs += 1;
+        let race = Race::new(self.racing(), places, &open);
+        self.job = Some(Job { parent, race, open });
+        true
+    }
+
+    /// How many candidates a parent is measured to before it chooses.
+    fn wanted(&self) -> usize {
+        match self.plan.pick {
+            Pick::Random => self.plan.shape.fanout as usize,
+            _ => self.plan.candidates,
+        }
+    }
+
+    fn reach_of(&mut self, root: usize) -> Result<(), BuildError> {
+        let fanout = self.plan.shape.fanout as usize;
+        let inner = self.plan.shape.depth > 1;
+        let ranked = self.ranked(root, inner);
+        let missing = self.wanted().saturating_sub(self.tried(root));
+        if missing > 0 && self.ask(root, missing, fanout, inner) {
+            return Ok(());
+        }
+        if let Some((score, _)) = ranked.get(fanout - 1) {
+            self.reach.push((*score, root));
+        }
+        // Whoever reached too few hosts need not be tried again.
+        if ranked.len() < fanout {
+            self.barren.insert(root);
+        }
+        self.roots.pop();
+        self.settle_root()
+    }
+
+    /// When there is no root and none is being measured, takes the one of best reach, else chooses
+    /// anew.
+    fn settle_root(&mut self) -> Result<(), BuildError> {
+        if self.hosts[0].is_some() || !self.roots.is_empty() {
+            return Ok(());
+        }
+        let fit = self.reach.iter().filter(|root| !self.barren.contains(&root.1));
+        match fit.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))) {
+            Some(&(_, root)) => self.place(0, root),
+            None => self.choose_root()?,
+        }
+        Ok(())
+    }
+
+    fn tried(&self, parent: usize) -> usize {
+        self.scores.range((parent, 0)..=(parent, usize::MAX)).count()
+    }
+
+    /// Chooses the children of a place, or asks for what is missing to do so.
+    fn grow(&mut self, place: usize, parent: usize) -> Result<(), BuildError> {
+        self.enough()?;
+        let shape = self.plan.shape;
+        let holes: Vec<usize> =
+            shape.children(place).filter(|&child| self.hosts[child].is_none()).collect();
+        let inner = holes[0] < shape.inner();
+        let ranked = self.ranked(parent, inner);
+        let untried = self.wanted().saturating_sub(self.tried(parent));
+        let missing = untried.max(if ranked.len() < holes.len() { self.wanted() } else { 0 });
+        if missing > 0 && self.ask(parent, missing, holes.len(), inner) {
+            return Ok(());
+        }
+        if ranked.len() < holes.len() {
+            return self.retire(place, parent);
+        }
+        for (hole, (_, host)) in holes.into_iter().zip(ranked) {
+            self.place(hole, host);
+        }
+        Ok(())
+    }
+
+    /// A host that cannot feed its children gives up its place, and may become a leaf.
+    fn retire(&mut self, place: usize, host: usize) -> Result<(), BuildError> {
+        self.barren.insert(host);
+        self.vacate(place);
+        self.free.insert(host);
+        self.settle_root()
+    }
+
+    /// Takes the host of a place, and all below it, out of the tree; those below are free again.
+    fn vacate(&mut self, place: usize) {
+        for below in self.plan.shape.below(place) {
+            if let Some(host) = self.hosts[below].take() {
+                self.free.insert(host);
+            }
+        }
+        self.hosts[place] = None;
+    }
+
+    /// What came of the measurement that [`step`](Self::step) asked for: a result per candidate.
+    /// Candidates without one count as edges that were not measured; others are ignored.
+    pub fn answer(&mut self, results: &[(usize, Result<EdgeStats, Failure>)]) {
+        let Some(mut job) = self.job.take() else { return };
+        self.probed_rounds += job.open.len() as u64;
+        for &candidate in &job.open {
+            let result = results.iter().find(|result| result.0 == candidate).map(|r| &r.1);
+            let failure = match result {
+                Some(Ok(stats)) => match stats.flaw() {
+                    None => {
+                        job.race.record(candidate, self.badness(stats), *stats);
+                        continue;
+                    }
+                    Some(flaw) => Failure::Edge(flaw),
+                },
+                Some(Err(failure)) => failure.clone(),
+                None => Failure::Edge("no result".into()),
+            };
+            job.race.remove(candidate);
+            self.scores.insert((job.parent, candidate), None);
+            match failure {
+                Failure::Host(reason) => self.drop_host(candidate, reason),
+                Failure::Edge(_) => {}
+            }
+        }
+        job.open = job.race.next_round();
+        if !job.open.is_empty() {
+            self.job = Some(job);
+            return;
+        }
+        for (candidate, score, stats) in job.race.results() {
+            self.scores.insert((job.parent, candidate), Some(score));
+            self.stats.insert((job.parent, candidate), stats);
+        }
+    }
+
+    /// The measurement failed as a whole because its parent did: it is left out for this reason.
+    pub fn answer_failed(&mut self, reason: &str) {
+        let Some(job) = self.job.take() else { return };
+        self.drop_host(job.parent, reason.into());
+    }
+
+    /// A host failed, in this job or elsewhere: it loses its place and gets no other.
+    pub fn drop_host(&mut self, host: usize, reason: String) {
+        self.free.remove(&host);
+        self.roots.retain(|root| *root != host);
+        self.reach.retain(|root| root.1 != host);
+        self.dropped.push((host, reason));
+        if let Some(place) = self.hosts.iter().position(|taken| *taken == Some(host)) {
+            self.vacate(place);
+        }
+        if self.job.as_ref().is_some_and(|job| job.parent == host) {
+            self.job = None;
+        }
+        if let Err(error) = self.settle_root() {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn badness(&mut self, stats: &EdgeStats) -> f64 {
+        let score = self.plan.strategy.score(stats);
+        match self.plan.pick {
+            Pick::Best => score,
+            Pick::Worst if score.is_finite() => -score,
+            Pick::Worst => score,
+            Pick::Random => self.prng.unit(),
+        }
+    }
+
+    /// Hosts that failed, with their reasons.
+    pub fn dropped(&self) -> &[(usize, String)] {
+        &self.dropped
+    }
+
+    /// What was measured, by (parent, candidate).
+    pub fn measured(&self) -> &BTreeMap<(usize, usize), EdgeStats> {
+        &self.stats
+    }
+
+    /// Measurements begun.
+    pub fn jobs(&self) -> u32 {
+        self.jobs
+    }
+
+    /// Probing done, in whole measurements of one candidate: a tenth for each of ten rounds.
+    pub fn probing(&self) -> f64 {
+        self.probed_rounds as f64 / f64::from(self.racing().rounds.max(1))
+    }
+
+    /// Drives the builder with what is known already.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn run_on(&mut self, delays: &Delays) -> Result<Tree, BuildError> {
+        self.run(|parent, candidate, _| {
+            let unknown = || Failure::Edge("not measured".into());
+            delays.edge(parent, candidate).copied().ok_or_else(unknown)
+        })
+    }
+
+    /// Drives the builder: `measure(parent, candidate, round)` gives one round's statistics.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn run(
+        &mut self,
+        mut measure: impl FnMut(usize, usize, u32) -> Result<EdgeStats, Failure>,
+    ) -> Result<Tree, BuildError> {
+        loop {
+            match self.step() {
+                Step::Done(tree) => return Ok(tree),
+                Step::Failed(error) => return Err(error),
+                Step::Measure(request) => {
+                    let result =
+                        |&host: &usize| (host, measure(request.parent, host, request.round));
+                    let results: Vec<_> = request.candidates.iter().map(result).collect();
+                    self.answer(&results);
+                }
+            }
+        }
+    }
+}
+
+fn checked_places(plan: &BuildPlan) -> Result<usize, BuildError> {
+    let Shape { depth, fanout } = plan.shape;
+    let Some(places) = plan.shape.checked_places().filter(|_| depth > 0 && fanout > 0) else {
+        return Err(BuildError::NoShape { shape: plan.shape });
+    };
+    if plan.pick != Pick::Random && plan.candidates < fanout as usize {
+        return Err(BuildError::TooFewCandidates { candidates: plan.candidates, fanout });
+    }
+    Ok(places)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! Measurements from files: a dense matrix, or a list of pairs.
+//!
+//! ```text
+//! host,a,b,c           parent,child,p25_us,p50_us,p75_us,p90_us,stddev_us,recv
+//! a,0,51,60.5          a,b,45.0,51.0,63.0,80.0,21.5,100000
+//! b,49,0,58            a,c,0.0,0.0,0.0,0.0,0.0,0          <- named and skipped
+//! c,61,57,0            a,b,44.0,50.0,61.0,79.0,90.1,99998   <- a repeat: the median counts
+//! ```
+//!
+//! A matrix (microseconds; commas, semicolons or white space between; names optional) is complete:
+//! a gap in it is a mistake, and is named. A list of pairs is what was measured: pairs that are not
+//! in it are edges that cannot be used.
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use super::{Delays, EdgeStats, HOSTS_MAX};
+
+/// Skipped rows that are named; of the others only the number is kept.
+pub const SKIPPED_MAX: usize = 1_000;
+
+/// A file that cannot be used: which line, and what is wrong there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadFile {
+    /// Line, from 1.
+    pub line: usize,
+    /// What is wrong, and what to do.
+    pub what: String,
+}
+
+impl fmt::Display for BadFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl core::error::Error for BadFile {}
+
+/// A row of a list that was left out.
+pub type Skipped = BadFile;
+
+/// What a file held.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Hosts and edges.
+    pub delays: Delays,
+    /// Rows left out, the first [`SKIPPED_MAX`].
+    pub skipped: Vec<Skipped>,
+    /// How many were left out in all.
+    pub skipped_rows: usize,
+}
+
+impl Delays {
+    /// Reads a dense matrix or a list of pairs; a list's first line names `parent` and `child`.
+    ///
+    /// # Errors
+    /// The first thing that makes the file useless, by line.
+    pub fn parse(text: &str) -> Result<Loaded, BadFile> {
+        let mut lines = text
+            .lines()
+            .enumerate()
+            .map(|(number, line)| (number + 1, line.trim()))
+            .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let Some((number, first)) = lines.clone().next() else {
+            return Err(bad(1, "the file is empty"));
+        };
+        let heads: Vec<String> = cells(first).iter().map(|cell| cell.to_lowercase()).collect();
+        let named = |names: &[&str]| heads.iter().any(|head| names.contains(&head.as_str()));
+        if named(PARENT) && named(CHILD) {
+            lines.next();
+            return pairs(&heads, number, lines);
+        }
+        let delays = matrix(&lines.map(|(n, line)| (n, cells(line))).collect::<Vec<_>>())?;
+        Ok(Loaded { delays, skipped: Vec::new(), skipped_rows: 0 })
+    }
+}
+
+fn bad(line: usize, what: impl Into<String>) -> BadFile {
+    BadFile { line, what: what.into() }
+}
+
+/// Commas or semicolons separate where there are any, else white space. A byte order mark, as
+/// spreadsheets write it, is no part of the first cell.
+fn cells(line: &str) -> Vec<&str> {
+    let line = line.trim_start_matches('\u{feff}');
+    if line.contains([',', ';']) {
+        line.split([',', ';']).map(str::trim).collect()
+    } else {
+        line.split_whitespace().collect()
+    }
+}
+
+fn matrix(lines: &[(usize, Vec<&str>)]) -> Result<Delays, BadFile> {
+    let number = |cell: &&str| cell.parse::<f64>().is_ok();
+    let headed = lines.len() > 1 && !lines[0].1.iter().any(number);
+    let rows = &lines[usize::from(headed)..];
+    let names: Vec<String> = if headed {
+        let corner = usize::from(lines[0].1.len() == lines[1].1.len());
+        lines[0].1[corner..].iter().map(ToString::to_string).collect()
+    } else {
+        (1..=rows.len()).map(|host| host.to_string()).collect()
+    };
+    check_names(&names, lines[0].0)?;
+    if rows.len() != names.len() {
+        let what = format!("{} rows for {} hosts: the matrix is square", rows.len(), names.len());
+        return Err(bad(rows.last().map_or(1, |row| row.0), what));
+    }
+    let mut delays = Delays::new(names);
+    for (from, (line, cells)) in rows.iter().enumerate() {
+        let cells = &cells[usize::from(headed).min(cells.len())..];
+        matrix_row(&mut delays, from, *line, cells)?;
+    }
+    Ok(delays)
+}
+
+fn check_names(names: &[String], line: usize) -> Result<(), BadFile> {
+    if names.len() > HOSTS_MAX {
+        return Err(bad(line, format!("{} hosts, {HOSTS_MAX} at most", names.len())));
+    }
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(bad(line, format!("two hosts are named {:?}", pair[0]))),
+        None => Ok(()),
+    }
+}
+
+fn matrix_row(
+    delays: &mut Delays,
+    from: usize,
+    line: usize,
+    cells: &[&str],
+) -> Result<(), BadFile> {
+    let hosts = delays.hosts();
+    let at = |to: usize| {
+        format!(
+            "row {} ({}), column {} ({})",
+            from + 1,
+            delays.names[from],
+            to + 1,
+            delays.names[to]
+        )
+    };
+    if cells.len() > hosts {
+        let what = format!("row {}: {} cells for {hosts} hosts", from + 1, cells.len());
+        return Err(bad(line, what));
+    }
+    let mut row = Vec::with_capacity(hosts);
+    for to in 0..hosts {
+        let cell = cells.get(to).copied().unwrap_or("");
+        if from == to {
+            row.push(None);
+            continue;
+        }
+        if cell.is_empty() {
+            return Err(bad(line, format!("{}: a gap; measure the pair", at(to))));
+        }
+        match cell.parse::<f64>() {
+            Ok(us) if us > 0.0 && us.is_finite() => row.push(Some(EdgeStats::constant(us))),
+            Ok(us) => {
+                let what = format!("{}: {us}, but a delay is above 0", at(to));
+                return Err(bad(line, what));
+            }
+            Err(_) => {
+                let what = format!("{}: {cell:?} is no number of microseconds", at(to));
+                return Err(bad(line, what));
+            }
+        }
+    }
+    for (to, stats) in row.into_iter().enumerate() {
+        delays.set(from, to, stats);
+    }
+    Ok(())
+}
+
+/// Names of the columns that name the hosts.
+const PARENT: &[&str] = &["parent", "from", "src", "sender"];
+const CHILD: &[&str] = &["child", "to", "dst", "receiver"];
+
+/// Where the columns of a list are.
+struct Columns {
+    parent: usize,
+    child: usize,
+    /// Column, index into the statistics, what a value of 1 means in their unit.
+    values: Vec<(usize, usize, f64)>,
+    received: Option<usize>,
+    /// Rate and duration give how many were sent.
+    sent: Option<(usize, usize)>,
+    count: usize,
+}
+
+/// The statistics in the order of the columns' table.
+const VALUES: [&str; 9] =
+    ["p25", "p50", "p75", "p90", "p99", "mean", "stddev", "loss", "clock_error"];
+
+impl Columns {
+    fn of(heads: &[String], line: usize) -> Result<Self, BadFile> {
+        let find = |names: &[&str]| heads.iter().position(|head| names.contains(&head.as_str()));
+        let values = heads.iter().enumerate().filter_map(|(column, head)| {
+            let (name, scale) = match head.rsplit_once('_') {
+                Some((name, "us")) => (name, 1.0),
+                Some((name, "ms")) => (name, 1e3),
+                Some((name, "ns")) => (name, 1e-3),
+                _ => (head.as_str(), 1.0),
+            };
+            let name = if name == "owd" || name == "median" { "p50" } else { name };
+            VALUES.iter().position(|known| *known == name).map(|value| (column, value, scale))
+        });
+        let values: Vec<_> = values.collect();
+        if !values.iter().any(|value| value.1 == 1) {
+            return Err(bad(line, "no column p50_us (or owd_us): the delays themselves"));
+        }
+        Ok(Self {
+            parent: find(PARENT).unwrap_or(0),
+            child: find(CHILD).unwrap_or(0),
+            values,
+            received: find(&["recv", "received", "count"]),
+            sent: find(&["rate_pps", "rate"]).zip(find(&["duration_s", "duration"])),
+            count: heads.len(),
+        })
+    }
+
+    fn stats(&self, cells: &[&str]) -> Result<EdgeStats, String> {
+        let number = |column: usize| {
+            let cell = cells[column];
+            cell.parse::<f64>().map_err(|_| format!("{cell:?} is no number"))
+        };
+        let mut values = [f64::NAN; 9];
+        (values[7], values[8]) = (0.0, 0.0);
+        for &(column, value, scale) in &self.values {
+            values[value] = number(column)? * scale;
+        }
+        // A single number is a delay that never varies.
+        if self.values.iter().filter(|value| value.1 < 7).count() == 1 {
+            let loss = values[7] as f32;
+            let stats = EdgeStats { loss, ..EdgeStats::constant(values[1]) };
+            return stats.flaw().map_or(Ok(stats), Err);
+        }
+        let received = self.received.map(number).transpose()?;
+        if let (Some(received), Some((rate, duration))) = (received, self.sent) {
+            let sent = number(rate)? * number(duration)?;
+            if !self.values.iter().any(|value| value.1 == 7) && sent > 0.0 {
+                values[7] = (1.0 - received / sent).clamp(0.0, 1.0);
+            }
+        }
+        let [p25_us, p50_us, p75_us, p90_us, p99_us, mean_us, stddev_us, loss, clock_error_us] =
+            values.map(|value| value as f32);
+        let count = received.unwrap_or(0.0) as u32;
+        let stats = EdgeStats {
+            p25_us,
+            p50_us,
+            p75_us,
+            p90_us,
+            p99_us,
+            mean_us,
+            stddev_us,
+            loss,
+            clock_error_us,
+            count,
+        };
+        stats.flaw().map_or(Ok(stats), Err)
+    }
+}
+
+fn pairs<'a>(
+    heads: &[String],
+    line: usize,
+    rows: impl Iterator<Item = (usize, &'a str)>,
+) -> Result<Loaded, BadFile> {
+    let columns = Columns::of(heads, line)?;
+    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut order = Vec::new();
+    let mut repeats: BTreeMap<(usize, usize), Vec<EdgeStats>> = BTreeMap::new();
+    let (mut skipped, mut skipped_rows) = (Vec::new(), 0);
+    for (line, row) in rows {
+        let cells = cells(row);
+        match pair(&columns, &cells) {
+            Ok((parent, child, stats)) => {
+                let mut number = |name| {
+                    *names.entry(name).or_insert_with(|| {
+                        order.push(String::from(name));
+                        order.len() - 1
+                    })
+                };
+                let pair = (number(parent), number(child));
+                repeats.entry(pair).or_default().push(stats);
+                if order.len() > HOSTS_MAX {
+                    return Err(bad(line, format!("more than {HOSTS_MAX} hosts")));
+                }
+            }
+            Err(what) => {
+                skipped_rows += 1;
+                if skipped.len() < SKIPPED_MAX {
+                    skipped.push(bad(line, what));
+                }
+            }
+        }
+    }
+    if repeats.is_empty() {
+        let what = skipped.first().map_or("no rows".into(), |row: &Skipped| row.to_string());
+        return Err(bad(line, format!("no pair can be used; {what}")));
+    }
+    let mut delays = Delays::new(order);
+    for ((from, to), repeats) in repeats {
+        delays.set(from, to, EdgeStats::median_of(&repeats));
+    }
+    Ok(Loaded { delays, skipped, skipped_rows })
+}
+
+fn pair<'a>(columns: &Columns, cells: &[&'a str]) -> Result<(&'a str, &'a str, EdgeStats), String> {
+    if cells.len() != columns.count {
+        return Err(format!("{} cells, the first line has {}", cells.len(), columns.count));
+    }
+    let (parent, child) = (cells[columns.parent], cells[columns.child]);
+    if parent.is_empty() || child.is_empty() {
+        return Err("a host without a name".into());
+    }
+    if parent == child {
+        return Err(format!("{parent} to itself"));
+    }
+    columns
+        .stats(cells)
+        .map(|stats| (parent, child, stats))
+        .map_err(|what| format!("{parent} to {child}: {what}"))
+}

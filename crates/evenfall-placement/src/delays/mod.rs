@@ -1,0 +1,87 @@
+//! What was measured: one-way delays between named hosts, per ordered pair.
+//!
+//! A pair is known by its percentiles, its spread and its loss; not by its samples, which at
+//! 10,000 probes a second and 25 hosts would be gigabytes. What was not measured is not a number
+//! (`NaN`), so that it is never mistaken for a good value. A pair without statistics is an edge
+//! that cannot be used.
+
+mod files;
+mod stats;
+
+pub use files::{BadFile, Loaded, SKIPPED_MAX, Skipped};
+pub use stats::{EdgeStats, Field};
+
+/// Hosts in one pool, at most: 10,000 hosts are 100 million pairs, 4.8 GB of statistics.
+pub const HOSTS_MAX: usize = 10_000;
+
+/// Named hosts and the statistics of every ordered pair that can be used.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delays {
+    names: Vec<String>,
+    /// By sender times the number of hosts plus receiver.
+    stats: Vec<Option<EdgeStats>>,
+}
+
+impl Delays {
+    /// A pool of which nothing is known yet.
+    ///
+    /// # Panics
+    /// When there are more than [`HOSTS_MAX`] hosts.
+    pub fn new(names: Vec<String>) -> Self {
+        assert!(names.len() <= HOSTS_MAX, "{} hosts, {HOSTS_MAX} at most", names.len());
+        let stats = vec![None; names.len() * names.len()];
+        Self { names, stats }
+    }
+
+    /// Every pair known by one number in microseconds: `owd_us(from, to)`.
+    pub fn from_fn(names: Vec<String>, owd_us: impl Fn(usize, usize) -> f64) -> Self {
+        let mut delays = Self::new(names);
+        for from in 0..delays.hosts() {
+            for to in (0..delays.hosts()).filter(|&to| to != from) {
+                delays.set(from, to, Some(EdgeStats::constant(owd_us(from, to))));
+            }
+        }
+        delays
+    }
+
+    /// Number of hosts.
+    pub fn hosts(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Names of the hosts, by number.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The number of a host.
+    pub fn host(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| known == name)
+    }
+
+    /// What was measured from one host to another; `None` when the edge cannot be used.
+    pub fn edge(&self, from: usize, to: usize) -> Option<&EdgeStats> {
+        self.stats[from * self.hosts() + to].as_ref()
+    }
+
+    /// Replaces what is known of an edge. A host has no edge to itself: setting one does nothing.
+    pub fn set(&mut self, from: usize, to: usize, stats: Option<EdgeStats>) {
+        let hosts = self.hosts();
+        if from != to {
+            self.stats[from * hosts + to] = stats;
+        }
+    }
+
+    /// Edges that can be used.
+    pub fn edges(&self) -> usize {
+        self.stats.iter().flatten().count()
+    }
+
+    /// Whether every usable edge has this statistic.
+    pub fn has(&self, field: Field) -> bool {
+        self.stats.iter().flatten().all(|stats| !stats.field(field).is_nan())
+    }
+}
+
+#[cfg(test)]
+mod tests;

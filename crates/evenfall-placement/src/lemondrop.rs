@@ -1,0 +1,230 @@
+//! LemonDrop: the tree whose edges cost least in sum.
+//!
+//! LemonDrop (Sachidananda 2022, as the TreeBuilder thesis describes it in section 2.1.3) asks
+//! which hosts should run the places of an application, given the median delay between any two
+//! hosts and the load between any two places. That is a quadratic assignment: minimise the delays
+//! weighted by the loads, equation 2.1. For a multicast tree every edge from parent to child has
+//! the same load, and all other pairs have none, so it minimises the sum of the edges' delays. What
+//! a receiver waits for is a path, and what a deadline waits for is the worst of them: LemonDrop is
+//! here to be compared with, and as a start for searches that look at paths.
+//!
+//! The pool is larger than the tree, so the load matrix is padded with places that nobody talks
+//! to. The hosts that end on those are not used.
+
+use crate::qap::faq::{Settings, faq};
+use crate::qap::printed::printed;
+use crate::qap::search::{Effort, search};
+use crate::qap::{Instance, SIZE_MAX, Solution};
+use crate::tree::{Shape, Tree};
+use core::fmt;
+use evenfall_core::Prng;
+
+/// An edge that cannot be used costs as much as this many of the worst that can: more than any
+/// tree could save elsewhere by taking it, for trees of up to so many places.
+const UNUSABLE_EDGES: f64 = 10_000.0;
+
+/// How the assignment is solved.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Method {
+    /// FAQ with the correct step, from one start or many, with or without a polish.
+    Faq(Settings),
+    /// The variant of the thesis, which hardly moves: epsilon, and steps at most.
+    Printed {
+        /// Ends the run when a step moves P by less.
+        epsilon: f64,
+        /// Steps at most.
+        iterations_max: u64,
+    },
+    /// FAQ, then tabu search.
+    Search(Effort),
+}
+
+/// The settings of the thesis, appendix A.5.6: epsilon and steps at most.
+pub const LEMON_SETTINGS: [(&str, f64, u64); 3] =
+    [("LEMON-1", 1e-4, 1_000), ("LEMON-2", 2.2e-5, 10_000), ("LEMON-3", 1.7e-5, 100_000)];
+
+/// Why there is no tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LemonDropError {
+    /// The matrix has not `pool` x `pool` cells.
+    Cells {
+        /// Cells that the pool asks for.
+        needed: usize,
+        /// Cells found.
+        found: usize,
+    },
+    /// The pool is smaller than the tree.
+    PoolTooSmall {
+        /// Places of the tree.
+        places: usize,
+        /// Hosts there are.
+        pool: usize,
+    },
+    /// The pool is larger than an assignment may be.
+    PoolTooLarge {
+        /// Hosts there are.
+        pool: usize,
+    },
+    /// A delay is negative, or so large that its sums are none.
+    Delay {
+        /// The host that sends.
+        from: usize,
+        /// The host that receives.
+        to: usize,
+    },
+    /// The root is no host of the pool.
+    Root(usize),
+    /// No tree without unusable edges was found.
+    Unreachable {
+        /// The host that would have to feed...
+        from: usize,
+        /// ...this one.
+        to: usize,
+    },
+}
+
+impl fmt::Display for LemonDropError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Cells { needed, found } => {
+                write!(f, "the delay matrix has {found} cells; the pool asks for {needed}")
+            }
+            Self::PoolTooSmall { places, pool } => write!(
+                f,
+                "the tree has {places} places, the pool {pool} hosts: {} are missing",
+                places - pool
+            ),
+            Self::PoolTooLarge { pool } => {
+                write!(f, "a pool of {pool} hosts: at most {SIZE_MAX} can be assigned")
+            }
+            Self::Delay { from, to } => {
+                write!(f, "the delay from host {from} to {to} is negative or beyond {DELAY_MAX:e}")
+            }
+            Self::Root(host) => write!(f, "root {host} is not in the pool"),
+            Self::Unreachable { from, to } => {
+                write!(f, "no tree avoids the unmeasured edge from host {from} to {to}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for LemonDropError {}
+
+/// Largest delay, in any unit: what is above is no delay.
+const DELAY_MAX: f64 = 1e30;
+
+/// The load matrix of a tree, `pool` x `pool` row by row: `packets_per_s` from every place to each
+/// of its children, and nothing from or to the places that pad it.
+///
+/// # Panics
+/// When the pool is smaller than the tree.
+pub fn load_matrix(shape: Shape, packets_per_s: f64, pool: usize) -> Vec<f64> {
+    assert!(pool >= shape.places(), "the pool has a host for every place");
+    let mut load = vec![0.0; pool * pool];
+    for parent in 0..shape.inner() {
+        for child in shape.children(parent) {
+            load[parent * pool + child] = packets_per_s;
+        }
+    }
+    load
+}
+
+/// What to choose a tree from.
+#[derive(Clone, Copy, Debug)]
+pub struct LemonDrop<'a> {
+    /// Depth and fan-out.
+    pub shape: Shape,
+    /// Hosts that were measured.
+    pub pool: usize,
+    /// `[from * pool + to]`: the median delay, in any unit. What is not finite was not measured,
+    /// and is avoided. The diagonal is not read.
+    pub delays: &'a [f64],
+    /// The load of an edge. It weighs all alike, so the tree does not depend on it.
+    pub packets_per_s: f64,
+    /// The host that must be root; chosen when `None`.
+    pub root: Option<usize>,
+}
+
+impl LemonDrop<'_> {
+    /// The tree, and the assignment it came from.
+    ///
+    /// # Errors
+    /// When the input is unfit, or every tree that was found has an edge that was not measured.
+    pub fn plan(
+        &self,
+        method: Method,
+        prng: &mut Prng,
+    ) -> Result<(Tree, Solution), LemonDropError> {
+        let instance = self.instance()?;
+        let mut solution = match method {
+            Method::Faq(settings) => faq(&instance, &settings, prng),
+            Method::Printed { epsilon, iterations_max } => {
+                printed(&instance, epsilon, iterations_max)
+            }
+            Method::Search(effort) => search(&instance, &effort, prng),
+        };
+        // Sure already by its price, but for a variant that hardly moves.
+        if let Some(root) = self.root {
+            let at = solution.permutation.iter().position(|&host| host == root);
+            solution.permutation.swap(0, at.unwrap_or(0));
+            solution.cost = instance.cost(&solution.permutation);
+        }
+        let places = self.shape.places();
+        let tree = Tree::new(self.shape, solution.permutation[..places].to_vec());
+        let unusable =
+            |&(from, to): &(usize, usize)| !self.delays[from * self.pool + to].is_finite();
+        let hole = tree.edges().find(unusable);
+        match hole {
+            Some((from, to)) => Err(LemonDropError::Unreachable { from, to }),
+            None => Ok((tree, solution)),
+        }
+    }
+
+    /// The quadratic assignment: loads and delays.
+    fn instance(&self) -> Result<Instance, LemonDropError> {
+        let (pool, places) = (self.pool, self.shape.places());
+        if self.delays.len() != pool * pool {
+            let found = self.delays.len();
+            return Err(LemonDropError::Cells { needed: pool * pool, found });
+        }
+        if places > pool {
+            return Err(LemonDropError::PoolTooSmall { places, pool });
+        }
+        if pool > SIZE_MAX {
+            return Err(LemonDropError::PoolTooLarge { pool });
+        }
+        if let Some(root) = self.root.filter(|root| *root >= pool) {
+            return Err(LemonDropError::Root(root));
+        }
+        let pairs = (0..pool * pool).filter(|at| at / pool != at % pool);
+        let mut worst = 0.0_f64;
+        for at in pairs.filter(|&at| self.delays[at].is_finite()) {
+            if !(0.0..=DELAY_MAX).contains(&self.delays[at]) {
+                return Err(LemonDropError::Delay { from: at / pool, to: at % pool });
+            }
+            worst = worst.max(self.delays[at]);
+        }
+        let unusable = UNUSABLE_EDGES * worst.max(1.0);
+        let cell = |at: usize| match self.delays[at] {
+            _ if at / pool == at % pool => 0.0,
+            delay if delay.is_finite() => delay,
+            _ => unusable,
+        };
+        let mut delays: Vec<f64> = (0..pool * pool).map(cell).collect();
+        // The rate weighs all edges alike: 1 keeps the numbers near the delays.
+        let rate = if self.packets_per_s > 0.0 { self.packets_per_s.min(DELAY_MAX) } else { 1.0 };
+        let mut load = load_matrix(self.shape, rate, pool);
+        if let Some(root) = self.root {
+            // A place that talks to itself, on hosts where that costs: all but the root.
+            load[0] = rate;
+            let price = 2.0 * (worst.max(1.0)) * f64::from(self.shape.fanout);
+            for host in (0..pool).filter(|host| *host != root) {
+                delays[host * pool + host] = price;
+            }
+        }
+        Ok(Instance::new(pool, load, delays).expect("cells were bounded above"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

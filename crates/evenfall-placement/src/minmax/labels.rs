@@ -1,0 +1,74 @@
+//! Shortest ways from the root, when a host may be used as often as one likes.
+//!
+//! A way has two numbers and none of two ways need be better in both, so each host keeps all ways
+//! that no other beats (Pareto's).
+
+use crate::paths::{Length, Lengths};
+
+/// The ways to every host, by number of hops.
+pub(super) struct Labels {
+    /// The root; `None` when any host may be it.
+    pub root: Option<usize>,
+    levels: Vec<Vec<Vec<Length>>>,
+}
+
+impl Labels {
+    /// Ways of 0 to `hops` hops; none that is already longer than `limit`.
+    pub fn new(
+        lengths: &Lengths,
+        pool: &[usize],
+        root: Option<usize>,
+        hops: u32,
+        limit: f64,
+    ) -> Self {
+        let mut first = vec![Vec::new(); lengths.hosts()];
+        match root {
+            Some(root) => first[root].push(Length::default()),
+            None => pool.iter().for_each(|&host| first[host].push(Length::default())),
+        }
+        let mut levels = vec![first];
+        for _ in 0..hops {
+            let above = &levels[levels.len() - 1];
+            let mut level = vec![Vec::new(); lengths.hosts()];
+            for &to in pool.iter().filter(|&&to| Some(to) != root) {
+                let mut ways: Vec<Length> = Vec::new();
+                for &from in pool {
+                    let edge = lengths.edge(from, to);
+                    ways.extend(above[from].iter().map(|way| way.plus(edge)));
+                }
+                ways.retain(|way| way.us() <= limit);
+                level[to] = unbeaten(ways);
+            }
+            levels.push(level);
+        }
+        Self { root, levels }
+    }
+
+    /// The ways of this many hops, by host.
+    pub fn level(&self, hops: usize) -> &[Vec<Length>] {
+        &self.levels[hops]
+    }
+
+    /// No tree has a worst leaf below this: as many hosts as it has leaves must be reached.
+    /// Infinite when so many cannot be reached within the limit.
+    pub fn bound(&self, hops: u32, leaves: usize) -> f64 {
+        let least =
+            |ways: &Vec<Length>| ways.iter().map(|way| way.us()).fold(f64::INFINITY, f64::min);
+        let mut us: Vec<f64> = self.levels[hops as usize].iter().map(least).collect();
+        us.sort_unstable_by(f64::total_cmp);
+        us.get(leaves - 1).copied().unwrap_or(f64::INFINITY)
+    }
+}
+
+fn unbeaten(mut ways: Vec<Length>) -> Vec<Length> {
+    ways.sort_unstable_by(|a, b| {
+        a.mean_us.total_cmp(&b.mean_us).then(a.excess_us2.total_cmp(&b.excess_us2))
+    });
+    let mut least = f64::INFINITY;
+    ways.retain(|way| {
+        let kept = way.excess_us2 < least;
+        least = least.min(way.excess_us2);
+        kept
+    });
+    ways
+}

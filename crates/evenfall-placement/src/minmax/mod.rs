@@ -1,0 +1,391 @@
+//! The tree whose worst leaf is best, and how far it is from the best possible.
+//!
+//! TreeBuilder looks at one parent at a time and LemonDrop at the sum over all edges; what sets the
+//! deadline is the latest leaf, a property of whole paths. So this searches for the tree that
+//! minimises
+//!
+//! ```text
+//! max over leaves of percentile(way from the root to the leaf)
+//! ```
+//!
+//! with the path percentiles of [`paths`](crate::paths), by local search from any tree (modules
+//! `search` and `refine`). How good can a tree be at all? A *lower bound* is found by asking for
+//! thresholds T whether any tree has all its leaves within T, and proving that none has:
+//!
+//! | none within T, because | cost |
+//! |---|---|
+//! | too few hosts can be reached over any others (`labels`) | hosts squared |
+//! | all trees cost more than all hosts are worth (`prices`) | hosts squared or cubed |
+//! | all were tried, one by one, as far as work allows (`proof`) | exponential |
+//!
+//! Trees that hedge are searched and bounded in a way of their own (`hedged`).
+//!
+//! Every plan so says `gap`: it is at most that much worse than the best tree, as estimated from
+//! the same measurements.
+
+mod hedged;
+mod hosts;
+mod labels;
+mod prices;
+mod proof;
+mod refine;
+mod search;
+
+use core::fmt;
+
+use evenfall_core::Prng;
+
+use crate::delays::Delays;
+use crate::paths::Lengths;
+use crate::tree::{Shape, Tree};
+use labels::Labels;
+use prices::Market;
+use proof::Verdict;
+use refine::Refine;
+use search::Search;
+
+/// What to search for, and how hard.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MinMax {
+    /// D and F.
+    pub shape: Shape,
+    /// The root, when it is given.
+    pub root: Option<usize>,
+    /// The percentile that counts, as a share: 0.5 to 0.999.
+    pub share: f64,
+    /// H: extra copies that every node below the first level gets from its parent's siblings.
+    pub hedging: u32,
+    /// Moves of the local search; a number that suits the shape when 0.
+    pub moves: u64,
+    /// Limit of the work of one proof by trying: about this many partial trees.
+    pub work: u64,
+    /// Randomness of the search.
+    pub seed: u64,
+}
+
+impl MinMax {
+    /// The 90th percentile with the usual effort.
+    pub fn new(shape: Shape) -> Self {
+        Self { shape, root: None, share: 0.9, hedging: 0, moves: 0, work: 2_000_000, seed: 1 }
+    }
+}
+
+/// A tree and what is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MinMaxPlan {
+    /// The tree.
+    pub tree: Tree,
+    /// The estimated percentile of its worst leaf, microseconds.
+    pub worst_leaf_us: f64,
+    /// No tree of this pool has a better one, microseconds.
+    pub bound_us: f64,
+}
+
+impl MinMaxPlan {
+    /// How much worse than the best possible the tree is at most, as a share; 0 when it is best.
+    pub fn gap(&self) -> f64 {
+        (self.worst_leaf_us / self.bound_us - 1.0).max(0.0)
+    }
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MinMaxError {
+    /// A tree of no depth or no fan-out, or of too many places.
+    NoShape,
+    /// Fewer hosts than places.
+    PoolTooSmall {
+        /// Places of the tree.
+        places: usize,
+        /// Hosts of the pool.
+        hosts: usize,
+    },
+    /// The root is not in the pool.
+    NoRoot,
+    /// The percentile is none of 50 to 99.9.
+    NoPercentile,
+    /// No tree was found whose edges can all be used.
+    NoTree {
+        /// Whether it is certain that there is none.
+        proven: bool,
+    },
+}
+
+impl fmt::Display for MinMaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoShape => f.write_str("depth and fan-out must be 1 or more, the tree smaller"),
+            Self::PoolTooSmall { places, hosts } => {
+                write!(f, "the tree has {places} places and the pool {hosts} hosts: ")?;
+                write!(f, "{} are missing", places.saturating_sub(*hosts))
+            }
+            Self::NoRoot => f.write_str("the root is not in the pool"),
+            Self::NoPercentile => f.write_str("the percentile must be 50 to 99.9"),
+            Self::NoTree { proven: true } => f.write_str(
+                "no tree: the edges that can be used do not make one; measure more pairs",
+            ),
+            Self::NoTree { proven: false } => {
+                f.write_str("no tree of usable edges was found; measure more pairs")
+            }
+        }
+    }
+}
+
+impl core::error::Error for MinMaxError {}
+
+/// Pools that are tried exhaustively whatever the shape: nine hosts have 362,880 orders.
+const EXHAUSTED_HOSTS: usize = 10;
+/// Pools whose pairs below each proxy are all looked at for depth 3: the cube of it is work.
+const PAIRS_HOSTS: usize = 220;
+/// Pools whose roots are looked at one by one when none is given.
+const ROOTS_HOSTS: usize = 150;
+/// Thresholds tried between bound and tree: halving leaves a thousandth of the first gap.
+const THRESHOLDS: u32 = 10;
+/// Gaps not worth another threshold.
+const GAP_MIN: f64 = 0.001;
+
+/// Searches, from `start` when there is one, and bounds.
+///
+/// # Errors
+/// When the pool, the root or the percentile does not do, or no tree of usable edges was found.
+pub fn plan(
+    delays: &Delays,
+    pool: &[usize],
+    what: &MinMax,
+    start: Option<&Tree>,
+) -> Result<MinMaxPlan, MinMaxError> {
+    if !(0.5..=0.999).contains(&what.share) {
+        return Err(MinMaxError::NoPercentile);
+    }
+    let lengths = Lengths::new(delays, what.share);
+    let found = search(&lengths, pool, what, start)?;
+    if what.hedging > 0 && what.shape.depth > 1 && found.0 < UNUSABLE_US {
+        return Ok(hedged_plan(delays, pool, what, found.1));
+    }
+    let (bound_us, found) = bound(&lengths, pool, what, found);
+    if found.0 >= UNUSABLE_US {
+        return Err(MinMaxError::NoTree { proven: bound_us >= UNUSABLE_US });
+    }
+    let tree = settle(&lengths, pool, what, &found.1);
+    let worst_leaf_us = lengths.worst_leaf(&tree).1;
+    Ok(MinMaxPlan { tree, worst_leaf_us, bound_us: bound_us.min(worst_leaf_us) })
+}
+
+/// A tree whose other leaves are earlier, and the worst no later.
+fn settle(lengths: &Lengths, pool: &[usize], what: &MinMax, tree: &Tree) -> Tree {
+    let moves = if what.moves > 0 { what.moves } else { moves_for(what.shape, pool.len()) };
+    let spares: Vec<usize> =
+        pool.iter().copied().filter(|host| !tree.hosts().contains(host)).collect();
+    let mut search = Search::new(lengths, tree, &spares, what.root.is_some());
+    search.settle(moves / 2, &mut Prng::new(what.seed))
+}
+
+/// The better of two trees, both judged with hedging: one that was searched without, and one that
+/// was searched further.
+fn hedged_plan(delays: &Delays, pool: &[usize], what: &MinMax, tree: Tree) -> MinMaxPlan {
+    let further = hedged::search(delays, pool, what, &tree);
+    let judge = |tree: Tree| (hedged::worst_leaf(delays, what, &tree), tree);
+    let (plain, further) = (judge(tree), judge(further));
+    let (worst_leaf_us, tree) = if further.0 < plain.0 { further } else { plain };
+    let bound_us = hedged::bound(delays, pool, what).min(worst_leaf_us);
+    MinMaxPlan { tree, worst_leaf_us, bound_us }
+}
+
+/// The estimated percentile of the worst leaf of a tree, hedging taken into account, microseconds.
+pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &Tree) -> f64 {
+    if what.hedging > 0 && what.shape.depth > 1 {
+        hedged::worst_leaf(delays, &MinMax { shape: tree.shape(), ..*what }, tree)
+    } else {
+        Lengths::new(delays, what.share).worst_leaf(tree).1
+    }
+}
+
+/// A path of this length or more has an edge that cannot be used.
+const UNUSABLE_US: f64 = 1e9;
+
+fn check(pool: &[usize], what: &MinMax) -> Result<usize, MinMaxError> {
+    let places = what.shape.checked_places().filter(|_| what.shape.depth > 0);
+    let places = places.ok_or(MinMaxError::NoShape)?;
+    if pool.len() < places {
+        return Err(MinMaxError::PoolTooSmall { places, hosts: pool.len() });
+    }
+    match what.root {
+        Some(root) if !pool.contains(&root) => Err(MinMaxError::NoRoot),
+        _ => Ok(places),
+    }
+}
+
+/// The best tree that local search finds, without a bound: its worst leaf and it.
+///
+/// # Errors
+/// When the pool or the root does not do.
+pub fn search(
+    lengths: &Lengths,
+    pool: &[usize],
+    what: &MinMax,
+    start: Option<&Tree>,
+) -> Result<(f64, Tree), MinMaxError> {
+    let places = check(pool, what)?;
+    let mut prng = Prng::new(what.seed);
+    let mut best = (f64::INFINITY, None);
+    let moves = if what.moves > 0 { what.moves } else { moves_for(what.shape, pool.len()) };
+    let starts = start.cloned().into_iter().chain([greedy(lengths, pool, what, places)]);
+    for tree in starts {
+        let spares: Vec<usize> =
+            pool.iter().copied().filter(|host| !tree.hosts().contains(host)).collect();
+        let mut search = Search::new(lengths, &tree, &spares, what.root.is_some());
+        let (us, tree) = search.run(moves, &mut prng);
+        if us < best.0 {
+            best = (us, Some(tree));
+        }
+    }
+    let (us, tree) = best;
+    let mut best = (us, tree.ok_or(MinMaxError::NoTree { proven: false })?);
+    if what.shape.depth > 1 && best.0 < UNUSABLE_US {
+        let mut refine = Refine::new(lengths, pool, &best.1, what.root.is_some());
+        let edges = EDGES_PER_MOVE * moves * if pool.len() > 1_000 { 4 } else { 1 };
+        refine.run(edges, &mut best, &mut prng);
+    }
+    Ok(best)
+}
+
+/// Edges that the refining looks at for every move of the search before it: about as much time.
+const EDGES_PER_MOVE: u64 = 100;
+
+/// Moves that a shape needs: every place meets every host some times.
+fn moves_for(shape: Shape, hosts: usize) -> u64 {
+    (shape.places() as u64 * hosts as u64 * 200).clamp(200_000, 3_000_000)
+}
+
+/// The hosts with the shortest ways, level by level; any order when edges are missing.
+fn greedy(lengths: &Lengths, pool: &[usize], what: &MinMax, places: usize) -> Tree {
+    let mut free = pool.to_vec();
+    let nearest = |from: usize| {
+        let mut us: Vec<f64> = pool.iter().map(|&to| lengths.edge(from, to).us()).collect();
+        us.sort_by(f64::total_cmp);
+        us[(what.shape.fanout as usize).min(us.len()) - 1]
+    };
+    let best = || pool.iter().copied().min_by(|&a, &b| nearest(a).total_cmp(&nearest(b)));
+    let root = what.root.or_else(best).unwrap_or_default();
+    free.retain(|&host| host != root);
+    let mut hosts = vec![root];
+    let mut ways = vec![crate::paths::Length::default()];
+    for place in 1..places {
+        let parent = (place - 1) / what.shape.fanout as usize;
+        let way = |host: usize| ways[parent].plus(lengths.edge(hosts[parent], host));
+        let us = free.iter().map(|&host| way(host).us()).enumerate();
+        let Some((index, _)) = us.min_by(|a, b| a.1.total_cmp(&b.1)) else { break };
+        ways.push(way(free[index]));
+        hosts.push(free.swap_remove(index));
+    }
+    Tree::new(what.shape, hosts)
+}
+
+/// One root, or all of them as one, with what is known about it.
+struct Root {
+    host: Option<usize>,
+    labels: Labels,
+    bound: f64,
+    prices: Vec<f64>,
+}
+
+/// A bound, and a better tree when a proof came upon one.
+fn bound(
+    lengths: &Lengths,
+    pool: &[usize],
+    what: &MinMax,
+    mut best: (f64, Tree),
+) -> (f64, (f64, Tree)) {
+    let hosts: Vec<Option<usize>> = match what.root {
+        Some(root) => vec![Some(root)],
+        None if pool.len() <= ROOTS_HOSTS => pool.iter().copied().map(Some).collect(),
+        None => vec![None],
+    };
+    let price = 1.0 / pool.len() as f64;
+    let mut prices = vec![0.0; lengths.hosts()];
+    pool.iter().for_each(|&host| prices[host] = price);
+    let leaves = what.shape.leaves().len();
+    let root = |host: Option<usize>| {
+        let labels = Labels::new(lengths, pool, host, what.shape.depth, best.0.min(UNUSABLE_US));
+        let bound = labels.bound(what.shape.depth, leaves).min(best.0);
+        Root { host, labels, bound, prices: prices.clone() }
+    };
+    let mut roots: Vec<Root> = hosts.into_iter().map(root).collect();
+    // First whether the tree is the best itself, which one long proof may show.
+    let least = |roots: &[Root]| roots.iter().map(|root| root.bound).fold(f64::INFINITY, f64::min);
+    for _ in 0..THRESHOLDS {
+        let limit = best.0.next_down();
+        let verdict = ask_all(lengths, pool, what, &mut roots, limit, what.work);
+        let Some(hosts) = verdict else { break };
+        let tree = Tree::new(what.shape, hosts);
+        best = (lengths.worst_leaf(&tree).1, tree);
+    }
+    let mut top = best.0;
+    for _ in 0..THRESHOLDS {
+        let low = least(&roots);
+        if low * (1.0 + GAP_MIN) >= top || !top.is_finite() {
+            break;
+        }
+        let limit = low + (top.min(UNUSABLE_US) - low) / 2.0;
+        if let Some(hosts) = ask_all(lengths, pool, what, &mut roots, limit, what.work / 10) {
+            let tree = Tree::new(what.shape, hosts);
+            best = (lengths.worst_leaf(&tree).1, tree);
+        }
+        if least(&roots) < limit {
+            top = limit;
+        }
+    }
+    (least(&roots).min(best.0), best)
+}
+
+/// Raises the bound of every root for which there is no tree within the limit; a tree, if one was
+/// come upon.
+fn ask_all(
+    lengths: &Lengths,
+    pool: &[usize],
+    what: &MinMax,
+    roots: &mut [Root],
+    limit: f64,
+    work: u64,
+) -> Option<Vec<usize>> {
+    for root in roots.iter_mut().filter(|root| root.bound <= limit) {
+        match ask(lengths, pool, what, root, limit, work) {
+            Verdict::None => root.bound = limit.next_up(),
+            Verdict::Found(hosts) => return Some(hosts),
+            Verdict::Unknown => {}
+        }
+    }
+    None
+}
+
+/// Whether a root has a tree within the limit.
+fn ask(
+    lengths: &Lengths,
+    pool: &[usize],
+    what: &MinMax,
+    root: &mut Root,
+    limit: f64,
+    work: u64,
+) -> Verdict {
+    let shape = what.shape;
+    let limit = limit.min(UNUSABLE_US);
+    if pool.len() <= EXHAUSTED_HOSTS {
+        return proof::exhaust(lengths, shape, pool, root.host, limit, u64::MAX);
+    }
+    // With one level all leaves are the root's: what can be reached is a tree.
+    if shape.depth == 1 {
+        return Verdict::Unknown;
+    }
+    let pairs = pool.len() <= PAIRS_HOSTS;
+    let mut market = Market::new(lengths, shape, &root.labels, limit, pairs, &root.prices);
+    let refused = market.refuses();
+    root.prices.copy_from_slice(market.prices());
+    match root.host {
+        _ if refused => Verdict::None,
+        Some(root) => proof::try_all(&market, root, work),
+        None => Verdict::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! No tree is as good as that: a proof by prices.
+//!
+//! Suppose somebody asks for a tree whose leaves all lie within T. Give every host a price, all
+//! prices together 1. A tree uses each host at most once, so it costs at most 1. Now build the
+//! cheapest tree within T that *may* use a host several times; that is easy, level by level from
+//! the leaves up. If even that one costs more than 1, there is no real tree within T.
+//!
+//! ```text
+//! leaves below b    the F cheapest c with  way(a) + (a,b) + (b,c) <= T
+//! b below a         the F cheapest of  price(b) + its leaves
+//! a below the root  the F cheapest of  price(a) + its b with their leaves
+//! ```
+//!
+//! Good prices make what everybody wants expensive. They are found by raising the price of every
+//! host that the cheapest tree uses more than once, and lowering that of the unused (multiplicative
+//! weights). Whatever the prices are, the proof holds; bad ones just prove nothing.
+//!
+//! Down to depth 3 the cheapest tree is exact on ways. For deeper trees, and for pools too large to
+//! look at every pair, the levels above the last proxies are replaced by the shortest way to each
+//! host over any others, which makes the bound lower but not wrong.
+
+use super::hosts::HostSet;
+use super::labels::Labels;
+use crate::paths::{Length, Lengths};
+use crate::tree::Shape;
+
+/// Rounds of raising prices.
+const ROUNDS: usize = 300;
+/// Step of the first round, and what each leaves of it for the next: a thirtieth at the end.
+const STEP: (f64, f64) = (0.3, 0.9887);
+/// Above 1 by this, so that rounding proves nothing.
+const SURE: f64 = 1.0 + 1e-9;
+
+/// A last proxy and the leaves it reaches in time.
+#[derive(Clone, Debug)]
+pub(super) struct Proxy {
+    /// The host.
+    pub host: usize,
+    /// Leaves in time.
+    pub leaves: HostSet,
+    /// Its price with its cheapest leaves.
+    pub price: f64,
+}
+
+/// A host above last proxies; `None` when the levels above are not looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    /// The host.
+    pub host: Option<usize>,
+    /// What may stand below it.
+    pub proxies: Vec<Proxy>,
+    /// Its price with the cheapest below it.
+    pub price: f64,
+}
+
+/// All that may stand in a tree within a limit, and what it costs.
+#[derive(Clone, Debug)]
+pub(super) struct Market {
+    /// Hosts of level D - 2, or one that stands for all.
+    pub heads: Vec<Head>,
+    /// Heads of a tree.
+    pub heads_needed: usize,
+    /// Last proxies below a head.
+    pub proxies_needed: usize,
+    /// Leaves below a last proxy.
+    pub leaves_needed: usize,
+    /// Whether it shows ways exactly: real trees within the limit are all in it, and one of
+    /// distinct hosts from it is one.
+    pub exact: bool,
+    /// Hosts on levels that are not looked at.
+    above: usize,
+    prices: Vec<f64>,
+}
+
+impl Market {
+    /// What may stand in a tree of depth 2 at least whose leaves lie within `limit`, with the
+    /// root's and others' ways in `labels`. `pairs` says whether depth 3 is looked at pair by pair.
+    pub fn new(
+        lengths: &Lengths,
+        shape: Shape,
+        labels: &Labels,
+        limit: f64,
+        pairs: bool,
+        prices: &[f64],
+    ) -> Self {
+        let fanout = shape.fanout as usize;
+        let pairs = pairs && shape.depth == 3 && labels.root.is_some();
+        let exact = labels.root.is_some() && (shape.depth == 2 || pairs);
+        let heads = if pairs {
+            let ways = labels.level(1);
+            let head = |a: usize| Some((a, *ways[a].first()?));
+            let heads = (0..lengths.hosts()).filter_map(head).map(|(a, way)| Head {
+                host: Some(a),
+                proxies: proxies(lengths, labels, limit, fanout, Some(a), |b| {
+                    vec![way.plus(lengths.edge(a, b))]
+                }),
+                price: 0.0,
+            });
+            heads.filter(|head| head.proxies.len() >= fanout).collect()
+        } else {
+            let level = shape.depth as usize - 1;
+            let below = |b: usize| labels.level(level)[b].clone();
+            let proxies = proxies(lengths, labels, limit, fanout, None, below);
+            vec![Head { host: None, proxies, price: 0.0 }]
+        };
+        Self {
+            heads,
+            heads_needed: if pairs { fanout } else { 1 },
+            proxies_needed: if pairs { fanout } else { shape.width(shape.depth - 1) },
+            leaves_needed: fanout,
+            exact,
+            above: if pairs { 0 } else { (1..shape.depth - 1).map(|l| shape.width(l)).sum() },
+            prices: prices.to_vec(),
+        }
+    }
+
+    /// The prices after [`refuses`](Self::refuses).
+    pub fn prices(&self) -> &[f64] {
+        &self.prices
+    }
+
+    /// Whether prices are found that prove that there is no tree.
+    pub fn refuses(&mut self) -> bool {
+        let mut best = (0.0, self.prices.clone());
+        let mut step = STEP.0;
+        for _ in 0..ROUNDS {
+            let total: f64 = self.prices.iter().sum();
+            self.prices.iter_mut().for_each(|price| *price /= total);
+            let Some((cost, uses)) = self.cheapest() else { return true };
+            if cost > SURE {
+                return true;
+            }
+            if cost > best.0 {
+                best = (cost, self.prices.clone());
+            }
+            step *= STEP.1;
+            for (price, &uses) in self.prices.iter_mut().zip(&uses) {
+                // Beyond three times too often nothing more is learnt.
+                *price = (*price * (1.0 + step * (f64::from(uses) - 1.0).min(3.0))).max(1e-12);
+            }
+        }
+        // The proof that follows prunes by prices: the best ones prune most.
+        self.prices = best.1;
+        let total: f64 = self.prices.iter().sum();
+        self.prices.iter_mut().for_each(|price| *price /= total);
+        self.cheapest().is_none_or(|(cost, _)| cost > SURE)
+    }
+
+    /// The cheapest tree that may use hosts repeatedly: its price, and how often it uses each.
+    fn cheapest(&mut self) -> Option<(f64, Vec<u32>)> {
+        let mut order: Vec<usize> = (0..self.prices.len()).collect();
+        order.sort_unstable_by(|&a, &b| self.prices[a].total_cmp(&self.prices[b]));
+        let (prices, leaves) = (&self.prices, self.leaves_needed);
+        for head in &mut self.heads {
+            for proxy in &mut head.proxies {
+                let cheap = order.iter().filter(|&&host| proxy.leaves.contains(host));
+                let below: f64 = cheap.take(leaves).map(|&host| prices[host]).sum();
+                proxy.price = prices[proxy.host] + below;
+            }
+            head.proxies.sort_unstable_by(|a, b| a.price.total_cmp(&b.price));
+            let proxies = head.proxies.get(..self.proxies_needed)?;
+            head.price = head.host.map_or(0.0, |host| prices[host])
+                + proxies.iter().map(|proxy| proxy.price).sum::<f64>();
+        }
+        self.heads.sort_unstable_by(|a, b| a.price.total_cmp(&b.price));
+        let mut uses = vec![0; self.prices.len()];
+        let mut cost = 0.0;
+        for head in self.heads.get(..self.heads_needed)? {
+            cost += head.price;
+            head.host.into_iter().for_each(|host| uses[host] += 1);
+            for proxy in &head.proxies[..self.proxies_needed] {
+                uses[proxy.host] += 1;
+                let cheap = order.iter().filter(|&&host| proxy.leaves.contains(host));
+                cheap.take(leaves).for_each(|&host| uses[host] += 1);
+            }
+        }
+        for &host in order.get(..self.above)? {
+            cost += self.prices[host];
+            uses[host] += 1;
+        }
+        Some((cost, uses))
+    }
+}
+
+/// Last proxies that reach leaves enough.
+fn proxies(
+    lengths: &Lengths,
+    labels: &Labels,
+    limit: f64,
+    fanout: usize,
+    head: Option<usize>,
+    ways: impl Fn(usize) -> Vec<Length>,
+) -> Vec<Proxy> {
+    let hosts = lengths.hosts();
+    let barred = |host: usize| Some(host) == labels.root || Some(host) == head;
+    let proxy = |b: usize| {
+        let ways = if barred(b) { Vec::new() } else { ways(b) };
+        let mut leaves = HostSet::new(hosts);
+        let others = if ways.is_empty() { 0..0 } else { 0..hosts };
+        for c in others.filter(|&c| c != b && !barred(c)) {
+            let edge = lengths.edge(b, c);
+            if ways.iter().any(|way| way.plus(edge).us() <= limit) {
+                leaves.insert(c);
+            }
+        }
+        Proxy { host: b, leaves, price: 0.0 }
+    };
+    (0..hosts).map(proxy).filter(|proxy| proxy.leaves.len() >= fanout).collect()
+}

@@ -1,0 +1,212 @@
+use super::*;
+use crate::delays::EdgeStats;
+
+/// Hosts of lognormal slowness and links of gamma delay, as the numbers to beat were made.
+fn synthetic(hosts: usize, seed: u64) -> Delays {
+    let mut prng = Prng::new(seed);
+    let slow: Vec<f64> = (0..hosts).map(|_| (0.25 * prng.normal()).exp()).collect();
+    let mut delays = Delays::new((0..hosts).map(|host| format!("h{host}")).collect());
+    for from in 0..hosts {
+        for to in (0..hosts).filter(|&to| to != from) {
+            let link: f64 = (0..3).map(|_| prng.exponential(8.0)).sum();
+            let p50 = 20.0 * (slow[from] + slow[to]) + link;
+            let at = |z: f64| (p50 * (0.3 * z).exp()) as f32;
+            let stats = EdgeStats {
+                p25_us: at(-0.674),
+                p50_us: at(0.0),
+                p75_us: at(0.674),
+                p90_us: at(1.282),
+                p99_us: at(2.326),
+                ..EdgeStats::UNKNOWN
+            };
+            delays.set(from, to, Some(stats));
+        }
+    }
+    delays
+}
+
+fn pool(hosts: usize) -> Vec<usize> {
+    (0..hosts).collect()
+}
+
+#[test]
+fn the_bound_is_the_optimum_of_small_pools() {
+    for seed in 0..40 {
+        let hosts = 7 + seed as usize % 3;
+        let mut delays = synthetic(hosts, seed);
+        let mut prng = Prng::new(seed);
+        for pair in 0..hosts * hosts {
+            if seed % 4 == 3 && prng.chance(0.3) {
+                delays.set(pair / hosts, pair % hosts, None);
+            }
+        }
+        let lengths = Lengths::new(&delays, 0.9);
+        for (depth, fanout) in [(1, 3), (2, 2), (1, 6), (3, 1), (6, 1)] {
+            let shape = Shape { depth, fanout };
+            let root = [None, Some(seed as usize % hosts)][seed as usize % 2];
+            let what = MinMax { root, seed, moves: 2_000, ..MinMax::new(shape) };
+            let optimum = enumerate(&lengths, shape, root, hosts);
+            match plan(&delays, &pool(hosts), &what, None) {
+                Ok(plan) => {
+                    assert_eq!(plan.bound_us, optimum, "seed {seed} {shape:?}");
+                    assert_eq!(plan.worst_leaf_us, optimum, "seed {seed} {shape:?}");
+                    assert_eq!(lengths.worst_leaf(&plan.tree).1, optimum);
+                }
+                Err(error) => {
+                    assert_eq!(error, MinMaxError::NoTree { proven: true });
+                    assert_eq!(optimum, f64::INFINITY);
+                }
+            }
+        }
+    }
+}
+
+/// Every order of every choice of hosts, with nothing left out but what is already worse.
+fn enumerate(lengths: &Lengths, shape: Shape, root: Option<usize>, hosts: usize) -> f64 {
+    fn fill(
+        l: &Lengths,
+        s: Shape,
+        root: Option<usize>,
+        n: usize,
+        t: &mut Vec<usize>,
+        best: &mut f64,
+    ) {
+        let worst = l.ways(s, t).iter().map(|way| way.us()).fold(0.0, f64::max);
+        if worst >= *best {
+            return;
+        }
+        if t.len() == s.places() {
+            *best = worst;
+            return;
+        }
+        for host in 0..n {
+            if !t.contains(&host) && (!t.is_empty() || root.is_none_or(|root| root == host)) {
+                t.push(host);
+                fill(l, s, root, n, t, best);
+                t.pop();
+            }
+        }
+    }
+    let mut best = f64::INFINITY;
+    fill(lengths, shape, root, hosts, &mut Vec::new(), &mut best);
+    best
+}
+
+#[test]
+fn proofs_by_prices_and_trying_agree_with_exhaustion() {
+    let (mut none, mut found) = (0, 0);
+    for seed in 0..60 {
+        let delays = synthetic(10, seed);
+        let lengths = Lengths::new(&delays, 0.9);
+        for (depth, fanout) in [(2, 2), (3, 1)] {
+            let shape = Shape { depth, fanout };
+            let what = MinMax { root: Some(0), seed, moves: 20_000, ..MinMax::new(shape) };
+            let (us, _) = search(&lengths, &pool(10), &what, None).expect("a tree");
+            for share in [0.9, 0.97, 0.999_999, 1.0, 1.05] {
+                let limit = us * share;
+                let labels = Labels::new(&lengths, &pool(10), Some(0), depth, limit);
+                let mut market = Market::new(&lengths, shape, &labels, limit, true, &[0.1; 10]);
+                let refused = market.refuses();
+                let tried = proof::try_all(&market, 0, u64::MAX);
+                let truth = proof::exhaust(&lengths, shape, &pool(10), Some(0), limit, u64::MAX);
+                match &truth {
+                    Verdict::Found(_) => {
+                        found += 1;
+                        assert!(!refused, "seed {seed} {shape:?} {share}");
+                        let Verdict::Found(hosts) = tried else { panic!("{tried:?}") };
+                        let tree = Tree::new(shape, hosts);
+                        assert!(lengths.worst_leaf(&tree).1 <= limit);
+                    }
+                    _ => {
+                        none += 1;
+                        assert_eq!(tried, Verdict::None, "seed {seed} {shape:?} {share}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(none > 100 && found > 100, "{none} {found}");
+}
+
+#[test]
+fn the_gap_is_within_five_percent_at_a_hundred_hosts() {
+    for (depth, fanout) in [(2, 5), (3, 3)] {
+        let shape = Shape { depth, fanout };
+        let delays = synthetic(100, 1);
+        let what = MinMax { root: Some(0), ..MinMax::new(shape) };
+        let plan = plan(&delays, &pool(100), &what, None).expect("a plan");
+        println!("{shape:?}: {} >= {}, gap {}", plan.worst_leaf_us, plan.bound_us, plan.gap());
+        assert!(plan.gap() <= 0.05, "{shape:?} {}", plan.gap());
+    }
+}
+
+#[test]
+fn one_seed_gives_one_plan_and_a_start_never_makes_it_worse() {
+    let delays = synthetic(40, 2);
+    let what = MinMax { moves: 30_000, ..MinMax::new(Shape { depth: 3, fanout: 2 }) };
+    let first = plan(&delays, &pool(40), &what, None).expect("a plan");
+    assert_eq!(plan(&delays, &pool(40), &what, None).expect("a plan"), first);
+    let again = plan(&delays, &pool(40), &what, Some(&first.tree)).expect("a plan");
+    assert!(again.worst_leaf_us <= first.worst_leaf_us);
+}
+
+#[test]
+fn what_cannot_be_planned_is_said() {
+    let delays = synthetic(6, 1);
+    let what = MinMax::new(Shape { depth: 2, fanout: 2 });
+    let error = plan(&delays, &pool(6), &what, None).expect_err("7 places");
+    assert!(error.to_string().contains("1 are missing"), "{error}");
+    let root = MinMax { root: Some(6), ..MinMax::new(Shape { depth: 1, fanout: 2 }) };
+    assert_eq!(plan(&delays, &pool(6), &root, None), Err(MinMaxError::NoRoot));
+    let p10 = MinMax { share: 0.1, ..MinMax::new(Shape { depth: 1, fanout: 2 }) };
+    assert_eq!(plan(&delays, &pool(6), &p10, None), Err(MinMaxError::NoPercentile));
+}
+
+#[test]
+fn hedged_trees_are_judged_as_monte_carlo_judges_them() {
+    let delays = synthetic(20, 5);
+    let shape = Shape { depth: 3, fanout: 2 };
+    let mut prng = Prng::new(3);
+    for hedging in [1, 2] {
+        let what = MinMax { root: Some(0), hedging, ..MinMax::new(shape) };
+        let tree = Tree::new(shape, (0..15).collect());
+        let ours = worst_leaf_us(&delays, &what, &tree);
+        let mut leaves = vec![Vec::new(); 15];
+        for _ in 0..20_000 {
+            let mut times = [0.0; 15];
+            for place in 1..15usize {
+                let mut edge = |from: usize| {
+                    let stats = delays.edge(from, place).expect("dense");
+                    times[from] + stats.quantile_us(prng.unit()).expect("known")
+                };
+                let parent = (place - 1) / 2;
+                // With two children each ring has one other: the parent's sibling.
+                let aunt = if parent % 2 == 1 { parent + 1 } else { parent.max(1) - 1 };
+                let first = edge(parent);
+                times[place] = if parent == 0 { first } else { first.min(edge(aunt)) };
+            }
+            (7..15).for_each(|leaf| leaves[leaf].push(times[leaf] as f32));
+        }
+        let p90 = |us: &mut Vec<f32>| EdgeStats::from_samples(us, 20_000).map_or(0.0, |s| s.p90_us);
+        let truth = leaves[7..].iter_mut().map(p90).fold(0.0, f32::max);
+        assert!((ours / f64::from(truth) - 1.0).abs() < 0.02, "H{hedging}: {ours} {truth}");
+    }
+}
+
+#[test]
+fn hedging_is_planned_for_and_bounded() {
+    let delays = synthetic(25, 6);
+    let shape = Shape { depth: 3, fanout: 2 };
+    let pool = pool(25);
+    let plain = MinMax { root: Some(0), moves: 50_000, ..MinMax::new(shape) };
+    let hedged = MinMax { hedging: 1, ..plain };
+    let without = plan(&delays, &pool, &plain, None).expect("a plan");
+    let with = plan(&delays, &pool, &hedged, None).expect("a plan");
+    let unplanned = worst_leaf_us(&delays, &hedged, &without.tree);
+    println!(
+        "{} planned, {unplanned} unplanned, {} unhedged",
+        with.worst_leaf_us, without.worst_leaf_us
+    );
+    assert!(with.worst_leaf_us <= unplanned && unplanned < without.worst_leaf_us);
+    assert!(with.bound_us > 0.3 * with.worst_leaf_us && with.bound_us <= with.worst_leaf_us);
+}

@@ -1,0 +1,533 @@
+//! The machine on every host of the pool: takes one job at a time, and is idle when nobody asks.
+//!
+//! ```text
+//! Preparing --all below ready or given up--> Ready --Go--> Running --length, drain--> Gathering
+//!     those below are over --> Done --Release--> idle;   no poll for a lease, anywhere --> idle
+//! ```
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Class, Clock, ClockError, ClockReading, Destination, Head, Install, Machine,
+    Malformed, Timestamp, Transmit,
+};
+
+use super::branch::{Branch, PARTS_PER_POLL};
+use super::job::{Kind, Task};
+use super::probe::{self, Probe};
+use super::prober::{self, Catcher, GROUP, Prober};
+use super::wire::{
+    self, Body, Decoded, Entry, MacKey, Message, PART_ENTRIES, Phase, Reason, VERSION,
+};
+
+/// Control messages that may wait; each is retried by a poll, so the newest is dropped.
+const CONTROL_MAX: usize = 4_096;
+/// Probes that may wait to be forwarded; the newest is dropped, which is loss and counted as such.
+const RELAY_MAX: usize = 256;
+/// After the last probe, what is on its way may still arrive for this share of a step.
+const DRAIN_SHARE: u32 = 5;
+/// How fast two readings of a good clock may move apart: 500 ppm, what the kernel slews at most.
+const SLEW_PPM: u64 = 500;
+/// Least jump between two readings that counts as a step: reading a clock takes that long.
+const STEP_MIN: Duration = Duration::from_micros(5);
+/// Kinds of message, in every version, that wait for an answer.
+const ASKING: [u8; 2] = [0, 2];
+
+/// Settings of an agent.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// What it calls itself to surveyors.
+    pub software: String,
+    /// Probes per second that it sends at most, over all receivers; faster jobs are refused.
+    pub probes_per_second_max: u64,
+    /// Authenticates control and probes.
+    pub key: Option<MacKey>,
+}
+
+impl Default for AgentConfig {
+    /// What one core sends through one socket with room to spare.
+    fn default() -> Self {
+        let software = concat!("evenfall ", env!("CARGO_PKG_VERSION")).to_owned();
+        Self { software, probes_per_second_max: 100_000, key: None }
+    }
+}
+
+/// Why an agent became idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// It was told that the job is over.
+    Released,
+    /// It was not polled for its lease.
+    LeaseLapsed,
+    /// The job took longer than any such job may.
+    TooLong,
+    /// The same surveyor ordered another.
+    Replaced,
+}
+
+/// What an agent tells its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentEvent {
+    /// It took a job.
+    Busy {
+        /// Run of the surveyor.
+        run: u64,
+        /// Job.
+        job: u32,
+        /// What is measured.
+        kind: Kind,
+        /// The longest that it will be busy.
+        limit: Duration,
+    },
+    /// It is idle again.
+    Idle {
+        /// Run of the surveyor.
+        run: u64,
+        /// Job.
+        job: u32,
+        /// Why.
+        why: Idle,
+    },
+}
+
+/// The state of an agent, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct AgentStatus {
+    /// The job, as `run/job`, and where it is with it; none when idle.
+    pub busy: Option<String>,
+    /// Jobs taken.
+    pub jobs: u64,
+    /// Probes sent, warm-up and forwarded ones included, each group as one.
+    pub probes_sent: u64,
+    /// Probes received for the current job.
+    pub probes_received: u64,
+    /// Probes of other jobs, from places that do not send here, or seen before.
+    pub probes_ignored: u64,
+    /// Probes that were not forwarded because too many waited.
+    pub probes_dropped: u64,
+    /// Control messages dropped because too many waited.
+    pub control_dropped: u64,
+    /// Leases that lapsed.
+    pub leases_lapsed: u64,
+}
+
+#[derive(Debug)]
+struct Work {
+    run: u64,
+    job: u32,
+    owner: SocketAddr,
+    polled: Timestamp,
+    expires: Timestamp,
+    task: Task,
+    phase: Phase,
+    /// When probes have ended and drained.
+    drained: Timestamp,
+    branches: Vec<Branch>,
+    prober: Option<Prober>,
+    catcher: Catcher,
+    relay: VecDeque<Probe>,
+    padding: Bytes,
+    stepped: Option<i64>,
+    parts: Vec<Vec<Entry>>,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Agent {
+    config: AgentConfig,
+    clock: Clock,
+    /// When the clock was read last.
+    clock_at: Option<Timestamp>,
+    work: Option<Work>,
+    /// The last job that was taken: older ones of its run are not taken again.
+    last: (u64, u32),
+    control: VecDeque<(SocketAddr, Bytes)>,
+    events: VecDeque<AgentEvent>,
+    installs: VecDeque<Install>,
+    status: AgentStatus,
+}
+
+impl Agent {
+    /// An idle agent.
+    pub fn new(config: AgentConfig) -> Self {
+        Self {
+            config,
+            clock: Clock::default(),
+            clock_at: None,
+            work: None,
+            last: (0, 0),
+            control: VecDeque::new(),
+            events: VecDeque::new(),
+            installs: VecDeque::new(),
+            status: AgentStatus::default(),
+        }
+    }
+
+    /// Whether it has a job.
+    pub fn is_busy(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Its state.
+    pub fn status(&self) -> AgentStatus {
+        let busy = |work: &Work| format!("{:016x}/{} {:?}", work.run, work.job, work.phase);
+        AgentStatus { busy: self.work.as_ref().map(busy), ..self.status.clone() }
+    }
+
+    fn send(&mut self, to: SocketAddr, run: u64, job: u32, body: Body) {
+        if self.control.len() >= CONTROL_MAX {
+            self.status.control_dropped += 1;
+            return;
+        }
+        let bytes = Message { run, job, body }.encode(self.config.key.as_ref());
+        self.control.push_back((to, bytes));
+    }
+
+    fn answer(&mut self, to: SocketAddr, asked: &Message, body: Body) {
+        self.send(to, asked.run, asked.job, body);
+    }
+
+    /// Sends whoever ordered the job where it is, and from this part on what it found.
+    fn report(&mut self, from: u32) {
+        let Some(work) = &self.work else { return };
+        let (owner, run, job) = (work.owner, work.run, work.job);
+        let parts = if work.phase == Phase::Done { work.parts.len() as u32 } else { 0 };
+        let progress = work.branches.iter().map(Branch::progress).sum();
+        let status = Body::Status { phase: work.phase, parts, progress };
+        let window = work.parts.iter().enumerate().skip(from as usize);
+        let window: Vec<Body> = window
+            .take(PARTS_PER_POLL as usize)
+            .map(|(index, entries)| Body::Part { index: index as u32, entries: entries.clone() })
+            .collect();
+        self.send(owner, run, job, status);
+        window.into_iter().for_each(|part| self.send(owner, run, job, part));
+    }
+
+    fn handle_control(&mut self, now: Timestamp, from: SocketAddr, message: Message) {
+        match &message.body {
+            Body::Hello => self.hello(from, &message),
+            Body::Task(task) => self.order(now, from, &message, task.clone()),
+            Body::Go | Body::Poll(_) | Body::Release => self.obey(now, from, &message),
+            Body::Status { .. } | Body::Part { .. } | Body::Refusal(_) => {
+                if let Some(work) = &mut self.work
+                    && (work.run, work.job) == (message.run, message.job)
+                    && let Some(branch) = work.branches.iter_mut().find(|b| b.address() == from)
+                {
+                    branch.take(now, message.body);
+                    self.advance(now);
+                }
+            }
+            Body::Welcome { .. } => {}
+        }
+    }
+
+    fn hello(&mut self, from: SocketAddr, message: &Message) {
+        let busy = self.work.as_ref().map(|work| work.run).filter(|run| *run != message.run);
+        let body = match busy {
+            Some(run) => Body::Refusal(Reason::Busy(run)),
+            None => Body::Welcome {
+                software: self.config.software.clone(),
+                clock: self.clock.reading().error,
+            },
+        };
+        self.answer(from, message, body);
+    }
+
+    fn order(&mut self, now: Timestamp, from: SocketAddr, message: &Message, task: Task) {
+        let (run, job) = (message.run, message.job);
+        match &mut self.work {
+            Some(work) if (work.run, work.job) == (run, job) => {
+                (work.owner, work.polled) = (from, now);
+                return self.report(0);
+            }
+            Some(work) if work.run != run => {
+                let reason = Reason::Busy(work.run);
+                return self.answer(from, message, Body::Refusal(reason));
+            }
+            _ => {}
+        }
+        if self.last.0 == run && job <= self.last.1 {
+            // A copy that was on its way for long.
+            let (phase, parts, progress) = (Phase::None, 0, 0);
+            return self.answer(from, message, Body::Status { phase, parts, progress });
+        }
+        let receivers = task.receivers().len() as u64;
+        if u64::from(task.pace.rate_hz) * receivers > self.config.probes_per_second_max {
+            return self.answer(from, message, Body::Refusal(Reason::Refused));
+        }
+        self.drop_work(Idle::Replaced);
+        self.begin(now, from, (run, job), task);
+    }
+
+    fn begin(&mut self, now: Timestamp, owner: SocketAddr, (run, job): (u64, u32), task: Task) {
+        let limit = task.timing.life_limit(task.height(), &task.pace);
+        self.last = (run, job);
+        self.status.jobs += 1;
+        self.status.probes_received = 0;
+        self.events.push_back(AgentEvent::Busy { run, job, kind: task.kind, limit });
+        if task.kind != Kind::AllToAll {
+            let group = task.receivers().iter().map(|seat| seat.address).collect::<Arc<[_]>>();
+            self.installs.push_back(Install::Group(GROUP, group));
+        }
+        self.work = Some(Work {
+            run,
+            job,
+            owner,
+            polled: now,
+            expires: now + limit,
+            phase: Phase::Preparing,
+            drained: Timestamp::MAX,
+            branches: task.below().map(|task| Branch::new(now, task)).collect(),
+            prober: None,
+            catcher: Catcher::default(),
+            relay: VecDeque::new(),
+            padding: prober::padding(&task.pace),
+            stepped: None,
+            parts: Vec::new(),
+            task,
+        });
+        self.advance(now);
+    }
+
+    fn obey(&mut self, now: Timestamp, from: SocketAddr, message: &Message) {
+        let work = self.work.as_mut();
+        let Some(work) = work.filter(|work| (work.run, work.job) == (message.run, message.job))
+        else {
+            let (phase, parts, progress) = (Phase::None, 0, 0);
+            return self.answer(from, message, Body::Status { phase, parts, progress });
+        };
+        (work.owner, work.polled) = (from, now);
+        match message.body {
+            Body::Release => {
+                self.drop_work(Idle::Released);
+                let (phase, parts, progress) = (Phase::None, 0, 0);
+                self.answer(from, message, Body::Status { phase, parts, progress });
+            }
+            Body::Go => {
+                if work.phase == Phase::Ready {
+                    work.phase = Phase::Running;
+                    let drain = work.task.timing.step / DRAIN_SHARE;
+                    work.drained = prober::ends_at(now, &work.task.pace) + drain;
+                    work.prober = Prober::new(now, &work.task);
+                    work.branches.iter_mut().for_each(|branch| branch.start(now));
+                }
+                self.report(0);
+                self.advance(now);
+            }
+            Body::Poll(from) => self.report(from),
+            _ => {}
+        }
+    }
+
+    /// Forgets the job, and tells those below.
+    fn drop_work(&mut self, why: Idle) {
+        let Some(work) = self.work.take() else { return };
+        self.installs.push_back(Install::Group(GROUP, Arc::from([])));
+        self.events.push_back(AgentEvent::Idle { run: work.run, job: work.job, why });
+        self.status.leases_lapsed += u64::from(why == Idle::LeaseLapsed);
+        for branch in &work.branches {
+            self.send(branch.address(), work.run, work.job, Body::Release);
+        }
+    }
+
+    /// Whatever has become possible, happens.
+    fn advance(&mut self, now: Timestamp) {
+        let Some(work) = &mut self.work else { return };
+        let (run, job) = (work.run, work.job);
+        let mut asked = Vec::new();
+        for branch in &mut work.branches {
+            asked.extend(branch.tick(now).map(|body| (branch.address(), body)));
+        }
+        let before = work.phase;
+        if work.phase == Phase::Preparing && work.branches.iter().all(Branch::is_prepared) {
+            work.phase = Phase::Ready;
+        }
+        if work.phase == Phase::Running && now >= work.drained {
+            work.phase = Phase::Gathering;
+        }
+        if work.phase == Phase::Gathering && work.branches.iter().all(Branch::is_over) {
+            work.phase = Phase::Done;
+            let mut entries = work.found().into_iter().peekable();
+            // Moved and not copied: of all pairs there may be a hundred megabytes.
+            while entries.peek().is_some() {
+                work.parts.push(entries.by_ref().take(PART_ENTRIES).collect());
+            }
+        }
+        let changed = work.phase != before;
+        asked.into_iter().for_each(|(to, body)| self.send(to, run, job, body));
+        if changed {
+            // Unasked, so that a job takes no longer than it must; a poll repeats it.
+            self.report(0);
+        }
+    }
+
+    fn handle_probe(&mut self, arrival: &Arrival) -> Result<(), Malformed> {
+        let probe = Probe::decode(&arrival.datagram, self.config.key.as_ref())?;
+        let (at, here) = (self.clock.sync(arrival.received), self.clock.reading().error);
+        let expected = |work: &&mut Work| {
+            (work.run, work.job) == (probe.run, probe.job)
+                && matches!(work.phase, Phase::Ready | Phase::Running)
+                && work.task.hears(probe.from)
+        };
+        let Some(work) = self.work.as_mut().filter(expected) else {
+            self.status.probes_ignored += 1;
+            return Ok(());
+        };
+        if !work.catcher.take(&probe, at, here) {
+            self.status.probes_ignored += 1;
+            return Ok(());
+        }
+        self.status.probes_received += 1;
+        if work.task.kind == Kind::Multicast && !work.branches.is_empty() {
+            if work.relay.len() < RELAY_MAX {
+                work.relay.push_back(probe);
+            } else {
+                self.status.probes_dropped += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The probe that leaves now, if one is due: another's first, because it is under way already.
+    fn probe(&mut self, now: Timestamp) -> Option<Transmit> {
+        let work = self.work.as_mut()?;
+        let (sent, error) = (self.clock.sync(now), self.clock.reading().error);
+        let from = work.task.me().place;
+        let (to, probe) = match work.relay.pop_front() {
+            Some(probe) => {
+                let probe = Probe { from, sent, sent_error: error, ..probe };
+                (Destination::Group(GROUP), probe)
+            }
+            None => {
+                let (to, warm_up, sequence) = work.prober.as_mut()?.take(now)?;
+                let (run, job, origin, origin_error) = (work.run, work.job, sent, error);
+                let sent_error = error;
+                let probe = Probe {
+                    warm_up,
+                    from,
+                    run,
+                    job,
+                    sequence,
+                    origin,
+                    sent,
+                    origin_error,
+                    sent_error,
+                };
+                (to, probe)
+            }
+        };
+        self.status.probes_sent += 1;
+        Some(prober::transmit(&probe, to, &work.padding, self.config.key.as_ref()))
+    }
+}
+
+impl Work {
+    /// The report: own findings, and those of everybody below.
+    fn found(&mut self) -> Vec<Entry> {
+        let me = self.task.me().place;
+        let mut entries = match self.stepped {
+            Some(ns) => vec![Entry::Failed { place: me, reason: Reason::ClockStepped(ns) }],
+            None => self.catcher.entries(&self.task),
+        };
+        entries.extend(self.prober.iter().flat_map(|prober| prober.entries(me)));
+        entries.extend(self.branches.iter_mut().flat_map(Branch::report));
+        entries
+    }
+
+    fn due(&self) -> Timestamp {
+        let branches = self.branches.iter().filter_map(Branch::due).min();
+        let prober = self.prober.as_ref().and_then(Prober::poll_timeout);
+        let drained = (self.phase == Phase::Running).then_some(self.drained);
+        let lease = self.polled + self.task.timing.lease;
+        [branches, prober, drained, Some(lease), Some(self.expires)]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// How far a clock moved between two readings, when that is more than a good one can.
+fn stepped(before: ClockReading, after: ClockReading, between: Duration) -> Option<i64> {
+    let (ClockError::Within(a), ClockError::Within(b)) = (before.error, after.error) else {
+        return None;
+    };
+    let slewed =
+        Duration::from_nanos((between.as_nanos() as u64).saturating_mul(SLEW_PPM) / 1_000_000);
+    let moved = after.offset_ns.saturating_sub(before.offset_ns);
+    let allowed = a + b + slewed + STEP_MIN;
+    (u128::from(moved.unsigned_abs()) > allowed.as_nanos()).then_some(moved)
+}
+
+impl Machine for Agent {
+    type Event = AgentEvent;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        if arrival.datagram.starts_with(&probe::MAGIC) {
+            return self.handle_probe(&arrival);
+        }
+        match wire::decode(&arrival.datagram, self.config.key.as_ref())? {
+            Decoded::Message(message) => self.handle_control(now, arrival.from, message),
+            Decoded::Foreign { version, kind } => {
+                let branches = self.work.iter_mut().flat_map(|work| &mut work.branches);
+                let branch = branches.into_iter().find(|b| b.address() == arrival.from);
+                if let Some(branch) = branch {
+                    branch.take(now, Body::Refusal(Reason::Version(version)));
+                    self.advance(now);
+                } else if ASKING.contains(&kind) {
+                    let body = Body::Refusal(Reason::Version(VERSION));
+                    self.send(arrival.from, 0, 0, body);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        let Some(work) = &mut self.work else { return };
+        if now >= work.polled + work.task.timing.lease {
+            return self.drop_work(Idle::LeaseLapsed);
+        }
+        if now >= work.expires {
+            return self.drop_work(Idle::TooLong);
+        }
+        if let Some(prober) = &mut work.prober {
+            prober.handle_timeout(now);
+        }
+        self.advance(now);
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        if let (Some(at), Some(work)) = (self.clock_at, &mut self.work)
+            && let Some(ns) = stepped(self.clock.reading(), reading, now.since(at))
+        {
+            work.stepped = Some(ns);
+        }
+        self.clock_at = Some(now);
+        self.clock.set(reading);
+    }
+
+    fn poll_event(&mut self) -> Option<AgentEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        self.installs.pop_front()
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        if let Some((to, body)) = self.control.pop_front() {
+            let to = Destination::One(to);
+            return Some(Transmit { class: Class::Control, to, head: Head::new(&[]), body });
+        }
+        self.probe(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.work.as_ref().map(Work::due)
+    }
+}

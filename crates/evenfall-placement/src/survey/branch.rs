@@ -1,0 +1,209 @@
+//! One subordinate of a job, watched: asked, polled, read, and given up when its time is over.
+//!
+//! ```text
+//! Preparing --Status Ready--> Ready --start()--> Going --Status Done--> Reading --parts--> Closed
+//!     |                         |                  |                      |
+//!     +------ no time left, no sign of life, a refusal, a job forgotten ---+--> Failed(reason)
+//! ```
+
+use std::net::SocketAddr;
+
+use evenfall_core::Timestamp;
+
+use super::job::{Seat, Task};
+use super::wire::{Body, Entry, Phase, Reason};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Preparing,
+    Ready,
+    Going { running: bool },
+    Reading { parts: u32 },
+    Closed,
+    Failed(Reason),
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(super) struct Branch {
+    task: Task,
+    state: State,
+    heard: Timestamp,
+    deadline: Timestamp,
+    poll_at: Timestamp,
+    /// Parts of its report that are here.
+    have: u32,
+    progress: u32,
+    entries: Vec<Entry>,
+}
+
+impl Branch {
+    pub(super) fn new(now: Timestamp, task: Task) -> Self {
+        let deadline = now + task.timing.ready_limit(task.height());
+        Self {
+            task,
+            state: State::Preparing,
+            heard: now,
+            deadline,
+            poll_at: now,
+            have: 0,
+            progress: 0,
+            entries: Vec::new(),
+        }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.task.me().address
+    }
+
+    /// Whether it need not be waited for before the go.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.state != State::Preparing
+    }
+
+    /// Whether nothing more will come of it.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.state, State::Closed | State::Failed(_))
+    }
+
+    /// Grows with everything that comes from it.
+    pub(super) fn progress(&self) -> u32 {
+        self.progress.wrapping_add(self.have)
+    }
+
+    /// Lets it go, if it is ready.
+    pub(super) fn start(&mut self, now: Timestamp) {
+        if self.state == State::Ready {
+            let timing = self.task.timing;
+            self.state = State::Going { running: false };
+            self.deadline = now + timing.report_limit(self.task.height(), &self.task.pace);
+            self.poll_at = now;
+        }
+    }
+
+    /// When [`tick`](Self::tick) wants to be called.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        (!self.is_over()).then(|| self.poll_at.min(self.deadline).min(self.silent_at()))
+    }
+
+    /// When it has been silent for too long. Before it was ever ready its time to be ready counts.
+    fn silent_at(&self) -> Timestamp {
+        match self.state {
+            State::Preparing => Timestamp::MAX,
+            _ => self.heard + self.task.timing.lease,
+        }
+    }
+
+    /// Time has passed: what to send it, if anything.
+    pub(super) fn tick(&mut self, now: Timestamp) -> Option<Body> {
+        if self.is_over() {
+            return None;
+        }
+        let silent = now >= self.silent_at();
+        if silent || now >= self.deadline {
+            let answered = !silent && self.state != State::Preparing;
+            let reason = if answered { Reason::Unfinished } else { Reason::Silent };
+            self.state = State::Failed(reason);
+            return None;
+        }
+        if now < self.poll_at {
+            return None;
+        }
+        self.poll_at = now + self.task.timing.poll;
+        match self.state {
+            State::Preparing => Some(Body::Task(self.task.clone())),
+            State::Going { running: false } => Some(Body::Go),
+            State::Ready | State::Going { .. } => Some(Body::Poll(0)),
+            State::Reading { .. } => Some(Body::Poll(self.have)),
+            State::Closed | State::Failed(_) => None,
+        }
+    }
+
+    /// It answered.
+    pub(super) fn take(&mut self, now: Timestamp, body: Body) {
+        if self.is_over() {
+            return;
+        }
+        self.heard = now;
+        match body {
+            Body::Status { phase, parts, progress } => self.status(now, phase, parts, progress),
+            Body::Part { index, entries } => self.part(now, index, entries),
+            Body::Refusal(reason) => self.state = State::Failed(reason),
+            _ => {}
+        }
+    }
+
+    fn status(&mut self, now: Timestamp, phase: Phase, parts: u32, progress: u32) {
+        match (self.state, phase) {
+            (State::Preparing, Phase::Ready) => self.state = State::Ready,
+            (State::Going { running: false }, Phase::Running | Phase::Gathering) => {
+                self.state = State::Going { running: true };
+            }
+            (State::Going { .. }, Phase::Done) => {
+                self.state = State::Reading { parts };
+                self.poll_at = now;
+                self.close_if_read();
+            }
+            // A job of another life, or a message from before this one was taken.
+            (State::Ready | State::Going { .. } | State::Reading { .. }, Phase::None) => {
+                self.state = State::Failed(Reason::Forgot);
+            }
+            _ => {}
+        }
+        if progress > self.progress {
+            self.progress = progress;
+            self.extend(now);
+        }
+    }
+
+    /// Parts come in order: they are asked for by number, one window at a time.
+    fn part(&mut self, now: Timestamp, index: u32, entries: Vec<Entry>) {
+        let State::Reading { .. } = self.state else { return };
+        if index == self.have {
+            self.have += 1;
+            self.entries.extend(entries);
+            self.extend(now);
+            // The next are asked for once those of this window are here.
+            if self.have.is_multiple_of(PARTS_PER_POLL) {
+                self.poll_at = now;
+            }
+            self.close_if_read();
+        }
+    }
+
+    /// What still moves gets another step.
+    fn extend(&mut self, now: Timestamp) {
+        if matches!(self.state, State::Going { .. } | State::Reading { .. }) {
+            self.deadline = self.deadline.max(now + self.task.timing.step * 2);
+        }
+    }
+
+    fn close_if_read(&mut self) {
+        if let State::Reading { parts } = self.state
+            && self.have >= parts
+        {
+            self.state = State::Closed;
+        }
+    }
+
+    /// What it reported; when it failed, that, and who is behind it.
+    pub(super) fn report(&mut self) -> Vec<Entry> {
+        let mut entries = core::mem::take(&mut self.entries);
+        let reason = match self.state {
+            State::Closed => return entries,
+            State::Failed(reason) => reason,
+            _ => Reason::Unfinished,
+        };
+        // Half a report would be taken for a whole one.
+        entries.clear();
+        let place = self.task.me().place;
+        entries.push(Entry::Failed { place, reason });
+        let behind =
+            |seat: &Seat| Entry::Failed { place: seat.place, reason: Reason::Unreached(place) };
+        entries.extend(self.task.seats.iter().skip(1).map(behind));
+        entries
+    }
+}
+
+/// Parts that are sent in answer to one poll: half a megabyte.
+pub(super) const PARTS_PER_POLL: u32 = 8;

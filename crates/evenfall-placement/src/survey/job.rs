@@ -1,0 +1,336 @@
+//! What a job is: who takes part in which layer, at what pace, and for how long at most.
+//!
+//! Hosts are listed level by level as in a heap: the leader is first, the members under place `p`
+//! are `p * fanout + 1 ..= p * fanout + fanout` as far as there are any. A subtree of such a list
+//! is such a list again, so that each layer cuts out what concerns those below it.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+/// Most hosts of one job: a place is two bytes on the wire, and one task must fit one message.
+pub const HOSTS_MAX: usize = 4_096;
+/// Most hosts of an all-to-all job: 65,000 pairs, each a histogram of 1.4 KB in the memory of the
+/// leader and of the surveyor (95 MB; on the wire a tenth of it).
+pub const MESH_HOSTS_MAX: usize = 256;
+/// Fan-out of the tree over which an all-to-all job is ordered and gathered.
+pub const MESH_FANOUT: u16 = 8;
+/// Place of the leader.
+pub const LEADER: u16 = 0;
+/// Largest probe: what Ethernet carries in one packet.
+pub const PROBE_BYTES_MAX: u16 = 1_400;
+/// Most probes per second to one host.
+pub const RATE_MAX: u32 = 100_000;
+/// Longest job.
+pub const LENGTH_MAX: Duration = Duration::from_secs(600);
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum Kind {
+    /// The leader to every other host.
+    Parent = 0,
+    /// The leader to all, each host forwarding to those below it, as the feed would.
+    Multicast = 1,
+    /// Every host to every other.
+    AllToAll = 2,
+}
+
+impl Kind {
+    pub(super) fn from_wire(byte: u8) -> Option<Self> {
+        [Self::Parent, Self::Multicast, Self::AllToAll].get(usize::from(byte)).copied()
+    }
+}
+
+/// How probes are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Pace {
+    /// Probes per second from each sender to each of its receivers.
+    pub rate_hz: u32,
+    /// Time in which probes count.
+    pub duration: Duration,
+    /// Time before, in which they are sent and do not.
+    pub warm_up: Duration,
+    /// Bytes of a probe, its header included.
+    pub probe_bytes: u16,
+}
+
+impl Default for Pace {
+    /// 500 probes after 50 that warm the path up: the error of a p90 is then some 5 % of the
+    /// spread. 64 bytes are the header and the padding to the smallest Ethernet frame.
+    fn default() -> Self {
+        Self {
+            rate_hz: 500,
+            duration: Duration::from_secs(1),
+            warm_up: Duration::from_millis(100),
+            probe_bytes: 64,
+        }
+    }
+}
+
+impl Pace {
+    /// From the first probe to the last.
+    pub fn length(&self) -> Duration {
+        self.warm_up + self.duration
+    }
+
+    /// Whether it can be asked for.
+    ///
+    /// # Errors
+    /// What is wrong and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        if self.rate_hz == 0 || self.rate_hz > RATE_MAX {
+            return Err(format!("rate {}: must be 1 to {RATE_MAX} per second", self.rate_hz));
+        }
+        if self.duration.is_zero() || self.length() > LENGTH_MAX {
+            return Err(format!(
+                "duration {:?} and warm-up {:?}: must be above 0 and {LENGTH_MAX:?} at most",
+                self.duration, self.warm_up
+            ));
+        }
+        let least = super::probe::HEADER_BYTES as u16;
+        if !(least..=PROBE_BYTES_MAX).contains(&self.probe_bytes) {
+            return Err(format!(
+                "probe of {} bytes: must be {least} to {PROBE_BYTES_MAX}",
+                self.probe_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The clock of control: the same for all hosts of a job, because it travels with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Time between two polls of a subordinate: heartbeat, and retry of what was lost.
+    pub poll: Duration,
+    /// What one layer may take for what would take no time if nothing were lost or slow.
+    pub step: Duration,
+    /// An agent that is not polled for this long drops its job; one that does not answer for this
+    /// long is taken for dead.
+    pub lease: Duration,
+}
+
+impl Default for Timing {
+    /// A step is ten polls, so that a tenth of all messages may be lost; a lease is two steps, so
+    /// that a process may be paused for a second.
+    fn default() -> Self {
+        Self {
+            poll: Duration::from_millis(50),
+            step: Duration::from_millis(500),
+            lease: Duration::from_millis(1_000),
+        }
+    }
+}
+
+impl Timing {
+    /// How long those under a host of this height may take to be ready.
+    pub fn ready_limit(&self, height: u32) -> Duration {
+        self.step * (height + 1)
+    }
+
+    /// How long a host of this height may take from the go to its report.
+    pub fn report_limit(&self, height: u32, pace: &Pace) -> Duration {
+        pace.length() + self.step * (height + 2)
+    }
+
+    /// The longest that a host of this height is busy with a job, whatever happens. Parts of large
+    /// results may take four steps in each layer.
+    pub fn life_limit(&self, height: u32, pace: &Pace) -> Duration {
+        pace.length() + self.step * (8 * (height + 1)) + self.lease * 2
+    }
+
+    /// An agent of this height whose surveyor is gone is idle within this time.
+    pub fn idle_limit(&self, height: u32) -> Duration {
+        (self.lease + self.poll) * (height + 1)
+    }
+}
+
+/// A job as a program asks for it: hosts are numbers of the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSpec {
+    /// What is measured.
+    pub kind: Kind,
+    /// Who takes part, the leader first, level by level.
+    pub hosts: Vec<usize>,
+    /// Hosts under each; for [`Kind::Parent`] and [`Kind::AllToAll`] it follows from the kind.
+    pub fanout: u16,
+    /// How probes are sent.
+    pub pace: Pace,
+}
+
+impl JobSpec {
+    /// The leader measures its delay to every candidate.
+    pub fn parent(parent: usize, candidates: &[usize], pace: Pace) -> Self {
+        let hosts: Vec<usize> = [parent].iter().chain(candidates).copied().collect();
+        Self { kind: Kind::Parent, fanout: candidates.len().max(1) as u16, hosts, pace }
+    }
+
+    /// A tree, level by level, measured as a whole.
+    pub fn multicast(hosts: Vec<usize>, fanout: u16, pace: Pace) -> Self {
+        Self { kind: Kind::Multicast, hosts, fanout, pace }
+    }
+
+    /// Every ordered pair.
+    pub fn all_to_all(hosts: Vec<usize>, pace: Pace) -> Self {
+        Self { kind: Kind::AllToAll, hosts, fanout: MESH_FANOUT, pace }
+    }
+
+    /// Layers below the leader.
+    pub fn height(&self) -> u32 {
+        height(self.hosts.len(), self.fanout)
+    }
+}
+
+/// A host of a job: its place, and where it is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Number in the list of the whole job.
+    pub place: u16,
+    /// Its address, for control and probes.
+    pub address: SocketAddr,
+}
+
+/// What one host is ordered to do, and those below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// What is measured.
+    pub kind: Kind,
+    /// Hosts under each.
+    pub fanout: u16,
+    /// How probes are sent.
+    pub pace: Pace,
+    /// Limits of time.
+    pub timing: Timing,
+    /// The place above; that of the leader for the leader itself.
+    pub above: u16,
+    /// This host and those below it, level by level.
+    pub seats: Vec<Seat>,
+    /// All hosts in the order of their places, when everybody sends to everybody; else empty.
+    pub mesh: Vec<Seat>,
+}
+
+impl Task {
+    /// The seat of whoever has this task.
+    pub fn me(&self) -> Seat {
+        self.seats[0]
+    }
+
+    /// Layers below.
+    pub fn height(&self) -> u32 {
+        height(self.seats.len(), self.fanout)
+    }
+
+    /// The tasks of those directly below.
+    pub fn below(&self) -> impl Iterator<Item = Self> + '_ {
+        let children = self.seats.len().saturating_sub(1).min(usize::from(self.fanout));
+        (0..children).map(|child| Self {
+            seats: subtree(&self.seats, usize::from(self.fanout), child + 1),
+            mesh: self.mesh.clone(),
+            above: self.me().place,
+            ..*self
+        })
+    }
+
+    /// Whom this host sends probes to.
+    pub fn receivers(&self) -> Vec<Seat> {
+        let me = self.me().place;
+        match self.kind {
+            Kind::AllToAll => {
+                // From the next place on, so that no two hosts begin with the same receiver.
+                let (up_to, behind): (Vec<Seat>, Vec<Seat>) =
+                    self.mesh.iter().partition(|seat| seat.place <= me);
+                behind.into_iter().chain(up_to).filter(|seat| seat.place != me).collect()
+            }
+            Kind::Parent | Kind::Multicast => {
+                self.seats.iter().skip(1).take(usize::from(self.fanout)).copied().collect()
+            }
+        }
+    }
+
+    /// Whether a probe may come from this place.
+    pub fn hears(&self, place: u16) -> bool {
+        match self.kind {
+            Kind::AllToAll => {
+                place != self.me().place
+                    && self.mesh.binary_search_by_key(&place, |seat| seat.place).is_ok()
+            }
+            Kind::Parent | Kind::Multicast => place == self.above && place != self.me().place,
+        }
+    }
+}
+
+/// Layers below the first place of a list.
+fn height(hosts: usize, fanout: u16) -> u32 {
+    let (mut height, mut level, mut covered) = (0, 1usize, 1usize);
+    while covered < hosts {
+        level = level.saturating_mul(usize::from(fanout.max(1)));
+        covered = covered.saturating_add(level);
+        height += 1;
+    }
+    height
+}
+
+/// The list of everybody at and below a place.
+fn subtree(seats: &[Seat], fanout: usize, place: usize) -> Vec<Seat> {
+    let mut cut = Vec::new();
+    let (mut first, mut width) = (place, 1usize);
+    while first < seats.len() {
+        cut.extend_from_slice(&seats[first..seats.len().min(first + width)]);
+        first = first.saturating_mul(fanout).saturating_add(1);
+        width = width.saturating_mul(fanout);
+    }
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(hosts: u16, fanout: u16) -> Task {
+        let address = |n: u16| SocketAddr::from(([10, 0, 0, 1], n));
+        let seats = (0..hosts).map(|place| Seat { place, address: address(place) }).collect();
+        Task {
+            kind: Kind::Multicast,
+            fanout,
+            pace: Pace::default(),
+            timing: Timing::default(),
+            above: 0,
+            seats,
+            mesh: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_subtree_of_a_list_is_a_list_again() {
+        for (hosts, fanout) in [(1, 3), (7, 2), (8, 2), (13, 3), (20, 19), (100, 4)] {
+            let whole = task(hosts, fanout);
+            let below: Vec<Task> = whole.below().collect();
+            let seats: usize = below.iter().map(|task| task.seats.len()).sum();
+            assert_eq!(seats + 1, usize::from(hosts), "everybody below is in one subtree");
+            for task in &below {
+                assert!(task.height() < whole.height());
+                let grandchildren: Vec<u16> = task.below().map(|task| task.me().place).collect();
+                let me = task.me().place;
+                let right: Vec<u16> =
+                    (me * fanout + 1..=me * fanout + fanout).filter(|n| *n < hosts).collect();
+                assert_eq!(grandchildren, right, "{hosts} hosts, fan-out {fanout}, under {me}");
+            }
+        }
+    }
+
+    #[test]
+    fn limits_grow_with_length_and_layers() {
+        let timing = Timing::default();
+        let (short, pace) = (Pace::default(), Pace::default());
+        let long = Pace { duration: Duration::from_secs(9), ..pace };
+        for height in 0..4 {
+            assert!(timing.ready_limit(height) < timing.ready_limit(height + 1));
+            assert!(timing.report_limit(height, &short) < timing.report_limit(height + 1, &short));
+            assert!(timing.report_limit(height, &short) < timing.report_limit(height, &long));
+            assert!(timing.report_limit(height, &long) < timing.life_limit(height, &long));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Measuring the pool: probes between agents, in jobs that a surveyor orders.
+//!
+//! ```text
+//!   Surveyor --Task, Go, Poll, Release--> leader --the same--> members --the same--> ...
+//!            <--Status, Part------------         <----------           <----------
+//!                                leader ==probes==> members         (datagrams, class live)
+//! ```
+//!
+//! A pool of hundreds cannot be asked one by one by one place, and a result that nobody waits for
+//! must not keep a host busy. So every job has a *leader*, and goes down a tree of hosts layer by
+//! layer: who is asked asks those below it first, and says that it is ready when they are, or when
+//! their time is over. What was measured is gathered the same way. Everything is pulled: who
+//! ordered polls who was ordered, and the poll is the heartbeat both ways. An agent that is not
+//! polled for its lease is idle again; one that does not answer is named as failed with the reason,
+//! and the job goes on without it. Limits of time grow with the length of the job and with the
+//! number of layers below.
+//!
+//! Three kinds of job: parent to children, multicast over a tree, all to all ([`Kind`]). A probe
+//! carries when it was sent by the synchronised clock and how wrong that clock may be, so every
+//! delay is stated with its error bound ([`DelayRecord`]). A delay below zero by more than its
+//! bound proves a clock wrong; a clock that steps beyond its bounds during a job says so itself.
+//! What a bound does not exclude cannot be told from distance: a host whose clock makes it look far
+//! is avoided like one that is far.
+//!
+//! The jobs are those of TreeBuilder (thesis, sections 3.2 and 4.2); numbers of jobs, leases, error
+//! bounds and the way failures are named are ours.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`agent`] | [`Agent`]: the machine on every host |
+//! | [`surveyor`] | [`Surveyor`]: the machine that orders jobs, and [`Program`], what it asks for |
+//! | [`plan`] | [`TreeSurvey`]: the program that ends with a tree and its evaluation |
+//! | [`job`] | [`JobSpec`], [`Kind`], the layers of a job and its limits of time |
+//! | [`branch`] | one subordinate of a job, watched |
+//! | [`prober`] | sending probes at a pace, and taking them |
+//! | [`record`] | [`DelayRecord`]: delays of one ordered pair |
+//! | [`wire`] | control messages, byte by byte |
+//! | [`probe`] | the probe, byte by byte |
+
+pub mod agent;
+mod branch;
+pub mod job;
+pub mod plan;
+pub mod probe;
+mod prober;
+pub mod record;
+pub mod surveyor;
+#[cfg(test)]
+mod tests;
+pub mod wire;
+
+pub use agent::{Agent, AgentConfig, AgentEvent, AgentStatus, Idle};
+pub use job::{JobSpec, Kind, Pace, Timing};
+pub use plan::{Evaluation, Line, SurveyError, SurveyPlan, TreeSurvey};
+pub use record::DelayRecord;
+pub use surveyor::{
+    JobOutcome, PairDelays, Program, Step, Surveyor, SurveyorConfig, SurveyorEvent,
+};
+pub use wire::{MacKey, Reason};

@@ -1,0 +1,529 @@
+//! The machine that orders jobs: greets the pool, then does what its program asks for.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Class, ClockError, ClockReading, Destination, Head, Install, Machine, Malformed,
+    Timestamp, Transmit,
+};
+
+use super::branch::Branch;
+use super::job::{JobSpec, Kind, LEADER, Seat, Task, Timing};
+use super::record::DelayRecord;
+use super::wire::{self, Body, Decoded, Entry, MacKey, Message, Reason};
+
+/// Control messages that may wait; each is retried, so the newest is dropped.
+const CONTROL_MAX: usize = 8_192;
+
+/// Settings of a surveyor.
+#[derive(Clone, Debug)]
+pub struct SurveyorConfig {
+    /// Clock of control.
+    pub timing: Timing,
+    /// How long an agent has to answer the first greeting.
+    pub greet: Duration,
+    /// How long to wait for agents that work for another surveyor, perhaps a dead one.
+    pub busy_patience: Duration,
+    /// Authenticates control and probes.
+    pub key: Option<MacKey>,
+}
+
+impl Default for SurveyorConfig {
+    /// Twenty polls to answer; and what agents of a dead surveyor take to be idle, eight layers
+    /// deep.
+    fn default() -> Self {
+        let timing = Timing::default();
+        let greet = timing.lease;
+        Self { timing, greet, busy_patience: timing.idle_limit(8), key: None }
+    }
+}
+
+/// An agent that answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Its software, for people.
+    pub software: String,
+    /// How wrong its clock may be.
+    pub clock: ClockError,
+}
+
+/// What a program wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// This job.
+    Job(JobSpec),
+    /// Nothing more.
+    Done,
+}
+
+/// What a survey is for: asks for one job after the other. Hosts are numbers of the pool.
+pub trait Program {
+    /// Who answered; called once, before the first job.
+    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]);
+
+    /// What is wanted next. Asked once for every answer.
+    fn next(&mut self) -> Step;
+
+    /// What came of the last job.
+    fn take(&mut self, outcome: &JobOutcome);
+}
+
+/// What was measured from one host to another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PairDelays {
+    /// Sender, or the leader when it is a path.
+    pub from: usize,
+    /// Receiver.
+    pub to: usize,
+    /// Whether it is the whole path through the tree.
+    pub path: bool,
+    /// Probes sent that count.
+    pub sent: u64,
+    /// What arrived.
+    pub record: DelayRecord,
+}
+
+impl PairDelays {
+    /// Share of probes that did not arrive.
+    pub fn loss(&self) -> f64 {
+        if self.sent == 0 {
+            return 1.0;
+        }
+        1.0 - (self.record.count() as f64 / self.sent as f64).min(1.0)
+    }
+}
+
+/// What came of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobOutcome {
+    /// Its number; unique in the run.
+    pub job: u32,
+    /// What was asked for.
+    pub spec: JobSpec,
+    /// Every pair of which both ends did their part; nothing may have arrived.
+    pub pairs: Vec<PairDelays>,
+    /// Hosts that failed, and why.
+    pub failures: Vec<(usize, Reason)>,
+    /// From the order to the report.
+    pub took: Duration,
+}
+
+/// What a surveyor tells its owner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SurveyorEvent {
+    /// Everybody answered, or their time was over.
+    Greeted {
+        /// How many answered.
+        usable: usize,
+        /// Who did not, and why.
+        failures: Vec<(usize, Reason)>,
+    },
+    /// A job was ordered.
+    Ordered {
+        /// Its number.
+        job: u32,
+        /// What is measured.
+        kind: Kind,
+        /// Who leads it.
+        leader: usize,
+        /// How many take part.
+        hosts: usize,
+        /// It will be over within this time.
+        limit: Duration,
+    },
+    /// A job is over.
+    Finished(Box<JobOutcome>),
+    /// The program is done, or was stopped.
+    Over,
+}
+
+#[derive(Debug)]
+struct Active {
+    job: u32,
+    spec: JobSpec,
+    branch: Branch,
+    began: Timestamp,
+    expires: Timestamp,
+}
+
+#[derive(Debug)]
+enum State {
+    Greeting { answers: Vec<Option<Result<Welcome, Reason>>>, began: Timestamp, next: Timestamp },
+    Working(Box<Active>),
+    Over,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Surveyor<P> {
+    config: SurveyorConfig,
+    run: u64,
+    agents: Vec<SocketAddr>,
+    program: P,
+    state: State,
+    jobs: u32,
+    control: VecDeque<(SocketAddr, Bytes)>,
+    events: VecDeque<SurveyorEvent>,
+    /// Control messages dropped because too many waited.
+    dropped: u64,
+}
+
+impl<P: Program> Surveyor<P> {
+    /// A surveyor that begins at `now`. `run` must be another for each of its lives.
+    pub fn new(
+        config: SurveyorConfig,
+        run: u64,
+        agents: Vec<SocketAddr>,
+        program: P,
+        now: Timestamp,
+    ) -> Self {
+        let answers = vec![None; agents.len()];
+        Self {
+            config,
+            run,
+            agents,
+            program,
+            state: State::Greeting { answers, began: now, next: now },
+            jobs: 0,
+            control: VecDeque::new(),
+            events: VecDeque::new(),
+            dropped: 0,
+        }
+    }
+
+    /// What it works for.
+    pub fn program(&self) -> &P {
+        &self.program
+    }
+
+    /// Gives the program back.
+    pub fn into_program(self) -> P {
+        self.program
+    }
+
+    /// Whether it is done.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// Control messages dropped so far because too many waited.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Ends the run: agents are told to be idle.
+    pub fn stop(&mut self) {
+        if let State::Working(active) = &self.state {
+            let (job, hosts) = (active.job, active.spec.hosts.clone());
+            self.release(job, &hosts);
+        }
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if !self.is_over() {
+            self.state = State::Over;
+            self.events.push_back(SurveyorEvent::Over);
+        }
+    }
+
+    fn release(&mut self, job: u32, hosts: &[usize]) {
+        for &host in hosts {
+            self.send(self.agents[host], job, Body::Release);
+        }
+    }
+
+    fn send(&mut self, to: SocketAddr, job: u32, body: Body) {
+        if self.control.len() >= CONTROL_MAX {
+            self.dropped += 1;
+            return;
+        }
+        let message = Message { run: self.run, job, body };
+        self.control.push_back((to, message.encode(self.config.key.as_ref())));
+    }
+
+    fn greet(&mut self, now: Timestamp) {
+        let State::Greeting { answers, began, next } = &mut self.state else { return };
+        let waited = now.since(*began);
+        let open = answers.iter().any(|answer| match answer {
+            None => waited < self.config.greet,
+            Some(Err(Reason::Busy(_))) => waited < self.config.busy_patience,
+            Some(_) => false,
+        });
+        if open && now >= *next {
+            *next = now + self.config.timing.poll;
+            let waiting = |answer: &Option<_>| matches!(answer, None | Some(Err(Reason::Busy(_))));
+            let unanswered: Vec<SocketAddr> = (self.agents.iter().zip(answers))
+                .filter(|(_, answer)| waiting(answer))
+                .map(|(address, _)| *address)
+                .collect();
+            unanswered.into_iter().for_each(|address| self.send(address, 0, Body::Hello));
+        } else if !open {
+            let silent = |answer: Option<_>| answer.unwrap_or(Err(Reason::Silent));
+            let pool: Vec<_> = core::mem::take(answers).into_iter().map(silent).collect();
+            let failed = |(host, answer): (usize, &Result<Welcome, Reason>)| {
+                answer.as_ref().err().map(|reason| (host, *reason))
+            };
+            let failures: Vec<_> = pool.iter().enumerate().filter_map(failed).collect();
+            let usable = pool.len() - failures.len();
+            self.events.push_back(SurveyorEvent::Greeted { usable, failures });
+            self.program.greeted(&pool);
+            self.next(now);
+        }
+    }
+
+    fn next(&mut self, now: Timestamp) {
+        match self.program.next() {
+            Step::Done => self.end(),
+            Step::Job(spec) => self.order(now, spec),
+        }
+    }
+
+    fn order(&mut self, now: Timestamp, spec: JobSpec) {
+        self.jobs += 1;
+        let timing = self.config.timing;
+        let seat = |(place, host): (usize, &usize)| Seat {
+            place: place as u16,
+            address: self.agents[*host],
+        };
+        let seats: Vec<Seat> = spec.hosts.iter().enumerate().map(seat).collect();
+        let mesh = if spec.kind == Kind::AllToAll { seats.clone() } else { Vec::new() };
+        let task = Task {
+            kind: spec.kind,
+            fanout: spec.fanout,
+            pace: spec.pace,
+            timing,
+            above: LEADER,
+            seats,
+            mesh,
+        };
+        let limit = timing.life_limit(spec.height(), &spec.pace);
+        self.events.push_back(SurveyorEvent::Ordered {
+            job: self.jobs,
+            kind: spec.kind,
+            leader: spec.hosts[usize::from(LEADER)],
+            hosts: spec.hosts.len(),
+            limit,
+        });
+        self.state = State::Working(Box::new(Active {
+            job: self.jobs,
+            branch: Branch::new(now, task),
+            began: now,
+            expires: now + limit,
+            spec,
+        }));
+        self.advance(now);
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        let State::Working(active) = &mut self.state else { return };
+        if active.branch.is_prepared() {
+            active.branch.start(now);
+        }
+        let (to, job) = (active.branch.address(), active.job);
+        let body = active.branch.tick(now);
+        let over = active.branch.is_over() || now >= active.expires;
+        if let Some(body) = body {
+            self.send(to, job, body);
+        }
+        if over {
+            self.finish(now);
+        }
+    }
+
+    fn finish(&mut self, now: Timestamp) {
+        let State::Working(active) = core::mem::replace(&mut self.state, State::Over) else {
+            return;
+        };
+        let Active { job, spec, mut branch, began, .. } = *active;
+        let outcome = outcome(job, spec, branch.report(), now.since(began));
+        // The leader tells those below; where somebody failed, nobody may be left out.
+        let told = if outcome.failures.is_empty() { 1 } else { outcome.spec.hosts.len() };
+        self.release(job, &outcome.spec.hosts[..told]);
+        self.program.take(&outcome);
+        self.events.push_back(SurveyorEvent::Finished(Box::new(outcome)));
+        // Not over: `next` orders another, or says so itself.
+        self.state = State::Greeting { answers: Vec::new(), began: now, next: Timestamp::MAX };
+        self.next(now);
+    }
+
+    fn answered(&mut self, from: SocketAddr, answer: Result<Welcome, Reason>) {
+        let State::Greeting { answers, .. } = &mut self.state else { return };
+        let agents = self.agents.iter().zip(answers);
+        for (_, slot) in agents.filter(|(address, _)| **address == from) {
+            *slot = Some(answer.clone());
+        }
+    }
+
+    fn handle_message(&mut self, now: Timestamp, from: SocketAddr, message: Message) {
+        if message.run != self.run {
+            return;
+        }
+        match (&mut self.state, message.body) {
+            (State::Greeting { .. }, Body::Welcome { software, clock }) => {
+                self.answered(from, Ok(Welcome { software, clock }));
+                self.greet(now);
+            }
+            (State::Greeting { .. }, Body::Refusal(reason)) if message.job == 0 => {
+                self.answered(from, Err(reason));
+                self.greet(now);
+            }
+            (State::Working(active), body)
+                if message.job == active.job && from == active.branch.address() =>
+            {
+                active.branch.take(now, body);
+                self.advance(now);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reads a report: what both ends of a pair vouch for, and who failed.
+fn outcome(job: u32, spec: JobSpec, entries: Vec<Entry>, took: Duration) -> JobOutcome {
+    let hosts = spec.hosts.len();
+    let mut failed: BTreeMap<u16, Reason> = BTreeMap::new();
+    let mut sent: BTreeMap<(u16, u16), u32> = BTreeMap::new();
+    let mut found: BTreeMap<(bool, u16, u16), DelayRecord> = BTreeMap::new();
+    for entry in entries {
+        match entry {
+            Entry::Failed { place, reason } if usize::from(place) < hosts => {
+                failed.entry(place).or_insert(reason);
+            }
+            Entry::Sent { from, to, count } => {
+                sent.insert((from, to), count);
+            }
+            Entry::Delays { from, to, path, record } => {
+                found.insert((path, from, to), record);
+            }
+            Entry::Failed { .. } => {}
+        }
+    }
+    let expected = expected(&spec);
+    blame(&expected, &found, &mut failed);
+    let mut pairs = Vec::new();
+    for (path, from, to) in expected {
+        // What a host forwards it counts as received; it sends on all that reaches it.
+        let sender = if spec.kind == Kind::AllToAll { (from, to) } else { (LEADER, LEADER) };
+        let count = sent.get(&sender).copied().unwrap_or(0);
+        let (Some(_), None, None) = (sent.get(&sender), failed.get(&from), failed.get(&to)) else {
+            continue;
+        };
+        let record = found.remove(&(path, from, to)).unwrap_or_default();
+        let (from, to) = (spec.hosts[usize::from(from)], spec.hosts[usize::from(to)]);
+        pairs.push(PairDelays { from, to, path, sent: count.into(), record });
+    }
+    let failures = failed.into_iter();
+    let failures = failures.map(|(place, why)| (spec.hosts[usize::from(place)], why)).collect();
+    JobOutcome { job, spec, pairs, failures, took }
+}
+
+/// The pairs of places that a job measures.
+fn expected(spec: &JobSpec) -> Vec<(bool, u16, u16)> {
+    let places = 0..spec.hosts.len() as u16;
+    let below = places.clone().skip(1);
+    match spec.kind {
+        Kind::Parent => below.map(|to| (false, LEADER, to)).collect(),
+        Kind::Multicast => {
+            let hops = below.clone().map(|to| (false, (to - 1) / spec.fanout, to));
+            hops.chain(below.map(|to| (true, LEADER, to))).collect()
+        }
+        Kind::AllToAll => places
+            .clone()
+            .flat_map(|from| places.clone().map(move |to| (false, from, to)))
+            .filter(|(_, from, to)| from != to)
+            .collect(),
+    }
+}
+
+/// Names those whose clocks must be wrong. An impossible delay accuses both of its ends; whoever is
+/// accused most often failed, and what else it took part in accuses nobody any more.
+fn blame(
+    expected: &[(bool, u16, u16)],
+    found: &BTreeMap<(bool, u16, u16), DelayRecord>,
+    failed: &mut BTreeMap<u16, Reason>,
+) {
+    let impossible = expected.iter().filter(|(path, ..)| !path).filter_map(|key| {
+        let record = found.get(key)?;
+        Some((key.1, key.2, record.impossible_ns()?))
+    });
+    let mut impossible: Vec<(u16, u16, i64)> = impossible.collect();
+    loop {
+        impossible.retain(|(from, to, _)| !failed.contains_key(from) && !failed.contains_key(to));
+        let mut accused: BTreeMap<u16, u32> = BTreeMap::new();
+        for (from, to, _) in &impossible {
+            *accused.entry(*from).or_default() += 1;
+            *accused.entry(*to).or_default() += 1;
+        }
+        // Among equals the one furthest from the leader: without the leader there is no job.
+        let Some((&worst, _)) = accused.iter().max_by_key(|(place, count)| (**count, **place))
+        else {
+            return;
+        };
+        let delays = impossible.iter().filter(|(from, to, _)| *from == worst || *to == worst);
+        let least = delays.map(|(.., ns)| *ns).min().unwrap_or(0);
+        failed.insert(worst, Reason::ClockLies(least));
+    }
+}
+
+impl<P: Program> Machine for Surveyor<P> {
+    type Event = SurveyorEvent;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        match wire::decode(&arrival.datagram, self.config.key.as_ref())? {
+            Decoded::Message(message) => self.handle_message(now, arrival.from, message),
+            Decoded::Foreign { version, .. } => match &mut self.state {
+                State::Greeting { .. } => {
+                    self.answered(arrival.from, Err(Reason::Version(version)));
+                    self.greet(now);
+                }
+                State::Working(active) if active.branch.address() == arrival.from => {
+                    active.branch.take(now, Body::Refusal(Reason::Version(version)));
+                    self.advance(now);
+                }
+                State::Working(_) | State::Over => {}
+            },
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.greet(now);
+        self.advance(now);
+    }
+
+    fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
+
+    fn poll_event(&mut self) -> Option<SurveyorEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        None
+    }
+
+    fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
+        let (to, body) = self.control.pop_front()?;
+        let to = Destination::One(to);
+        Some(Transmit { class: Class::Control, to, head: Head::new(&[]), body })
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        match &self.state {
+            State::Greeting { next, .. } => Some(*next),
+            State::Working(active) => {
+                Some(active.branch.due().unwrap_or(active.expires).min(active.expires))
+            }
+            State::Over => None,
+        }
+    }
+}
+
+/// Hosts that failed for reasons of their own: the others may be asked again.
+pub fn guilty(failures: &[(usize, Reason)]) -> BTreeSet<usize> {
+    let own = |reason: &Reason| !matches!(reason, Reason::Unreached(_));
+    failures.iter().filter(|(_, reason)| own(reason)).map(|(host, _)| *host).collect()
+}

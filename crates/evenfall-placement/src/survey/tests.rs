@@ -1,0 +1,319 @@
+//! The machines driven by hand: what they say to each other, and when they give up.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, ClockError, ClockReading, Destination, Machine, Prng, StampedBy, SyncTime, Timestamp,
+};
+
+use super::job::{Seat, Task};
+use super::probe::Probe;
+use super::surveyor::Welcome;
+use super::wire::{Body, Decoded, Entry, Message, Phase, decode};
+use super::*;
+
+fn address(n: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, n], 9_400))
+}
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(1_000_000_000 + ms * 1_000_000)
+}
+
+fn task(kind: Kind, hosts: u16, fanout: u16) -> Task {
+    let seats: Vec<Seat> =
+        (0..hosts).map(|place| Seat { place, address: address(place as u8 + 1) }).collect();
+    let mesh = if kind == Kind::AllToAll { seats.clone() } else { Vec::new() };
+    Task { kind, fanout, pace: Pace::default(), timing: Timing::default(), above: 0, seats, mesh }
+}
+
+fn messages() -> Vec<Message> {
+    let mut record = DelayRecord::default();
+    [40_000, 55_000, -2_000, 9_000_000].into_iter().for_each(|ns| {
+        record.record(ns, ClockError::Within(Duration::from_micros(9)));
+    });
+    let reasons = [
+        Reason::Silent,
+        Reason::Busy(u64::MAX),
+        Reason::Version(7),
+        Reason::Forgot,
+        Reason::ClockStepped(-9),
+        Reason::ClockLies(i64::MIN),
+        Reason::Unreached(3),
+        Reason::Refused,
+        Reason::Unfinished,
+        Reason::NoProbes,
+    ];
+    let mut entries: Vec<Entry> = reasons
+        .into_iter()
+        .enumerate()
+        .map(|(place, reason)| Entry::Failed { place: place as u16, reason })
+        .collect();
+    entries.push(Entry::Sent { from: 1, to: 2, count: 500 });
+    entries.push(Entry::Delays { from: 1, to: 2, path: true, record });
+    let software = "evenfall, mit Umläuten".to_owned();
+    let bodies = [
+        Body::Hello,
+        Body::Welcome { software, clock: ClockError::SameClock },
+        Body::Task(task(Kind::Multicast, 7, 2)),
+        Body::Task(task(Kind::AllToAll, 9, 8)),
+        Body::Go,
+        Body::Poll(3),
+        Body::Release,
+        Body::Status { phase: Phase::Done, parts: 4, progress: 9 },
+        Body::Part { index: 2, entries },
+        Body::Refusal(Reason::Version(2)),
+    ];
+    bodies.into_iter().map(|body| Message { run: 5, job: 6, body }).collect()
+}
+
+#[test]
+fn messages_survive_the_wire_with_a_key_and_without() {
+    let key = MacKey::new(1, &[7; 16]);
+    for message in messages() {
+        for key in [None, Some(&key)] {
+            let bytes = message.encode(key);
+            assert_eq!(decode(&bytes, key), Ok(Decoded::Message(message.clone())));
+        }
+        assert!(decode(&message.encode(Some(&key)), None).is_err(), "sealed, and nobody has a key");
+        assert!(decode(&message.encode(None), Some(&key)).is_err(), "not sealed");
+    }
+}
+
+#[test]
+fn decoding_is_total_and_a_flipped_bit_is_noticed_under_a_key() {
+    let key = MacKey::new(1, &[7; 16]);
+    let mut prng = Prng::new(1);
+    for message in messages() {
+        let bytes = message.encode(None);
+        for len in 0..bytes.len() {
+            assert!(decode(&bytes[..len], None).is_err(), "{len} bytes of {message:?}");
+        }
+        for _ in 0..2_000 {
+            let mut bytes = bytes.to_vec();
+            for _ in 0..=prng.below(3) {
+                let at = prng.below(bytes.len() as u64) as usize;
+                bytes[at] = prng.next_u64() as u8;
+            }
+            // Whatever they are now, they are a value or an error.
+            drop(decode(&bytes, None));
+        }
+        let sealed = message.encode(Some(&key));
+        for at in (0..sealed.len()).filter(|at| !(2..4).contains(at)) {
+            let mut bytes = sealed.to_vec();
+            bytes[at] ^= 1;
+            assert!(decode(&bytes, Some(&key)).is_err(), "byte {at} of {message:?}");
+        }
+    }
+}
+
+#[test]
+fn a_probe_survives_the_wire_and_is_authenticated() {
+    let key = MacKey::new(1, &[7; 16]);
+    let probe = Probe {
+        warm_up: true,
+        from: 3,
+        run: 4,
+        job: 5,
+        sequence: 6,
+        origin: SyncTime::from_nanos(7),
+        sent: SyncTime::from_nanos(8),
+        origin_error: ClockError::Within(Duration::from_micros(20)),
+        sent_error: ClockError::Unknown,
+    };
+    for key in [None, Some(&key)] {
+        let bytes = probe.encode(key);
+        assert_eq!(Probe::decode(&bytes, key), Ok(probe));
+        (0..bytes.len()).for_each(|len| assert!(Probe::decode(&bytes[..len], key).is_err()));
+    }
+    for at in 0..probe::HEADER_BYTES {
+        let mut bytes = probe.encode(Some(&key));
+        bytes[at] ^= 2;
+        // Byte 5 is room for later, and authenticated like the rest.
+        assert!(Probe::decode(&bytes, Some(&key)).is_err(), "byte {at}");
+    }
+}
+
+/// An agent, and what it says.
+struct Bench {
+    agent: Agent,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut agent = Agent::new(AgentConfig::default());
+        agent.handle_clock(at(0), reading(0));
+        Self { agent }
+    }
+
+    fn hear(&mut self, now: Timestamp, from: u8, message: &Message) -> Vec<Message> {
+        self.hear_bytes(now, from, message.encode(None))
+    }
+
+    fn hear_bytes(&mut self, now: Timestamp, from: u8, datagram: Bytes) -> Vec<Message> {
+        let (from, stamped_by) = (address(from), StampedBy::User);
+        let arrival = Arrival { from, datagram, received: now, stamped_by };
+        self.agent.handle(now, arrival).expect("a message");
+        self.said(now)
+    }
+
+    fn pass(&mut self, now: Timestamp) -> Vec<Message> {
+        self.agent.handle_timeout(now);
+        self.said(now)
+    }
+
+    /// Control messages; probes are not looked at.
+    fn said(&mut self, now: Timestamp) -> Vec<Message> {
+        let mut said = Vec::new();
+        while let Some(transmit) = self.agent.poll_transmit(now) {
+            if let (Destination::One(_), Ok(Decoded::Message(message))) =
+                (transmit.to, decode(&transmit.body, None))
+            {
+                said.push(message);
+            }
+        }
+        said
+    }
+}
+
+fn reading(offset_ns: i64) -> ClockReading {
+    ClockReading { offset_ns, error: ClockError::Within(Duration::from_micros(20)) }
+}
+
+fn order(run: u64, job: u32, body: Body) -> Message {
+    Message { run, job, body }
+}
+
+fn leaf() -> Task {
+    let mut task = task(Kind::Parent, 2, 1);
+    task.seats.remove(0);
+    task
+}
+
+#[test]
+fn an_agent_is_idle_when_nobody_polls_it_for_its_lease() {
+    let mut bench = Bench::new();
+    let said = bench.hear(at(0), 9, &order(1, 1, Body::Task(leaf())));
+    let ready = Body::Status { phase: Phase::Ready, parts: 0, progress: 0 };
+    assert_eq!(said.last().map(|message| &message.body), Some(&ready));
+    bench.hear(at(900), 9, &order(1, 1, Body::Poll(0)));
+    bench.pass(at(1_800));
+    assert!(bench.agent.is_busy(), "polled 900 ms ago");
+    bench.pass(at(1_900));
+    assert!(!bench.agent.is_busy(), "a lease of 1 s is over");
+    assert_eq!(bench.agent.status().leases_lapsed, 1);
+}
+
+#[test]
+fn another_run_is_refused_and_a_newer_job_of_the_same_replaces() {
+    let mut bench = Bench::new();
+    bench.hear(at(0), 9, &order(1, 1, Body::Task(leaf())));
+    for body in [Body::Hello, Body::Task(leaf())] {
+        let said = bench.hear(at(1), 8, &order(2, 1, body));
+        assert_eq!(said[0].body, Body::Refusal(Reason::Busy(1)));
+    }
+    bench.hear(at(2), 9, &order(1, 2, Body::Task(leaf())));
+    let none = Body::Status { phase: Phase::None, parts: 0, progress: 0 };
+    let said = bench.hear(at(3), 9, &order(1, 1, Body::Task(leaf())));
+    assert_eq!(said[0].body, none, "a late copy of the first order");
+    bench.hear(at(4), 9, &order(1, 2, Body::Release));
+    assert!(!bench.agent.is_busy());
+    let said = bench.hear(at(5), 9, &order(1, 2, Body::Go));
+    assert_eq!(said[0].body, none, "it has no such job any more");
+}
+
+#[test]
+fn another_version_is_answered_with_ours() {
+    let mut bench = Bench::new();
+    let mut bytes = order(1, 0, Body::Hello).encode(None).to_vec();
+    bytes[2] = 9;
+    let said = bench.hear_bytes(at(0), 9, bytes.into());
+    assert_eq!(said[0].body, Body::Refusal(Reason::Version(wire::VERSION)));
+    // And an answer of another version with silence, or two would talk for ever.
+    let mut bytes = order(0, 0, Body::Refusal(Reason::Version(9))).encode(None).to_vec();
+    bytes[2] = 9;
+    assert!(bench.hear_bytes(at(1), 9, bytes.into()).is_empty());
+}
+
+#[test]
+fn a_clock_that_steps_in_a_job_is_reported_instead_of_its_delays() {
+    for (offset_ns, steps) in [(20_000, false), (900_000, true)] {
+        let mut bench = Bench::new();
+        bench.hear(at(0), 9, &order(1, 1, Body::Task(leaf())));
+        bench.hear(at(1), 9, &order(1, 1, Body::Go));
+        bench.agent.handle_clock(at(100), reading(offset_ns));
+        let mut parts = Vec::new();
+        for ms in (100..2_000).step_by(50) {
+            bench.hear(at(ms), 9, &order(1, 1, Body::Poll(9)));
+            parts.extend(bench.pass(at(ms)));
+        }
+        let lines = parts.into_iter().filter_map(|message| match message.body {
+            Body::Part { entries, .. } => Some(entries),
+            _ => None,
+        });
+        let failed = Entry::Failed { place: 1, reason: Reason::ClockStepped(offset_ns) };
+        assert_eq!(lines.flatten().any(|line| line == failed), steps, "{offset_ns} ns");
+    }
+}
+
+#[test]
+fn records_merge_as_if_they_were_one() {
+    let mut prng = Prng::new(3);
+    let (mut one, mut two, mut whole) = Default::default();
+    for n in 0..1_000 {
+        let ns = prng.exponential(50_000.0) as i64 - 2_000;
+        let error = ClockError::Within(Duration::from_nanos(n));
+        let part: &mut DelayRecord = if n % 3 == 0 { &mut one } else { &mut two };
+        part.record(ns, error);
+        DelayRecord::record(&mut whole, ns, error);
+    }
+    one.merge(&two);
+    assert_eq!((one.count(), one.min_ns, one.max_ns), (1_000, whole.min_ns, whole.max_ns));
+    assert_eq!(one.bound(), Some(Duration::from_nanos(999)), "the worst of all");
+    assert!((one.mean_ns - whole.mean_ns).abs() < 1e-3);
+    assert!((one.stddev_ns() / whole.stddev_ns() - 1.0).abs() < 1e-9);
+    assert!(whole.min_ns < -999 && whole.impossible_ns() == Some(whole.min_ns));
+}
+
+/// A program that wants nothing.
+struct Nothing(Vec<Result<Welcome, Reason>>);
+
+impl Program for Nothing {
+    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
+        self.0 = pool.to_vec();
+    }
+
+    fn next(&mut self) -> Step {
+        Step::Done
+    }
+
+    fn take(&mut self, _: &JobOutcome) {}
+}
+
+#[test]
+fn a_surveyor_names_whoever_does_not_answer() {
+    let agents = vec![address(1), address(2), address(3)];
+    let config = SurveyorConfig::default();
+    let mut surveyor = Surveyor::new(config, 7, agents, Nothing(Vec::new()), at(0));
+    let mut hear = |now: Timestamp, from: u8, datagram: Bytes| {
+        let (from, stamped_by) = (address(from), StampedBy::User);
+        let arrival = Arrival { from, datagram, received: now, stamped_by };
+        surveyor.handle(now, arrival).expect("a message");
+    };
+    let welcome = Body::Welcome { software: "evenfall".into(), clock: ClockError::SameClock };
+    hear(at(1), 1, order(7, 0, welcome).encode(None));
+    let mut foreign = order(0, 0, Body::Refusal(Reason::Version(9))).encode(None).to_vec();
+    foreign[2] = 9;
+    hear(at(2), 2, foreign.into());
+    while let Some(due) = surveyor.poll_timeout() {
+        assert!(due <= at(1_100), "it waits for ever");
+        surveyor.handle_timeout(due);
+    }
+    let found = &surveyor.program().0;
+    assert!(found[0].is_ok());
+    assert_eq!(found[1], Err(Reason::Version(9)));
+    assert_eq!(found[2], Err(Reason::Silent));
+    assert!(Reason::Version(9).to_string().contains("speaks version 9"));
+}

@@ -1,0 +1,624 @@
+//! Control messages, byte by byte. The same drawing with prose is in `docs/wire/survey.md`.
+//!
+//! All integers are little-endian. The first eight bytes are the same in every version, so that
+//! one can be refused by name:
+//!
+//! ```text
+//!  0        2         3       4         5            8
+//!  | "ES"   | version | kind  | key id  | zero       |
+//!  8                                 16              20             24
+//!  | run                             | job          | zero          |
+//! 24                                 32
+//!  | message authentication code     |  body
+//! ```
+//!
+//! A connection (gRPC) or a simulated datagram carries one message at a time. Decoding is total,
+//! and never allocates more than the bytes that are there allow.
+
+use core::fmt;
+use core::time::Duration;
+use std::hash::Hasher;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use evenfall_core::histogram::BUCKETS;
+use evenfall_core::{ClockError, Malformed};
+use siphasher::sip::SipHasher24;
+
+use super::job::{HOSTS_MAX, Kind, LENGTH_MAX, MESH_HOSTS_MAX, Pace, Seat, Task, Timing};
+use super::probe::{error_from_wire, error_to_wire};
+use super::record::DelayRecord;
+
+/// First bytes of a control message.
+pub const MAGIC: [u8; 2] = *b"ES";
+/// Version of this layout and of what the messages mean.
+pub const VERSION: u8 = 1;
+/// Bytes in front of the body.
+pub const HEADER_BYTES: usize = 32;
+/// Largest message: a task of 4,096 IPv6 hosts, or a part, is well below.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Entries of one part of a report: 70 KB at the most.
+pub const PART_ENTRIES: usize = 64;
+/// Bytes of the name of a software that are kept.
+const SOFTWARE_BYTES_MAX: usize = 64;
+const MAC_OFFSET: usize = 24;
+
+/// The key that authenticates control messages and probes (SipHash-2-4). Derived from the shared
+/// key of the run, so that what is learned of one protocol says nothing of another.
+#[derive(Clone)]
+pub struct MacKey {
+    id: u8,
+    sip: SipHasher24,
+}
+
+impl fmt::Debug for MacKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MacKey(id {})", self.id)
+    }
+}
+
+impl MacKey {
+    /// A key from 16 secret bytes; `id` is what the wire calls it, 0 means none there.
+    pub fn new(id: u8, bytes: &[u8; 16]) -> Self {
+        Self { id, sip: SipHasher24::new_with_key(bytes) }
+    }
+
+    pub(super) fn id_of(key: Option<&Self>) -> u8 {
+        key.map_or(0, |key| key.id)
+    }
+
+    /// Zero without a key.
+    pub(super) fn mac_of(key: Option<&Self>, parts: &[&[u8]]) -> u64 {
+        let Some(key) = key else { return 0 };
+        let mut sip = key.sip;
+        parts.iter().for_each(|part| sip.write(part));
+        sip.finish()
+    }
+}
+
+/// Reads little-endian integers and never past the end.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(super) fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+        let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
+        let Some(end) = end else {
+            return Err(Malformed { what: "truncated", offset: self.bytes.len() });
+        };
+        let slice = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(slice)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        Ok(self.take(N)?.try_into().expect("take returns what was asked for"))
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn i64(&mut self) -> Result<i64, Malformed> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    fn micros(&mut self) -> Result<Duration, Malformed> {
+        let duration = Duration::from_micros(self.u64()?);
+        if duration > LENGTH_MAX {
+            return Err(self.malformed("a time longer than any job"));
+        }
+        Ok(duration)
+    }
+
+    /// A sum of nanoseconds.
+    fn sum(&mut self) -> Result<f64, Malformed> {
+        let value = f64::from_bits(self.u64()?);
+        if value.is_finite() { Ok(value) } else { Err(self.malformed("not a finite number")) }
+    }
+
+    fn malformed(&self, what: &'static str) -> Malformed {
+        Malformed { what, offset: self.at }
+    }
+
+    fn finish(&self) -> Result<(), Malformed> {
+        if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed("bytes left over")) }
+    }
+}
+
+/// Why a host did not do its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// It did not answer in time.
+    Silent,
+    /// It works for another surveyor, whose run is named.
+    Busy(u64),
+    /// It speaks this version of the protocol.
+    Version(u8),
+    /// It does not know a job that it had taken: it started again, or was idle for too long.
+    Forgot,
+    /// Its clock stepped by this many nanoseconds, beyond its error bounds.
+    ClockStepped(i64),
+    /// A delay of this many nanoseconds: its clock, or that of the other end, is beyond its bound.
+    ClockLies(i64),
+    /// It is behind this place, whose host failed.
+    Unreached(u16),
+    /// It does not take such a job: too fast, too long, or malformed.
+    Refused,
+    /// It answered, but had no report in time.
+    Unfinished,
+    /// No probe reached it.
+    NoProbes,
+}
+
+impl Reason {
+    fn parts(self) -> (u8, i64) {
+        match self {
+            Self::Silent => (0, 0),
+            Self::Busy(run) => (1, run as i64),
+            Self::Version(version) => (2, version.into()),
+            Self::Forgot => (3, 0),
+            Self::ClockStepped(ns) => (4, ns),
+            Self::ClockLies(ns) => (5, ns),
+            Self::Unreached(place) => (6, place.into()),
+            Self::Refused => (7, 0),
+            Self::Unfinished => (8, 0),
+            Self::NoProbes => (9, 0),
+        }
+    }
+
+    fn from_parts(code: u8, value: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::Silent,
+            1 => Self::Busy(value as u64),
+            2 => Self::Version(value as u8),
+            3 => Self::Forgot,
+            4 => Self::ClockStepped(value),
+            5 => Self::ClockLies(value),
+            6 => Self::Unreached(value as u16),
+            7 => Self::Refused,
+            8 => Self::Unfinished,
+            9 => Self::NoProbes,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent => f.write_str("does not answer: is its agent running and reachable?"),
+            Self::Busy(run) => write!(f, "works for another survey (run {run:016x})"),
+            Self::Version(theirs) => {
+                write!(f, "speaks version {theirs} of the survey protocol, this is {VERSION}")
+            }
+            Self::Forgot => f.write_str("does not know its job any more: it started again"),
+            Self::ClockStepped(ns) => {
+                write!(f, "its clock stepped by {:.1} us during the job", *ns as f64 / 1e3)
+            }
+            Self::ClockLies(ns) => write!(
+                f,
+                "its clock is wrong beyond its bound: a delay of {:.1} us was measured",
+                *ns as f64 / 1e3
+            ),
+            Self::Unreached(place) => write!(f, "is behind place {place} of the job, which failed"),
+            Self::Refused => f.write_str("refused the job: too many probes per second for it"),
+            Self::Unfinished => f.write_str("had no report in time"),
+            Self::NoProbes => f.write_str("was reached by no probe: is UDP to it open?"),
+        }
+    }
+}
+
+/// Where an agent is with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Phase {
+    /// It has no such job.
+    None = 0,
+    /// It asks those below it.
+    Preparing = 1,
+    /// It waits for the go.
+    Ready = 2,
+    /// Probes run.
+    Running = 3,
+    /// It gathers what those below it found.
+    Gathering = 4,
+    /// Its report is complete.
+    Done = 5,
+}
+
+impl Phase {
+    fn from_wire(byte: u8) -> Option<Self> {
+        [Self::None, Self::Preparing, Self::Ready, Self::Running, Self::Gathering, Self::Done]
+            .get(usize::from(byte))
+            .copied()
+    }
+}
+
+/// One line of a report. Places are those of the job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// What came from one place to another.
+    Delays {
+        /// Sender; for a path the leader.
+        from: u16,
+        /// Receiver.
+        to: u16,
+        /// Whether it is the whole path from the leader and not one hop.
+        path: bool,
+        /// The delays.
+        record: DelayRecord,
+    },
+    /// Probes that count, sent by a place to each of its receivers.
+    Sent {
+        /// Sender.
+        from: u16,
+        /// Receiver; every one when it is the sender itself.
+        to: u16,
+        /// How many.
+        count: u32,
+    },
+    /// A host failed.
+    Failed {
+        /// Which.
+        place: u16,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// "Who are you?": surveyor to agent.
+    Hello,
+    /// Answer to `Hello`.
+    Welcome {
+        /// Name and version of the software, for people.
+        software: String,
+        /// How wrong its clock may be.
+        clock: ClockError,
+    },
+    /// A job.
+    Task(Task),
+    /// Probes may run.
+    Go,
+    /// Heartbeat; asks for the parts of the report from this one on.
+    Poll(u32),
+    /// The job is over: forget it.
+    Release,
+    /// Where it is.
+    Status {
+        /// Where.
+        phase: Phase,
+        /// Parts of the report, when it is done.
+        parts: u32,
+        /// Grows while something is still gathered.
+        progress: u32,
+    },
+    /// A part of the report.
+    Part {
+        /// Which, from 0.
+        index: u32,
+        /// Its lines.
+        entries: Vec<Entry>,
+    },
+    /// "No".
+    Refusal(Reason),
+}
+
+/// A control message: which run, which job, and what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// The run of the surveyor; unique.
+    pub run: u64,
+    /// The job; unique in the run, 0 for none.
+    pub job: u32,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What bytes turned out to be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decoded {
+    /// A message.
+    Message(Message),
+    /// A message of another version. Its first eight bytes are the same.
+    Foreign {
+        /// The version.
+        version: u8,
+        /// The kind of message, as that version numbers it.
+        kind: u8,
+    },
+}
+
+fn put_seats(out: &mut BytesMut, seats: &[Seat]) {
+    out.put_u16_le(seats.len() as u16);
+    for seat in seats {
+        out.put_u16_le(seat.place);
+        out.put_u16_le(seat.address.port());
+        match seat.address.ip() {
+            IpAddr::V4(ip) => {
+                out.put_u8(4);
+                out.put_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                out.put_u8(6);
+                out.put_slice(&ip.octets());
+            }
+        }
+    }
+}
+
+fn seats(r: &mut Reader<'_>, most: usize) -> Result<Vec<Seat>, Malformed> {
+    let count = usize::from(r.u16()?);
+    if count > most {
+        return Err(r.malformed("more hosts than a job may have"));
+    }
+    // Grown as bytes are found, never by the count alone.
+    let seat = |_| {
+        let (place, port) = (r.u16()?, r.u16()?);
+        let ip = match r.u8()? {
+            4 => IpAddr::V4(Ipv4Addr::from(r.array::<4>()?)),
+            6 => IpAddr::V6(Ipv6Addr::from(r.array::<16>()?)),
+            _ => return Err(r.malformed("address family")),
+        };
+        Ok(Seat { place, address: SocketAddr::new(ip, port) })
+    };
+    (0..count).map(seat).collect()
+}
+
+fn micros(duration: Duration) -> u64 {
+    duration.as_micros().min(u128::from(u64::MAX)) as u64
+}
+
+fn put_task(out: &mut BytesMut, task: &Task) {
+    out.put_u8(task.kind as u8);
+    out.put_u16_le(task.fanout);
+    out.put_u16_le(task.above);
+    out.put_u32_le(task.pace.rate_hz);
+    out.put_u16_le(task.pace.probe_bytes);
+    let Timing { poll, step, lease } = task.timing;
+    for time in [task.pace.duration, task.pace.warm_up, poll, step, lease] {
+        out.put_u64_le(micros(time));
+    }
+    put_seats(out, &task.seats);
+    put_seats(out, &task.mesh);
+}
+
+fn task(r: &mut Reader<'_>) -> Result<Task, Malformed> {
+    let kind = Kind::from_wire(r.u8()?).ok_or(r.malformed("unknown kind of job"))?;
+    let (fanout, above, rate_hz, probe_bytes) = (r.u16()?, r.u16()?, r.u32()?, r.u16()?);
+    let pace = Pace { rate_hz, probe_bytes, duration: r.micros()?, warm_up: r.micros()? };
+    pace.check().map_err(|_| r.malformed("a pace that no job may have"))?;
+    let timing = Timing { poll: r.micros()?, step: r.micros()?, lease: r.micros()? };
+    if timing.poll.is_zero() || timing.step < timing.poll || timing.lease < timing.poll {
+        return Err(r.malformed("a step or lease shorter than a poll"));
+    }
+    let (hosts, mesh) = (seats(r, HOSTS_MAX)?, seats(r, MESH_HOSTS_MAX)?);
+    if hosts.is_empty() || fanout == 0 {
+        return Err(r.malformed("a job without hosts or fan-out"));
+    }
+    if !mesh.windows(2).all(|pair| pair[0].place < pair[1].place) {
+        return Err(r.malformed("a mesh that is not in the order of its places"));
+    }
+    let in_mesh = mesh.iter().any(|seat| seat.place == hosts[0].place);
+    if (kind == Kind::AllToAll) != in_mesh {
+        return Err(r.malformed("a mesh that does not fit the kind of job"));
+    }
+    Ok(Task { kind, fanout, pace, timing, above, seats: hosts, mesh })
+}
+
+fn put_record(out: &mut BytesMut, record: &DelayRecord) {
+    out.put_u64_le(record.mean_ns.to_bits());
+    out.put_u64_le(record.squares_ns2.to_bits());
+    out.put_i64_le(record.min_ns);
+    out.put_i64_le(record.max_ns);
+    out.put_u32_le(error_to_wire(record.error));
+    out.put_u8(record.histogram.occupied().count() as u8);
+    for (bucket, count) in record.histogram.occupied() {
+        out.put_u8(bucket as u8);
+        out.put_u32_le(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+}
+
+fn record(r: &mut Reader<'_>) -> Result<DelayRecord, Malformed> {
+    let mut record = DelayRecord {
+        mean_ns: r.sum()?,
+        squares_ns2: r.sum()?,
+        min_ns: r.i64()?,
+        max_ns: r.i64()?,
+        error: error_from_wire(r.u32()?),
+        ..DelayRecord::default()
+    };
+    if record.min_ns > record.max_ns {
+        return Err(r.malformed("a shortest delay above the longest"));
+    }
+    for _ in 0..r.u8()? {
+        let (bucket, count) = (usize::from(r.u8()?), r.u32()?);
+        if bucket >= BUCKETS {
+            return Err(r.malformed("histogram bucket out of range"));
+        }
+        record.histogram.add(bucket, count.into());
+    }
+    Ok(record)
+}
+
+fn put_reason(out: &mut BytesMut, reason: Reason) {
+    let (code, value) = reason.parts();
+    out.put_u8(code);
+    out.put_i64_le(value);
+}
+
+fn reason(r: &mut Reader<'_>) -> Result<Reason, Malformed> {
+    let (code, value) = (r.u8()?, r.i64()?);
+    Reason::from_parts(code, value).ok_or(r.malformed("unknown reason"))
+}
+
+fn put_entry(out: &mut BytesMut, entry: &Entry) {
+    match entry {
+        Entry::Delays { from, to, path, record } => {
+            out.put_u8(if *path { 1 } else { 0 });
+            out.put_u16_le(*from);
+            out.put_u16_le(*to);
+            put_record(out, record);
+        }
+        Entry::Sent { from, to, count } => {
+            out.put_u8(2);
+            out.put_u16_le(*from);
+            out.put_u16_le(*to);
+            out.put_u32_le(*count);
+        }
+        Entry::Failed { place, reason } => {
+            out.put_u8(3);
+            out.put_u16_le(*place);
+            put_reason(out, *reason);
+        }
+    }
+}
+
+fn entry(r: &mut Reader<'_>) -> Result<Entry, Malformed> {
+    Ok(match r.u8()? {
+        kind @ (0 | 1) => {
+            Entry::Delays { from: r.u16()?, to: r.u16()?, path: kind == 1, record: record(r)? }
+        }
+        2 => Entry::Sent { from: r.u16()?, to: r.u16()?, count: r.u32()? },
+        3 => Entry::Failed { place: r.u16()?, reason: reason(r)? },
+        _ => return Err(r.malformed("unknown line of a report")),
+    })
+}
+
+impl Message {
+    fn kind(&self) -> u8 {
+        match self.body {
+            Body::Hello => 0,
+            Body::Welcome { .. } => 1,
+            Body::Task(_) => 2,
+            Body::Go => 3,
+            Body::Poll(_) => 4,
+            Body::Release => 5,
+            Body::Status { .. } => 6,
+            Body::Part { .. } => 7,
+            Body::Refusal(_) => 8,
+        }
+    }
+
+    /// The bytes.
+    pub fn encode(&self, key: Option<&MacKey>) -> Bytes {
+        let mut out = BytesMut::with_capacity(128);
+        out.put_slice(&MAGIC);
+        out.put_slice(&[VERSION, self.kind(), MacKey::id_of(key), 0, 0, 0]);
+        out.put_u64_le(self.run);
+        out.put_u32_le(self.job);
+        out.put_u32_le(0);
+        out.put_u64_le(0);
+        match &self.body {
+            Body::Hello | Body::Go | Body::Release => {}
+            Body::Welcome { software, clock } => {
+                let mut end = software.len().min(SOFTWARE_BYTES_MAX);
+                while !software.is_char_boundary(end) {
+                    end -= 1;
+                }
+                out.put_u32_le(error_to_wire(*clock));
+                out.put_u8(end as u8);
+                out.put_slice(&software.as_bytes()[..end]);
+            }
+            Body::Task(task) => put_task(&mut out, task),
+            Body::Poll(from) => out.put_u32_le(*from),
+            Body::Status { phase, parts, progress } => {
+                out.put_u8(*phase as u8);
+                out.put_u32_le(*parts);
+                out.put_u32_le(*progress);
+            }
+            Body::Part { index, entries } => {
+                out.put_u32_le(*index);
+                out.put_u8(entries.len() as u8);
+                entries.iter().for_each(|entry| put_entry(&mut out, entry));
+            }
+            Body::Refusal(reason) => put_reason(&mut out, *reason),
+        }
+        let (header, body) = out.split_at(HEADER_BYTES);
+        let mac = MacKey::mac_of(key, &[&header[..MAC_OFFSET], body]);
+        out[MAC_OFFSET..HEADER_BYTES].copy_from_slice(&mac.to_le_bytes());
+        out.freeze()
+    }
+}
+
+/// Reads a control message. One of another version is named and not looked into.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn decode(bytes: &[u8], key: Option<&MacKey>) -> Result<Decoded, Malformed> {
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return Err(Malformed { what: "longer than any message", offset: MESSAGE_BYTES_MAX });
+    }
+    let mut r = Reader::new(bytes);
+    if r.take(2)? != MAGIC {
+        return Err(Malformed { what: "not a message of a survey", offset: 0 });
+    }
+    let version = r.u8()?;
+    let (kind, key_id) = (r.u8()?, r.u8()?);
+    if version != VERSION {
+        return Ok(Decoded::Foreign { version, kind });
+    }
+    if key_id != MacKey::id_of(key) {
+        return Err(Malformed { what: "sealed under another key, or none", offset: 4 });
+    }
+    r.take(3)?;
+    let (run, job) = (r.u64()?, r.u32()?);
+    r.u32()?;
+    let mac = r.u64()?;
+    if mac != MacKey::mac_of(key, &[&bytes[..MAC_OFFSET], &bytes[HEADER_BYTES..]]) {
+        return Err(Malformed { what: "message authentication failed", offset: MAC_OFFSET });
+    }
+    let body = match kind {
+        0 => Body::Hello,
+        1 => welcome(&mut r)?,
+        2 => Body::Task(task(&mut r)?),
+        3 => Body::Go,
+        4 => Body::Poll(r.u32()?),
+        5 => Body::Release,
+        6 => {
+            let phase = Phase::from_wire(r.u8()?).ok_or(r.malformed("unknown phase"))?;
+            Body::Status { phase, parts: r.u32()?, progress: r.u32()? }
+        }
+        7 => {
+            let (index, count) = (r.u32()?, r.u8()?);
+            if usize::from(count) > PART_ENTRIES {
+                return Err(r.malformed("more lines than a part may have"));
+            }
+            let entries = (0..count).map(|_| entry(&mut r)).collect::<Result<_, _>>()?;
+            Body::Part { index, entries }
+        }
+        8 => Body::Refusal(reason(&mut r)?),
+        _ => return Err(Malformed { what: "unknown kind of message", offset: 3 }),
+    };
+    r.finish()?;
+    Ok(Decoded::Message(Message { run, job, body }))
+}
+
+fn welcome(r: &mut Reader<'_>) -> Result<Body, Malformed> {
+    let clock = error_from_wire(r.u32()?);
+    let length = usize::from(r.u8()?);
+    let software = core::str::from_utf8(r.take(length)?)
+        .map_err(|_| r.malformed("the name of a software that is no text"))?;
+    Ok(Body::Welcome { software: software.to_owned(), clock })
+}

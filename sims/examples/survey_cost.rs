@@ -1,0 +1,24 @@
+//! What a plan costs in probes and time, as a table:
+//! `cargo run --release -p evenfall-sims --example survey_cost`.
+
+use core::time::Duration;
+
+use evenfall_placement::survey::Pace;
+use evenfall_placement::survey::job::MESH_HOSTS_MAX;
+use evenfall_placement::tree::Shape;
+use evenfall_sim::CloudProfile;
+use evenfall_sims::survey::study::measure;
+
+fn main() {
+    let pace = Pace { rate_hz: 100, duration: Duration::from_secs(1), ..Pace::default() };
+    println!("| hosts | D/F | way | jobs | probes | s | worst leaf p90, us |");
+    println!("|---|---|---|---|---|---|---|");
+    for (hosts, depth, fanout) in [(25, 3, 2), (100, 2, 5), (400, 3, 5)] {
+        // All pairs of 400 hosts are more than one job takes.
+        let ways = if hosts > MESH_HOSTS_MAX { &[false][..] } else { &[false, true][..] };
+        for &all_to_all in ways {
+            let shape = Shape { depth, fanout };
+            println!("{}", measure(CloudProfile::default(), hosts, shape, pace, all_to_all, 1));
+        }
+    }
+}
