@@ -230,19 +230,24 @@ struct Contents {
     different: Vec<String>,
 }
 
-fn contents(args: &Args, settings: &Settings, expected: &Expected) -> Contents {
-    let summary = |name: &str| -> Value {
-        let path = args.dir.join(format!("summary-{name}.json"));
-        serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
-    };
-    // A run that was stopped is judged by what the root sent before.
-    let root = settings.root().map(|root| summary(&root.name)).unwrap_or_default();
+/// What a process said at its end; null when it said nothing.
+fn summary(args: &Args, name: &str) -> Value {
+    let path = args.dir.join(format!("summary-{name}.json"));
+    serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
+}
+
+/// Hash of what was sent: a run that was stopped is judged by what the root sent before.
+fn sent_hash(args: &Args, settings: &Settings, expected: &Expected) -> Value {
+    let root = settings.root().map(|root| summary(args, &root.name)).unwrap_or_default();
     let stopped = root["messages"].as_u64().is_some_and(|sent| sent < expected.messages);
-    let reference =
-        if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() };
+    if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() }
+}
+
+fn contents(args: &Args, settings: &Settings, expected: &Expected) -> Contents {
+    let reference = sent_hash(args, settings, expected);
     let mut contents = Contents { equal: 0, different: Vec::new() };
     for node in cast::receivers(settings) {
-        if summary(&node.name)["content_hash"] == reference {
+        if summary(args, &node.name)["content_hash"] == reference {
             contents.equal += 1;
         } else {
             contents.different.push(node.name.clone());
@@ -271,11 +276,15 @@ pub fn main(args: &Args) -> Outcome {
     let recording = recording.transpose()?;
     let played = cast::play(args, &settings, lab.as_ref(), expected.messages)?;
     drop(lab);
-    if let Some(recording) = recording {
-        let words = recording.finish(&expected.hash)?;
-        // Standard output is one JSON object when that was asked for.
-        if args.json { eprintln!("{words}") } else { println!("{words}") }
-    }
+    let recorded = match recording {
+        None => Ok(()),
+        Some(recording) => {
+            let sent = sent_hash(args, &settings, &expected);
+            let kept = recording.finish(sent.as_str().unwrap_or_default());
+            // Standard output is one JSON object when that was asked for.
+            kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
+        }
+    };
     if let Err(error) = judge(args, &settings, &expected, &played) {
         // Why there is nothing to judge matters more than that there is nothing.
         return Err(played.outcome.err().map_or(error, Into::into));
@@ -285,7 +294,8 @@ pub fn main(args: &Args) -> Outcome {
             format!("{damage}; the {} messages before it were sent", expected.messages).into()
         );
     }
-    played.outcome.map_err(Into::into)
+    played.outcome?;
+    recorded
 }
 
 /// Makes the report and prints it.

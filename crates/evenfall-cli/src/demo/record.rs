@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use evenfall_node::settings::Settings;
-use evenfall_node::store::Level;
 use evenfall_node::store::recording::{Recorder, streams};
+use evenfall_node::store::{Level, Store, StoreError};
 use evenfall_node::{Subscriber, Update};
 
 use crate::store;
@@ -16,6 +17,8 @@ pub const NODE: &str = "recorder";
 pub const NAME: &str = "feed";
 /// Messages after which what was gathered is appended, so that a crash loses little.
 const FLUSH_MESSAGES: u64 = 512;
+/// And the longest that a message waits for that.
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
 /// A recorder at work.
 pub struct Recording {
@@ -32,49 +35,58 @@ impl Recording {
             return Err(format!("--record {dir}: there is a recording already").into());
         }
         let mut updates = Subscriber::with(settings.clone(), NODE)?;
-        let record = move || -> Result<u64, String> {
-            let words = |error: &dyn std::error::Error| error.to_string();
-            let mut recorder = Recorder::new(&store, NAME, Level::Local);
-            let mut lost = 0;
-            for update in &mut updates {
-                match update.map_err(|error| words(&error))? {
-                    Update::Message(m) => {
-                        let at = i64::try_from(m.released.nanos()).unwrap_or(i64::MAX);
-                        let pushed = recorder.push(m.stream, m.number, at, &m.bytes);
-                        pushed.map_err(|error| words(&error))?;
-                        if recorder.messages() % FLUSH_MESSAGES == 0 {
-                            recorder.flush().map_err(|error| words(&error))?;
-                        }
-                    }
-                    Update::Lost { messages, .. } => lost += messages.unwrap_or(1),
-                }
-            }
-            recorder.flush().map_err(|error| words(&error))?;
-            let messages = recorder.messages();
-            drop(recorder);
-            store.close().map_err(|error| words(&error))?;
-            match lost {
-                0 => Ok(messages),
-                _ => Err(format!("{lost} messages were lost before the recorder")),
-            }
+        let trees = settings.run.trees;
+        let record = move || {
+            let recorded = record(&store, &mut updates, trees);
+            let closed = store.close().map_err(|error| error.to_string());
+            recorded.and_then(|messages| closed.map(|()| messages))
         };
         let thread = std::thread::Builder::new().name(NODE.into()).spawn(record)?;
         Ok(Self { dir: dir.to_owned(), thread })
     }
 
-    /// Waits for its end, and compares what it kept with the feed.
+    /// Waits for its end, and compares what it kept with what was sent.
     pub fn finish(self, hash: &str) -> Result<String, Box<dyn std::error::Error>> {
         let messages = match self.thread.join() {
             Ok(done) => done.map_err(|error| format!("recorder: {error}"))?,
             Err(_) => return Err("recorder: it panicked".into()),
         };
-        let store = store::open(&self.dir)?;
-        let (_, found) = store::hash_of(&store, NAME)?;
-        store.close()?;
+        let store = store::open_to_read(&self.dir)?;
+        let (_, found) = store::proof::hash_of(&store, NAME)?;
         let dir = self.dir.display();
         if found == hash {
-            return Ok(format!("{messages} messages recorded in {dir}, equal to the feed"));
+            return Ok(format!("{messages} messages recorded in {dir}, equal to what was sent"));
         }
-        Ok(format!("{messages} messages recorded in {dir}; NOT equal to the feed"))
+        Err(format!("{messages} messages recorded in {dir}: NOT equal to what was sent").into())
+    }
+}
+
+/// Keeps every message until the feed ends; gives their number.
+fn record(store: &Store, updates: &mut Subscriber, trees: u32) -> Result<u64, String> {
+    let words = |error: StoreError| error.to_string();
+    let mut recorder = Recorder::new(store, NAME, trees, Level::Local).map_err(words)?;
+    let (mut lost, mut flushed, mut flushed_at) = (0, 0, Instant::now());
+    loop {
+        let is_due = flushed_at.elapsed() > FLUSH_EVERY;
+        if recorder.messages() - flushed >= FLUSH_MESSAGES || is_due {
+            recorder.flush().map_err(words)?;
+            (flushed, flushed_at) = (recorder.messages(), Instant::now());
+        }
+        if !updates.wait(FLUSH_EVERY) {
+            continue;
+        }
+        let Some(update) = updates.next() else { break };
+        match update.map_err(|error| error.to_string())? {
+            Update::Message(m) => {
+                let at = i64::try_from(m.released.nanos()).unwrap_or(i64::MAX);
+                recorder.push(m.stream, m.number, at, &m.bytes).map_err(words)?;
+            }
+            Update::Lost { messages, .. } => lost += messages.unwrap_or(1),
+        }
+    }
+    recorder.flush().map_err(words)?;
+    match lost {
+        0 => Ok(recorder.messages()),
+        _ => Err(format!("{lost} messages were lost before the recorder")),
     }
 }

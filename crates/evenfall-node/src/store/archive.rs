@@ -171,8 +171,18 @@ impl Archive {
     pub fn file(&self, name: &str) -> Result<ArchivedFile<'_>, StoreError> {
         let unknown = || Error::UnknownFile { file: name.into() };
         let entry = self.files.get(name).ok_or_else(unknown)?;
-        let node = node_of(&self.bucket, entry, entry.primary)?.ok_or_else(unknown)?;
-        let publication = Publication::open(&self.bucket, node)?;
+        let read_node = || node_of(&self.bucket, entry, entry.primary);
+        let mut node = read_node()?.ok_or_else(unknown)?;
+        let publication = loop {
+            match Publication::open(&self.bucket, node) {
+                Ok(publication) => break publication,
+                // A new life of the primary has removed the old tail: its node says so.
+                Err(error) => match read_node()?.filter(|newer| newer.token > node.token) {
+                    Some(newer) => node = newer,
+                    None => return Err(error.into()),
+                },
+            }
+        };
         let snapshot = publication.snapshot(&entry.schema)?;
         let segments = ChunkReader::new(&self.bucket, publication.into_tail());
         Ok(ArchivedFile { entry, snapshot, segments })

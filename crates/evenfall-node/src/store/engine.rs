@@ -1,5 +1,6 @@
 //! [`Store`]: the files of one node, and the thread that owns its disk.
 
+mod adoption;
 mod disk;
 
 use std::collections::BTreeMap;
@@ -16,15 +17,14 @@ use evenfall_store::index::Summary;
 use evenfall_store::journal::{Batch, Origin};
 use evenfall_store::layout::SEGMENT_BYTES;
 use evenfall_store::metadata::MetadataNode;
-use evenfall_store::reader::resume;
-use evenfall_store::volume::{Loss, Recovered, read_segment};
+use evenfall_store::volume::{Loss, read_segment};
 use evenfall_store::{
-    Appender, Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot, Stage,
-    Volume, VolumeConfig,
+    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Segments, Snapshot, Stage, Volume,
+    VolumeConfig,
 };
 
 use super::uploads::Uploads;
-use super::{Bucket, Directory, Entry, Level, Names, StoreError, lock, seal};
+use super::{Bucket, Directory, Entry, Level, Names, StoreError, lock, names, seal};
 
 /// Shards of the cache: enough that readers on a few cores seldom meet.
 const SHARDS: usize = 8;
@@ -136,6 +136,8 @@ pub struct Occupancy {
 }
 
 pub(super) struct Shared {
+    /// Opened to read: nothing is claimed, written or uploaded.
+    is_reading: bool,
     pub(super) config: StoreConfig,
     pub(super) disk: Directory,
     pub(super) bucket: Option<Bucket>,
@@ -180,42 +182,29 @@ impl Store {
         let disk = Directory::open(&config.directory)?;
         // From now on the list of a clean stop is not true any more.
         disk.remove(seal::NAME)?;
-        let names = Names::open(&config.directory.join("names.redb"))?;
+        let names = Names::open(&config.directory.join(names::FILE))?;
         let bucket = config.objects.as_deref().map(Bucket::open).transpose()?;
-        let (node, journal_bytes_max) = (config.node, config.journal_bytes_max);
-        let volume_config = VolumeConfig { node, journal_bytes_max };
-        let (volume, mut found) = Volume::open(disk.clone(), volume_config)?;
-        if let Some(bucket) = bucket.as_ref().filter(|_| names.list().is_ok_and(|n| n.is_empty())) {
-            names.restore(&super::archive::catalog(bucket)?)?;
-        }
-        let per_shard = config.cache_bytes as usize / SEGMENT_BYTES / SHARDS;
-        let local = disk.list()?.iter().map(|(_, len)| len).sum();
-        let shared = Arc::new(Shared {
-            disk,
-            bucket,
-            names,
-            files: RwLock::default(),
-            by_name: RwLock::default(),
-            cache: (0..SHARDS).map(|_| Mutex::new(Cache::new(per_shard))).collect(),
-            queue: Mutex::default(),
-            work: Condvar::new(),
-            done: Condvar::new(),
-            volume: Mutex::new(volume),
-            memory_bytes: AtomicU64::new(0),
-            local_bytes: AtomicU64::new(local),
-            refused: AtomicU64::new(0),
-            disk_errors: AtomicU64::new(0),
-            uploads: Uploads::default(),
-            block_turn: Mutex::new(()),
-            stop: AtomicBool::new(false),
-            config,
-        });
-        shared.adopt_all(&mut found)?;
+        let (shared, losses) = Shared::open(config, disk, names, bucket)?;
         let mut threads = vec![spawn("store-disk", &shared, Shared::run_disk)?];
         if shared.bucket.is_some() {
             threads.push(spawn("store-upload", &shared, Shared::run_uploads)?);
         }
-        Ok(Opened { store: Self { shared, threads }, losses: found.losses })
+        Ok(Opened { store: Self { shared, threads }, losses })
+    }
+
+    /// Opens the directory without changing a byte of it, as it is after a stop or a crash: what
+    /// recovery would write stays in memory. Others may read it too; nobody may write meanwhile.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); when another process has it open to write.
+    pub fn open_to_read(config: StoreConfig) -> Result<Opened, StoreError> {
+        let disk = Directory::open_to_read(&config.directory)?;
+        let names = Names::open_to_read(&config.directory.join(names::FILE))?;
+        let is_there = |place: &&str| place.contains("://") || Path::new(place).is_dir();
+        let objects = config.objects.as_deref().filter(is_there);
+        let bucket = objects.map(Bucket::open).transpose()?;
+        let (shared, losses) = Shared::open(config, disk, names, bucket)?;
+        Ok(Opened { store: Self { shared, threads: Vec::new() }, losses })
     }
 
     /// The file of this name.
@@ -251,7 +240,8 @@ impl Store {
         &self,
         wanted: &[(String, Schema)],
     ) -> Result<Vec<Arc<StoreFile>>, StoreError> {
-        for (_, schema) in wanted {
+        for (name, schema) in wanted {
+            self.shared.check_writing(name)?;
             schema.check()?;
         }
         let shared = &self.shared;
@@ -299,6 +289,7 @@ impl Store {
         level: Level,
     ) -> Result<(u64, u64), StoreError> {
         let shared = &self.shared;
+        shared.check_writing(&file.name)?;
         shared.admit()?;
         let mut sealed = Vec::new();
         let mut appender = lock(&file.appender);
@@ -468,6 +459,9 @@ impl Store {
     /// When disk or object store fail; the store may then be opened again.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.end_threads();
+        if self.shared.is_reading {
+            return Ok(());
+        }
         self.shared.finish()?;
         let directory = self.shared.config.directory.clone();
         // The directory of names writes its last words when it goes.
@@ -518,9 +512,14 @@ impl Segments for FileSegments<'_> {
         if let Some(bytes) = lock(shard).get(&key) {
             return Ok(bytes);
         }
-        if kind == Kind::Data
-            && let Some(bytes) = lock(&self.file.appender).unsynced_segment(number)
-        {
+        let unsynced = {
+            let appender = lock(&self.file.appender);
+            match kind {
+                Kind::Data => appender.unsynced_segment(number),
+                Kind::Index => appender.unsynced_node(number),
+            }
+        };
+        if let Some(bytes) = unsynced {
             return Ok(bytes);
         }
         let found = match read_segment(&self.shared.disk, kind, file, number)? {
@@ -533,6 +532,54 @@ impl Segments for FileSegments<'_> {
 }
 
 impl Shared {
+    /// Puts together what the disk, the names and the objects have.
+    fn open(
+        config: StoreConfig,
+        disk: Directory,
+        names: Names,
+        bucket: Option<Bucket>,
+    ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {
+        let (node, journal_bytes_max) = (config.node, config.journal_bytes_max);
+        let volume_config = VolumeConfig { node, journal_bytes_max };
+        let (volume, mut found) = Volume::open(disk.clone(), volume_config)?;
+        if let Some(bucket) = bucket.as_ref().filter(|_| names.list().is_ok_and(|n| n.is_empty())) {
+            names.restore(&super::archive::catalog(bucket)?)?;
+        }
+        let per_shard = config.cache_bytes as usize / SEGMENT_BYTES / SHARDS;
+        let local = disk.list()?.iter().map(|(_, len)| len).sum();
+        let shared = Arc::new(Self {
+            is_reading: disk.is_reading(),
+            disk,
+            bucket,
+            names,
+            files: RwLock::default(),
+            by_name: RwLock::default(),
+            cache: (0..SHARDS).map(|_| Mutex::new(Cache::new(per_shard))).collect(),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            volume: Mutex::new(volume),
+            memory_bytes: AtomicU64::new(0),
+            local_bytes: AtomicU64::new(local),
+            refused: AtomicU64::new(0),
+            disk_errors: AtomicU64::new(0),
+            uploads: Uploads::default(),
+            block_turn: Mutex::new(()),
+            stop: AtomicBool::new(false),
+            config,
+        });
+        shared.adopt_all(&mut found)?;
+        Ok((shared, found.losses))
+    }
+
+    fn check_writing(&self, file: &str) -> Result<(), StoreError> {
+        if !self.is_reading {
+            return Ok(());
+        }
+        let what = "the store is open to read only".to_owned();
+        Err(evenfall_core::StorageError::Failed { name: file.into(), what }.into())
+    }
+
     pub(super) fn segments<'a>(
         &'a self,
         file: &'a StoreFile,
@@ -595,95 +642,5 @@ impl Shared {
         files.insert(file.id, Arc::clone(&file));
         let mut by_name = self.by_name.write().unwrap_or_else(|e| e.into_inner());
         by_name.insert(file.name.clone(), file);
-    }
-
-    /// Takes over every file of the directory of names, from the disk or from the objects.
-    fn adopt_all(&self, found: &mut Recovered) -> Result<(), StoreError> {
-        let before = self.names.list()?.into_iter();
-        let writers: BTreeMap<FileId, u32> = before.map(|(_, e)| (e.id, e.primary)).collect();
-        for (name, entry) in self.names.claim_all(self.config.node)? {
-            let schema = Arc::new(entry.schema.clone());
-            let recovered = found.files.remove(&entry.id);
-            let writer = writers.get(&entry.id).copied().unwrap_or(entry.primary);
-            let published = match &self.bucket {
-                Some(bucket) => super::archive::node_of(bucket, &entry, writer)?,
-                None => None,
-            };
-            let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
-            let start = match published {
-                Some(node) if node.records > records => {
-                    self.adopt_published(&entry, node, records, &mut found.losses)?
-                }
-                _ => self.adopt_local(&name, &entry, &schema, records, tail)?,
-            };
-            let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
-            let none = MetadataNode { file: entry.id, ..MetadataNode::default() };
-            self.install(&name, entry, schema, appender, published.unwrap_or(none));
-        }
-        for (file, lost) in &found.files {
-            let what = format!("{} records of a file without a name", lost.records);
-            found.losses.push(Loss { place: format!("file {file}"), what, is_torn_end: false });
-        }
-        lock(&self.volume).flush()?;
-        Ok(())
-    }
-
-    fn adopt_local(
-        &self,
-        name: &str,
-        entry: &Entry,
-        schema: &Arc<Schema>,
-        records: u64,
-        tail: Bytes,
-    ) -> Result<Resumption, StoreError> {
-        // A file that is not installed yet, to read its segments with.
-        let file = StoreFile {
-            name: name.to_owned(),
-            id: entry.id,
-            schema: Arc::clone(schema),
-            entry: entry.clone(),
-            appender: Mutex::new(Appender::new(entry.id, entry.token, Arc::clone(schema))?),
-            published: Mutex::default(),
-        };
-        let mut rebuilt = Vec::new();
-        let mut segments = self.segments(&file, Interest::Passing);
-        let (id, token) = (entry.id, entry.token);
-        let start = resume(id, token, schema, records, tail, &mut segments, &mut rebuilt)?;
-        let mut volume = lock(&self.volume);
-        volume.truncate(Kind::Index, id, start.index.nodes())?;
-        for sealed in rebuilt {
-            volume.write(sealed)?;
-        }
-        Ok(start)
-    }
-
-    /// Goes on from what was published; the disk has less or nothing.
-    fn adopt_published(
-        &self,
-        entry: &Entry,
-        node: MetadataNode,
-        records: u64,
-        losses: &mut Vec<Loss>,
-    ) -> Result<Resumption, StoreError> {
-        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let taken = super::archive::take_over(bucket, node, &entry.schema)?;
-        let what = format!("{records} records on the disk, {} taken from objects", node.records);
-        losses.push(Loss { place: format!("file {}", entry.id), what, is_torn_end: true });
-        let mut volume = lock(&self.volume);
-        volume.adopt(
-            Origin { file: entry.id, record_bytes: entry.schema.record_bytes, token: entry.token },
-            taken.first_written,
-        );
-        for sealed in taken.sealed {
-            volume.write(sealed)?;
-        }
-        volume.flush()?;
-        let mut batch = Batch::default();
-        let origin =
-            Origin { file: entry.id, record_bytes: entry.schema.record_bytes, token: entry.token };
-        batch.push_node(origin, volume.synced(entry.id));
-        batch.push_records(origin, volume.synced(entry.id), &taken.start.tail);
-        volume.commit(&mut batch)?;
-        Ok(taken.start)
     }
 }

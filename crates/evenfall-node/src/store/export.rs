@@ -1,4 +1,5 @@
 //! Records for other programs: CSV, and Parquet that DuckDB, Polars and Spark open unchanged.
+//! Messages of a recording are in [`messages`](super::messages).
 
 use std::io::Write;
 #[cfg(feature = "arrow")]
@@ -113,6 +114,13 @@ fn column(
     Ok(column)
 }
 
+/// How every Parquet file here is written.
+#[cfg(feature = "arrow")]
+pub(super) fn properties() -> parquet::file::properties::WriterProperties {
+    let properties = parquet::file::properties::WriterProperties::builder();
+    properties.set_compression(parquet::basic::Compression::SNAPPY).build()
+}
+
 #[cfg(feature = "arrow")]
 impl<W: Write + Send> ParquetFile<W> {
     /// Begins one.
@@ -120,18 +128,15 @@ impl<W: Write + Send> ParquetFile<W> {
     /// # Errors
     /// What Parquet or `out` says.
     pub fn new(schema: &Schema, out: W) -> Result<Self, parquet::errors::ParquetError> {
-        use parquet::basic::Compression;
         let fields: Vec<arrow_schema::Field> = schema
             .fields
             .iter()
             .map(|f| arrow_schema::Field::new(&f.name, arrow_type(schema, f), false))
             .collect();
         let arrow = Arc::new(arrow_schema::Schema::new(fields));
-        let properties = parquet::file::properties::WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
-            .build();
+        let properties = Some(properties());
         let writer =
-            parquet::arrow::ArrowWriter::try_new(out, Arc::clone(&arrow), Some(properties))?;
+            parquet::arrow::ArrowWriter::try_new(out, Arc::clone(&arrow), properties)?;
         Ok(Self { schema: schema.clone(), arrow, writer })
     }
 

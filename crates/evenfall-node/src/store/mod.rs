@@ -21,7 +21,7 @@
 //! | [`directory`], [`bucket`], [`names`] | the disk, the objects, the names |
 //! | [`source`] | reading, the same from a store and from an archive |
 //! | [`recording`] | a feed in the store, message by message |
-//! | [`export`] | CSV and Parquet |
+//! | [`export`], [`messages`] | CSV and Parquet of records, and of a recording's messages |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
 
 pub mod archive;
@@ -29,6 +29,7 @@ pub mod bucket;
 pub mod directory;
 pub mod engine;
 pub mod export;
+pub mod messages;
 pub mod names;
 pub mod recording;
 pub mod seal;

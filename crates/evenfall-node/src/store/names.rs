@@ -6,9 +6,12 @@
 use std::path::Path;
 
 use evenfall_store::{FileId, Schema};
-use redb::{Database, ReadableTable as _, TableDefinition};
+use redb::backends::InMemoryBackend;
+use redb::{Database, ReadableTable as _, StorageBackend as _, TableDefinition};
 use serde::{Deserialize, Serialize};
 
+/// The file in the store's directory.
+pub const FILE: &str = "names.redb";
 const FILES: TableDefinition<&str, &[u8]> = TableDefinition::new("files");
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
@@ -61,7 +64,40 @@ impl Names {
     /// # Errors
     /// When it cannot be opened or is damaged.
     pub fn open(path: &Path) -> Result<Self, NamesError> {
-        let database = Database::create(path)?;
+        Self::with(Database::create(path)?)
+    }
+
+    /// A copy in memory of the file, as it is; of nothing when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged.
+    pub fn open_to_read(path: &Path) -> Result<Self, NamesError> {
+        let words = |error: std::io::Error| NamesError(format!("{}: {error}", path.display()));
+        let memory = InMemoryBackend::new();
+        match std::fs::read(path) {
+            Ok(bytes) => {
+                memory.set_len(bytes.len() as u64).map_err(words)?;
+                memory.write(0, &bytes).map_err(words)?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(words(error)),
+        }
+        Self::with(Database::builder().create_with_backend(memory)?)
+    }
+
+    /// Checks the file's own checksums, without a change to it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(path: &Path) -> Result<(), NamesError> {
+        let mut names = Self::open_to_read(path)?;
+        match names.database.check_integrity()? {
+            true => Ok(()),
+            false => Err(NamesError("wrong checksum".into())),
+        }
+    }
+
+    fn with(database: Database) -> Result<Self, NamesError> {
         let write = database.begin_write()?;
         write.open_table(FILES)?;
         write.open_table(COUNTERS)?;

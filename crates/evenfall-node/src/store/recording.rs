@@ -30,6 +30,8 @@ const HEAD_BYTES: usize = 18;
 const CLASSES: [u16; 6] = [32, 48, 72, 160, 1_024, 16_352];
 /// Bytes gathered for a file before they are appended.
 const BATCH_BYTES: usize = 64 << 10;
+/// Pause behind a refusal.
+const REFUSED: std::time::Duration = std::time::Duration::from_millis(10);
 /// Records read at once.
 const READ_RECORDS: u64 = 4_096;
 
@@ -72,9 +74,21 @@ pub struct Recorded {
 }
 
 impl<'a> Recorder<'a> {
-    /// Records under this name, or goes on with what is there.
-    pub fn new(store: &'a Store, name: &str, level: Level) -> Self {
-        Self { store, name: name.into(), level, files: BTreeMap::new(), messages: 0 }
+    /// Records under this name, or goes on with what is there. A feed of several streams says how
+    /// many, so that a reader knows of those that stayed empty.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn new(
+        store: &'a Store,
+        name: &str,
+        streams: u32,
+        level: Level,
+    ) -> Result<Self, StoreError> {
+        let smallest = |stream| (file_name(name, stream, CLASSES[0]), schema(CLASSES[0]));
+        let wanted: Vec<_> = (0..streams).map(smallest).collect();
+        store.create_all(&wanted)?;
+        Ok(Self { store, name: name.into(), level, files: BTreeMap::new(), messages: 0 })
     }
 
     /// Takes the next message of a stream.
@@ -95,7 +109,7 @@ impl<'a> Recorder<'a> {
         let pending = match self.files.entry((stream, class)) {
             std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
             std::collections::btree_map::Entry::Vacant(free) => {
-                let name = format!("{}.{stream}.{class}", self.name);
+                let name = file_name(&self.name, stream, class);
                 let file = self.store.create(&name, &schema(class))?;
                 let last_ns = file.last_ns().unwrap_or(i64::MIN);
                 free.insert(Pending { file, bytes: Vec::new(), last_ns })
@@ -109,37 +123,23 @@ impl<'a> Recorder<'a> {
         pending.bytes.extend_from_slice(message);
         pending.bytes.resize(end, 0);
         self.messages += 1;
-        if end >= BATCH_BYTES {
-            let bytes = std::mem::take(&mut pending.bytes);
-            let file = Arc::clone(&pending.file);
-            self.append(&file, &bytes)?;
-        }
-        Ok(())
+        if end >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// A recorder has nowhere to put what is refused, so it waits.
-    fn append(&self, file: &StoreFile, bytes: &[u8]) -> Result<(), StoreError> {
-        loop {
-            match self.store.append(file, bytes, self.level) {
-                Err(error) if error.is_retryable() => {
-                    std::thread::sleep(std::time::Duration::from_millis(10));
-                }
-                done => return done.map(drop),
-            }
-        }
-    }
-
-    /// Appends what was gathered.
+    /// Appends what was gathered, of all files at once, so that they share a commit. When it
+    /// returns, every message so far is acknowledged.
     ///
     /// # Errors
     /// What the store says.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        for key in self.files.keys().copied().collect::<Vec<_>>() {
-            let Some(pending) = self.files.get_mut(&key) else { continue };
-            let (bytes, file) = (std::mem::take(&mut pending.bytes), Arc::clone(&pending.file));
-            if !bytes.is_empty() {
-                self.append(&file, &bytes)?;
-            }
+        let mut waiting = Vec::new();
+        for pending in self.files.values_mut().filter(|pending| !pending.bytes.is_empty()) {
+            let ticket = begin(self.store, &pending.file, &pending.bytes, self.level)?;
+            pending.bytes.clear();
+            waiting.push((&pending.file, ticket));
+        }
+        for (file, ticket) in waiting {
+            self.store.append_end(file, ticket, self.level)?;
         }
         Ok(())
     }
@@ -150,17 +150,49 @@ impl<'a> Recorder<'a> {
     }
 }
 
+fn file_name(name: &str, stream: u32, class: u16) -> String {
+    format!("{name}.{stream}.{class}")
+}
+
+/// Recording, stream and record bytes out of the name of a file.
+fn parse_file_name(name: &str) -> Option<(&str, u32, u16)> {
+    let (rest, class) = name.rsplit_once('.')?;
+    let (name, stream) = rest.rsplit_once('.')?;
+    Some((name, stream.parse().ok()?, class.parse().ok()?))
+}
+
+/// A recorder has nowhere to put what is refused, so it waits.
+fn begin(store: &Store, file: &StoreFile, bytes: &[u8], level: Level) -> Result<u64, StoreError> {
+    loop {
+        match store.append_begin(file, bytes, level) {
+            Err(error) if error.is_retryable() => std::thread::sleep(REFUSED),
+            done => return done.map(|(_, ticket)| ticket),
+        }
+    }
+}
+
+/// Names of the recordings, in order.
+///
+/// # Errors
+/// What the source says.
+pub fn names(source: &dyn RecordSource) -> Result<Vec<String>, StoreError> {
+    let name_of = |file: &super::Listed| Some(parse_file_name(&file.name)?.0.to_owned());
+    let mut names: Vec<String> = source.listed()?.iter().filter_map(name_of).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
 /// The streams of a recording.
 ///
 /// # Errors
 /// What the source says.
 pub fn streams(source: &dyn RecordSource, name: &str) -> Result<Vec<u32>, StoreError> {
-    let prefix = format!("{name}.");
-    let mut streams: Vec<u32> = source
-        .listed()?
-        .iter()
-        .filter_map(|file| file.name.strip_prefix(&prefix)?.split_once('.')?.0.parse().ok())
-        .collect();
+    let stream_of = |file: &super::Listed| {
+        let (of, stream, _) = parse_file_name(&file.name)?;
+        (of == name).then_some(stream)
+    };
+    let mut streams: Vec<u32> = source.listed()?.iter().filter_map(stream_of).collect();
     streams.sort_unstable();
     streams.dedup();
     Ok(streams)
@@ -195,41 +227,63 @@ fn number_of(record: &[u8]) -> u64 {
     u64::from_le_bytes(record[8..16].try_into().expect("a record has a number"))
 }
 
-/// Gives every message of a stream between two times, in order of numbers.
-///
-/// # Errors
-/// What the source or `each` says.
-pub fn replay(
-    source: &dyn RecordSource,
-    name: &str,
-    stream: u32,
-    times: std::ops::RangeInclusive<i64>,
-    each: &mut dyn FnMut(Recorded) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let prefix = format!("{name}.{stream}.");
-    let mut cursors = Vec::new();
-    for file in source.listed()?.into_iter().filter(|file| file.name.starts_with(&prefix)) {
-        let numbers = source.between(&file.name, *times.start(), *times.end())?;
-        let size = usize::from(file.schema.record_bytes);
-        let (next, end) = (numbers.start, numbers.end);
-        cursors.push(Cursor { name: file.name, size, next, end, records: Vec::new(), at: 0 });
+/// The messages of a stream, in order of their numbers.
+pub struct Replay<'a> {
+    source: &'a dyn RecordSource,
+    cursors: Vec<Cursor>,
+}
+
+impl<'a> Replay<'a> {
+    /// Those between two times, both included.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub fn new(
+        source: &'a dyn RecordSource,
+        name: &str,
+        stream: u32,
+        times: std::ops::RangeInclusive<i64>,
+    ) -> Result<Self, StoreError> {
+        let is_part = |file: &super::Listed| {
+            parse_file_name(&file.name).is_some_and(|(of, s, _)| (of, s) == (name, stream))
+        };
+        let mut cursors = Vec::new();
+        for file in source.listed()?.into_iter().filter(is_part) {
+            let numbers = source.between(&file.name, *times.start(), *times.end())?;
+            let size = usize::from(file.schema.record_bytes);
+            let (next, end) = (numbers.start, numbers.end);
+            cursors.push(Cursor { name: file.name, size, next, end, records: Vec::new(), at: 0 });
+        }
+        Ok(Self { source, cursors })
     }
-    loop {
+
+    /// Passes over all but the last `messages`, and perhaps a few more.
+    pub fn keep_last(&mut self, messages: u64) {
+        for cursor in &mut self.cursors {
+            cursor.next = cursor.next.max(cursor.end.saturating_sub(messages));
+        }
+    }
+
+    /// The next message.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub fn next_message(&mut self) -> Result<Option<Recorded>, StoreError> {
         let mut first: Option<(u64, usize)> = None;
-        for (at, cursor) in cursors.iter_mut().enumerate() {
-            if let Some(record) = cursor.head(source)? {
+        for (at, cursor) in self.cursors.iter_mut().enumerate() {
+            if let Some(record) = cursor.head(self.source)? {
                 let number = number_of(record);
                 first = Some(first.map_or((number, at), |best| best.min((number, at))));
             }
         }
-        let Some((number, at)) = first else { return Ok(()) };
-        let cursor = &mut cursors[at];
-        let Some(record) = cursor.head(source)? else { return Ok(()) };
+        let Some((number, at)) = first else { return Ok(None) };
+        let cursor = &mut self.cursors[at];
+        let Some(record) = cursor.head(self.source)? else { return Ok(None) };
         let time_ns = evenfall_store::layout::record_time(record);
         let len = usize::from(u16::from_le_bytes([record[16], record[17]]));
         let body = record.get(HEAD_BYTES..HEAD_BYTES + len).unwrap_or(&record[HEAD_BYTES..]);
         let bytes = body.to_vec();
         cursor.at += cursor.size;
-        each(Recorded { number, time_ns, bytes })?;
+        Ok(Some(Recorded { number, time_ns, bytes }))
     }
 }

@@ -1,9 +1,9 @@
 //! The list of whole files that a clean stop leaves behind, and the proof of a directory.
 //!
 //! Segments, commits, tails and metadata have checksums of their own and are checked at any time.
-//! A list of every file's length and checksum covers what has none: the directory of names, holes
-//! in chunks, and files that are missing altogether. It is written at a clean stop and removed when
-//! the store is opened.
+//! A list of every file's length and checksum covers what has none: free pages of the directory of
+//! names, holes in chunks, and files that are missing altogether. It is written at a clean stop and
+//! removed when the store is opened.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use evenfall_store::volume::{Finding, Verification, verify};
 use evenfall_store::{Kind, segment};
 
 use super::archive::parse_catalog;
-use super::{Bucket, Directory, StoreError};
+use super::{Bucket, Directory, Names, StoreError};
 
 /// Name of the list.
 pub const NAME: &str = "SEALED";
@@ -26,6 +26,10 @@ fn io(place: &Path, error: &std::io::Error) -> StoreError {
         what: error.to_string(),
     }
     .into()
+}
+
+fn damage(place: String, what: String) -> Finding {
+    Finding { place, what, is_torn_end: false }
 }
 
 /// Every file below, but the list itself, with length and checksum.
@@ -71,7 +75,7 @@ pub fn write(directory: &Path) -> Result<(), StoreError> {
 fn check_list(directory: &Path) -> Result<Option<Vec<Finding>>, StoreError> {
     let path = directory.join(NAME);
     let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
-    let finding = |place: &str, what: &str| Finding { place: place.into(), what: what.into() };
+    let finding = |place: &str, what: &str| damage(place.into(), what.into());
     let whole = std::str::from_utf8(&bytes).ok().and_then(|text| {
         let at = text.trim_end_matches('\n').rfind('\n')? + 1;
         let (list, crc) = text.split_at(at);
@@ -101,12 +105,28 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
     }
     for chunk in std::mem::take(&mut seen.absent) {
         let what = "is neither on the disk nor in the object store".to_owned();
-        seen.findings.push(Finding { place: chunk, what });
+        seen.findings.push(damage(chunk, what));
+    }
+    let has_names = |name: &mut String| *name == super::names::FILE;
+    if seen.others.extract_if(.., has_names).next().is_some()
+        && let Err(error) = Names::check(&directory.join(super::names::FILE))
+    {
+        seen.findings.push(damage(super::names::FILE.into(), error.to_string()));
     }
     if let Some(findings) = check_list(directory)? {
         seen.findings.extend(findings);
         seen.others.clear();
     }
+    Ok(seen)
+}
+
+/// Reads every byte of the objects in this directory or under this address.
+///
+/// # Errors
+/// What the object store says.
+pub fn verify_archive(place: &str) -> Result<Verification, StoreError> {
+    let mut seen = Verification::default();
+    verify_objects(&Bucket::open(place)?, &mut seen)?;
     Ok(seen)
 }
 
@@ -127,7 +147,7 @@ pub fn verify_objects(bucket: &Bucket, seen: &mut Verification) -> Result<(), St
             _ => Err("an object of no kind known here".to_owned()),
         };
         if let Err(what) = wrong {
-            seen.findings.push(Finding { place, what });
+            seen.findings.push(damage(place, what));
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenfall_core::Objects as _;
 use evenfall_store::cache::Interest;
 use evenfall_store::layout::{
-    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, chunk_name, segment_place,
+    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, chunk_name, segment_place, tail_name,
 };
 use evenfall_store::metadata::{MetadataNode, NODES_PER_BLOCK, encode_block};
 use evenfall_store::publication::{End, gather_chunk, publish, put_chunk};
@@ -58,6 +58,11 @@ impl Uploads {
         }
     }
 
+    /// The chunk is an object, and may leave the disk when room is needed.
+    pub(super) fn is_uploaded(&self, file: FileId, chunk: u32) {
+        lock(&self.due).uploaded.push_back((file, chunk));
+    }
+
     pub(super) fn pop_uploaded(&self) -> Option<(FileId, u32)> {
         lock(&self.due).uploaded.pop_front()
     }
@@ -74,13 +79,14 @@ impl Shared {
                 waited.unwrap_or_else(|e| e.into_inner()).0.chunks.front().copied()
             };
             if let Some((file, chunk)) = next {
-                match self.upload(file, chunk) {
-                    Ok(()) => {
-                        let mut due = lock(&self.uploads.due);
-                        due.chunks.pop_front();
-                        due.uploaded.push_back((file, chunk));
-                    }
-                    Err(_) => self.upload_failed(),
+                let done = self.upload(file, chunk);
+                let mut due = lock(&self.uploads.due);
+                due.chunks.pop_front();
+                if done.is_err() {
+                    // Behind the others, so that a file that is fenced holds up nobody.
+                    due.chunks.push_back((file, chunk));
+                    drop(due);
+                    self.upload_failed();
                 }
             }
             if published_at.elapsed() > self.config.publish_every {
@@ -111,6 +117,7 @@ impl Shared {
         put_chunk(bucket, (Kind::Data, id, chunk), file.entry.token, bytes)?;
         if published.data_chunks == chunk {
             published.data_chunks += 1;
+            self.uploads.is_uploaded(id, chunk);
         }
         Ok(())
     }
@@ -129,12 +136,15 @@ impl Shared {
     /// Tail, metadata block and, once in the life of a primary, the catalogue entry.
     pub(super) fn publish(&self, file: &StoreFile) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let is_first = lock(&file.published).token != file.entry.token;
+        let before = lock(&file.published).token;
+        let is_first = before != file.entry.token;
         {
             let mut published = lock(&file.published);
             let end = End::of(&lock(&file.appender), 0);
             let mut segments = self.segments(file, Interest::Passing);
+            let chunks = published.data_chunks;
             *published = publish(bucket, &mut segments, &end, &published)?;
+            (chunks..published.data_chunks).for_each(|c| self.uploads.is_uploaded(file.id, c));
         }
         let listed = self.put_block(file.entry.slot).and_then(|()| match is_first {
             true => archive::put_catalog(bucket, &file.name, &file.entry),
@@ -143,6 +153,9 @@ impl Shared {
         if listed.is_err() {
             // Nobody sees it yet: the next publication begins as if it were the first.
             lock(&file.published).token = 0;
+        } else if is_first && before > 0 {
+            // The tail of the life before: no metadata names it any more.
+            bucket.delete(&tail_name(file.id, before))?;
         }
         listed
     }

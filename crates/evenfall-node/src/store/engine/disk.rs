@@ -111,9 +111,13 @@ impl Shared {
             let key = (sealed.file, sealed.kind, sealed.number);
             let shard = &self.cache[sealed.number as usize % SHARDS];
             lock(shard).insert(key, sealed.bytes, Interest::Recent);
-            if let (Kind::Data, Some(file)) = (sealed.kind, self.file_of(sealed.file)) {
-                lock(&file.appender).release(sealed.number);
-                self.uploads.synced(sealed.file, sealed.number);
+            let Some(file) = self.file_of(sealed.file) else { continue };
+            match sealed.kind {
+                Kind::Data => {
+                    lock(&file.appender).release(sealed.number);
+                    self.uploads.synced(sealed.file, sealed.number);
+                }
+                Kind::Index => lock(&file.appender).release_node(sealed.number),
             }
         }
         let before = self.memory_bytes.load(Relaxed);
@@ -122,12 +126,19 @@ impl Shared {
 
     /// Uploaded chunks make room once half of the disk's share is taken.
     fn evict(&self) {
+        let mut newest = Vec::new();
         while self.local_bytes.load(Relaxed) > self.config.local_bytes_max / 2 {
-            let Some((file, chunk)) = self.uploads.pop_uploaded() else { return };
+            let Some((file, chunk)) = self.uploads.pop_uploaded() else { break };
             if lock(&self.volume).evict_chunk(file, chunk).is_ok_and(|evicted| evicted) {
-                self.local_bytes.fetch_sub(evenfall_store::layout::CHUNK_BYTES as u64, Relaxed);
+                let before = self.local_bytes.load(Relaxed);
+                let bytes = evenfall_store::layout::CHUNK_BYTES as u64;
+                self.local_bytes.fetch_sub(bytes.min(before), Relaxed);
+            } else {
+                newest.push((file, chunk));
             }
         }
+        // The newest chunk of a file may go when there is a newer one.
+        newest.into_iter().for_each(|(file, chunk)| self.uploads.is_uploaded(file, chunk));
     }
 
     /// After the threads have ended.
