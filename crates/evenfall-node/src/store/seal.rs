@@ -15,7 +15,7 @@ use evenfall_store::volume::{Finding, Verification, verify};
 use evenfall_store::{Kind, segment};
 
 use super::archive::parse_catalog;
-use super::{Bucket, Directory, Names, StoreError};
+use super::{Bucket, Directory, Names, StoreError, names};
 
 /// Name of the list.
 pub const NAME: &str = "SEALED";
@@ -107,15 +107,15 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
         let what = "is neither on the disk nor in the object store".to_owned();
         seen.findings.push(damage(chunk, what));
     }
-    let has_names = |name: &mut String| *name == super::names::FILE;
-    if seen.others.extract_if(.., has_names).next().is_some()
-        && let Err(error) = Names::check(&directory.join(super::names::FILE))
-    {
-        seen.findings.push(damage(super::names::FILE.into(), error.to_string()));
-    }
     if let Some(findings) = check_list(directory)? {
         seen.findings.extend(findings);
         seen.others.clear();
+    } else if seen.others.iter().any(|name| name == names::FILE) {
+        // No list: the store is open, or was left by a crash.
+        seen.others.retain(|name| name != names::FILE);
+        if let Err(error) = Names::check(&directory.join(names::FILE)) {
+            seen.findings.push(damage(names::FILE.into(), error.to_string()));
+        }
     }
     Ok(seen)
 }

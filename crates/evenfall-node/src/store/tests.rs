@@ -111,38 +111,6 @@ fn another_node_goes_on_from_objects_when_the_disk_is_gone() {
 }
 
 #[test]
-fn a_flipped_byte_anywhere_in_the_directory_is_found() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
-    let file = store.create("a", &schema()).unwrap();
-    store.append(&file, &records(0..3_000), Level::Local).unwrap();
-    store.close().unwrap();
-    drop(file);
-    let mut open = vec![dir.path().to_owned()];
-    let mut tried = 0;
-    while let Some(here) = open.pop() {
-        for entry in std::fs::read_dir(here).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-                continue;
-            }
-            let whole = std::fs::read(&path).unwrap();
-            for at in [0, whole.len() / 3, whole.len() / 2, whole.len() - 1] {
-                let mut bytes = whole.clone();
-                bytes[at] ^= 1;
-                std::fs::write(&path, &bytes).unwrap();
-                let seen = seal::verify_directory(dir.path()).unwrap();
-                assert!(!seen.findings.is_empty(), "{} byte {at}", path.display());
-                tried += 1;
-            }
-            std::fs::write(&path, &whole).unwrap();
-        }
-    }
-    assert!(tried > 20, "{tried}");
-}
-
-#[test]
 fn a_full_memory_refuses_by_name_and_takes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let config = StoreConfig { memory_bytes_max: 0, ..StoreConfig::new(dir.path()) };
@@ -163,4 +131,116 @@ fn a_second_process_is_refused() {
     let _store = open(dir.path());
     let again = Store::open(StoreConfig::new(dir.path()));
     assert!(again.is_err_and(|error| error.to_string().contains("another process")));
+}
+
+/// A recorded directory with chunks, journal, names and objects.
+fn recorded(path: &Path, messages: u64) -> Vec<Vec<u8>> {
+    let store = open(path);
+    let mut recorder = recording::Recorder::new(&store, "feed", 2, Level::Local).unwrap();
+    let mut all = Vec::new();
+    for number in 0..messages {
+        let message: Vec<u8> = (0..12 + number % 39).map(|at| (number * 31 + at) as u8).collect();
+        recorder.push((number % 2) as u32, number / 2, number as i64, &message).unwrap();
+        all.push(message);
+    }
+    recorder.flush().unwrap();
+    drop(recorder);
+    store.close().unwrap();
+    all
+}
+
+fn replayed(source: &dyn RecordSource, streams: u32) -> Vec<Vec<Vec<u8>>> {
+    let of = |stream| {
+        let mut replay =
+            recording::Replay::new(source, "feed", stream, i64::MIN..=i64::MAX).unwrap();
+        std::iter::from_fn(|| replay.next_message().unwrap()).map(|m| m.bytes).collect()
+    };
+    (0..streams).map(of).collect()
+}
+
+/// Every file below, with its bytes.
+fn contents(path: &Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
+    let mut all = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            all.insert(path, bytes);
+        }
+    }
+    all
+}
+
+#[test]
+fn a_recording_comes_back_in_order_from_disk_and_objects_and_reading_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = recorded(dir.path(), 5_000);
+    let before = contents(dir.path());
+    let opened = Store::open_to_read(StoreConfig::new(dir.path())).unwrap();
+    assert!(opened.losses.is_empty(), "{:?}", opened.losses);
+    let store = opened.store;
+    let of = |stream| all.iter().skip(stream).step_by(2).cloned().collect::<Vec<_>>();
+    assert_eq!(replayed(&store, 2), vec![of(0), of(1)]);
+    assert_eq!(recording::names(&store).unwrap(), ["feed"]);
+    let file = store.file("feed.0.48").unwrap();
+    let refused = store.append(&file, &[0; 48], Level::Memory).unwrap_err();
+    assert!(refused.to_string().contains("open to read only"), "{refused}");
+    // A second reader is welcome, a writer is not.
+    Store::open_to_read(StoreConfig::new(dir.path())).unwrap();
+    assert!(Store::open(StoreConfig::new(dir.path())).is_err());
+    store.close().unwrap();
+    assert!(contents(dir.path()) == before, "reading changed the directory");
+    let archive = Archive::open(dir.path().join("objects").to_str().unwrap()).unwrap();
+    assert_eq!(replayed(&archive, 2), vec![of(0), of(1)]);
+}
+
+#[test]
+fn bytes_flipped_at_random_anywhere_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(dir.path(), 4_000);
+    let mut prng = evenfall_core::Prng::new(11);
+    for (path, whole) in contents(dir.path()) {
+        // Headers and ends, and places in between.
+        let ends = (0..40).flat_map(|at| [at, whole.len().saturating_sub(at + 1)]);
+        let inside = (0..40).map(|_| prng.below(whole.len() as u64) as usize);
+        for at in ends.chain(inside).filter(|at| *at < whole.len()).collect::<Vec<_>>() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << prng.below(8);
+            std::fs::write(&path, &bytes).unwrap();
+            let seen = seal::verify_directory(dir.path()).unwrap();
+            assert!(!seen.findings.is_empty(), "{} byte {at}", path.display());
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+    assert!(seal::verify_directory(dir.path()).unwrap().findings.is_empty());
+}
+
+/// Without the list of a clean stop, checksums of parts are all there is.
+#[test]
+fn a_byte_flipped_behind_a_crash_is_found_or_changes_no_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = recorded(dir.path(), 4_000);
+    std::fs::remove_file(dir.path().join(seal::NAME)).unwrap();
+    assert!(seal::verify_directory(dir.path()).unwrap().findings.is_empty());
+    let mut prng = evenfall_core::Prng::new(12);
+    let (mut found, mut harmless) = (0, 0);
+    for (path, whole) in contents(dir.path()) {
+        for _ in 0..40 {
+            let mut bytes = whole.clone();
+            bytes[prng.below(whole.len() as u64) as usize] ^= 1 << prng.below(8);
+            std::fs::write(&path, &bytes).unwrap();
+            if !seal::verify_directory(dir.path()).unwrap().findings.is_empty() {
+                found += 1;
+                continue;
+            }
+            harmless += 1;
+            let store = Store::open_to_read(StoreConfig::new(dir.path())).unwrap().store;
+            let messages: usize = replayed(&store, 2).iter().map(Vec::len).sum();
+            assert_eq!(messages, all.len(), "{}", path.display());
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+    assert!(found > 200 && harmless < found, "{found} found, {harmless} harmless");
 }
