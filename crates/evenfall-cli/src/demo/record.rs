@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenfall_io::clock::SyncSource;
 use evenfall_node::settings::Settings;
 use evenfall_node::store::recording::{Recorder, streams};
 use evenfall_node::store::{Level, Store, StoreError};
@@ -35,9 +36,9 @@ impl Recording {
             return Err(format!("--record {dir}: there is a recording already").into());
         }
         let mut updates = Subscriber::with(settings.clone(), NODE)?;
-        let trees = settings.run.trees;
+        let (trees, epoch_ns) = (settings.run.trees, epoch_ns(settings));
         let record = move || {
-            let recorded = record(&store, &mut updates, trees);
+            let recorded = record(&store, &mut updates, trees, epoch_ns);
             let closed = store.close().map_err(|error| error.to_string());
             recorded.and_then(|messages| closed.map(|()| messages))
         };
@@ -61,8 +62,21 @@ impl Recording {
     }
 }
 
+/// What makes nanoseconds since 1970 of the run's time: processes of one host share a clock that
+/// counts from its start, and a recording is read after that.
+fn epoch_ns(settings: &Settings) -> i64 {
+    let is_local = matches!(settings.run.clock.as_str(), "same-host" | "auto");
+    let reading = is_local.then(|| SyncSource::Realtime.read().ok()).flatten();
+    reading.map_or(0, |reading| reading.offset_ns)
+}
+
 /// Keeps every message until the feed ends; gives their number.
-fn record(store: &Store, updates: &mut Subscriber, trees: u32) -> Result<u64, String> {
+fn record(
+    store: &Store,
+    updates: &mut Subscriber,
+    trees: u32,
+    epoch_ns: i64,
+) -> Result<u64, String> {
     let words = |error: StoreError| error.to_string();
     let mut recorder = Recorder::new(store, NAME, trees, Level::Local).map_err(words)?;
     let (mut lost, mut flushed, mut flushed_at) = (0, 0, Instant::now());
@@ -79,6 +93,7 @@ fn record(store: &Store, updates: &mut Subscriber, trees: u32) -> Result<u64, St
         match update.map_err(|error| error.to_string())? {
             Update::Message(m) => {
                 let at = i64::try_from(m.released.nanos()).unwrap_or(i64::MAX);
+                let at = at.saturating_add(epoch_ns);
                 recorder.push(m.stream, m.number, at, &m.bytes).map_err(words)?;
             }
             Update::Lost { messages, .. } => lost += messages.unwrap_or(1),
