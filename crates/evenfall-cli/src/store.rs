@@ -6,12 +6,14 @@ pub mod proof;
 mod read;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Subcommand;
 use evenfall_node::input;
 use evenfall_node::settings::Feed;
-use evenfall_node::store::recording::{Recorder, streams};
-use evenfall_node::store::{Archive, Level, Opened, RecordSource, Store, StoreConfig};
+use evenfall_node::store::recording::{Recorder, is_file_of, streams};
+use evenfall_node::store::{Archive, Level, Opened, RecordSource, Store, StoreConfig, StoreFile};
+use evenfall_store::retention::Retention;
 use serde_json::json;
 
 use crate::Outcome;
@@ -35,6 +37,10 @@ enum Command {
     Tail(read::Tail),
     /// Write a file or a recording as Parquet, which DuckDB, Polars and Spark open.
     Export(read::Export),
+    /// Say how long and how much is kept of a file or a recording; what is beyond it goes.
+    Retain(Retain),
+    /// Delete a file or a recording, its objects too.
+    Delete(Delete),
     /// Read every byte and say what is not as it was written; compare a recording with its feed.
     Verify(proof::Verify),
 }
@@ -74,6 +80,30 @@ struct Append {
     ack: Level,
 }
 
+/// Arguments of `evenfall store retain`.
+#[derive(clap::Args, Debug)]
+struct Retain {
+    /// The store's directory.
+    dir: PathBuf,
+    /// A file or a recording.
+    name: String,
+    /// Records that are this much older than the newest may go, such as 30d.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    age: Option<std::time::Duration>,
+    /// Bytes of each file above this may go, the oldest first; counted in chunks of 4 MiB.
+    #[arg(long)]
+    bytes: Option<u64>,
+}
+
+/// Arguments of `evenfall store delete`.
+#[derive(clap::Args, Debug)]
+struct Delete {
+    /// The store's directory.
+    dir: PathBuf,
+    /// A file or a recording.
+    name: String,
+}
+
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
@@ -82,6 +112,8 @@ pub fn main(args: &Args) -> Outcome {
         Command::Read(args) => read::read(args),
         Command::Tail(args) => read::tail(args),
         Command::Export(args) => read::export(args),
+        Command::Retain(args) => retain(args),
+        Command::Delete(args) => delete(args),
         Command::Verify(args) => proof::verify(args),
     }
 }
@@ -164,4 +196,48 @@ fn append(args: &Append) -> Outcome {
     store.close()?;
     // What came before the damage is recorded, and the damage is said.
     damage.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// The files that a name stands for: its own, or those of a recording.
+fn files_of(store: &Store, name: &str) -> Result<Vec<Arc<StoreFile>>, Box<dyn std::error::Error>> {
+    let is_part = |file: &Arc<StoreFile>| file.name == name || is_file_of(&file.name, name);
+    let files: Vec<_> = store.files().into_iter().filter(is_part).collect();
+    match files.is_empty() {
+        true => Err(format!("no file and no recording {name}: see `store ls`").into()),
+        false => Ok(files),
+    }
+}
+
+/// Does something in a store and closes it, whatever came of it.
+fn change(dir: &Path, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
+    if !dir.is_dir() {
+        return Err(format!("{}: no such directory", dir.display()).into());
+    }
+    let store = open(dir)?;
+    let done = work(&store);
+    store.close()?;
+    done
+}
+
+fn retain(args: &Retain) -> Outcome {
+    let age_ns_max = args.age.map(|age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+    let retention = Retention { age_ns_max, bytes_max: args.bytes };
+    change(&args.dir, |store| {
+        for file in files_of(store, &args.name)? {
+            let first = store.retain(&file, retention)?;
+            let (records, name) = (file.records(), &file.name);
+            println!("{name}: {} of {records} records are kept", records - first.min(records));
+        }
+        Ok(())
+    })
+}
+
+fn delete(args: &Delete) -> Outcome {
+    change(&args.dir, |store| {
+        for file in files_of(store, &args.name)? {
+            store.delete(&file.name)?;
+            println!("{} deleted: {} records", file.name, file.records());
+        }
+        Ok(())
+    })
 }

@@ -26,7 +26,8 @@ pub enum Format {
 fn to(out: Option<&Path>) -> Result<Out, Failure> {
     Ok(match out {
         Some(path) => {
-            let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let file =
+                File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
             Box::new(BufWriter::new(file))
         }
         None => Box::new(BufWriter::new(std::io::stdout())),

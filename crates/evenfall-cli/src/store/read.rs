@@ -78,7 +78,8 @@ fn time_ns(text: &str) -> Result<i64, String> {
         return Ok(ns);
     }
     if let Ok(time) = humantime::parse_rfc3339_weak(text) {
-        let since = time.duration_since(std::time::UNIX_EPOCH).map_err(|error| error.to_string())?;
+        let since =
+            time.duration_since(std::time::UNIX_EPOCH).map_err(|error| error.to_string())?;
         return i64::try_from(since.as_nanos()).map_err(|error| error.to_string());
     }
     time_of_day(text).ok_or_else(|| {

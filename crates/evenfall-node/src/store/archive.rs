@@ -23,6 +23,11 @@ pub(super) fn put_catalog(bucket: &Bucket, name: &str, entry: &Entry) -> Result<
     Ok(bucket.put(&format!("S-{}", entry.id), text.into())?)
 }
 
+/// The file is not in the catalogue any more.
+pub(super) fn remove_catalog(bucket: &Bucket, file: FileId) -> Result<(), StoreError> {
+    Ok(bucket.delete(&format!("S-{file}"))?)
+}
+
 /// One entry of the catalogue.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 mod adoption;
 mod disk;
+mod disposal;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use evenfall_store::index::Summary;
 use evenfall_store::journal::{Batch, Origin};
 use evenfall_store::layout::SEGMENT_BYTES;
 use evenfall_store::metadata::MetadataNode;
+use evenfall_store::retention::Retention;
 use evenfall_store::volume::{Loss, read_segment};
 use evenfall_store::{
     Appender, Error, FileId, Kind, Reader, Schema, Sealed, Segments, Snapshot, Stage, Volume,
@@ -88,12 +90,27 @@ pub struct StoreFile {
     pub(super) appender: Mutex<Appender>,
     /// What of it is in the object store.
     pub(super) published: Mutex<MetadataNode>,
+    /// First record that is kept.
+    first: AtomicU64,
+    retention: Mutex<Retention>,
+    /// It takes no appends any more, and will be gone.
+    is_deleted: AtomicBool,
 }
 
 impl StoreFile {
     /// Records so far.
     pub fn records(&self) -> u64 {
         lock(&self.appender).records()
+    }
+
+    /// First record that is kept.
+    pub fn first(&self) -> u64 {
+        self.first.load(Relaxed)
+    }
+
+    /// How long and how much of it is kept.
+    pub fn retention(&self) -> Retention {
+        *lock(&self.retention)
     }
 
     /// Time of the last record; `None` of none.
@@ -293,6 +310,7 @@ impl Store {
         shared.admit()?;
         let mut sealed = Vec::new();
         let mut appender = lock(&file.appender);
+        shared.check_kept(file)?;
         let range = appender.append(records, &mut sealed)?;
         let frame = match level {
             Level::Local => appender.take_uncommitted(),
@@ -589,7 +607,7 @@ impl Shared {
     }
 
     fn snapshot(&self, file: &StoreFile) -> Snapshot {
-        Snapshot::of(&lock(&file.appender), 0)
+        Snapshot::of(&lock(&file.appender), file.first())
     }
 
     pub(super) fn all_files(&self) -> Vec<Arc<StoreFile>> {
@@ -633,9 +651,12 @@ impl Shared {
             name: name.to_owned(),
             id: entry.id,
             schema,
-            entry,
             appender: Mutex::new(appender),
             published: Mutex::new(published),
+            first: AtomicU64::new(entry.first),
+            retention: Mutex::new(entry.retention),
+            is_deleted: AtomicBool::new(false),
+            entry,
         });
         lock(&self.volume).register(origin(&file, file.entry.token));
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());

@@ -135,8 +135,7 @@ impl<W: Write + Send> ParquetFile<W> {
             .collect();
         let arrow = Arc::new(arrow_schema::Schema::new(fields));
         let properties = Some(properties());
-        let writer =
-            parquet::arrow::ArrowWriter::try_new(out, Arc::clone(&arrow), properties)?;
+        let writer = parquet::arrow::ArrowWriter::try_new(out, Arc::clone(&arrow), properties)?;
         Ok(Self { schema: schema.clone(), arrow, writer })
     }
 

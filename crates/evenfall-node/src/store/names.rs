@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use evenfall_store::retention::Retention;
 use evenfall_store::{FileId, Schema};
 use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableTable as _, StorageBackend as _, TableDefinition};
@@ -28,6 +29,12 @@ pub struct Entry {
     pub token: u32,
     /// Place of its metadata node among those of the primary.
     pub slot: u32,
+    /// First record that is kept.
+    #[serde(default)]
+    pub first: u64,
+    /// How long and how much of it is kept.
+    #[serde(default)]
+    pub retention: Retention,
 }
 
 /// The directory of names.
@@ -155,7 +162,8 @@ impl Names {
                 }
                 let slot = (next - 1) as u32;
                 let (id, schema) = (FileId(next), schema.clone());
-                let entry = Entry { id, schema, primary: node, token: 1, slot };
+                let (first, retention) = (0, Retention::default());
+                let entry = Entry { id, schema, primary: node, token: 1, slot, first, retention };
                 let bytes = serde_json::to_vec(&entry).unwrap_or_default();
                 table.insert(name.as_str(), bytes.as_slice())?;
                 entries.push((entry, true));
@@ -186,6 +194,20 @@ impl Names {
         }
         write.commit()?;
         Ok(all)
+    }
+
+    /// Changes what of a file is kept; nothing when there is no such name.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep(&self, name: &str, first: u64, retention: Retention) -> Result<(), NamesError> {
+        let Some(mut entry) = self.find(name)? else { return Ok(()) };
+        (entry.first, entry.retention) = (first, retention);
+        let write = self.database.begin_write()?;
+        let bytes = serde_json::to_vec(&entry).unwrap_or_default();
+        write.open_table(FILES)?.insert(name, bytes.as_slice())?;
+        write.commit()?;
+        Ok(())
     }
 
     /// Forgets a name; its number is never used again.

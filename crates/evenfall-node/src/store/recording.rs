@@ -161,6 +161,11 @@ fn parse_file_name(name: &str) -> Option<(&str, u32, u16)> {
     Some((name, stream.parse().ok()?, class.parse().ok()?))
 }
 
+/// Whether this file is part of this recording.
+pub fn is_file_of(file: &str, recording: &str) -> bool {
+    parse_file_name(file).is_some_and(|(name, _, _)| name == recording)
+}
+
 /// A recorder has nowhere to put what is refused, so it waits.
 fn begin(store: &Store, file: &StoreFile, bytes: &[u8], level: Level) -> Result<u64, StoreError> {
     loop {

@@ -12,10 +12,10 @@ use evenfall_store::layout::{SEGMENT_BYTES, SEGMENTS_PER_CHUNK, parse_chunk_name
 use evenfall_store::metadata::decode_block;
 use evenfall_store::publication::check_tail;
 use evenfall_store::volume::{Finding, Verification, verify};
-use evenfall_store::{Kind, segment};
+use evenfall_store::{FileId, Kind, segment};
 
 use super::archive::parse_catalog;
-use super::{Bucket, Directory, Names, StoreError, names};
+use super::{Bucket, Directory, Entry, Names, StoreError, names};
 
 /// Name of the list.
 pub const NAME: &str = "SEALED";
@@ -89,6 +89,17 @@ fn check_list(directory: &Path) -> Result<Option<Vec<Finding>>, StoreError> {
     Ok(Some(differs.map(|line| finding(&line[9..], "is not as the last stop left it")).collect()))
 }
 
+/// The first chunk of each file that retention has left, as the names say it.
+fn kept_from(directory: &Path) -> Vec<(FileId, u32)> {
+    let names = Names::open_to_read(&directory.join(names::FILE));
+    let entries = names.and_then(|names| names.list()).unwrap_or_default();
+    let first = |(_, entry): (String, Entry)| {
+        let layout = entry.schema.layout().ok()?;
+        Some((entry.id, layout.full_segments(entry.first) / SEGMENTS_PER_CHUNK))
+    };
+    entries.into_iter().filter_map(first).collect()
+}
+
 /// Reads every byte of a store's directory.
 ///
 /// # Errors
@@ -103,7 +114,14 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
         let there: std::collections::BTreeSet<String> = bucket.list("D-")?.into_iter().collect();
         seen.absent.retain(|chunk| !there.contains(chunk));
     }
+    let kept = if seen.absent.is_empty() { Vec::new() } else { kept_from(directory) };
     for chunk in std::mem::take(&mut seen.absent) {
+        let is_gone = |(file, first): &(FileId, u32)| {
+            parse_chunk_name(&chunk).is_some_and(|(_, of, number)| of == *file && number < *first)
+        };
+        if kept.iter().any(is_gone) {
+            continue;
+        }
         let what = "is neither on the disk nor in the object store".to_owned();
         seen.findings.push(damage(chunk, what));
     }

@@ -244,3 +244,68 @@ fn a_byte_flipped_behind_a_crash_is_found_or_changes_no_record() {
     }
     assert!(found > 200 && harmless < found, "{found} found, {harmless} harmless");
 }
+
+/// Records of 4,096 bytes, three to a segment: few fill chunks.
+fn large(numbers: std::ops::Range<u64>) -> Vec<u8> {
+    numbers
+        .flat_map(|n| [(n as i64).to_le_bytes().to_vec(), vec![n as u8; 4_088]].concat())
+        .collect()
+}
+
+#[test]
+fn retention_takes_the_oldest_chunks_from_disk_and_objects_and_survives_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let file = store.create("a", &Schema::opaque(4_096)).unwrap();
+    let (chunk, records) = (256 * 3, 256 * 3 * 5 + 10);
+    store.append(&file, &large(0..records), Level::Object).unwrap();
+    let keep = evenfall_store::retention::Retention { bytes_max: Some(8 << 20), age_ns_max: None };
+    let first = store.retain(&file, keep).unwrap();
+    assert!(first >= chunk && first.is_multiple_of(chunk), "{first}");
+    let check = |source: &dyn RecordSource| {
+        let numbers = source.between("a", i64::MIN, i64::MAX).unwrap();
+        assert_eq!(numbers, first..records);
+        assert!(source.numbers("a", numbers.clone()).unwrap() == large(numbers));
+        assert!(source.numbers("a", first - 1..first).is_err());
+    };
+    check(&store);
+    let objects = dir.path().join("objects");
+    assert!(!objects.join("D-0000000000000001-00000000").exists());
+    assert!(!dir.path().join("D-0000000000000001-00000000").exists());
+    // Gone without a word, and found again.
+    drop((file, store));
+    let store = open(dir.path());
+    check(&store);
+    let file = store.file("a").unwrap();
+    assert_eq!(file.retention(), keep);
+    store.append(&file, &large(records..records + 1), Level::Local).unwrap();
+    store.close().unwrap();
+    let seen = seal::verify_directory(dir.path()).unwrap();
+    assert!(seen.findings.is_empty(), "{:?}", seen.findings);
+    let archive = Archive::open(objects.to_str().unwrap()).unwrap();
+    assert_eq!(archive.between("a", i64::MIN, i64::MAX).unwrap(), first..records + 1);
+}
+
+#[test]
+fn a_deleted_file_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let [a, b] = ["a", "b"].map(|name| store.create(name, &Schema::opaque(4_096)).unwrap());
+    for file in [&a, &b] {
+        store.append(file, &large(0..1_000), Level::Object).unwrap();
+    }
+    store.delete("a").unwrap();
+    let gone = store.append(&a, &large(1_000..1_001), Level::Memory).unwrap_err();
+    assert!(gone.to_string().contains('a'), "{gone}");
+    assert!(store.file("a").is_err() && store.delete("a").is_err());
+    store.create("a", &schema()).unwrap();
+    store.close().unwrap();
+    let seen = seal::verify_directory(dir.path()).unwrap();
+    assert!(seen.findings.is_empty(), "{:?}", seen.findings);
+    let left = contents(dir.path()).into_keys().map(|path| path.display().to_string());
+    let left: Vec<_> = left.filter(|path| path.contains("-0000000000000001")).collect();
+    assert!(left.iter().all(|path| path.contains("J-")), "{left:?}");
+    let store = open(dir.path());
+    assert_eq!(store.file("a").unwrap().records(), 0);
+    assert_eq!(store.file("b").unwrap().records(), 1_000);
+}

@@ -95,6 +95,9 @@ impl Shared {
                         self.upload_failed();
                     }
                 }
+                if self.trim_all().is_err() {
+                    self.upload_failed();
+                }
                 published_at = Instant::now();
             }
         }
@@ -109,7 +112,7 @@ impl Shared {
         let Some(file) = self.file_of(id) else { return Ok(()) };
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let mut published = lock(&file.published);
-        if published.data_chunks > chunk {
+        if published.data_chunks > chunk || self.check_kept(&file).is_err() {
             return Ok(());
         }
         let mut segments = self.segments(&file, Interest::Passing);
@@ -140,7 +143,8 @@ impl Shared {
         let is_first = before != file.entry.token;
         {
             let mut published = lock(&file.published);
-            let end = End::of(&lock(&file.appender), 0);
+            self.check_kept(file)?;
+            let end = End::of(&lock(&file.appender), file.first());
             let mut segments = self.segments(file, Interest::Passing);
             let chunks = published.data_chunks;
             *published = publish(bucket, &mut segments, &end, &published)?;
@@ -160,7 +164,7 @@ impl Shared {
         listed
     }
 
-    fn put_block(&self, slot: u32) -> Result<(), StoreError> {
+    pub(super) fn put_block(&self, slot: u32) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let block = slot / NODES_PER_BLOCK as u32;
         let first = block * NODES_PER_BLOCK as u32;

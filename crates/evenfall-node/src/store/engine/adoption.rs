@@ -1,6 +1,7 @@
 //! How a store that is opened comes by its files: from its disk, or from objects.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -25,7 +26,7 @@ impl Shared {
             true => self.names.list()?,
             false => self.names.claim_all(self.config.node)?,
         };
-        for (name, entry) in entries {
+        for (name, mut entry) in entries {
             let schema = Arc::new(entry.schema.clone());
             let recovered = found.files.remove(&entry.id);
             let writer = writers.get(&entry.id).copied().unwrap_or(entry.primary);
@@ -33,6 +34,7 @@ impl Shared {
                 Some(bucket) => archive::node_of(bucket, &entry, writer)?,
                 None => None,
             };
+            entry.first = entry.first.max(published.map_or(0, |node| node.first));
             let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
             let start = match published {
                 Some(node) if node.records > records => {
@@ -75,6 +77,9 @@ impl Shared {
             entry: entry.clone(),
             appender: Mutex::new(Appender::new(entry.id, entry.token, Arc::clone(schema))?),
             published: Mutex::default(),
+            first: AtomicU64::new(entry.first),
+            retention: Mutex::new(entry.retention),
+            is_deleted: AtomicBool::new(false),
         };
         let mut rebuilt = Vec::new();
         let mut segments = self.segments(&file, Interest::Passing);

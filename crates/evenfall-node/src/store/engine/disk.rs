@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use evenfall_store::cache::Interest;
 use evenfall_store::journal::Batch;
-use evenfall_store::layout::SEGMENT_BYTES;
+use evenfall_store::layout::{CHUNK_BYTES, SEGMENT_BYTES};
 use evenfall_store::{FileId, Kind, Sealed, Volume};
 
 use super::{FLUSH_LAG, FLUSH_SEGMENTS, SHARDS, Shared, TICK};
@@ -27,7 +27,7 @@ impl Shared {
 
     pub(super) fn run_disk(&self) {
         let mut spare = Batch::default();
-        let mut flushed_at = Instant::now();
+        let (mut flushed_at, mut trimmed_at) = (Instant::now(), Instant::now());
         loop {
             let (sealed, has_batch, stop) = self.take_work(&mut spare);
             let mut volume = lock(&self.volume);
@@ -51,6 +51,12 @@ impl Shared {
             }
             drop(volume);
             self.evict();
+            // With objects, the thread that speaks to them does it.
+            if self.bucket.is_none() && trimmed_at.elapsed() > self.config.publish_every {
+                let trimmed = self.trim_all();
+                self.disk_errors.fetch_add(u64::from(trimmed.is_err()), Relaxed);
+                trimmed_at = Instant::now();
+            }
             if stop {
                 return;
             }
@@ -104,7 +110,7 @@ impl Shared {
     }
 
     /// Segments that are synced leave the appenders' memory and go on in the cache.
-    fn release(&self, flushed: evenfall_store::Result<Vec<Sealed>>) {
+    pub(super) fn release(&self, flushed: evenfall_store::Result<Vec<Sealed>>) {
         let Ok(flushed) = flushed else { return self.note(flushed) };
         let bytes = (flushed.len() * SEGMENT_BYTES) as u64;
         for sealed in flushed {
@@ -130,10 +136,8 @@ impl Shared {
         while self.local_bytes.load(Relaxed) > self.config.local_bytes_max / 2 {
             let Some((file, chunk)) = self.uploads.pop_uploaded() else { break };
             if lock(&self.volume).evict_chunk(file, chunk).is_ok_and(|evicted| evicted) {
-                let before = self.local_bytes.load(Relaxed);
-                let bytes = evenfall_store::layout::CHUNK_BYTES as u64;
-                self.local_bytes.fetch_sub(bytes.min(before), Relaxed);
-            } else {
+                self.freed(CHUNK_BYTES as u64);
+            } else if self.file_of(file).is_some() {
                 newest.push((file, chunk));
             }
         }
