@@ -1,5 +1,6 @@
 //! `evenfall store`: the files of a store, from its directory or from its objects alone.
 
+mod append;
 pub mod bench;
 mod output;
 pub mod proof;
@@ -9,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Subcommand;
-use evenfall_node::input;
 use evenfall_node::settings::Feed;
-use evenfall_node::store::recording::{Recorder, is_file_of, streams};
-use evenfall_node::store::{Archive, Level, Opened, RecordSource, Store, StoreConfig, StoreFile};
+use evenfall_node::store::recording::is_file_of;
+use evenfall_node::store::{Archive, Opened, RecordSource, Store, StoreConfig, StoreFile};
 use evenfall_store::retention::Retention;
 use serde_json::json;
 
@@ -30,7 +30,7 @@ enum Command {
     /// List the files and recordings.
     Ls(Ls),
     /// Record a feed file: every message, byte for byte.
-    Append(Append),
+    Append(append::Append),
     /// Print the records of a file, or the messages of a recording or of one symbol in it.
     Read(read::Read),
     /// Print the last records or messages.
@@ -65,21 +65,6 @@ struct Ls {
     json: bool,
 }
 
-/// Arguments of `evenfall store append`.
-#[derive(clap::Args, Debug)]
-struct Append {
-    /// The store's directory; made when it is not there.
-    dir: PathBuf,
-    /// Name of the recording.
-    name: String,
-    /// The feed: ITCH 5.0, pcap or LOBSTER.
-    #[arg(long)]
-    feed: PathBuf,
-    /// memory, local or object.
-    #[arg(long, default_value = "local")]
-    ack: Level,
-}
-
 /// Arguments of `evenfall store retain`.
 #[derive(clap::Args, Debug)]
 struct Retain {
@@ -108,7 +93,7 @@ struct Delete {
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Ls(args) => ls(args),
-        Command::Append(args) => append(args),
+        Command::Append(args) => append::append(args),
         Command::Read(args) => read::read(args),
         Command::Tail(args) => read::tail(args),
         Command::Export(args) => read::export(args),
@@ -170,32 +155,6 @@ fn ls(args: &Ls) -> Outcome {
 
 fn feed_of(path: &Path) -> Feed {
     Feed { file: Some(path.to_owned()), ..Feed::default() }
-}
-
-fn append(args: &Append) -> Outcome {
-    let mut messages = input::open(&feed_of(&args.feed))?;
-    let store = open(&args.dir)?;
-    if !streams(&store, &args.name)?.is_empty() {
-        store.close()?;
-        return Err(format!("there is a recording {} already: choose a name", args.name).into());
-    }
-    let mut recorder = Recorder::new(&store, &args.name, 1, args.ack)?;
-    let damage = loop {
-        match messages.next_message() {
-            Ok(Some(message)) => {
-                let time_ns = i64::try_from(message.time_ns).unwrap_or(i64::MAX);
-                recorder.push(0, message.index, time_ns, &message.bytes)?;
-            }
-            Ok(None) => break None,
-            Err(error) => break Some(error),
-        }
-    };
-    recorder.flush()?;
-    println!("{} messages recorded as {}", recorder.messages(), args.name);
-    drop(recorder);
-    store.close()?;
-    // What came before the damage is recorded, and the damage is said.
-    damage.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The files that a name stands for: its own, or those of a recording.

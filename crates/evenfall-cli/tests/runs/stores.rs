@@ -160,6 +160,35 @@ fn parquet_opens_in_duckdb_and_polars_with_equal_counts_and_sums() {
 }
 
 #[test]
+fn two_sides_of_a_feed_are_recorded_as_one() {
+    let Some(pair) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
+    let scratch = Scratch::new();
+    let (dir, pair) = (scratch.path("store"), pair.display().to_string());
+    let said = store(&dir, &["append", "cme", "--feed", &pair, "--arbitrate"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    assert!(said.out.contains("0 lost"), "{}", said.out);
+    let read = store(&dir, &["read", "cme"]).out;
+    let numbers = read.lines().skip(1).map(|line| line.split(',').nth(1).expect("a number"));
+    let numbers: Vec<u64> = numbers.map(|number| number.parse().expect("digits")).collect();
+    assert!(numbers.len() >= 5_000, "{}: {}", numbers.len(), said.out);
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "a packet twice or not at all");
+}
+
+#[test]
+fn retention_and_deletion_are_orders_of_the_command_line() {
+    let recorded = Recorded::prepare(300);
+    assert!(recorded.store(&["append", "feed", "--feed", &recorded.feed]).ok);
+    let said = recorded.store(&["retain", "feed", "--age", "30d", "--bytes", "8388608"]);
+    assert!(said.ok && said.out.contains("records are kept"), "{}{}", said.out, said.err);
+    assert!(recorded.verify(&[]).ok);
+    let said = recorded.store(&["delete", "feed"]);
+    assert!(said.ok && said.out.contains("deleted"), "{}{}", said.out, said.err);
+    assert_eq!(recorded.store(&["ls"]).out, "");
+    let said = recorded.store(&["verify"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+}
+
+#[test]
 fn what_is_not_there_is_said() {
     let scratch = Scratch::new();
     let nowhere = scratch.path("nowhere");

@@ -50,7 +50,7 @@ impl Store {
 
 impl Shared {
     /// Lets go of what the retention of each file says.
-    pub(super) fn trim_all(&self) -> Result<(), StoreError> {
+    pub(in crate::store) fn trim_all(&self) -> Result<(), StoreError> {
         let files = self.all_files();
         let kept = files.iter().filter(|file| file.retention() != Retention::default());
         kept.map(|file| self.trim(file)).fold(Ok(()), Result::and)
