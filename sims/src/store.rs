@@ -161,6 +161,15 @@ impl Segments for Local<'_> {
     }
 }
 
+/// Asks again for a segment, and not for all of them, when an object does not answer.
+struct Patient<'a>(&'a mut dyn Segments);
+
+impl Segments for Patient<'_> {
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
+        retry(|| self.0.segment(kind, file, number))
+    }
+}
+
 /// One run.
 struct Scene {
     prng: Prng,
@@ -485,7 +494,7 @@ impl Scene {
                 let nodes = decode_block(&block.unwrap_or_default(), "block")?;
                 let mut publication = Publication::open(&self.objects, nodes[0])?;
                 let snapshot = publication.snapshot(&stream.schema)?;
-                Ok((snapshot.records, everything(&snapshot, &mut publication)?))
+                Ok((snapshot.records, everything(&snapshot, &mut Patient(&mut publication))?))
             };
             let (records, found) = retry(read).map_err(|error| format!("objects: {error}"))?;
             if records < promised {

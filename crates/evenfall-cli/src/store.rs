@@ -114,7 +114,12 @@ fn said(opened: Opened) -> Store {
 
 /// Opens a store to write, and says on stderr what it dropped.
 pub fn open(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
-    Ok(said(Store::open(StoreConfig::new(dir))?))
+    open_as(StoreConfig::new(dir))
+}
+
+/// Opens a store of these limits to write, and says on stderr what it dropped.
+pub fn open_as(config: StoreConfig) -> Result<Store, Box<dyn std::error::Error>> {
+    Ok(said(Store::open(config)?))
 }
 
 /// Opens a store without changing a byte of it, and says on stderr what a crash took.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use evenfall_io::clock::SyncSource;
 use evenfall_node::settings::Settings;
 use evenfall_node::store::recording::{Recorder, streams};
-use evenfall_node::store::{Level, Store, StoreError};
+use evenfall_node::store::{Level, Store, StoreConfig, StoreError};
 use evenfall_node::{Subscriber, Update};
 
 use crate::store;
@@ -20,6 +20,8 @@ pub const NAME: &str = "feed";
 const FLUSH_MESSAGES: u64 = 512;
 /// And the longest that a message waits for that.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// And the longest that objects are behind the disk; a demo is over before the usual time.
+const PUBLISH_EVERY: Duration = Duration::from_secs(2);
 
 /// A recorder at work.
 pub struct Recording {
@@ -30,7 +32,8 @@ pub struct Recording {
 impl Recording {
     /// Starts it.
     pub fn start(dir: &Path, settings: &Settings) -> Result<Self, Box<dyn std::error::Error>> {
-        let store = store::open(dir)?;
+        let config = StoreConfig { publish_every: PUBLISH_EVERY, ..StoreConfig::new(dir) };
+        let store = store::open_as(config)?;
         if !streams(&store, NAME)?.is_empty() {
             let dir = dir.display();
             return Err(format!("--record {dir}: there is a recording already").into());

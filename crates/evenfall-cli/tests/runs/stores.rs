@@ -102,7 +102,9 @@ fn recording_that_was_killed_holds_the_beginning_of_the_feed() {
         let files = fs::read_dir(&recorded.dir).ok()?.flatten();
         let journals = files.filter(|file| file.file_name().to_string_lossy().starts_with("J-"));
         let bytes: u64 = journals.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
-        (bytes > 50_000).then_some(())
+        let objects = fs::read_dir(recorded.dir.join("objects")).ok()?.flatten();
+        let tails = objects.filter(|file| file.file_name().to_string_lossy().starts_with("T-"));
+        (bytes > 50_000 && tails.count() >= 2).then_some(())
     });
     demo.kill().expect("kill -9");
     finish(demo);
@@ -113,6 +115,13 @@ fn recording_that_was_killed_holds_the_beginning_of_the_feed() {
     assert!(said.out.contains("holds the first"), "{}", said.out);
     let rows = recorded.store(&["read", "feed"]).out.lines().count();
     assert!(rows > 500, "{rows}");
+
+    // The objects have what was published before, and no message that the disk has not.
+    let objects = recorded.dir.join("objects");
+    let published = store(&objects, &["read", "feed", "--objects"]).out.lines().count();
+    assert!(published > 1 && published <= rows, "{published} of {rows}");
+    let said = store(&objects, &["verify", "--objects", "--feed", &recorded.feed, "--partial"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
 
     // Whoever opens it to write goes on from there and loses nothing more.
     let said = recorded.store(&["append", "later", "--feed", &recorded.feed]);

@@ -95,6 +95,10 @@ pub struct StoreFile {
     retention: Mutex<Retention>,
     /// It takes no appends any more, and will be gone.
     is_deleted: AtomicBool,
+    /// Whether the catalogue and a block of metadata say what `published` says.
+    pub(super) is_listed: AtomicBool,
+    /// Token of the last publication before this life; zero of none.
+    pub(super) token_before: u32,
 }
 
 impl StoreFile {
@@ -111,6 +115,11 @@ impl StoreFile {
     /// How long and how much of it is kept.
     pub fn retention(&self) -> Retention {
         *lock(&self.retention)
+    }
+
+    /// The entry as names and catalogue should have it now.
+    pub(super) fn entry_now(&self) -> Entry {
+        Entry { first: self.first(), retention: self.retention(), ..self.entry.clone() }
     }
 
     /// Time of the last record; `None` of none.
@@ -652,10 +661,12 @@ impl Shared {
             id: entry.id,
             schema,
             appender: Mutex::new(appender),
-            published: Mutex::new(published),
             first: AtomicU64::new(entry.first),
             retention: Mutex::new(entry.retention),
             is_deleted: AtomicBool::new(false),
+            is_listed: AtomicBool::new(false),
+            token_before: published.token,
+            published: Mutex::new(published),
             entry,
         });
         lock(&self.volume).register(origin(&file, file.entry.token));

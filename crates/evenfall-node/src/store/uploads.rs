@@ -1,6 +1,6 @@
 //! Chunks and tails on their way into the object store.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -68,6 +68,11 @@ impl Uploads {
     }
 }
 
+/// Whether the objects have less of the file than there is.
+fn is_changed(file: &StoreFile) -> bool {
+    !file.is_listed.load(Relaxed) || lock(&file.published).records != file.records()
+}
+
 impl Shared {
     pub(super) fn run_uploads(&self) {
         let mut published_at = Instant::now();
@@ -90,12 +95,8 @@ impl Shared {
                 }
             }
             if published_at.elapsed() > self.config.publish_every {
-                for file in self.all_files() {
-                    if !self.is_stopping() && self.publish_if_changed(&file).is_err() {
-                        self.upload_failed();
-                    }
-                }
-                if self.trim_all().is_err() {
+                let published = self.publish_changed(&|| !self.is_stopping());
+                if published.and_then(|()| self.trim_all()).is_err() {
                     self.upload_failed();
                 }
                 published_at = Instant::now();
@@ -125,48 +126,77 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn publish_if_changed(&self, file: &StoreFile) -> Result<(), StoreError> {
-        let (records, token) = {
-            let published = lock(&file.published);
-            (published.records, published.token)
-        };
-        if token == file.entry.token && records == file.records() {
-            return Ok(());
+    /// Publishes every file that has changed, block by block, while it may go on.
+    pub(super) fn publish_changed(&self, goes_on: &dyn Fn() -> bool) -> Result<(), StoreError> {
+        let files = self.all_files();
+        let mut blocks: BTreeMap<u32, Vec<&StoreFile>> = BTreeMap::new();
+        for file in files.iter().filter(|file| is_changed(file)) {
+            blocks.entry(file.entry.slot / NODES_PER_BLOCK as u32).or_default().push(file);
         }
-        self.publish(file)
+        let mut done = Ok(());
+        for (block, files) in blocks {
+            if !goes_on() {
+                break;
+            }
+            done = done.and(self.publish_block(block, &files));
+        }
+        done
     }
 
-    /// Tail, metadata block and, once in the life of a primary, the catalogue entry.
+    /// Publishes one file.
     pub(super) fn publish(&self, file: &StoreFile) -> Result<(), StoreError> {
-        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let before = lock(&file.published).token;
-        let is_first = before != file.entry.token;
-        {
-            let mut published = lock(&file.published);
-            self.check_kept(file)?;
-            let end = End::of(&lock(&file.appender), file.first());
-            let mut segments = self.segments(file, Interest::Passing);
-            let chunks = published.data_chunks;
-            *published = publish(bucket, &mut segments, &end, &published)?;
-            (chunks..published.data_chunks).for_each(|c| self.uploads.is_uploaded(file.id, c));
-        }
-        let listed = self.put_block(file.entry.slot).and_then(|()| match is_first {
-            true => archive::put_catalog(bucket, &file.name, &file.entry),
-            false => Ok(()),
-        });
-        if listed.is_err() {
-            // Nobody sees it yet: the next publication begins as if it were the first.
-            lock(&file.published).token = 0;
-        } else if is_first && before > 0 {
-            // The tail of the life before: no metadata names it any more.
-            bucket.delete(&tail_name(file.id, before))?;
-        }
-        listed
+        self.publish_block(file.entry.slot / NODES_PER_BLOCK as u32, &[file])
     }
 
-    pub(super) fn put_block(&self, slot: u32) -> Result<(), StoreError> {
+    /// Tails, then the block of metadata, then, once in the life of a primary, the entries of the
+    /// catalogue. A file that fails keeps back none of the others.
+    fn publish_block(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
+        let mut done = Ok(());
+        let mut ready = Vec::new();
+        for file in files {
+            match self.publish_tail(file) {
+                Ok(()) => ready.push(*file),
+                Err(error) => done = done.and(Err(error)),
+            }
+        }
+        if ready.is_empty() {
+            return done;
+        }
+        if let Err(error) = self.put_block(block) {
+            // Nobody sees it yet, whatever the records say.
+            ready.iter().for_each(|file| file.is_listed.store(false, Relaxed));
+            return Err(error);
+        }
+        let unlisted = ready.iter().filter(|file| !file.is_listed.load(Relaxed));
+        unlisted.map(|file| self.list(file)).fold(done, Result::and)
+    }
+
+    fn publish_tail(&self, file: &StoreFile) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let block = slot / NODES_PER_BLOCK as u32;
+        let mut published = lock(&file.published);
+        self.check_kept(file)?;
+        let end = End::of(&lock(&file.appender), file.first());
+        let mut segments = self.segments(file, Interest::Passing);
+        let chunks = published.data_chunks;
+        *published = publish(bucket, &mut segments, &end, &published)?;
+        (chunks..published.data_chunks).for_each(|c| self.uploads.is_uploaded(file.id, c));
+        Ok(())
+    }
+
+    /// Puts the file into the catalogue, and removes the tail of the life before, which no metadata
+    /// names any more.
+    fn list(&self, file: &StoreFile) -> Result<(), StoreError> {
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        archive::put_catalog(bucket, &file.name, &file.entry_now())?;
+        if file.token_before > 0 && file.token_before != file.entry.token {
+            bucket.delete(&tail_name(file.id, file.token_before))?;
+        }
+        file.is_listed.store(true, Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn put_block(&self, block: u32) -> Result<(), StoreError> {
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let first = block * NODES_PER_BLOCK as u32;
         // One writer at a time, so that an older block never follows a newer one.
         let _turn = lock(&self.block_turn);

@@ -80,6 +80,8 @@ impl Shared {
             first: AtomicU64::new(entry.first),
             retention: Mutex::new(entry.retention),
             is_deleted: AtomicBool::new(false),
+            is_listed: AtomicBool::new(false),
+            token_before: 0,
         };
         let mut rebuilt = Vec::new();
         let mut segments = self.segments(&file, Interest::Passing);

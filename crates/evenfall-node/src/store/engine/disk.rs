@@ -156,9 +156,7 @@ impl Shared {
         self.release(Ok(flushed));
         drop(volume);
         if self.bucket.is_some() {
-            for file in self.all_files() {
-                self.publish_if_changed(&file)?;
-            }
+            self.publish_changed(&|| true)?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use evenfall_core::Objects as _;
 use evenfall_store::cache::Interest;
 use evenfall_store::layout::{CHUNK_BYTES, SEGMENTS_PER_CHUNK, chunk_name, tail_name};
+use evenfall_store::metadata::NODES_PER_BLOCK;
 use evenfall_store::retention::Retention;
 use evenfall_store::{Error, Kind, Reader};
 
@@ -26,6 +27,8 @@ impl Store {
         self.shared.check_writing(&file.name)?;
         self.shared.names.keep(&file.name, file.first(), retention)?;
         *lock(&file.retention) = retention;
+        // The catalogue says it too, for who has nothing but the objects.
+        file.is_listed.store(false, Relaxed);
         self.shared.trim(file)?;
         Ok(file.first())
     }
@@ -108,7 +111,7 @@ impl Shared {
         let Some(bucket) = &self.bucket else { return Ok(()) };
         // Publications under way have ended when this lock is had.
         let published = *lock(&file.published);
-        self.put_block(file.entry.slot)?;
+        self.put_block(file.entry.slot / NODES_PER_BLOCK as u32)?;
         for token in [published.token, file.entry.token] {
             bucket.delete(&tail_name(file.id, token))?;
         }
