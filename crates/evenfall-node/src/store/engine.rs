@@ -183,6 +183,8 @@ pub(super) struct Shared {
     /// Whose turn it is to write a block of metadata.
     pub(super) block_turn: Mutex<()>,
     stop: AtomicBool,
+    /// The disk thread is gone, and commits nothing any more.
+    disk_ended: AtomicBool,
 }
 
 /// The files of one node. Dropping it without [`close`](Self::close) is what a crash is.
@@ -593,6 +595,7 @@ impl Shared {
             uploads: Uploads::default(),
             block_turn: Mutex::new(()),
             stop: AtomicBool::new(false),
+            disk_ended: AtomicBool::new(false),
             config,
         });
         shared.adopt_all(&mut found)?;

@@ -1,6 +1,6 @@
 //! The thread that owns the disk: commits, chunks, syncs, checkpoints.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -12,11 +12,20 @@ use evenfall_store::{FileId, Kind, Sealed, Volume};
 use super::{FLUSH_LAG, FLUSH_SEGMENTS, SHARDS, Shared, TICK};
 use crate::store::{Directory, StoreError, lock};
 
+/// Says that the thread has ended, whatever ended it: who waits for a commit waits no longer.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 impl Shared {
     pub(super) fn await_commit(&self, ticket: u64) -> Result<(), StoreError> {
         let mut queue = lock(&self.queue);
         while queue.committed < ticket {
-            if self.is_stopping() && queue.batch.is_empty() {
+            if self.disk_ended.load(Relaxed) {
                 return Err(StoreError::Closing);
             }
             let waited = self.done.wait_timeout(queue, TICK);
@@ -26,6 +35,7 @@ impl Shared {
     }
 
     pub(super) fn run_disk(&self) {
+        let _ended = Ended(&self.disk_ended);
         let mut spare = Batch::default();
         let (mut flushed_at, mut trimmed_at) = (Instant::now(), Instant::now());
         loop {
