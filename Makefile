@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Seeds of the long campaign; the short one of `make test` is set in the tests themselves.
 SEEDS_LONG ?= 100000
 
-.PHONY: help demo test test-long bench deps fmt clippy tidy unit doc
+.PHONY: help demo test test-long bench deploy deps fmt clippy tidy unit doc
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
@@ -17,7 +17,7 @@ demo:
 	$(CARGO) run --release --package evenfall-cli -- demo
 
 # Cheapest first, and the tests last so that their closing lines are what one sees.
-test: fmt tidy clippy doc unit
+test: fmt tidy clippy doc deploy unit
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -35,6 +35,11 @@ doc:
 unit:
 	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"
 	$(CARGO) test --workspace --no-fail-fast
+
+# Images, units and manifests, and six containers with a Docker engine where there can be one.
+deploy:
+	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"
+	./deploy/test.sh
 
 test-long:
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace

@@ -11,6 +11,8 @@ wanted=(
   "cc        build-essential  linking Rust programs"
   "ip        iproute2         the lab of network namespaces (--lab)"
   "chromium  chromium         the test that opens a run's report in a browser"
+  "dockerd   docker.io        the containers of deploy/test.sh"
+  "systemd-analyze systemd    the check of the service units"
   "unzip     unzip            feed files that come as zip archives"
 )
 

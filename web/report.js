@@ -1,307 +1,11 @@
-// The page of a run. Plain JavaScript, no libraries: it must open from a mail in ten years.
+// The page of a run, drawn with charts.js.
 //
-// The data is the JSON of `evenfall_node::report::Report`; names of fields are its. Every chart is
-// a function from data to a card; `draw` at the end puts them together and notes how many it drew,
-// which the test reads.
-"use strict";
-
-const errors = [];
-window.addEventListener("error", (event) => {
-  errors.push(String(event.message));
-  document.documentElement.dataset.errors = errors.join("; ");
-});
-
-const run = JSON.parse(document.getElementById("run").textContent);
+// The data is the JSON of `evenfall_node::report::Report`; names of fields are its. `draw` at
+// the end puts the cards together and notes how many it drew, which the test reads.
 const { info, outcome, logs, warnings } = run;
 const { results, series } = outcome;
 const nodeNames = new Map(info.nodes.map((node) => [node.id, node.name]));
 const nameOf = (id) => nodeNames.get(id) || `n${id}`;
-const tip = document.getElementById("tip");
-
-// ---- words and numbers -------------------------------------------------------------------------
-
-const whole = (n) => Math.round(n).toLocaleString("en");
-
-/** Three significant digits, never in exponents. */
-function digits(x) {
-  const size = Math.abs(x);
-  if (size >= 100) return whole(x);
-  return x.toFixed(size >= 10 ? 1 : 2).replace(/\.?0+$/, "") || "0";
-}
-
-/** Microseconds as a person says them: [number, unit]. */
-function spoken(us) {
-  const size = Math.abs(us);
-  if (size >= 1e6) return [digits(us / 1e6), "s"];
-  if (size >= 1e4) return [digits(us / 1e3), "ms"];
-  if (size > 0 && size < 0.1) return [digits(us * 1e3), "ns"];
-  return [digits(us), "µs"];
-}
-
-const duration = (us) => spoken(us).join(" ");
-
-/** A share in per cent, with as many nines as it has. */
-function percent(share) {
-  if (share === 1 || share === 0) return `${share * 100} %`;
-  const missing = Math.min(share, 1 - share);
-  const places = Math.min(5, Math.max(1, Math.ceil(-Math.log10(missing)) - 1));
-  return `${(share * 100).toFixed(places)} %`;
-}
-
-// ---- elements ----------------------------------------------------------------------------------
-
-const SVG = "http://www.w3.org/2000/svg";
-
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
-}
-
-function shape(parent, tag, attributes, text) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  parent.append(made);
-  return made;
-}
-
-let drawn = 0;
-
-/** A card with a heading, a sentence, a legend and a drawing surface. */
-function card(title, sentence, { wide = false, legend = [], height = 250 } = {}) {
-  drawn += 1;
-  const width = wide ? 1160 : 570;
-  const made = element("section", { class: wide ? "card wide" : "card" },
-    element("h3", {}, title), element("p", {}, sentence));
-  if (legend.length > 0) {
-    made.append(element("ul", { class: "legend" }, ...legend.map(([colour, name, dot]) =>
-      element("li", {}, element("i", { style: `background:var(--${colour})`,
-        class: dot ? "dot" : "" }), name))));
-  }
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("role", "img");
-  shape(svg, "title", { id: `t${drawn}` }, title);
-  shape(svg, "desc", { id: `d${drawn}` }, sentence);
-  svg.setAttribute("aria-labelledby", `t${drawn} d${drawn}`);
-  svg.dataset.chart = title;
-  made.append(svg);
-  return { card: made, svg, width, height };
-}
-
-function nothing(title, sentence, wide = false) {
-  drawn += 1;
-  return element("section", { class: wide ? "card wide" : "card" },
-    element("h3", {}, title), element("div", { class: "empty" }, sentence));
-}
-
-function showTip(event, text) {
-  tip.textContent = text;
-  tip.style.opacity = 1;
-  const box = tip.getBoundingClientRect();
-  const left = Math.min(event.clientX + 14, window.innerWidth - box.width - 8);
-  const above = event.clientY - box.height - 12;
-  tip.style.left = `${Math.max(4, left)}px`;
-  tip.style.top = `${above < 4 ? event.clientY + 18 : above}px`;
-}
-
-const hideTip = () => { tip.style.opacity = 0; };
-
-/** Hover text on a single mark. */
-function explain(mark, text) {
-  mark.addEventListener("pointermove", (event) => showTip(event, text));
-  mark.addEventListener("pointerleave", hideTip);
-}
-
-/** Calls `at(x in drawing units, event)` while the pointer is over the plot, then `out`. */
-function follow(svg, width, at, out) {
-  svg.addEventListener("pointermove", (event) => {
-    const box = svg.getBoundingClientRect();
-    at((event.clientX - box.left) * width / box.width, event);
-  });
-  svg.addEventListener("pointerleave", () => { out(); hideTip(); });
-}
-
-// ---- scales ------------------------------------------------------------------------------------
-
-function linear(from, to, low, high) {
-  const span = to - from || 1;
-  const place = (value) => low + (value - from) / span * (high - low);
-  place.back = (at) => from + (at - low) / (high - low) * span;
-  place.range = [low, high];
-  return place;
-}
-
-/** Logarithmic above about `knee`, linear around zero, so that it takes negative values too. */
-function tailed(from, to, low, high, knee) {
-  const bend = (value) => Math.asinh(value / knee);
-  const inner = linear(bend(from), bend(to), low, high);
-  const place = (value) => inner(bend(value));
-  place.back = (at) => Math.sinh(inner.back(at)) * knee;
-  return place;
-}
-
-/** Round values of a linear axis. */
-function roundTicks(from, to, wanted) {
-  const raw = (to - from) / wanted || 1;
-  const size = 10 ** Math.floor(Math.log10(raw));
-  const step = size * ([1, 2, 2.5, 5, 10].find((times) => times * size >= raw) || 10);
-  const ticks = [];
-  for (let at = Math.ceil(from / step - 1e-9); at * step <= to + step * 1e-6; at += 1) {
-    ticks.push(at * step);
-  }
-  return ticks;
-}
-
-/** Ticks of a tailed axis: 1, 2 and 5 of each decade, thinned until they do not touch. */
-function tailTicks(place, from, to) {
-  const kept = [];
-  const add = (value) => {
-    if (value < from || value > to) return;
-    if (kept.every((other) => Math.abs(place(other) - place(value)) > 46)) kept.push(value);
-  };
-  add(0);
-  for (const steps of [[1], [2, 5]]) {
-    for (let decade = -2; decade < 9; decade += 1) {
-      for (const step of steps) {
-        add(step * 10 ** decade);
-        add(-step * 10 ** decade);
-      }
-    }
-  }
-  return kept;
-}
-
-function axisX(svg, place, ticks, top, bottom, format, label) {
-  for (const tick of ticks) {
-    const x = place(tick);
-    shape(svg, "line", { x1: x, x2: x, y1: top, y2: bottom, class: "gridline" });
-    shape(svg, "text", { x, y: bottom + 16, "text-anchor": "middle" }, format(tick));
-  }
-  const [left, right] = place.range;
-  shape(svg, "line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" });
-  if (label) {
-    shape(svg, "text", { x: right, y: bottom + 31, "text-anchor": "end", class: "faint" }, label);
-  }
-}
-
-function axisY(svg, place, ticks, left, right, format) {
-  for (const tick of ticks) {
-    const y = place(tick);
-    shape(svg, "line", { x1: left, x2: right, y1: y, y2: y, class: "gridline" });
-    shape(svg, "text", { x: left - 8, y: y + 4, "text-anchor": "end" }, format(tick));
-  }
-}
-
-const path = (points) => points
-  .map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(2)} ${y.toFixed(2)}`).join("");
-
-// ---- distributions -----------------------------------------------------------------------------
-
-/** Vertical scale of a CDF: shares, or the nines that the tail has. */
-function shareScale(tail, bottom, top, curves) {
-  if (!tail) {
-    const place = linear(0, 1, bottom, top);
-    place.ticks = [0, 0.25, 0.5, 0.75, 0.9, 1].map((s) => [s, `${s * 100} %`]);
-    return place;
-  }
-  // The bad end is the high one, but for margins: there it is the low one.
-  const low = curves.some((curve) => curve.low);
-  const bad = (share) => (low ? share : 1 - share);
-  const shares = curves.flatMap((curve) => curve.points.map(([, share]) => bad(share)));
-  const finest = Math.min(0.1, ...shares.filter((share) => share > 1e-9));
-  const nines = 0.3 - Math.log10(finest);
-  const [start, end] = low ? [top, bottom] : [bottom, top];
-  const inner = linear(0, nines, start, end);
-  const place = (share) => inner(Math.min(nines, -Math.log10(Math.max(1e-12, bad(share)))));
-  place.ticks = [1, 0.5, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7]
-    .filter((share) => -Math.log10(share) <= nines)
-    .map((share) => [bad(share), `${Number(((low ? share : 1 - share) * 100).toFixed(6))} %`]);
-  return place;
-}
-
-/** Value of a CDF at a share. */
-function valueAt(points, share) {
-  const found = points.find(([, s]) => s >= share - 1e-12);
-  return (found || points[points.length - 1])[0];
-}
-
-/** Least share at or below a value. */
-function shareAt(points, value) {
-  let share = 0;
-  for (const [v, s] of points) {
-    if (v > value) break;
-    share = s;
-  }
-  return share;
-}
-
-/** Horizontal scale of a CDF: [from, to, place]. Logarithmic where all values are well above zero;
- * else straight through zero and up to the median, and logarithmic beyond. */
-function valueScale(values, curves, left, right) {
-  let [from, to] = [Math.min(...values), Math.max(...values)];
-  const pad = (to - from) * 0.02 || Math.abs(to) * 0.1 || 1;
-  if (from > 20) from *= 0.94; else if (from >= 0) from = 0; else from -= pad;
-  to += Math.abs(to) * 0.04 + pad * 0.2;
-  const least = Math.min(...curves.map((curve) => Math.abs(valueAt(curve.points, 0.5))));
-  const knee = from > 20 ? from / 4 : Math.max(0.05, least * (from < 0 ? 0.5 : 0.3));
-  const x = tailed(from, to, left, right, knee);
-  x.range = [left, right];
-  return [from, to, x];
-}
-
-function distribution(title, sentence, curves, { tail, late = null }) {
-  const shown = curves.filter((curve) => curve.points.length > 0);
-  if (shown.length === 0) return nothing(title, "No message of this run was held.");
-  const { card: made, svg, width, height } = card(title, sentence,
-    { legend: shown.length > 1 ? shown.map((c) => [c.colour, c.name]) : [] });
-  const [left, right, top, bottom] = [62, width - 12, 12, height - 36];
-  const values = shown.flatMap((curve) => curve.points.map(([value]) => value));
-  const [from, to, x] = valueScale(values, shown, left, right);
-  const y = shareScale(tail, bottom, top, shown);
-  if (late !== null && from < late) {
-    const edge = Math.min(right, x(late));
-    shape(svg, "rect", { x: left, y: top, width: edge - left, height: bottom - top,
-      fill: "var(--shade)" });
-    shape(svg, "text", { x: edge - 6, y: top + 13, "text-anchor": "end" }, "late");
-  }
-  const near = from > 0 && to / from < 6;
-  const ticks = near ? roundTicks(from, to, 7) : tailTicks(x, from, to);
-  axisX(svg, x, ticks, top, bottom, duration, "");
-  for (const [share, text] of y.ticks) {
-    shape(svg, "line", { x1: left, x2: right, y1: y(share), y2: y(share), class: "gridline" });
-    shape(svg, "text", { x: left - 8, y: y(share) + 4, "text-anchor": "end" }, text);
-  }
-  for (const curve of shown) {
-    const points = curve.points.map(([value, share]) => [x(value), y(share)]);
-    const start = [[points[0][0], y(0)]];
-    const stroke = `var(--${curve.colour})`;
-    shape(svg, "path", { d: path(start.concat(points)), fill: "none", stroke, "stroke-width": 2,
-      "stroke-linejoin": "round" });
-    for (const share of [0.5, curve.low ? 0.01 : 0.99]) {
-      const value = valueAt(curve.points, share);
-      shape(svg, "circle", { cx: x(value), cy: y(share), r: 3.2, fill: `var(--${curve.colour})` });
-    }
-  }
-  crosshair(svg, width, { x, top, bottom, left, right }, (value) =>
-    [`at most ${duration(value)}:`].concat(shown.map((curve) =>
-      `${percent(shareAt(curve.points, value))} ${curve.name}`)).join("\n"));
-  return made;
-}
-
-/** A vertical line that follows the pointer, with a text for the value under it. */
-function crosshair(svg, width, { x, top, bottom, left, right }, text) {
-  const line = shape(svg, "line", { y1: top, y2: bottom, class: "cross", visibility: "hidden" });
-  follow(svg, width, (at, event) => {
-    if (at < left || at > right) { line.setAttribute("visibility", "hidden"); hideTip(); return; }
-    line.setAttribute("x1", at);
-    line.setAttribute("x2", at);
-    line.setAttribute("visibility", "visible");
-    showTip(event, text(x.back(at)));
-  }, () => line.setAttribute("visibility", "hidden"));
-}
 
 function distributions(tail) {
   const error = results.clock_error_us;
@@ -357,20 +61,6 @@ function timeTips(svg, width, x, top, bottom, text) {
   });
 }
 
-/** A line through the points that have a value; a gap where there is none. */
-function timeLine(svg, x, y, value, attributes) {
-  let open = [];
-  const close = () => {
-    if (open.length === 1) open.push([open[0][0] + 0.1, open[0][1]]);
-    if (open.length > 0) shape(svg, "path", { d: path(open), fill: "none", ...attributes });
-    open = [];
-  };
-  for (const point of series.time) {
-    if (value(point) === null) close(); else open.push([x(point.at_s), y(value(point))]);
-  }
-  close();
-}
-
 function latencyOverTime() {
   if (series.time.length === 0) return nothing("Hold over time", "No message was sent.", true);
   const { card: made, svg, width, height } = card("Hold and latency over time",
@@ -390,10 +80,10 @@ function latencyOverTime() {
   const upper = series.time.map((p) => [x(p.at_s), y(p.oml_p99_us)]);
   const lower = series.time.map((p) => [x(p.at_s), y(p.oml_p50_us)]).reverse();
   shape(svg, "path", { d: `${path(upper.concat(lower))}Z`, fill: "var(--raw)", opacity: 0.16 });
-  timeLine(svg, x, y, (p) => p.oml_p99_us,
+  timeLine(svg, x, y, series.time, (p) => p.oml_p99_us,
     { stroke: "var(--raw)", "stroke-width": 1, opacity: 0.7 });
-  timeLine(svg, x, y, (p) => p.oml_p50_us, { stroke: "var(--raw)", "stroke-width": 1.8 });
-  timeLine(svg, x, y, (p) => p.deadline_offset_us, { stroke: "var(--held)", "stroke-width": 2.2 });
+  timeLine(svg, x, y, series.time, (p) => p.oml_p50_us, { stroke: "var(--raw)", "stroke-width": 1.8 });
+  timeLine(svg, x, y, series.time, (p) => p.deadline_offset_us, { stroke: "var(--held)", "stroke-width": 2.2 });
   timeTips(svg, width, x, top, bottom, (p) => [
     p.deadline_offset_us === null ? "not held" : `hold ${duration(p.deadline_offset_us)}`,
     `OML p50 ${duration(p.oml_p50_us)}, p99 ${duration(p.oml_p99_us)}`].join("\n"));
@@ -422,7 +112,7 @@ function fairOverTime() {
     shape(svg, "rect", { x: x(point.at_s) - 2, y: bottom - tall, width: 4, height: tall,
       fill: "var(--bad)", rx: 1 });
   }
-  timeLine(svg, x, y, (p) => p.p_f, { stroke: "var(--good)", "stroke-width": 2 });
+  timeLine(svg, x, y, series.time, (p) => p.p_f, { stroke: "var(--good)", "stroke-width": 2 });
   timeTips(svg, width, x, top, bottom, (p) => [
     p.p_f === null ? "not held" : `P(F) ${percent(p.p_f)}`,
     `${whole(p.missing)} copies lost`].join("\n"));
@@ -566,19 +256,7 @@ function losses() {
       table(["receiver", "released", "lost", "repaired", "duplicates"], rows, 1)));
 }
 
-function table(heads, rows, numbersFrom = heads.length) {
-  const cell = (tag) => (text, i) => element(tag, i >= numbersFrom ? { class: "n" } : {}, text);
-  return element("table", {}, element("thead", {}, element("tr", {}, ...heads.map(cell("th")))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell("td"))))));
-}
-
 // ---- the page ----------------------------------------------------------------------------------
-
-function tile(name, value, unit, note, mood = "") {
-  return element("div", { class: `tile ${mood}` }, element("div", { class: "name" }, name),
-    element("div", { class: "value" }, value, unit ? element("small", {}, unit) : null),
-    element("div", { class: "note" }, note));
-}
 
 const timed = (name, summary, note, q = "p50") =>
   tile(name, ...spoken(summary[q]), `${note}p99 ${duration(summary.p99)}, max ${duration(summary.max)}`);
@@ -606,18 +284,12 @@ function tiles() {
 }
 
 function heading() {
-  const mark = `<svg width="18" height="18" viewBox="0 0 18 18" aria-hidden="true"><g fill="none"
-    stroke="currentColor" stroke-width="1.8" stroke-linecap="round"><path d="M3 2v9M9 5v6M15 1v10"/>
-    <path d="M1.5 15.5h15" stroke="var(--held)"/></g></svg>`;
-  const word = element("div", { class: "wordmark" });
-  word.innerHTML = mark;
-  word.append("evenfall");
   const settings = Object.entries(info.settings).map(([name, value]) => element("li", {},
     element("b", {}, name), typeof value === "object" ? JSON.stringify(value) : String(value)));
   const when = series.origin_ns > 1e18 ? `${new Date(series.origin_ns / 1e6).toISOString()
     .replace("T", " ").slice(0, 19)} UTC. ` : "";
   const lead = `${when}${whole(results.messages)} messages to ${whole(results.receivers)} receivers.`;
-  return [word, element("h1", {}, info.title), element("p", { class: "lead" }, lead),
+  return [wordmark(), element("h1", {}, info.title), element("p", { class: "lead" }, lead),
     element("ul", { class: "chips", "aria-label": "settings" }, ...settings)];
 }
 

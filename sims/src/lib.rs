@@ -9,11 +9,15 @@
 //! | [`placement`] | pools of machines, planners compared on them |
 //! | [`profile`] | the cloud that studies run on, and where its constants come from |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
+//! | [`store`] | the store on disks that tear and objects that fail: acknowledged means readable |
+//! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |
 #![forbid(unsafe_code)]
 
 pub mod multicast;
 pub mod placement;
 pub mod profile;
+pub mod shuffle;
+pub mod store;
 pub mod studies;
 pub mod survey;

@@ -1,4 +1,5 @@
 //! A thousand fault seeds; a hundred thousand with `EVENFALL_SEEDS=100000` (`make test-long`).
+//! `EVENFALL_SEED_FIRST` begins later, so that a long campaign can be run in parts.
 
 use evenfall_sim::{Campaign, Coverage, FaultKind};
 use evenfall_sims::multicast::faults::{Scene, run_seed};
@@ -6,13 +7,14 @@ use evenfall_sims::multicast::faults::{Scene, run_seed};
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 1_000;
 
-fn seeds() -> u64 {
-    std::env::var("EVENFALL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS)
+fn setting(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().map_or(otherwise, |n| n.parse().expect("a number of seeds"))
 }
 
 #[test]
 fn nothing_forbidden_happens_under_any_fault_seed() {
-    let seeds = 0..seeds();
+    let first = setting("EVENFALL_SEED_FIRST", 0);
+    let seeds = first..first + setting("EVENFALL_SEEDS", SEEDS);
     let replay = "evenfall sim multicast --faults --seed {seed}";
     let campaign = Campaign::new(seeds.clone(), replay);
     let mut coverage = Coverage::default();

@@ -6,6 +6,7 @@
 //! | [`mod@bench`] | `evenfall bench fanout`: what a copy costs |
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
 //! | [`plan`] | `evenfall plan tree`: which machine takes which place |
+//! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`sim`] | `evenfall sim multicast`: the same machines in the simulator |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |

@@ -1,8 +1,11 @@
 //! `evenfall plan`: which machine takes which place.
 
+mod deploy;
 mod lab;
 mod live;
 mod qap;
+mod report;
+mod run;
 mod tree;
 
 use clap::Subcommand;
@@ -18,6 +21,8 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Write what brings up the pool of an experiment: settings, Terraform values, manifests.
+    Deploy(deploy::Args),
     /// Measure running agents, and choose a tree out of them.
     Live(live::Args),
     /// Try that on namespaces of this machine, some of them slow; needs root.
@@ -26,14 +31,21 @@ enum Command {
     Tree(tree::Args),
     /// Solve a quadratic assignment out of a QAPLIB file.
     Qap(qap::Args),
+    /// Carry out an experiment file: live, in the simulator, or on recorded delays.
+    Run(run::Args),
+    /// Draw an experiment that was carried out: one page, and pictures.
+    Report(report::Args),
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
+        Command::Deploy(args) => deploy::main(args),
         Command::Live(args) => live::main(args),
         Command::Lab(args) => lab::main(args),
         Command::Tree(args) => tree::main(args),
         Command::Qap(args) => qap::main(args),
+        Command::Run(args) => run::main(args),
+        Command::Report(args) => report::main(args),
     }
 }

@@ -1,6 +1,7 @@
 //! `evenfall sim`: the same machines in the simulator.
 
 mod placement;
+mod shuffle;
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -33,6 +34,8 @@ pub struct Args {
 enum Command {
     /// Multicast in a simulated cloud region; or, with --faults, one seed of the fault campaign.
     Multicast(Box<Multicast>),
+    /// A shuffle on a fat tree, ours or a rival's, against the bound of its links.
+    Shuffle(Box<shuffle::Args>),
     /// Tables that stand beside the papers': see docs/results/multicast.md and placement.md.
     Study(Study),
 }
@@ -156,6 +159,7 @@ pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Multicast(args) if args.faults => fault_seed(args),
         Command::Multicast(args) => multicast(args),
+        Command::Shuffle(args) => shuffle::main(args),
         Command::Study(args) => study(args),
     }
 }

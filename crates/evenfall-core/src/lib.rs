@@ -5,6 +5,7 @@
 //! | [`time`] | [`Timestamp`] (local clock), [`SyncTime`] (synchronised clock), [`Clock`] between them |
 //! | [`prng`] | [`Prng`], seeded and passed in |
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
+//! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
 //!
 //! Nothing here does IO, reads a clock or starts a thread.
@@ -13,6 +14,7 @@
 pub mod histogram;
 pub mod machine;
 pub mod prng;
+pub mod storage;
 pub mod time;
 
 pub use histogram::{Histogram, Summary, nearest_rank};
@@ -21,6 +23,7 @@ pub use machine::{
     StampedBy, Transmit,
 };
 pub use prng::Prng;
+pub use storage::{Disk, Objects, PutOutcome, StorageError};
 pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 
 /// The name of a host in a run: root, proxy, receiver or anything else that has an address.

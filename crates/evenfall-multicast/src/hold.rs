@@ -224,6 +224,12 @@ impl HoldControl {
         self.recent[usize::from(class)].push(observed);
     }
 
+    /// The tree has changed: only the last `keep` still counts, and no debt.
+    pub(crate) fn forget(&mut self, now: Timestamp, keep: Duration) {
+        self.steady.iter_mut().for_each(|class| class.slide(now, keep, 0));
+        self.share.iter_mut().for_each(|share| *share = share.max(1.0));
+    }
+
     /// Sets the hold anew after a round of reports, of which the largest 95th percentile is given.
     pub(crate) fn update(&mut self, now: Timestamp, p95_ns: u32) {
         for class in 0..CLASSES {

@@ -21,7 +21,7 @@ use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
 use crate::merge::{Merger, saturating_ns};
 use crate::outbox::Outbox;
-use crate::replace::{Known, Replacement, Replacements, Watch};
+use crate::replace::{Known, Replacement, Replacements, Step, Watch};
 use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
@@ -577,6 +577,11 @@ impl Root {
         );
         let Some(step) = step else { return };
         self.members.replace(now, &step, &self.config);
+        if step.step == Step::Made {
+            // What the straggler cost says nothing of the tree without it. In the second half of
+            // the trial its successor fed already.
+            self.hold.forget(now, rules.trial / 2);
+        }
         self.events.push_back(RootEvent::Replacement(step));
     }
 

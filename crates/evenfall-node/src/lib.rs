@@ -8,6 +8,7 @@
 //! | [`player`] | a feed played as a live MoldUDP64 session, for tests |
 //! | [`publisher`] | the root in a program of your own |
 //! | [`carrier`] | gRPC as a carrier of control messages |
+//! | [`experiment`] | placement experiments: runs, their records, their report |
 //! | [`fanout`] | the root as a source for the fan-out benchmark |
 //! | [`input`] | feed files and the generator, by a schedule |
 //! | [`intake`] | where a running root's messages come from: replay, live feed, publisher |
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod carrier;
+pub mod experiment;
 pub mod fanout;
 #[doc(hidden)]
 pub mod fuzzing;

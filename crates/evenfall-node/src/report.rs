@@ -39,7 +39,10 @@ const JOIN_BYTES_MAX: usize = 256 << 20;
 /// Bytes per message in flight, without its bit per receiver.
 const IN_FLIGHT_BYTES: usize = 88;
 
-const PAGE: &str = include_str!("../../../web/report.html");
+/// The frame of every page: style, and places for title, data and script.
+pub(crate) const PAGE: &str = include_str!("../../../web/report.html");
+/// What every page draws with.
+pub(crate) const CHARTS: &str = include_str!("../../../web/charts.js");
 const SCRIPT: &str = include_str!("../../../web/report.js");
 
 /// What is known of a run beside its logs; the contents of `run.json`.
@@ -213,7 +216,7 @@ impl Report {
         let data = data.replace('<', "\\u003c");
         let title = self.info.title.replace('&', "&amp;").replace('<', "&lt;");
         PAGE.replace("<!-- title -->", &title)
-            .replace("/* script */", SCRIPT)
+            .replace("/* script */", &format!("{CHARTS}{SCRIPT}"))
             .replace("\"run data\"", &data)
     }
 

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// The variable that names the settings of one key starts with this.
 const ENVIRONMENT: &str = "EVENFALL_";
+/// Variables that only tests read.
+const OF_TESTS: [&str; 3] = ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST"];
 
 /// What is wrong with the settings: where, what, and what to do.
 #[derive(Debug)]
@@ -368,7 +370,7 @@ impl Settings {
             SettingsError(format!("{name}: {error}")) // Unreachable: the text parsed above.
         })?;
         let from_environment = variables
-            .filter(|(variable, _)| variable != "EVENFALL_DATA" && variable != "EVENFALL_SEEDS")
+            .filter(|(variable, _)| !OF_TESTS.contains(&variable.as_str()))
             .map(|(variable, value)| {
                 let key = variable[ENVIRONMENT.len()..].to_lowercase().replace("__", ".");
                 (variable, key, value)
@@ -475,7 +477,11 @@ impl Settings {
 }
 
 /// Sets a dotted key in a document, making tables on the way.
-fn apply(document: &mut toml_edit::DocumentMut, key: &str, value: &str) -> Result<(), String> {
+pub(crate) fn apply(
+    document: &mut toml_edit::DocumentMut,
+    key: &str,
+    value: &str,
+) -> Result<(), String> {
     if key.is_empty() || value.is_empty() {
         return Err("must be key=value, such as multicast.mode=tree".into());
     }

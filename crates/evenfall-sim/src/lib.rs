@@ -29,11 +29,14 @@
 //! | [`world`] | [`World`]: nodes, hosts, the run; start reading here |
 //! | [`network`] | [`Network`], the trait that models implement; [`Wire`], the simplest one |
 //! | [`cloud`] | [`Cloud`]: delays per pair, jitter, spikes, stragglers, network cards |
+//! | [`fattree`] | [`FatTree`]: racks and a core, priorities, buffers, oversubscription |
 //! | [`host`] | [`HostSpec`]: processor costs, cores, socket buffers, pre-emptions |
 //! | [`clock`] | [`ClockSpec`]: drift of the local clock, error of the synchronised one |
 //! | [`quantiles`] | [`Quantiles`]: any distribution of delays, parametric or measured |
 //! | [`observer`] | [`Observer`]: who watches a run and acts in it |
 //! | [`faults`] | [`Fault`], plans of faults from a seed, coverage |
+//! | [`disk`] | [`SimDisk`]: tears writes, fails or forgets syncs, survives crashes |
+//! | [`objects`] | [`SimObjects`]: fails, answers late, lists late |
 //! | [`campaign`] | many seeds on all cores |
 //! | [`transcript`] | a run as text |
 //! | [`strict`] | [`Strict`]: the rule of the contract, asserted |
@@ -103,10 +106,13 @@
 pub mod campaign;
 pub mod clock;
 pub mod cloud;
+pub mod disk;
+pub mod fattree;
 pub mod faults;
 pub mod host;
 mod math;
 pub mod network;
+pub mod objects;
 pub mod observer;
 pub mod quantiles;
 mod queue;
@@ -121,9 +127,12 @@ use core::fmt;
 pub use campaign::Campaign;
 pub use clock::ClockSpec;
 pub use cloud::{Cloud, CloudProfile};
+pub use disk::{DiskFaults, SimDisk};
+pub use fattree::{Costs, FatTree, FatTreeSpec, Occupancy, Priorities};
 pub use faults::{Bounds, Coverage, Fault, FaultKind, Plan, Victims};
 pub use host::{HostSpec, StallSpec};
 pub use network::{Loss, Network, Packet, Rates, Verdict, Wire};
+pub use objects::{ObjectFaults, SimObjects};
 pub use observer::{Collect, Discard, Observer, Seen};
 pub use quantiles::Quantiles;
 pub use strict::Strict;

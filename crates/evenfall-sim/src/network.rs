@@ -43,7 +43,8 @@ pub enum Verdict {
     Hold(Ticket),
 }
 
-/// The network's own name for a packet that it holds.
+/// The network's own name for a packet that it holds: a small number, used again once the packet
+/// is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 

@@ -12,6 +12,7 @@
 //! time with a plan or with words; [`subject`] has the mutants that they must catch.
 
 pub mod checks;
+pub mod pool;
 pub mod study;
 pub mod subject;
 

@@ -93,7 +93,7 @@ pub struct Args {
     /// Agents, as address:port with commas between; those of the settings file when left out.
     #[arg(long, value_delimiter = ',')]
     agents: Vec<SocketAddr>,
-    /// Settings file: its nodes of role agent, its key, its [survey].
+    /// Settings file: its nodes of role agent, its key, its `[survey]`.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Change a setting, such as --set survey.lease=2s; may be repeated.

@@ -3,6 +3,7 @@
 //! | module | what it shows |
 //! |---|---|
 //! | [`demos`] | every mode, key, trees, lab: nothing lost, equal contents, all figures there |
+//! | [`experiments`] | experiment files: runs, resumption, the report in a browser |
 //! | [`faults`] | processes killed and paused, Ctrl-C |
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
@@ -13,6 +14,7 @@
 
 mod common;
 mod demos;
+mod experiments;
 mod faults;
 mod feeds;
 mod hosts;

@@ -148,6 +148,34 @@ fn ctrl_c_leaves_agents_idle_and_the_survey_goes_on_where_it_was() {
 }
 
 #[test]
+fn an_experiment_runs_on_agents_as_well() {
+    let mut pool = Pool::new(5, &[2], false);
+    pool.start(0..5);
+    let text = "title = \"live\"\n[on.live]\nsettings = \"e.toml\"\n[probe]\nrate = 200\n\
+                duration = \"200ms\"\n[evaluation]\nwindows = 2\nduration = \"200ms\"\n\
+                [[run]]\nname = \"BEST\"\ndepth = 1\nfanout = 3\ncandidates = 4\n\
+                strategies = [\"weighted\", \"minmax\"]\nroots = [\"h0\"]\n";
+    let (file, dir) = (pool.scratch.path("experiment.toml"), pool.scratch.path("out"));
+    fs::write(&file, text).expect("an experiment");
+    let (file, dir_text) = (file.display().to_string(), dir.display().to_string());
+    let args = ["plan", "run", &file, "--dir", &dir_text, "--json"];
+    let said = finish(evenfall(&args).spawn().expect("the program"));
+    assert!(said.ok && said.out.contains("\"done\":2"), "{}", said.err);
+    for run in ["BEST-s1-1", "BEST-s2-1"] {
+        let path = dir.join("runs").join(format!("{run}.json"));
+        let text = fs::read_to_string(path).expect("a run");
+        let record: Value = serde_json::from_str(&text).expect("JSON");
+        let tree = record["tree"].as_array().expect("a tree");
+        assert!(tree.len() == 4 && tree.iter().all(|host| host != "h2"), "{record}");
+        let windows = record["statistics"]["windows"].as_array().expect("windows");
+        assert!(windows.len() == 2 && windows[0]["clock_error_us"] == 0.0, "{record}");
+        assert!(record["timers"]["measuring_s"].as_f64().is_some_and(|s| s > 0.2), "{record}");
+    }
+    let said = finish(evenfall(&["plan", "report", &dir_text]).spawn().expect("the program"));
+    assert!(said.ok && dir.join("report.html").exists(), "{}", said.err);
+}
+
+#[test]
 fn mistakes_are_said_with_what_to_do() {
     let mistakes: [(&[&str], &str); 4] = [
         (&["plan", "live"], "no agents"),

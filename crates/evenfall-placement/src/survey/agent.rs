@@ -351,8 +351,11 @@ impl Agent {
         }
         if work.phase == Phase::Gathering && work.branches.iter().all(Branch::is_over) {
             work.phase = Phase::Done;
-            let entries = work.found();
-            work.parts = entries.chunks(PART_ENTRIES).map(<[Entry]>::to_vec).collect();
+            let mut entries = work.found().into_iter().peekable();
+            // Moved and not copied: of all pairs there may be a hundred megabytes.
+            while entries.peek().is_some() {
+                work.parts.push(entries.by_ref().take(PART_ENTRIES).collect());
+            }
         }
         let changed = work.phase != before;
         asked.into_iter().for_each(|(to, body)| self.send(to, run, job, body));

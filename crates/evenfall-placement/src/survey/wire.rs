@@ -417,6 +417,9 @@ fn task(r: &mut Reader<'_>) -> Result<Task, Malformed> {
     if hosts.is_empty() || fanout == 0 {
         return Err(r.malformed("a job without hosts or fan-out"));
     }
+    if !mesh.windows(2).all(|pair| pair[0].place < pair[1].place) {
+        return Err(r.malformed("a mesh that is not in the order of its places"));
+    }
     let in_mesh = mesh.iter().any(|seat| seat.place == hosts[0].place);
     if (kind == Kind::AllToAll) != in_mesh {
         return Err(r.malformed("a mesh that does not fit the kind of job"));

@@ -1,7 +1,5 @@
 //! What lies between the nodes: the network model, the event queue, partitions and counts.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use evenfall_core::{Class, Machine, Prng, Transmit};
 
@@ -40,7 +38,8 @@ pub(super) struct Fabric<N> {
     pub(super) partitions: u64,
     prng: Prng,
     agenda: Agenda,
-    held: BTreeMap<Ticket, (u32, u32, Bytes)>,
+    /// What the network holds, by its tickets.
+    held: Vec<Option<(u32, u32, Bytes)>>,
 }
 
 impl<N: Network> Fabric<N> {
@@ -54,7 +53,7 @@ impl<N: Network> Fabric<N> {
             partitions: 0,
             prng,
             agenda: Agenda::default(),
-            held: BTreeMap::new(),
+            held: Vec::new(),
         }
     }
 
@@ -95,11 +94,20 @@ impl<N: Network> Fabric<N> {
                 self.deliver(second, from, to, datagram);
             }
             Verdict::Lose(loss) => self.tally.lose(loss),
-            Verdict::Hold(ticket) => drop(self.held.insert(ticket, (from, to, datagram))),
+            Verdict::Hold(ticket) => self.hold(ticket, (from, to, datagram)),
         }
         if !self.agenda.is_empty() {
             self.follow_agenda(SimTime(at), observer);
         }
+    }
+
+    #[inline]
+    fn hold(&mut self, Ticket(ticket): Ticket, packet: (u32, u32, Bytes)) {
+        let at = ticket as usize;
+        if at >= self.held.len() {
+            self.held.resize_with(at + 1, || None);
+        }
+        self.held[at] = Some(packet);
     }
 
     #[inline]
@@ -124,7 +132,7 @@ impl<N: Network> Fabric<N> {
             self.queue.push(at.0, Pending::Network { token });
         }
         for (ticket, verdict) in agenda.releases.drain(..) {
-            let held = self.held.remove(&ticket);
+            let held = self.held.get_mut(ticket.0 as usize).and_then(Option::take);
             let (from, to, datagram) = held.expect("the network released what it does not hold");
             match verdict {
                 Verdict::Deliver(at) => self.deliver(at, from, to, datagram),

@@ -1,0 +1,258 @@
+//! Runs one after another, each into a file of its own.
+//!
+//! ```text
+//! DIR/experiment.json      title, pool and seed, for the report
+//! DIR/runs/<id>.json       a run that is complete
+//! DIR/runs/<id>.json.part  a run that is being written; never read
+//! DIR/report.html, *.png   the report
+//! ```
+//!
+//! A file is written whole and then renamed, so it is complete or not there. What is there is not
+//! run again, unless it has no tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::field::{Field, Watch};
+use super::file::{Experiment, Pool, RunPlan};
+use super::record::RunRecord;
+
+/// Largest file of a run that is read.
+const RECORD_BYTES_MAX: u64 = 256 << 20;
+
+/// Where the runs of an experiment are kept.
+#[derive(Clone, Debug)]
+pub struct Directory(PathBuf);
+
+/// What a report says of the whole experiment; `experiment.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// First line of the report.
+    pub title: String,
+    /// Seed of the first repetition.
+    pub seed: u64,
+    /// The machines, as the file has them.
+    pub pool: Option<Pool>,
+    /// Names of all runs, in their order.
+    pub runs: Vec<String>,
+}
+
+/// What came of an execution.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Runs that were complete already.
+    pub kept: usize,
+    /// Runs that ended with a tree.
+    pub done: usize,
+    /// Runs that ended without one.
+    pub failed: usize,
+    /// Runs that were not begun, or not ended.
+    pub missing: usize,
+}
+
+impl Directory {
+    /// Makes it where it is not there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(path: &Path) -> Result<Self, String> {
+        let runs = path.join("runs");
+        fs::create_dir_all(&runs).map_err(|error| format!("{}: {error}", runs.display()))?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// One that is there.
+    ///
+    /// # Errors
+    /// When it is not that of an experiment.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        if path.join("runs").is_dir() {
+            return Ok(Self(path.to_owned()));
+        }
+        Err(format!(
+            "{}: has no runs; name the directory that evenfall plan run wrote",
+            path.display()
+        ))
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes down what the experiment is.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn describe(&self, experiment: &Experiment) -> Result<(), String> {
+        let description = Description {
+            title: experiment.title.clone(),
+            seed: experiment.seed,
+            pool: experiment.pool.clone(),
+            runs: experiment.plans().into_iter().map(|plan| plan.id).collect(),
+        };
+        let path = self.0.join("experiment.json");
+        let json = serde_json::to_string_pretty(&description).map_err(|e| e.to_string())?;
+        fs::write(&path, json + "\n").map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// What the experiment is.
+    ///
+    /// # Errors
+    /// When the file is not there or is wrong.
+    pub fn description(&self) -> Result<Description, String> {
+        let path = self.0.join("experiment.json");
+        let shown = path.display();
+        let text = fs::read_to_string(&path).map_err(|error| format!("{shown}: {error}"))?;
+        serde_json::from_str(&text).map_err(|error| format!("{shown}: {error}"))
+    }
+
+    fn file(&self, id: &str) -> PathBuf {
+        self.0.join("runs").join(format!("{id}.json"))
+    }
+
+    fn read_file(path: &Path) -> Result<Option<RunRecord>, String> {
+        let shown = path.display();
+        let size = match fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("{shown}: {error}")),
+            Ok(metadata) => metadata.len(),
+        };
+        if size > RECORD_BYTES_MAX {
+            return Err(format!("{shown}: {size} bytes; no run is so large"));
+        }
+        let text = fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
+        let record = serde_json::from_str(&text);
+        record.map(Some).map_err(|error| format!("{shown}: {error}; remove it to run it again"))
+    }
+
+    /// All runs that are there, by name.
+    ///
+    /// # Errors
+    /// The first file that cannot be read.
+    pub fn read(&self) -> Result<Vec<RunRecord>, String> {
+        let runs = self.0.join("runs");
+        let said = |error| format!("{}: {error}", runs.display());
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(&runs).map_err(said)? {
+            let path = entry.map_err(said)?.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        let mut records = Vec::new();
+        for path in paths {
+            records.extend(Self::read_file(&path)?);
+        }
+        records.sort_by_key(|record| record.plan.repetition);
+        Ok(records)
+    }
+
+    /// Writes a run whole or not at all.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&self, record: &RunRecord) -> Result<(), String> {
+        let path = self.file(&record.plan.id);
+        let part = path.with_extension("json.part");
+        let json = serde_json::to_string_pretty(record).map_err(|error| error.to_string())?;
+        let written = fs::write(&part, json + "\n").and_then(|()| fs::rename(&part, &path));
+        written.map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Which of these are to be run: all that are not there, or have no tree.
+    fn pending(&self, plans: Vec<RunPlan>, force: bool) -> Result<Vec<RunPlan>, String> {
+        let mut pending = Vec::new();
+        for plan in plans {
+            let known = if force { None } else { Self::read_file(&self.file(&plan.id))? };
+            match known {
+                Some(known) if known.plan != plan => {
+                    return Err(format!(
+                        "{}: was run with other settings; take another --dir, or --force to run \
+                         it again",
+                        self.file(&plan.id).display()
+                    ));
+                }
+                Some(RunRecord { error: None, .. }) => {}
+                Some(_) | None => pending.push(plan),
+            }
+        }
+        Ok(pending)
+    }
+}
+
+/// Writes what is over, and says it.
+struct Keeper<'a> {
+    directory: &'a Directory,
+    outcome: &'a mut Outcome,
+    number: usize,
+    runs: usize,
+    said: &'a mut dyn FnMut(&str),
+    error: Option<String>,
+}
+
+impl Watch for Keeper<'_> {
+    fn over(&mut self, record: RunRecord) -> bool {
+        self.number += 1;
+        let plan = &record.plan;
+        let head = format!("run {} of {}, {}, seed {}", self.number, self.runs, plan.id, plan.seed);
+        match (&record.error, record.statistics.as_ref().and_then(|s| s.worst())) {
+            (None, Some(worst)) => {
+                self.outcome.done += 1;
+                (self.said)(&format!(
+                    "{head}: worst leaf {}, p50 {:.1} us, p90 {:.1} us, stddev {:.1} us ({:.1} s)",
+                    worst.host,
+                    worst.figures.p50_us,
+                    worst.figures.p90_us,
+                    worst.figures.stddev_us,
+                    record.timers.wall_s
+                ));
+            }
+            (error, _) => {
+                self.outcome.failed += 1;
+                (self.said)(&format!("{head}: {}", error.as_deref().unwrap_or("no statistics")));
+            }
+        }
+        self.error = self.directory.write(&record).err();
+        self.error.is_none()
+    }
+
+    fn said(&mut self, run: &RunPlan, words: &str) {
+        (self.said)(&format!("  {}: {words}", run.id));
+    }
+}
+
+/// Carries out what an experiment asks for and is not there yet. `said` gets lines for people.
+///
+/// # Errors
+/// What keeps the runs from going on. Those that are over are kept.
+pub fn execute(
+    experiment: &Experiment,
+    directory: &Directory,
+    field: &mut dyn Field,
+    force: bool,
+    said: &mut dyn FnMut(&str),
+) -> Result<Outcome, String> {
+    let plans = experiment.plans();
+    let all = plans.len();
+    let pending = directory.pending(plans, force)?;
+    let runs = pending.len();
+    let mut outcome = Outcome { kept: all - runs, ..Outcome::default() };
+    if outcome.kept > 0 {
+        said(&format!("{} of {all} runs are complete already", outcome.kept));
+    }
+    if runs == 0 {
+        return Ok(outcome);
+    }
+    let mut keeper =
+        Keeper { directory, outcome: &mut outcome, number: 0, runs, said, error: None };
+    field.carry_out(pending, &mut keeper)?;
+    if let Some(error) = keeper.error {
+        return Err(error);
+    }
+    outcome.missing = runs - outcome.done - outcome.failed;
+    Ok(outcome)
+}

@@ -1,0 +1,41 @@
+//! Experiments: one file says which trees are built, by which strategies, from which roots and how
+//! often; every run leaves one JSON file with all that was measured; a report draws them.
+//!
+//! ```text
+//!  experiment.toml --Experiment--> RunPlan, RunPlan, ...      (run x strategy x root x repetition)
+//!                                     |
+//!        recorded | simulated | live  v
+//!            Field  <--Want--  Course  --> RunRecord --> runs/<id>.json --> report.html, *.png
+//!                   --Found-->
+//! ```
+//!
+//! A [`Course`] is one run: it says what it wants measured and is told what came of it, like the
+//! tree builder inside it. Where the delays come from is behind [`Field`]: a recorded file
+//! ([`Recorded`]), running agents ([`Live`]), or the simulator, which drives the same [`Survey`] as
+//! the agents do.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`mod@file`] | the experiment file, checked, and the runs that follow from it |
+//! | [`course`] | one run, from its first measurement to its record |
+//! | [`field`] | where runs take place |
+//! | [`record`] | the JSON of a run |
+//! | [`execute`] | runs one after another, those that are complete left out |
+//! | [`report`] | the page of an experiment |
+//! | [`picture`] | the same as PNG |
+
+pub mod course;
+pub mod execute;
+pub mod field;
+pub mod file;
+pub mod picture;
+pub mod record;
+pub mod report;
+#[cfg(test)]
+mod tests;
+
+pub use course::{Course, Want};
+pub use execute::{Directory, Outcome};
+pub use field::{Field, Live, Recorded, Survey};
+pub use file::{Experiment, ExperimentError, RunPlan};
+pub use record::RunRecord;

@@ -1,0 +1,143 @@
+//! Every knob of the exchange, with its unit and the reason for its default.
+
+use core::time::Duration;
+
+use crate::wire::Key;
+
+/// In which order a sender sends and a receiver grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Greatest remaining processing fraction: all messages keep step, and end together.
+    Grpf,
+    /// Shortest remaining first, as general transports do. For comparison.
+    Srpt,
+    /// Longest remaining first. For comparison.
+    Grpt,
+    /// Least recently served first: fair shares, whatever the lengths. For comparison.
+    FairShare,
+    /// Any. For comparison.
+    Random,
+}
+
+/// How many packets of one message may be granted and not yet here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// In proportion to what is missing of the message (equation 3.8; 3.14 with a slowest
+    /// receiver).
+    ProRata,
+    /// One round trip's worth. For comparison.
+    Constant,
+}
+
+/// What a sender sends before anybody has asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unscheduled {
+    /// Nothing but announcements.
+    None,
+    /// The first round trip's worth of its own schedule, hence in proportion to the lengths.
+    ProRata,
+    /// The first round trip's worth of every message. For comparison.
+    PerMessage,
+    /// Everything: no receiver has a say. For comparison.
+    All,
+}
+
+/// What a datagram costs the sender's link. Picoseconds, so that 100 Gb/s adds up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Each byte of payload; 0 for no pacing: the driver's backpressure decides.
+    pub ps_per_byte: u64,
+    /// Each datagram with payload, besides.
+    pub ps_per_data: u64,
+    /// Each datagram without.
+    pub ps_per_control: u64,
+    /// How far ahead of the pace it may run, so that a driver has something to batch.
+    pub burst: Duration,
+}
+
+impl Pace {
+    /// The pace of a link of this rate, with headers of this many bytes around each payload.
+    pub fn link(bits_per_s: u64, overhead_bytes: u64, burst: Duration) -> Self {
+        let ps_per_byte = 8_000_000_000_000 / bits_per_s.max(1);
+        let ps_per_data = ps_per_byte * overhead_bytes;
+        Self { ps_per_byte, ps_per_data, ps_per_control: ps_per_data, burst }
+    }
+}
+
+/// All settings of an [`Exchange`](crate::Exchange). Members of one operation must agree on
+/// `packet_bytes` and on the key; all else is each one's own business.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Payload of a full packet. 1,432 fills an Ethernet frame of 1,500.
+    pub packet_bytes: u32,
+    /// Round trip between two members without queues, in full packets at the link's rate.
+    pub rtt_packets: u32,
+    /// Round trips' worth of packets that a receiver has granted and not yet received, at most.
+    /// 2 is enough on a quiet network, 10 rides out pre-emptions (section 6.2.2).
+    pub overcommit: f64,
+    /// Packets granted at a time, where the window allows. More saves datagrams, fewer keep the
+    /// shares of small messages exact.
+    pub grant_packets: u32,
+    /// See [`Policy`].
+    pub policy: Policy,
+    /// See [`Window`].
+    pub window: Window,
+    /// See [`Unscheduled`].
+    pub unscheduled: Unscheduled,
+    /// Whether priorities are randomised within a packet, against small incasts.
+    pub randomise: bool,
+    /// Messages that a receiver grants to at a time; `None` for all. For comparison.
+    pub incoming_max: Option<u32>,
+    /// Messages that a sender works on at a time, without grants; `None` for all. For comparison.
+    pub outgoing_max: Option<u32>,
+    /// How many packets a granted packet may be ahead of the first one that is not granted, in
+    /// the sender's schedule; `None` for any. For comparison.
+    pub redirect_packets: Option<u32>,
+    /// Whether windows follow the slowest receiver (equation 3.14), whom an all-reduce finds.
+    pub reduce: bool,
+    /// See [`Pace`].
+    pub pace: Pace,
+    /// How long a message may make no progress before its receiver asks again. Far above the
+    /// longest queue, or it adds load to a congested network.
+    pub resend_after: Duration,
+    /// How long a member may be silent while something is expected of it; then the operation
+    /// fails and names it.
+    pub silence_max: Duration,
+    /// Bytes of incoming messages of one operation, at most: what memory it may take.
+    pub incoming_bytes_max: u64,
+    /// Bytes of datagrams kept for operations that have not begun here; more are dropped.
+    pub staged_bytes_max: usize,
+    /// How long they are kept.
+    pub staged_for: Duration,
+    /// Ended operations that are remembered, to answer for lost acknowledgements.
+    pub ended_max: usize,
+    /// Authenticates every datagram.
+    pub key: Option<Key>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            packet_bytes: 1_432,
+            rtt_packets: 16,
+            overcommit: 10.0,
+            grant_packets: 1,
+            policy: Policy::Grpf,
+            window: Window::ProRata,
+            unscheduled: Unscheduled::ProRata,
+            randomise: true,
+            incoming_max: None,
+            outgoing_max: None,
+            redirect_packets: None,
+            reduce: false,
+            pace: Pace::default(),
+            resend_after: Duration::from_millis(10),
+            silence_max: Duration::from_secs(3),
+            incoming_bytes_max: 8 << 30,
+            staged_bytes_max: 64 << 20,
+            staged_for: Duration::from_secs(5),
+            ended_max: 256,
+            key: None,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What a caller can get wrong, and what can go wrong for it.
+
+use core::fmt;
+
+/// Why an operation did not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// An operation of this number is running or has ended here.
+    Known {
+        /// Its number.
+        operation: u64,
+    },
+    /// Ranks are 16 bits: too many members, or none.
+    Members {
+        /// How many there are.
+        members: usize,
+    },
+    /// The own rank is not one of the members.
+    Rank {
+        /// The own rank.
+        rank: usize,
+        /// How many members there are.
+        members: usize,
+    },
+    /// There must be one message per member.
+    Messages {
+        /// How many there are.
+        messages: usize,
+        /// How many members there are.
+        members: usize,
+    },
+    /// A message is longer than 4 GiB.
+    TooLong {
+        /// To whom.
+        to: usize,
+        /// How long.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known { operation } => write!(
+                f,
+                "operation {operation} was begun here before: take a new number for each one"
+            ),
+            Self::Members { members } => {
+                write!(f, "{members} members: an operation has 1 to 65,535")
+            }
+            Self::Rank { rank, members } => {
+                write!(f, "own rank {rank} is not below the number of members, {members}")
+            }
+            Self::Messages { messages, members } => write!(
+                f,
+                "{messages} messages for {members} members: give one to each, empty ones too"
+            ),
+            Self::TooLong { to, bytes } => write!(
+                f,
+                "the message to rank {to} has {bytes} bytes; split what is longer than 4 GiB"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Why an operation failed. Every cause names a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nothing was heard of it for too long, while something was expected of it.
+    Silent {
+        /// The rank that is dead or cut off.
+        rank: u16,
+    },
+    /// Its datagrams do not fit ours: another number of members, packet size or message length.
+    Disagrees {
+        /// The rank that disagrees.
+        rank: u16,
+    },
+    /// What it announced would take more memory than is allowed.
+    TooMuch {
+        /// The rank whose message was too much.
+        rank: u16,
+    },
+    /// Another member gave the operation up.
+    Aborted {
+        /// Who told us.
+        by: u16,
+        /// The rank it blames.
+        rank: u16,
+    },
+}
+
+impl Failure {
+    /// The rank to blame.
+    pub fn rank(&self) -> u16 {
+        match *self {
+            Self::Silent { rank }
+            | Self::Disagrees { rank }
+            | Self::TooMuch { rank }
+            | Self::Aborted { rank, .. } => rank,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent { rank } => write!(f, "rank {rank} is silent: dead, or cut off"),
+            Self::Disagrees { rank } => write!(
+                f,
+                "rank {rank} disagrees about the operation: check that all members start it with \
+                 the same members and packet size"
+            ),
+            Self::TooMuch { rank } => write!(
+                f,
+                "the message of rank {rank} exceeds the memory allowed for incoming messages"
+            ),
+            Self::Aborted { by, rank } => {
+                write!(f, "rank {by} gave the operation up because of rank {rank}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failure {}

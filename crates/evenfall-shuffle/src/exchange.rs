@@ -1,0 +1,489 @@
+//! The machine: operations, what comes too early or too late for them, and the pace.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, Timestamp,
+    Transmit,
+};
+
+use crate::config::Config;
+use crate::error::{Failure, StartError};
+use crate::operation::{Happened, Operation};
+use crate::wire::{Header, Kind};
+
+/// Answers on behalf of ended operations that wait to be sent, at most; more are dropped, and
+/// their peers ask again.
+const ANSWERS_MAX: usize = 4_096;
+
+/// What an operation consists of, as one member sees it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its number: new for each operation, the same for all members.
+    pub operation: u64,
+    /// The own rank.
+    pub rank: usize,
+    /// Addresses of all ranks.
+    pub members: Vec<SocketAddr>,
+    /// What goes to each rank.
+    pub sends: Vec<Outbound>,
+    /// From whom a message is expected.
+    pub expects: Vec<bool>,
+}
+
+/// What goes to one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outbound {
+    /// Nothing.
+    Nothing,
+    /// This, which may be empty.
+    Now(Bytes),
+    /// Something that [`Exchange::send`] will bring.
+    Later,
+}
+
+impl Plan {
+    /// Everything to everyone: one message per rank, one expected from each.
+    pub fn shuffle(
+        operation: u64,
+        rank: usize,
+        members: Vec<SocketAddr>,
+        messages: Vec<Bytes>,
+    ) -> Self {
+        let expects = vec![true; members.len()];
+        let sends = messages.into_iter().map(Outbound::Now).collect();
+        Self { operation, rank, members, sends, expects }
+    }
+
+    fn check(&self) -> Result<(), StartError> {
+        let members = self.members.len();
+        if members == 0 || members > usize::from(u16::MAX) {
+            return Err(StartError::Members { members });
+        }
+        if self.rank >= members {
+            return Err(StartError::Rank { rank: self.rank, members });
+        }
+        if self.sends.len() != members || self.expects.len() != members {
+            let messages = self.sends.len().min(self.expects.len());
+            return Err(StartError::Messages { messages, members });
+        }
+        for (to, send) in self.sends.iter().enumerate() {
+            if let Outbound::Now(body) = send
+                && body.len() as u64 > u64::from(u32::MAX)
+            {
+                return Err(StartError::TooLong { to, bytes: body.len() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the exchange tells its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message is here in full. In any order, each exactly once.
+    Message {
+        /// Of which operation.
+        operation: u64,
+        /// From which rank.
+        from: u16,
+        /// What it says.
+        body: Bytes,
+    },
+    /// Everything expected is here, and everything sent is there.
+    Completed {
+        /// Which operation.
+        operation: u64,
+    },
+    /// It has failed; nothing more will come of it.
+    Failed {
+        /// Which operation.
+        operation: u64,
+        /// Why, and because of whom.
+        failure: Failure,
+    },
+}
+
+/// Counts of what a machine did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets with payload sent, repeats included.
+    pub data_sent: u64,
+    /// Packets sent again.
+    pub data_again: u64,
+    /// Datagrams without payload sent.
+    pub control_sent: u64,
+    /// Packets received that were here already.
+    pub duplicates: u64,
+    /// Datagrams of operations unknown, ended, or from an address that is not a member's.
+    pub foreign: u64,
+    /// Datagrams for operations not begun that were dropped: too many, or too old.
+    pub staged_dropped: u64,
+    /// Answers dropped because too many waited.
+    pub answers_dropped: u64,
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    operation: u64,
+    me: u16,
+    agreement: u32,
+    failure: Option<Failure>,
+}
+
+/// See the crate documentation.
+#[derive(Debug)]
+pub struct Exchange {
+    config: Config,
+    operations: BTreeMap<u64, Operation>,
+    ended: VecDeque<Ended>,
+    staged: VecDeque<(Timestamp, u64, Arrival)>,
+    staged_bytes: usize,
+    answers: VecDeque<(SocketAddr, Header)>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    /// When the link is free, in picoseconds.
+    free_ps: u128,
+    /// When to be pulled again, if data waits for the pace alone.
+    paced_until: Option<Timestamp>,
+}
+
+impl Exchange {
+    /// A machine without operations.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            operations: BTreeMap::new(),
+            ended: VecDeque::new(),
+            staged: VecDeque::new(),
+            staged_bytes: 0,
+            answers: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            free_ps: 0,
+            paced_until: None,
+        }
+    }
+
+    /// Begins an operation. Members may begin at different times; what came early is taken now.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing has begun then.
+    pub fn start(&mut self, now: Timestamp, plan: Plan) -> Result<(), StartError> {
+        plan.check()?;
+        let number = plan.operation;
+        let known = self.ended.iter().any(|ended| ended.operation == number);
+        if known || self.operations.contains_key(&number) {
+            return Err(StartError::Known { operation: number });
+        }
+        let me = plan.rank;
+        let mut operation = Operation::new(&self.config, now, (number, me as u16), plan.members);
+        for (to, send) in plan.sends.into_iter().enumerate() {
+            if send == Outbound::Nothing {
+                continue;
+            }
+            if to == me {
+                if let Outbound::Now(body) = send {
+                    let from = me as u16;
+                    self.events.push_back(Event::Message { operation: number, from, body });
+                }
+                continue;
+            }
+            operation.sender.messages[to].wanted = true;
+            operation.sender.open += 1;
+            if let Outbound::Now(body) = send {
+                operation.sender.offer(to as u16, body);
+            }
+        }
+        for (from, _) in plan.expects.iter().enumerate().filter(|&(f, &e)| e && f != me) {
+            operation.receiver.messages[from].expected = true;
+            operation.receiver.open += 1;
+        }
+        operation.begin(&self.config);
+        self.operations.insert(number, operation);
+        self.settle(number);
+        self.unstage(now, number);
+        Ok(())
+    }
+
+    /// Brings a message that its operation's plan has as [`Outbound::Later`]. False when there is
+    /// no such operation or no such message: it has failed since, or was sent already.
+    pub fn send(&mut self, operation: u64, to: usize, body: Bytes) -> bool {
+        let Some(running) = self.operations.get_mut(&operation) else { return false };
+        let waits = |message: &crate::sender::Outgoing| {
+            message.wanted && !message.acked && message.body.is_none()
+        };
+        if !running.sender.messages.get(to).is_some_and(waits) {
+            return false;
+        }
+        running.offer(&self.config, to as u16, body);
+        true
+    }
+
+    /// What the slowest receiver misses, for windows by equation 3.14, from a source better than
+    /// the built-in all-reduce: a switch, or a simulator's oracle.
+    pub fn set_slowest(&mut self, operation: u64, bytes: u64) {
+        if let Some(running) = self.operations.get_mut(&operation) {
+            running.set_slowest(bytes);
+        }
+    }
+
+    /// Bytes that an operation misses, of the messages whose length is known.
+    pub fn missing_bytes(&self, operation: u64) -> u64 {
+        self.operations.get(&operation).map_or(0, |running| running.receiver.missing_bytes)
+    }
+
+    /// For comparison with lock-step schemes: everything for this rank may go at once.
+    pub fn admit(&mut self, operation: u64, to: usize) {
+        if let Some(running) = self.operations.get_mut(&operation) {
+            running.sender.grant(to as u16, u32::MAX);
+        }
+    }
+
+    /// Operations that run.
+    pub fn running(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Counts so far.
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.counters;
+        counters.duplicates += self.operations.values().map(|o| o.receiver.duplicates).sum::<u64>();
+        counters.data_again += self.operations.values().map(|o| o.sender.sent_again).sum::<u64>();
+        counters
+    }
+
+    fn stage(&mut self, now: Timestamp, operation: u64, arrival: Arrival) {
+        self.staged_bytes += arrival.datagram.len();
+        self.staged.push_back((now, operation, arrival));
+        while self.staged_bytes > self.config.staged_bytes_max {
+            self.drop_staged();
+        }
+    }
+
+    fn drop_staged(&mut self) {
+        if let Some((_, _, arrival)) = self.staged.pop_front() {
+            self.staged_bytes -= arrival.datagram.len();
+            self.counters.staged_dropped += 1;
+        }
+    }
+
+    fn unstage(&mut self, now: Timestamp, number: u64) {
+        let (mine, others): (VecDeque<_>, VecDeque<_>) =
+            core::mem::take(&mut self.staged).into_iter().partition(|staged| staged.1 == number);
+        self.staged = others;
+        for (_, _, arrival) in mine {
+            self.staged_bytes -= arrival.datagram.len();
+            // It was decoded when it was staged; what is wrong with it now is counted only.
+            if self.handle(now, arrival).is_err() {
+                self.counters.foreign += 1;
+            }
+        }
+    }
+
+    fn answer(&mut self, to: SocketAddr, header: Header) {
+        if self.answers.len() < ANSWERS_MAX {
+            self.answers.push_back((to, header));
+        } else {
+            self.counters.answers_dropped += 1;
+        }
+    }
+
+    /// The completed-operation answer: data that comes after the end can only mean that our
+    /// acknowledgement was lost, or that the sender does not know yet that all is over.
+    fn answer_for_ended(&mut self, header: &Header, from: SocketAddr) -> bool {
+        let number = header.operation;
+        let Some(ended) = self.ended.iter().rev().find(|ended| ended.operation == number) else {
+            return false;
+        };
+        let kind = match ended.failure {
+            _ if header.kind == Kind::Abort => return true,
+            Some(_) => Kind::Abort,
+            None if header.kind == Kind::Data => Kind::Ack,
+            None => return true,
+        };
+        let answer = Header {
+            kind,
+            class: Class::Control,
+            from: ended.me,
+            operation: number,
+            offset: 0,
+            length: 0,
+            extra: ended.failure.map_or(0, |failure| u32::from(failure.rank())),
+            agreement: ended.agreement,
+        };
+        self.answer(from, answer);
+        true
+    }
+
+    /// Ends the operation if it is done.
+    fn settle(&mut self, number: u64) {
+        if self.operations.get(&number).is_some_and(Operation::is_done) {
+            self.end(number, None);
+            self.events.push_back(Event::Completed { operation: number });
+        }
+    }
+
+    fn fail(&mut self, number: u64, failure: Failure) {
+        let Some((members, me, agreement)) = self
+            .operations
+            .get(&number)
+            .map(|running| (running.members.clone(), running.me, running.agreement))
+        else {
+            return;
+        };
+        for (rank, &address) in members.iter().enumerate() {
+            if rank != usize::from(me) {
+                let (kind, class) = (Kind::Abort, Class::Control);
+                let extra = u32::from(failure.rank());
+                let (operation, from) = (number, me);
+                let header =
+                    Header { kind, class, from, operation, offset: 0, length: 0, extra, agreement };
+                self.answer(address, header);
+            }
+        }
+        self.end(number, Some(failure));
+        self.events.push_back(Event::Failed { operation: number, failure });
+    }
+
+    fn end(&mut self, number: u64, failure: Option<Failure>) {
+        let Some(running) = self.operations.remove(&number) else { return };
+        self.counters.duplicates += running.receiver.duplicates;
+        self.counters.data_again += running.sender.sent_again;
+        // What was owed to others, the last acknowledgements above all, is still sent.
+        let mut running = running;
+        while let Some((to, header)) = running.next_control() {
+            if header.kind != Kind::Reduce {
+                self.answer(running.members[usize::from(to)], header);
+            }
+        }
+        let (me, agreement) = (running.me, running.agreement);
+        self.ended.push_back(Ended { operation: number, me, agreement, failure });
+        while self.ended.len() > self.config.ended_max {
+            self.ended.pop_front();
+        }
+    }
+
+    fn spend(&mut self, now: Timestamp, ps: u64) {
+        let now_ps = u128::from(now.nanos()) * 1_000;
+        self.free_ps = self.free_ps.max(now_ps.saturating_sub(self.burst_ps())) + u128::from(ps);
+    }
+
+    fn burst_ps(&self) -> u128 {
+        self.config.pace.burst.as_nanos() * 1_000
+    }
+
+    /// When data may go, as far as the pace is concerned.
+    fn free_at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.free_ps.div_ceil(1_000) as u64)
+    }
+
+    fn transmit(&self, to: SocketAddr, header: &Header, body: Bytes) -> Transmit {
+        let head: Head = header.encode(self.config.key.as_ref(), &body);
+        Transmit { class: header.class, to: Destination::One(to), head, body }
+    }
+
+    fn next_control(&mut self) -> Option<(SocketAddr, Header)> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        self.operations.values_mut().find_map(|running| {
+            let (to, header) = running.next_control()?;
+            Some((running.members[usize::from(to)], header))
+        })
+    }
+}
+
+impl Machine for Exchange {
+    type Event = Event;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let header = Header::decode(&arrival.datagram, self.config.key.as_ref())?;
+        let number = header.operation;
+        let Some(running) = self.operations.get_mut(&number) else {
+            if !self.answer_for_ended(&header, arrival.from) {
+                self.stage(now, number, arrival);
+            }
+            return Ok(());
+        };
+        if running.members.get(usize::from(header.from)) != Some(&arrival.from)
+            || header.from == running.me
+        {
+            self.counters.foreign += 1;
+            return Ok(());
+        }
+        match running.handle(&self.config, now, &header, &arrival.datagram)? {
+            Some(Happened::Failed(failure)) => self.fail(number, failure),
+            happened => {
+                if let Some(Happened::Message(from, body)) = happened {
+                    self.events.push_back(Event::Message { operation: number, from, body });
+                }
+                self.settle(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        // The driver pulls after every input; it may have no room, and must not be called for it.
+        self.paced_until = self.paced_until.filter(|&at| at > now);
+        while self.staged.front().is_some_and(|s| now.since(s.0) >= self.config.staged_for) {
+            self.drop_staged();
+        }
+        let due: Vec<u64> = self
+            .operations
+            .values()
+            .filter(|running| running.next_check <= now)
+            .map(|running| running.number)
+            .collect();
+        for number in due {
+            let Some(running) = self.operations.get_mut(&number) else { continue };
+            if let Some(failure) = running.check(&self.config, now) {
+                self.fail(number, failure);
+            }
+        }
+    }
+
+    fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        None
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        if let Some((to, header)) = self.next_control() {
+            self.counters.control_sent += 1;
+            self.spend(now, self.config.pace.ps_per_control);
+            return Some(self.transmit(to, &header, Bytes::new()));
+        }
+        self.paced_until = None;
+        let free_at = self.free_at();
+        if free_at > now {
+            let waits = self.operations.values().any(|running| running.sender.is_ready());
+            self.paced_until = waits.then_some(free_at);
+            return None;
+        }
+        let config = &self.config;
+        let (to, header, payload) = self.operations.values_mut().find_map(|running| {
+            let (to, header, payload) = running.next_data(config, now)?;
+            Some((running.members[usize::from(to)], header, payload))
+        })?;
+        self.counters.data_sent += 1;
+        let pace = self.config.pace;
+        self.spend(now, pace.ps_per_data + pace.ps_per_byte * payload.len() as u64);
+        Some(self.transmit(to, &header, payload))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let checks = self.operations.values().map(|running| running.next_check);
+        let stale = self.staged.front().map(|staged| staged.0 + self.config.staged_for);
+        checks.chain(self.paced_until).chain(stale).min()
+    }
+}

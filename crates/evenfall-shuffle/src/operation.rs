@@ -1,0 +1,387 @@
+//! One operation at one rank: both halves, who is alive, and what control is to be sent.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{Class, Malformed, Timestamp};
+
+use crate::config::Config;
+use crate::error::Failure;
+use crate::priority::mix;
+use crate::receiver::{Receiver, Taken};
+use crate::reduce::{Reduction, Step};
+use crate::sender::Sender;
+use crate::wire::{Header, Kind};
+
+/// Bytes per unit of a remainder on the wire: 32 bits then cover a terabyte.
+const REMAINDER_UNIT: u64 = 256;
+/// Repeats of a probe until its interval no longer doubles.
+const BACKOFF_MAX: u32 = 4;
+/// A result of the all-reduce is trusted for this many times as long as it took; then somebody
+/// has left, and windows go by what is known here.
+const RESULT_AGE_MAX: u32 = 4;
+
+/// Control that one rank can be owed; each at most once in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    Grant = 1,
+    Ack = 2,
+    Announce = 4,
+    Resend = 8,
+    Wait = 16,
+}
+
+/// What is known of one other rank.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peer {
+    heard: Timestamp,
+    probe_in: Timestamp,
+    probe_out: Timestamp,
+    tries: u32,
+    owed: u8,
+}
+
+/// What an operation tells the exchange.
+#[derive(Debug)]
+pub(crate) enum Happened {
+    Message(u16, Bytes),
+    Failed(Failure),
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) number: u64,
+    pub(crate) me: u16,
+    pub(crate) members: Vec<SocketAddr>,
+    pub(crate) agreement: u32,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    pub(crate) next_check: Timestamp,
+    peers: Vec<Peer>,
+    owed: VecDeque<(u16, Owed)>,
+    reduction: Option<Reduction>,
+    steps: VecDeque<Step>,
+    reduced: (Timestamp, u64),
+}
+
+/// What all members must agree on.
+pub(crate) fn agreement(members: usize, packet_bytes: u32) -> u32 {
+    mix((members as u64) << 32 | u64::from(packet_bytes)) as u32
+}
+
+impl Operation {
+    pub(crate) fn new(
+        config: &Config,
+        now: Timestamp,
+        (number, me): (u64, u16),
+        members: Vec<SocketAddr>,
+    ) -> Self {
+        let n = members.len();
+        let first = now + config.resend_after;
+        let peer = Peer { heard: now, probe_in: first, probe_out: first, ..Peer::default() };
+        Self {
+            number,
+            me,
+            agreement: agreement(n, config.packet_bytes),
+            sender: Sender::new(config, number, me, n),
+            receiver: Receiver::new(config, number, me, n),
+            next_check: now + config.resend_after / 2,
+            peers: vec![peer; n],
+            owed: VecDeque::new(),
+            reduction: (config.reduce && n > 1).then(|| Reduction::new(n, usize::from(me))),
+            steps: VecDeque::new(),
+            reduced: (now, 0),
+            members,
+        }
+    }
+
+    /// After messages and expectations are set: decides on unscheduled data, announces the rest.
+    pub(crate) fn begin(&mut self, config: &Config) {
+        self.sender.begin(config);
+        for to in 0..self.members.len() as u16 {
+            let message = &self.sender.messages[usize::from(to)];
+            if message.body.is_some() && message.unscheduled == 0 {
+                self.owe(to, Owed::Announce);
+            }
+        }
+        let own = self.remainder();
+        self.reduce(|reduction, out| {
+            reduction.begin(own, out);
+            None
+        });
+    }
+
+    /// A message that comes later than the operation began.
+    pub(crate) fn offer(&mut self, config: &Config, to: u16, body: Bytes) {
+        self.sender.offer(to, body);
+        // One at a time there is nothing to share: the first round trip goes unasked.
+        let packets = self.sender.messages[usize::from(to)].packets.min(config.rtt_packets);
+        self.sender.messages[usize::from(to)].unscheduled = packets;
+        self.sender.grant(to, packets);
+        if packets == 0 {
+            self.owe(to, Owed::Announce);
+        }
+    }
+
+    fn remainder(&self) -> u32 {
+        let units = self.receiver.missing_bytes.div_ceil(REMAINDER_UNIT);
+        units.min(u64::from(u32::MAX)) as u32
+    }
+
+    fn reduce(&mut self, go: impl FnOnce(&mut Reduction, &mut Vec<Step>) -> Option<u32>) {
+        let Some(reduction) = &mut self.reduction else { return };
+        let mut out = Vec::new();
+        let result = go(reduction, &mut out);
+        self.steps.extend(out);
+        if let Some(result) = result {
+            self.receiver.slowest_bytes = Some(u64::from(result) * REMAINDER_UNIT);
+        }
+    }
+
+    fn owe(&mut self, to: u16, owed: Owed) {
+        let peer = &mut self.peers[usize::from(to)];
+        if peer.owed & owed as u8 == 0 {
+            peer.owed |= owed as u8;
+            self.owed.push_back((to, owed));
+        }
+    }
+
+    /// Whether everything is here and everything of ours is there.
+    pub(crate) fn is_done(&self) -> bool {
+        self.receiver.open == 0 && self.sender.open == 0
+    }
+
+    /// A datagram of this operation, from the address of its rank.
+    pub(crate) fn handle(
+        &mut self,
+        config: &Config,
+        now: Timestamp,
+        header: &Header,
+        datagram: &Bytes,
+    ) -> Result<Option<Happened>, Malformed> {
+        let from = header.from;
+        if header.kind == Kind::Abort {
+            let rank = header.extra as u16;
+            return Ok(Some(Happened::Failed(Failure::Aborted { by: from, rank })));
+        }
+        if header.agreement != self.agreement {
+            return Ok(Some(Happened::Failed(Failure::Disagrees { rank: from })));
+        }
+        let peer = &mut self.peers[usize::from(from)];
+        peer.heard = now;
+        peer.tries = 0;
+        match header.kind {
+            Kind::Data => return self.data(config, now, header, datagram),
+            Kind::Grant => {
+                let granted = header.offset.div_ceil(config.packet_bytes);
+                self.sender.grant(from, granted);
+                self.peers[usize::from(from)].probe_out = now + config.resend_after;
+            }
+            Kind::Ack => {
+                self.sender.ack(from);
+            }
+            Kind::Resend => self.resend(config, header),
+            Kind::Wait | Kind::Abort => {}
+            Kind::Reduce => {
+                let own = self.remainder();
+                let step = (header.extra, header.offset, header.length);
+                let before = self.receiver.slowest_bytes;
+                self.reduce(|reduction, out| reduction.take(step, own, out));
+                if self.receiver.slowest_bytes != before {
+                    self.reduced = (now, now.since(self.reduced.0).as_nanos() as u64);
+                }
+                self.grant();
+            }
+        }
+        Ok(None)
+    }
+
+    fn data(
+        &mut self,
+        config: &Config,
+        now: Timestamp,
+        header: &Header,
+        datagram: &Bytes,
+    ) -> Result<Option<Happened>, Malformed> {
+        let from = header.from;
+        let payload = &datagram[crate::wire::HEADER_BYTES..];
+        let announced = self.receiver.messages[usize::from(from)].announced;
+        let taken = self.receiver.data(now, header, payload)?;
+        self.peers[usize::from(from)].probe_in = now + config.resend_after;
+        match taken {
+            // An announcement that repeats itself is a probe: the answer says how far we are.
+            Taken::Part if payload.is_empty() && announced => self.owe(from, Owed::Grant),
+            Taken::Part | Taken::Duplicate => {}
+            Taken::Known => self.owe(from, Owed::Ack),
+            Taken::Whole(body) => {
+                self.owe(from, Owed::Ack);
+                self.grant();
+                return Ok(Some(Happened::Message(from, body)));
+            }
+            Taken::Refused(failure) => return Ok(Some(Happened::Failed(failure))),
+        }
+        self.grant();
+        Ok(None)
+    }
+
+    fn resend(&mut self, config: &Config, header: &Header) {
+        let from = header.from;
+        let message = &self.sender.messages[usize::from(from)];
+        if message.body.is_none() {
+            if !message.acked {
+                self.owe(from, Owed::Wait);
+            }
+            return;
+        }
+        let begin = header.offset / config.packet_bytes;
+        let end = header.offset.saturating_add(header.length).div_ceil(config.packet_bytes);
+        if header.length == 0 || !self.sender.resend(from, begin, end) {
+            self.owe(from, Owed::Announce);
+        }
+    }
+
+    fn grant(&mut self) {
+        while let Some(to) = self.receiver.grant() {
+            self.owe(to, Owed::Grant);
+        }
+    }
+
+    /// The slowest receiver as somebody outside knows it.
+    pub(crate) fn set_slowest(&mut self, bytes: u64) {
+        self.receiver.slowest_bytes = Some(bytes);
+        self.grant();
+    }
+
+    /// Looks for what has stalled. The failure, when a rank has been silent for too long.
+    pub(crate) fn check(&mut self, config: &Config, now: Timestamp) -> Option<Failure> {
+        self.next_check = now + config.resend_after / 2;
+        let (at, took_ns) = self.reduced;
+        if self.reduction.is_some() && now.since(at) > config.resend_after {
+            let mut out = Vec::new();
+            self.reduction.iter().for_each(|reduction| reduction.again(&mut out));
+            // Each repeat replaces what waits: the queue never holds more than two rounds.
+            self.steps = out.into();
+            let age_max = took_ns.saturating_mul(u64::from(RESULT_AGE_MAX));
+            if now.since(at).as_nanos() as u64 > age_max {
+                self.receiver.slowest_bytes = None;
+                self.grant();
+            }
+        }
+        for rank in 0..self.members.len() as u16 {
+            if rank != self.me
+                && let Some(failure) = self.check_peer(config, now, rank)
+            {
+                return Some(failure);
+            }
+        }
+        None
+    }
+
+    fn check_peer(&mut self, config: &Config, now: Timestamp, rank: u16) -> Option<Failure> {
+        let at = usize::from(rank);
+        let (incoming, outgoing) = (&self.receiver.messages[at], &self.sender.messages[at]);
+        let wants_in = incoming.expected && !incoming.complete;
+        let wants_out = outgoing.open() && outgoing.body.is_some();
+        let peer = self.peers[at];
+        if !wants_in && !wants_out {
+            return None;
+        }
+        if now.since(peer.heard) >= config.silence_max {
+            return Some(Failure::Silent { rank });
+        }
+        let interval = config.resend_after * (1 << peer.tries.min(BACKOFF_MAX));
+        let stuck = !incoming.announced || self.receiver.first_gap(rank).is_some();
+        if wants_in && stuck && now >= peer.probe_in {
+            self.peers[at].probe_in = now + interval;
+            self.peers[at].tries += 1;
+            self.owe(rank, Owed::Resend);
+        }
+        if wants_out && now >= peer.probe_out {
+            self.peers[at].probe_out = now + interval;
+            self.peers[at].tries += 1;
+            self.owe(rank, Owed::Announce);
+        }
+        None
+    }
+
+    fn header(&self, kind: Kind, to: u16, class: Class) -> Header {
+        let operation = self.number;
+        let message = &self.sender.messages[usize::from(to)];
+        Header {
+            kind,
+            class,
+            from: self.me,
+            operation,
+            offset: 0,
+            length: message.len(),
+            extra: message.unscheduled,
+            agreement: self.agreement,
+        }
+    }
+
+    /// The next control datagram and its receiver.
+    pub(crate) fn next_control(&mut self) -> Option<(u16, Header)> {
+        if let Some(Step { to, round, step, value }) = self.steps.pop_front() {
+            let header = self.header(Kind::Reduce, to, Class::Control);
+            return Some((to, Header { offset: step, length: value, extra: round, ..header }));
+        }
+        while let Some((to, owed)) = self.owed.pop_front() {
+            self.peers[usize::from(to)].owed &= !(owed as u8);
+            if let Some(header) = self.control(to, owed) {
+                return Some((to, header));
+            }
+        }
+        None
+    }
+
+    /// The datagram for what is owed, unless it has become pointless.
+    fn control(&self, to: u16, owed: Owed) -> Option<Header> {
+        let plain = |kind| Header { length: 0, extra: 0, ..self.header(kind, to, Class::Control) };
+        let incoming = &self.receiver.messages[usize::from(to)];
+        match owed {
+            Owed::Ack => Some(plain(Kind::Ack)),
+            Owed::Wait => Some(plain(Kind::Wait)),
+            Owed::Grant if incoming.complete => None,
+            Owed::Grant => {
+                Some(Header { offset: self.receiver.granted_bytes(to), ..plain(Kind::Grant) })
+            }
+            Owed::Announce => {
+                let message = &self.sender.messages[usize::from(to)];
+                message.body.as_ref()?;
+                Some(self.header(Kind::Data, to, Class::Control))
+            }
+            Owed::Resend if incoming.complete => None,
+            Owed::Resend => {
+                let packet = u64::from(self.sender_packet_bytes());
+                let (begin, end) = self.receiver.first_gap(to).unwrap_or((0, 0));
+                let bytes =
+                    |index: u32| (u64::from(index) * packet).min(u64::from(u32::MAX)) as u32;
+                let (offset, length) = (bytes(begin), bytes(end) - bytes(begin));
+                Some(Header { offset, length, ..plain(Kind::Resend) })
+            }
+        }
+    }
+
+    fn sender_packet_bytes(&self) -> u32 {
+        self.sender.packet_bytes
+    }
+
+    /// The next packet with payload.
+    pub(crate) fn next_data(
+        &mut self,
+        config: &Config,
+        now: Timestamp,
+    ) -> Option<(u16, Header, Bytes)> {
+        let (to, index, again) = self.sender.next()?;
+        self.peers[usize::from(to)].probe_out = now + config.resend_after;
+        let class = if again { Class::Repair } else { Class::Bulk };
+        let header = self.header(Kind::Data, to, class);
+        let begin = index * config.packet_bytes;
+        let end = begin.saturating_add(config.packet_bytes).min(header.length);
+        let body = self.sender.messages[usize::from(to)].body.as_ref()?;
+        let payload = body.slice(begin as usize..end as usize);
+        Some((to, Header { offset: begin, ..header }, payload))
+    }
+}

@@ -1,0 +1,410 @@
+//! The receiving half of one operation: whom to grant, and how much.
+//!
+//! Two limits (section 3.4): `overcommit` round trips' worth of packets granted and not yet here
+//! in all, and for each message a window in proportion to what is missing of it. Among messages
+//! below their window, the one with the greatest remaining fraction is granted next.
+//!
+//! Every arrival changes every window, for the remainder of the whole operation is in all of them;
+//! a scan per packet would be the obvious way, and costs a thousand nodes a thousand steps. But
+//! `outstanding < limit * missing / total` is the same as `outstanding / missing < limit / total`:
+//! on the left only what is the message's own, on the right one threshold for all, which rises
+//! while the operation runs. So messages at their window wait in a heap by their left side; when
+//! the threshold passes it, they move to a heap by priority:
+//!
+//! ```text
+//!   arrival or grant        key < threshold
+//!  ---------------> blocked ----------------> eligible ---> granted, and back to blocked
+//!                   least key first           greatest remaining fraction first
+//! ```
+//!
+//! Entries of a message that has changed since are recognised by its version and dropped: O(log n)
+//! per packet.
+
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use bytes::Bytes;
+use evenfall_core::{Malformed, Prng, Timestamp};
+
+use crate::config::{Config, Policy, Window};
+use crate::error::Failure;
+use crate::priority::{fraction, message_seed, mix};
+use crate::wire::{HEADER_BYTES, Header};
+
+/// One incoming message.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Incoming {
+    /// Whether there will be one.
+    pub(crate) expected: bool,
+    /// Whether its length is known.
+    pub(crate) announced: bool,
+    /// Whether all of it was here.
+    pub(crate) complete: bool,
+    /// Packets that its sender may send.
+    pub(crate) granted: u32,
+    /// When something new came of it.
+    pub(crate) progress: Timestamp,
+    total: u32,
+    packets: u32,
+    received_bytes: u32,
+    received: u32,
+    /// Packets before this one are all here.
+    first_missing: u32,
+    bitmap: Vec<u64>,
+    buffer: Vec<u8>,
+    version: u32,
+    admitted: bool,
+    turn: u64,
+    seed: u64,
+}
+
+impl Incoming {
+    fn missing(&self) -> u32 {
+        self.total - self.received_bytes
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.granted - self.received
+    }
+
+    fn has(&self, index: u32) -> bool {
+        self.bitmap[index as usize / 64] >> (index % 64) & 1 == 1
+    }
+}
+
+/// What a DATA packet led to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Only its length, or a piece.
+    Part,
+    /// A piece that was here already.
+    Duplicate,
+    /// The last piece: here is the message.
+    Whole(Bytes),
+    /// The message was complete before.
+    Known,
+    /// It cannot be taken.
+    Refused(Failure),
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    pub(crate) messages: Vec<Incoming>,
+    /// Messages that are expected and not complete.
+    pub(crate) open: usize,
+    /// Bytes missing of the messages whose length is known.
+    pub(crate) missing_bytes: u64,
+    /// Packets that were here already.
+    pub(crate) duplicates: u64,
+    /// Packets granted in all, beyond what senders sent unasked.
+    pub(crate) grants: u64,
+    /// Bytes missing at the slowest receiver, when that is known.
+    pub(crate) slowest_bytes: Option<u64>,
+    announced_bytes: u64,
+    incoming_bytes_max: u64,
+    outstanding: u64,
+    outstanding_max: f64,
+    packet_bytes: u32,
+    rtt_packets: u32,
+    grant_packets: u32,
+    policy: Policy,
+    window: Window,
+    randomise: bool,
+    eligible: BinaryHeap<(u64, u16, u32)>,
+    blocked: BinaryHeap<Reverse<(u64, u16, u32)>>,
+    turn: u64,
+    incoming_max: Option<u32>,
+    admitted: u32,
+    waiting: Vec<u16>,
+    prng: Prng,
+}
+
+impl Receiver {
+    pub(crate) fn new(config: &Config, operation: u64, me: u16, members: usize) -> Self {
+        let seed = |from| message_seed(operation, from as u16, me);
+        let message = |from| Incoming { seed: seed(from), ..Incoming::default() };
+        Self {
+            messages: (0..members).map(message).collect(),
+            open: 0,
+            missing_bytes: 0,
+            duplicates: 0,
+            grants: 0,
+            slowest_bytes: None,
+            announced_bytes: 0,
+            incoming_bytes_max: config.incoming_bytes_max,
+            outstanding: 0,
+            outstanding_max: config.overcommit * f64::from(config.rtt_packets),
+            packet_bytes: config.packet_bytes,
+            rtt_packets: config.rtt_packets,
+            grant_packets: config.grant_packets.max(1),
+            policy: config.policy,
+            window: config.window,
+            randomise: config.randomise,
+            eligible: BinaryHeap::new(),
+            blocked: BinaryHeap::new(),
+            turn: 0,
+            incoming_max: config.incoming_max,
+            admitted: 0,
+            waiting: Vec::new(),
+            prng: Prng::new(mix(operation.rotate_left(32) ^ u64::from(me))),
+        }
+    }
+
+    /// A packet of a message of this operation.
+    pub(crate) fn data(
+        &mut self,
+        now: Timestamp,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<Taken, Malformed> {
+        let from = header.from;
+        let message = &self.messages[usize::from(from)];
+        if message.complete {
+            self.duplicates += u64::from(!payload.is_empty());
+            return Ok(Taken::Known);
+        }
+        if !message.expected || message.announced && message.total != header.length {
+            return Ok(Taken::Refused(Failure::Disagrees { rank: from }));
+        }
+        let index = packet_index(header, payload.len(), self.packet_bytes)?;
+        if !message.announced {
+            let announced = self.announced_bytes + u64::from(header.length);
+            if announced > self.incoming_bytes_max {
+                return Ok(Taken::Refused(Failure::TooMuch { rank: from }));
+            }
+            self.announced_bytes = announced;
+            self.announce(now, header);
+        }
+        match index {
+            Some(index) => Ok(self.take(now, from, index, payload)),
+            None if header.length == 0 => Ok(self.finish(from)),
+            None => Ok(Taken::Part),
+        }
+    }
+
+    fn announce(&mut self, now: Timestamp, header: &Header) {
+        let packets = header.length.div_ceil(self.packet_bytes);
+        let message = &mut self.messages[usize::from(header.from)];
+        message.announced = true;
+        message.progress = now;
+        message.total = header.length;
+        message.packets = packets;
+        message.granted = header.extra.min(packets);
+        message.bitmap = vec![0; packets.div_ceil(64) as usize];
+        self.missing_bytes += u64::from(header.length);
+        self.outstanding += u64::from(message.granted);
+        message.admitted = self.incoming_max.is_none();
+        if self.incoming_max.is_some() && message.granted < packets {
+            self.waiting.push(header.from);
+            self.admit();
+        }
+        self.requeue(header.from);
+    }
+
+    /// Lets further messages in, by chance, up to the limit.
+    fn admit(&mut self) {
+        while self.incoming_max.is_some_and(|max| self.admitted < max) && !self.waiting.is_empty() {
+            let at = self.prng.below(self.waiting.len() as u64) as usize;
+            let from = self.waiting.swap_remove(at);
+            self.messages[usize::from(from)].admitted = true;
+            self.admitted += 1;
+            self.requeue(from);
+        }
+    }
+
+    fn take(&mut self, now: Timestamp, from: u16, index: u32, payload: &[u8]) -> Taken {
+        let message = &mut self.messages[usize::from(from)];
+        if message.has(index) {
+            self.duplicates += 1;
+            return Taken::Duplicate;
+        }
+        if message.buffer.is_empty() {
+            // Zeroed pages that the kernel maps when they are written: nothing is spent on an
+            // announcement alone.
+            message.buffer = vec![0; message.total as usize];
+        }
+        let begin = index as usize * self.packet_bytes as usize;
+        message.buffer[begin..begin + payload.len()].copy_from_slice(payload);
+        message.bitmap[index as usize / 64] |= 1 << (index % 64);
+        message.progress = now;
+        message.received += 1;
+        message.received_bytes += payload.len() as u32;
+        while message.first_missing < message.packets && message.has(message.first_missing) {
+            message.first_missing += 1;
+        }
+        if message.granted < message.received.max(index + 1) {
+            // Its sender took more than it was given; count it as given.
+            let granted = message.received.max(index + 1);
+            self.outstanding += u64::from(granted - message.granted);
+            message.granted = granted;
+        }
+        self.outstanding -= 1;
+        self.missing_bytes -= payload.len() as u64;
+        if message.received == message.packets {
+            return self.finish(from);
+        }
+        self.requeue(from);
+        Taken::Part
+    }
+
+    fn finish(&mut self, from: u16) -> Taken {
+        let message = &mut self.messages[usize::from(from)];
+        message.complete = true;
+        message.version += 1;
+        message.bitmap = Vec::new();
+        self.open -= 1;
+        Taken::Whole(Bytes::from(core::mem::take(&mut message.buffer)))
+    }
+
+    /// Enters the message anew, after something of it has changed.
+    fn requeue(&mut self, from: u16) {
+        let message = &mut self.messages[usize::from(from)];
+        message.version += 1;
+        if message.granted < message.packets && message.admitted {
+            let (key, version) = (self.window_key(from), self.messages[usize::from(from)].version);
+            self.blocked.push(Reverse((key, from, version)));
+        }
+        let entries = self.blocked.len() + self.eligible.len();
+        if entries > 8 * self.messages.len() + 64 {
+            self.sweep();
+        }
+    }
+
+    /// Drops stale entries, so that the heaps stay as small as there are messages.
+    fn sweep(&mut self) {
+        let messages = &self.messages;
+        let fresh = |from: u16, version| messages[usize::from(from)].version == version;
+        self.blocked.retain(|&Reverse((_, from, version))| fresh(from, version));
+        self.eligible.retain(|&(_, from, version)| fresh(from, version));
+    }
+
+    /// The left side: what is outstanding, over what is missing. Bits of a non-negative float sort
+    /// as it does.
+    fn window_key(&self, from: u16) -> u64 {
+        let message = &self.messages[usize::from(from)];
+        let outstanding = f64::from(message.outstanding());
+        match self.window {
+            Window::ProRata => (outstanding / f64::from(message.missing().max(1))).to_bits(),
+            Window::Constant => outstanding.to_bits(),
+        }
+    }
+
+    /// The right side: equation 3.8, or 3.14 where the slowest receiver is known.
+    fn threshold(&self) -> f64 {
+        let total = self.missing_bytes.max(1) as f64;
+        match (self.window, self.slowest_bytes) {
+            (Window::Constant, _) => f64::from(self.rtt_packets),
+            (Window::ProRata, None) => self.outstanding_max / total,
+            (Window::ProRata, Some(slowest)) => {
+                let slowest = (slowest as f64).max(total);
+                self.outstanding_max * total / (slowest * slowest)
+            }
+        }
+    }
+
+    fn priority(&self, from: u16) -> u64 {
+        let message = &self.messages[usize::from(from)];
+        match self.policy {
+            Policy::Grpf => {
+                let seed = self.randomise.then_some(message.seed);
+                fraction(message.total, self.packet_bytes, message.received, seed)
+            }
+            Policy::Srpt => u64::MAX - u64::from(message.missing()),
+            Policy::Grpt => u64::from(message.missing()),
+            Policy::FairShare => u64::MAX - message.turn,
+            Policy::Random => mix(message.seed ^ self.turn),
+        }
+    }
+
+    /// Grants something to one message, if the limits allow. Whom.
+    pub(crate) fn grant(&mut self) -> Option<u16> {
+        if self.outstanding as f64 + 1.0 > self.outstanding_max {
+            return None;
+        }
+        let threshold = self.threshold();
+        let bits = threshold.to_bits();
+        while let Some(&Reverse((key, from, version))) = self.blocked.peek() {
+            if key >= bits {
+                break;
+            }
+            self.blocked.pop();
+            if self.messages[usize::from(from)].version == version {
+                self.eligible.push((self.priority(from), from, version));
+            }
+        }
+        loop {
+            let (_, from, version) = self.eligible.pop()?;
+            if self.messages[usize::from(from)].version != version {
+                continue;
+            }
+            let key = self.window_key(from);
+            if key >= bits {
+                // The threshold has fallen since: more is expected than was known.
+                self.blocked.push(Reverse((key, from, version)));
+                continue;
+            }
+            self.grant_to(from, threshold);
+            return Some(from);
+        }
+    }
+
+    fn grant_to(&mut self, from: u16, threshold: f64) {
+        let room = (self.outstanding_max - self.outstanding as f64) as u32;
+        self.turn += 1;
+        let message = &mut self.messages[usize::from(from)];
+        let share = match self.window {
+            Window::ProRata => f64::from(message.missing()),
+            Window::Constant => 1.0,
+        };
+        let window = (threshold * share).ceil() as u32;
+        let packets = window.saturating_sub(message.outstanding()).min(self.grant_packets);
+        let packets = packets.clamp(1, room.max(1)).min(message.packets - message.granted);
+        message.granted += packets;
+        message.turn = self.turn;
+        self.outstanding += u64::from(packets);
+        self.grants += u64::from(packets);
+        let all = message.granted == message.packets;
+        if all && self.incoming_max.is_some() {
+            self.admitted -= 1;
+            self.admit();
+        }
+        self.requeue(from);
+    }
+
+    /// The first range of packets that were granted and are not here.
+    pub(crate) fn first_gap(&self, from: u16) -> Option<(u32, u32)> {
+        let message = &self.messages[usize::from(from)];
+        if message.complete || !message.announced || message.first_missing >= message.granted {
+            return None;
+        }
+        let begin = message.first_missing;
+        let end = (begin..message.granted).find(|&index| message.has(index));
+        Some((begin, end.unwrap_or(message.granted)))
+    }
+
+    /// Where the grant of a message ends, in bytes.
+    pub(crate) fn granted_bytes(&self, from: u16) -> u32 {
+        let message = &self.messages[usize::from(from)];
+        let bytes = u64::from(message.granted) * u64::from(self.packet_bytes);
+        bytes.min(u64::from(message.total)) as u32
+    }
+}
+
+/// Which packet a payload is; `None` for an announcement.
+fn packet_index(
+    header: &Header,
+    length: usize,
+    packet_bytes: u32,
+) -> Result<Option<u32>, Malformed> {
+    if length == 0 {
+        return Ok(None);
+    }
+    let left = header.length.saturating_sub(header.offset);
+    if !header.offset.is_multiple_of(packet_bytes)
+        || length as u64 != u64::from(left.min(packet_bytes))
+    {
+        return Err(Malformed { what: "not a whole packet of its message", offset: HEADER_BYTES });
+    }
+    Ok(Some(header.offset / packet_bytes))
+}

@@ -1,0 +1,319 @@
+//! The sending half of one operation: which packet goes next.
+//!
+//! ```text
+//! message:  |sent...........|granted......|not granted...............|
+//!            ^next - 1       ^next         ^granted
+//! ```
+//!
+//! The packet schedule of the thesis is never written out. A heap holds, for each message that has
+//! a granted packet, the key of its next one; keys fall within a message, so the heap's first is
+//! the first granted packet of the whole schedule. Each packet costs one pop and one push.
+
+use std::collections::{BinaryHeap, VecDeque};
+
+use bytes::Bytes;
+use evenfall_core::Prng;
+
+use crate::config::{Config, Policy, Unscheduled};
+use crate::priority::{fraction, message_seed, mix};
+
+/// Bytes that a high-entropy sender sends of one message before it draws another (2.4.1).
+const CHUNK_BYTES: u32 = 40_000;
+
+/// One outgoing message.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outgoing {
+    /// What is to be sent; `None` while there is nothing, or nothing yet.
+    pub(crate) body: Option<Bytes>,
+    /// Whether there will be a message at all.
+    pub(crate) wanted: bool,
+    /// Packets in all.
+    pub(crate) packets: u32,
+    /// Packets that were sent once.
+    pub(crate) sent: u32,
+    /// Packets that may be sent.
+    pub(crate) granted: u32,
+    /// Packets that may be sent unasked.
+    pub(crate) unscheduled: u32,
+    /// Whether the receiver has it all.
+    pub(crate) acked: bool,
+    /// Packets to be sent again, `begin..end`.
+    again: Option<(u32, u32)>,
+    in_ready: bool,
+    turn: u64,
+    seed: u64,
+}
+
+impl Outgoing {
+    /// Length in bytes; 0 while there is none.
+    pub(crate) fn len(&self) -> u32 {
+        self.body.as_ref().map_or(0, |body| body.len() as u32)
+    }
+
+    /// Whether something is still to be done for it.
+    pub(crate) fn open(&self) -> bool {
+        self.wanted && !self.acked
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) messages: Vec<Outgoing>,
+    /// Messages that are wanted and not acknowledged.
+    pub(crate) open: usize,
+    /// Packets with payload sent, and how many of them again.
+    pub(crate) sent: u64,
+    pub(crate) sent_again: u64,
+    pub(crate) packet_bytes: u32,
+    policy: Policy,
+    randomise: bool,
+    redirect_packets: Option<u32>,
+    packets: u64,
+    /// Messages with a granted packet: key of the packet, message.
+    ready: BinaryHeap<(u64, u16)>,
+    /// With limited redirection only: keys of the next packet of every message, granted or not.
+    next: BinaryHeap<(u64, u16, u32)>,
+    /// Messages with packets to be sent again.
+    again: VecDeque<u16>,
+    turn: u64,
+    /// With limited concurrency only: who waits.
+    waiting: Vec<u16>,
+    prng: Prng,
+}
+
+impl Sender {
+    pub(crate) fn new(config: &Config, operation: u64, me: u16, members: usize) -> Self {
+        let seed = |to| message_seed(operation, me, to as u16);
+        let message = |to| Outgoing { seed: seed(to), ..Outgoing::default() };
+        Self {
+            messages: (0..members).map(message).collect(),
+            open: 0,
+            sent: 0,
+            sent_again: 0,
+            packet_bytes: config.packet_bytes,
+            policy: config.policy,
+            randomise: config.randomise,
+            redirect_packets: config.redirect_packets,
+            packets: 0,
+            ready: BinaryHeap::new(),
+            next: BinaryHeap::new(),
+            again: VecDeque::new(),
+            turn: 0,
+            waiting: Vec::new(),
+            prng: Prng::new(mix(operation ^ u64::from(me))),
+        }
+    }
+
+    /// A message is there.
+    pub(crate) fn offer(&mut self, to: u16, body: Bytes) {
+        let packets = (body.len() as u32).div_ceil(self.packet_bytes);
+        let message = &mut self.messages[usize::from(to)];
+        message.packets = packets;
+        message.body = Some(body);
+        self.packets += u64::from(packets);
+        if self.redirect_packets.is_some() {
+            self.push_next(to);
+        }
+    }
+
+    /// Decides what is sent unasked of the messages that are there: the first packets of the
+    /// schedule that a sender without any limit would follow.
+    pub(crate) fn begin(&mut self, config: &Config) {
+        let members = self.messages.len() as u16;
+        match config.unscheduled {
+            Unscheduled::None => {}
+            Unscheduled::ProRata => self.grant_first(config.rtt_packets),
+            Unscheduled::PerMessage => {
+                (0..members).for_each(|to| self.grant_unasked(to, config.rtt_packets));
+            }
+            Unscheduled::All => (0..members).for_each(|to| self.grant_unasked(to, u32::MAX)),
+        }
+        if let Some(limit) = config.outgoing_max {
+            self.waiting = (0..members).filter(|&to| self.left(to) > 0).collect();
+            (0..limit).for_each(|_| self.draw());
+        }
+    }
+
+    fn left(&self, to: u16) -> u32 {
+        let message = &self.messages[usize::from(to)];
+        message.packets - message.granted.min(message.packets)
+    }
+
+    /// Works on another message, drawn by chance.
+    fn draw(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let at = self.prng.below(self.waiting.len() as u64) as usize;
+        let to = self.waiting.swap_remove(at);
+        let chunk = (CHUNK_BYTES / self.packet_bytes).max(1);
+        let granted = self.messages[usize::from(to)].granted.saturating_add(chunk);
+        self.grant(to, granted);
+    }
+
+    fn grant_first(&mut self, packets: u32) {
+        let mut schedule: BinaryHeap<(u64, u16, u32)> = (0..self.messages.len() as u16)
+            .filter(|&to| self.messages[usize::from(to)].packets > 0)
+            .map(|to| (self.key(to, 0), to, 0))
+            .collect();
+        for _ in 0..packets {
+            let Some((_, to, index)) = schedule.pop() else { break };
+            self.messages[usize::from(to)].unscheduled = index + 1;
+            if index + 1 < self.messages[usize::from(to)].packets {
+                schedule.push((self.key(to, index + 1), to, index + 1));
+            }
+        }
+        for to in 0..self.messages.len() as u16 {
+            self.grant_unasked(to, self.messages[usize::from(to)].unscheduled);
+        }
+    }
+
+    fn grant_unasked(&mut self, to: u16, packets: u32) {
+        let message = &mut self.messages[usize::from(to)];
+        message.unscheduled = packets.min(message.packets);
+        let granted = message.unscheduled;
+        self.grant(to, granted);
+    }
+
+    /// The key of one packet by the policy; larger goes first.
+    fn key(&self, to: u16, index: u32) -> u64 {
+        let message = &self.messages[usize::from(to)];
+        let left = u64::from(message.packets - index);
+        match self.policy {
+            Policy::Grpf => {
+                let seed = self.randomise.then_some(message.seed);
+                fraction(message.len(), self.packet_bytes, index, seed)
+            }
+            Policy::Srpt => u64::MAX - left,
+            Policy::Grpt => left,
+            Policy::FairShare => u64::MAX - message.turn,
+            Policy::Random => mix(message.seed ^ self.turn),
+        }
+    }
+
+    /// The receiver allows everything below this packet.
+    pub(crate) fn grant(&mut self, to: u16, granted: u32) {
+        let message = &mut self.messages[usize::from(to)];
+        message.granted = message.granted.max(granted.min(message.packets));
+        self.make_ready(to);
+    }
+
+    fn make_ready(&mut self, to: u16) {
+        let message = &self.messages[usize::from(to)];
+        if !message.in_ready && !message.acked && message.sent < message.granted {
+            let key = self.key(to, message.sent);
+            self.messages[usize::from(to)].in_ready = true;
+            self.ready.push((key, to));
+        }
+    }
+
+    fn push_next(&mut self, to: u16) {
+        let message = &self.messages[usize::from(to)];
+        if message.sent < message.packets {
+            self.next.push((self.key(to, message.sent), to, message.sent));
+        }
+    }
+
+    /// Whether a packet can be sent at once.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.again.is_empty()
+            || !self.ready.is_empty() && self.redirect_packets.is_none()
+            || self.ready.peek().is_some_and(|&(key, _)| self.within_reach(key))
+    }
+
+    /// Whether redirection may go as deep as this key. The first unsent packet is only an upper
+    /// bound while stale entries lie before it, so `next` is cleaned at every send.
+    fn within_reach(&self, key: u64) -> bool {
+        let (Some(limit), Some(first)) = (self.redirect_packets, self.next.peek()) else {
+            return true;
+        };
+        // Keys are evenly spread over the schedule: their difference is a distance in it.
+        let distance = u128::from(first.0.saturating_sub(key)) * u128::from(self.packets);
+        distance >> 32 <= u128::from(limit)
+    }
+
+    /// The next packet: to whom, which one, and whether it was sent before.
+    pub(crate) fn next(&mut self) -> Option<(u16, u32, bool)> {
+        while let Some(&to) = self.again.front() {
+            let message = &mut self.messages[usize::from(to)];
+            if let Some((index, end)) = message.again.filter(|_| !message.acked) {
+                message.again = (index + 1 < end).then_some((index + 1, end));
+                self.sent_again += 1;
+                return Some((to, index, true));
+            }
+            message.again = None;
+            self.again.pop_front();
+        }
+        let &(key, to) = self.ready.peek()?;
+        if !self.within_reach(key) {
+            return None;
+        }
+        self.ready.pop();
+        let message = &mut self.messages[usize::from(to)];
+        message.in_ready = false;
+        if message.acked {
+            return self.next();
+        }
+        let index = message.sent;
+        message.sent += 1;
+        self.turn += 1;
+        message.turn = self.turn;
+        let chunk_done = message.sent == message.granted;
+        self.sent += 1;
+        self.make_ready(to);
+        if self.redirect_packets.is_some() {
+            self.clean_next(to);
+        }
+        if chunk_done && !self.waiting.is_empty() {
+            if self.left(to) > 0 {
+                self.waiting.push(to);
+            }
+            self.draw();
+        } else if chunk_done && self.policy == Policy::Random && self.left(to) > 0 {
+            self.waiting.push(to);
+            self.draw();
+        }
+        Some((to, index, false))
+    }
+
+    fn clean_next(&mut self, to: u16) {
+        self.push_next(to);
+        while let Some(&(_, to, index)) = self.next.peek() {
+            let message = &self.messages[usize::from(to)];
+            if index >= message.sent && !message.acked {
+                return;
+            }
+            self.next.pop();
+        }
+    }
+
+    /// The receiver misses `begin..end`. Whether any of it had been sent: if not, the packets only
+    /// wait in the schedule and the receiver needs no more than a sign of life.
+    pub(crate) fn resend(&mut self, to: u16, begin: u32, end: u32) -> bool {
+        // What lies beyond was granted, and the grant was lost.
+        self.grant(to, end);
+        let message = &mut self.messages[usize::from(to)];
+        let end = end.min(message.sent);
+        if message.acked || begin >= end {
+            return false;
+        }
+        if message.again.is_none() {
+            self.again.push_back(to);
+        }
+        message.again = Some((begin, end));
+        true
+    }
+
+    /// The receiver has all of it. True the first time.
+    pub(crate) fn ack(&mut self, to: u16) -> bool {
+        let message = &mut self.messages[usize::from(to)];
+        if !message.open() || message.body.is_none() {
+            return false;
+        }
+        message.acked = true;
+        message.body = None;
+        self.open -= 1;
+        true
+    }
+}

@@ -1,0 +1,222 @@
+//! The datagrams, byte by byte. The same drawing with prose is in `docs/wire/shuffle.md`.
+//!
+//! All integers are little-endian. Every datagram starts with 40 bytes:
+//!
+//! ```text
+//!  0        2        3       4        5        6        8
+//!  | magic  |version | kind  | class  | key id | from   |
+//!  8                                  16
+//!  | operation                        |
+//! 16                20                24                28               32
+//!  | offset         | length          | extra          | agreement      |
+//! 32                                  40
+//!  | message authentication code      | DATA: payload
+//! ```
+//!
+//! Decoding is total: any bytes give a value or [`Malformed`].
+
+use core::hash::Hasher;
+
+use evenfall_core::{Class, Head, Malformed};
+use siphasher::sip::SipHasher24;
+
+/// "ES" in ASCII.
+pub const MAGIC: u16 = u16::from_le_bytes(*b"ES");
+/// Version of this layout. Another one is refused by number.
+pub const VERSION: u8 = 1;
+/// Bytes in front of the payload.
+pub const HEADER_BYTES: usize = 40;
+/// Where the authentication code begins.
+const MAC_OFFSET: usize = 32;
+
+/// The secret that all members share, and its number on the wire.
+pub type Key = [u8; 16];
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A range of a message; `length` is that of the whole message, `extra` how many packets the
+    /// sender sends unasked. Without payload it only announces the message.
+    Data = 1,
+    /// The sender may send everything below `offset`.
+    Grant = 2,
+    /// The whole message is here.
+    Ack = 3,
+    /// Please send `offset..offset + length` again; a length of 0 asks for a sign of life.
+    Resend = 4,
+    /// "I live, but have no message for you yet": the answer to a resend before its time.
+    Wait = 5,
+    /// A step of the all-reduce of remainders: `extra` is the round, `offset` the step, `length`
+    /// the largest remainder so far in units of 256 bytes.
+    Reduce = 6,
+    /// The operation has failed at the sender of this; `extra` is the rank to blame.
+    Abort = 7,
+}
+
+impl Kind {
+    fn from_wire(byte: u8) -> Option<Self> {
+        use Kind::{Abort, Ack, Data, Grant, Reduce, Resend, Wait};
+        [Data, Grant, Ack, Resend, Wait, Reduce, Abort].into_iter().find(|&k| k as u8 == byte)
+    }
+}
+
+/// The first 32 bytes, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub kind: Kind,
+    /// Its priority.
+    pub class: Class,
+    /// Rank of who sends this datagram.
+    pub from: u16,
+    /// Which operation.
+    pub operation: u64,
+    /// See [`Kind`].
+    pub offset: u32,
+    /// See [`Kind`].
+    pub length: u32,
+    /// See [`Kind`].
+    pub extra: u32,
+    /// Hash of what all members must agree on: their number, the packet size.
+    pub agreement: u32,
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(core::array::from_fn(|i| bytes[at + i]))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(core::array::from_fn(|i| bytes[at + i]))
+}
+
+fn mac(key: Option<&Key>, fixed: &[u8], payload: &[u8]) -> u64 {
+    let Some(key) = key else { return 0 };
+    let mut hasher = SipHasher24::new_with_key(key);
+    hasher.write(fixed);
+    hasher.write(payload);
+    hasher.finish()
+}
+
+impl Header {
+    /// The head of a datagram with this payload.
+    pub fn encode(&self, key: Option<&Key>, payload: &[u8]) -> Head {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0..2].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[2] = VERSION;
+        bytes[3] = self.kind as u8;
+        bytes[4] = self.class as u8;
+        bytes[5] = u8::from(key.is_some());
+        bytes[6..8].copy_from_slice(&self.from.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.operation.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.length.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.extra.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.agreement.to_le_bytes());
+        let code = mac(key, &bytes[..MAC_OFFSET], payload);
+        bytes[MAC_OFFSET..].copy_from_slice(&code.to_le_bytes());
+        Head::new(&bytes)
+    }
+
+    /// Reads the head of a datagram and checks its code.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is not one of ours, of this version and under this key.
+    pub fn decode(datagram: &[u8], key: Option<&Key>) -> Result<Self, Malformed> {
+        let refuse = |what, offset| Err(Malformed { what, offset });
+        if datagram.len() < HEADER_BYTES {
+            return refuse("shorter than a shuffle header", datagram.len());
+        }
+        if u16_at(datagram, 0) != MAGIC {
+            return refuse("not a shuffle datagram", 0);
+        }
+        if datagram[2] != VERSION {
+            return refuse("another version of the shuffle's wire format", 2);
+        }
+        let Some(kind) = Kind::from_wire(datagram[3]) else {
+            return refuse("unknown kind", 3);
+        };
+        let Some(class) = Class::from_wire(datagram[4]) else {
+            return refuse("unknown class", 4);
+        };
+        if datagram[5] != u8::from(key.is_some()) {
+            return refuse("sealed under a key that is not ours, or not at all", 5);
+        }
+        let payload = &datagram[HEADER_BYTES..];
+        if key.is_some()
+            && mac(key, &datagram[..MAC_OFFSET], payload) != u64_at(datagram, MAC_OFFSET)
+        {
+            return refuse("authentication code does not match", MAC_OFFSET);
+        }
+        if kind != Kind::Data && !payload.is_empty() {
+            return refuse("payload where there is none", HEADER_BYTES);
+        }
+        Ok(Self {
+            kind,
+            class,
+            from: u16_at(datagram, 6),
+            operation: u64_at(datagram, 8),
+            offset: u32_at(datagram, 16),
+            length: u32_at(datagram, 20),
+            extra: u32_at(datagram, 24),
+            agreement: u32_at(datagram, 28),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenfall_core::Prng;
+
+    use super::*;
+
+    fn header(kind: Kind) -> Header {
+        let (operation, offset) = (0x0102_0304_0506_0708, 1432);
+        let (class, from) = (Class::Bulk, 513);
+        Header { kind, class, from, operation, offset, length: 99, extra: 7, agreement: 0xabcd }
+    }
+
+    #[test]
+    fn what_was_encoded_decodes_to_itself() {
+        for key in [None, Some([9; 16])] {
+            let head = header(Kind::Data).encode(key.as_ref(), b"payload");
+            let mut bytes = head.as_slice().to_vec();
+            bytes.extend_from_slice(b"payload");
+            assert_eq!(Header::decode(&bytes, key.as_ref()), Ok(header(Kind::Data)));
+        }
+    }
+
+    #[test]
+    fn a_key_refuses_what_was_changed_and_what_is_not_sealed() {
+        let key = [9; 16];
+        let sealed = header(Kind::Ack).encode(Some(&key), b"");
+        for at in 0..HEADER_BYTES {
+            let mut bytes = sealed.as_slice().to_vec();
+            bytes[at] ^= 1;
+            assert!(Header::decode(&bytes, Some(&key)).is_err(), "byte {at}");
+        }
+        let open = header(Kind::Ack).encode(None, b"");
+        assert!(Header::decode(open.as_slice(), Some(&key)).is_err());
+        assert!(Header::decode(sealed.as_slice(), None).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_a_header_or_malformed() {
+        let mut prng = Prng::new(1);
+        for _ in 0..20_000 {
+            let mut bytes = header(Kind::Grant).encode(None, b"").as_slice().to_vec();
+            bytes.truncate(prng.below(48) as usize);
+            for _ in 0..prng.below(4) {
+                let at = prng.below(bytes.len().max(1) as u64) as usize;
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = prng.next_u64() as u8;
+                }
+            }
+            let _ = Header::decode(&bytes, None);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A disk that tears writes, fails syncs and survives crashes as real ones do.
+//!
+//! What is written is seen at once and is durable only behind a sync. In a crash each sector of an
+//! unsynced write stays or goes by itself; a name that was never synced may be forgotten, and a
+//! removed one may come back. A sync that fails drops writes although reads still see them, as
+//! Linux does with its page cache. A disk may also lie: say that it has synced, and not have.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use evenfall_core::{Disk, Prng, StorageError};
+
+/// What is torn apart in a crash, and nothing smaller.
+const SECTOR_BYTES: usize = 512;
+
+/// How often what goes wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DiskFaults {
+    /// Share of writes that fail, having written some of their sectors.
+    pub write_fails: f64,
+    /// Share of syncs that fail, having lost some of what they should have kept.
+    pub sync_fails: f64,
+    /// Share of syncs that say they did and did not.
+    pub sync_lies: f64,
+    /// Bytes on the disk above which writes say that it is full.
+    pub bytes_max: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    /// What reads see.
+    seen: Vec<u8>,
+    /// What a crash leaves for sure; `None` until the name was synced.
+    durable: Option<Vec<u8>>,
+    /// Offset and bytes of writes since.
+    pending: Vec<(usize, Vec<u8>)>,
+    /// Removed, and the removal not synced.
+    removed: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    files: BTreeMap<String, File>,
+    faults: DiskFaults,
+    prng: Prng,
+    crashes: u64,
+    failures: u64,
+}
+
+/// The disk; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct SimDisk(Rc<RefCell<State>>);
+
+fn place(bytes: &mut Vec<u8>, offset: usize, part: &[u8]) {
+    bytes.resize(bytes.len().max(offset + part.len()), 0);
+    bytes[offset..offset + part.len()].copy_from_slice(part);
+}
+
+/// Writes some sectors of `part`, each by the toss of a coin.
+fn tear(bytes: &mut Vec<u8>, offset: usize, part: &[u8], prng: &mut Prng) {
+    // One in three writes came through whole and one in three not at all.
+    let share = [0.0, 0.5, 1.0][prng.below(3) as usize];
+    let mut at = 0;
+    while at < part.len() {
+        let to_border = SECTOR_BYTES - (offset + at) % SECTOR_BYTES;
+        let end = (at + to_border).min(part.len());
+        if prng.chance(share) {
+            place(bytes, offset + at, &part[at..end]);
+        }
+        at = end;
+    }
+}
+
+impl File {
+    fn keep(&mut self) {
+        let durable = self.durable.get_or_insert_default();
+        for (offset, part) in self.pending.drain(..) {
+            place(durable, offset, &part);
+        }
+    }
+
+    /// What a failed sync does: some sectors are kept, the rest will never be.
+    fn drop_some(&mut self, prng: &mut Prng) {
+        let durable = self.durable.get_or_insert_default();
+        for (offset, part) in self.pending.drain(..) {
+            tear(durable, offset, &part, prng);
+        }
+    }
+}
+
+impl SimDisk {
+    /// An empty disk.
+    pub fn new(seed: u64, faults: DiskFaults) -> Self {
+        let (files, prng) = (BTreeMap::new(), Prng::new(seed));
+        Self(Rc::new(RefCell::new(State { files, faults, prng, crashes: 0, failures: 0 })))
+    }
+
+    /// The power goes, and comes back.
+    pub fn crash(&self) {
+        let state = &mut *self.0.borrow_mut();
+        state.crashes += 1;
+        let prng = &mut state.prng;
+        state.files.retain(|_, file| {
+            if file.removed && prng.chance(0.5) {
+                return false;
+            }
+            file.removed = false;
+            if file.durable.is_none() && prng.chance(0.5) {
+                return false;
+            }
+            file.drop_some(prng);
+            file.seen = file.durable.clone().unwrap_or_default();
+            true
+        });
+    }
+
+    /// Other faults from now on.
+    pub fn set_faults(&self, faults: DiskFaults) {
+        self.0.borrow_mut().faults = faults;
+    }
+
+    /// Flips a bit where one is: in the `at`-th byte of all files, in order of names.
+    pub fn flip(&self, at: u64) -> Option<String> {
+        let state = &mut *self.0.borrow_mut();
+        let mut left = at;
+        for (name, file) in state.files.iter_mut().filter(|(_, file)| !file.removed) {
+            let len = file.seen.len() as u64;
+            if left < len {
+                file.seen[left as usize] ^= 1 << (at % 8);
+                file.durable = Some(file.seen.clone());
+                return Some(name.clone());
+            }
+            left -= len;
+        }
+        None
+    }
+
+    /// Crashes so far, and requests that failed.
+    pub fn counts(&self) -> (u64, u64) {
+        let state = self.0.borrow();
+        (state.crashes, state.failures)
+    }
+
+    fn fail(state: &mut State, name: &str) -> StorageError {
+        state.failures += 1;
+        StorageError::Failed { name: name.into(), what: "input/output error".into() }
+    }
+}
+
+impl Disk for SimDisk {
+    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        let state = &mut *self.0.borrow_mut();
+        let used: u64 = state.files.values().map(|file| file.seen.len() as u64).sum();
+        if state.faults.bytes_max.is_some_and(|max| used + bytes.len() as u64 > max) {
+            state.failures += 1;
+            return Err(StorageError::Full { name: name.into() });
+        }
+        let file = state.files.entry(name.into()).or_default();
+        if file.removed {
+            *file = File::default();
+        }
+        if state.prng.chance(state.faults.write_fails) {
+            let mut part = Vec::new();
+            tear(&mut part, 0, bytes, &mut state.prng);
+            place(&mut file.seen, offset as usize, &part);
+            file.pending.push((offset as usize, part));
+            return Err(Self::fail(state, name));
+        }
+        place(&mut file.seen, offset as usize, bytes);
+        file.pending.push((offset as usize, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn sync(&self, name: &str) -> Result<(), StorageError> {
+        let state = &mut *self.0.borrow_mut();
+        if state.prng.chance(state.faults.sync_lies) {
+            return Ok(());
+        }
+        let fails = state.prng.chance(state.faults.sync_fails);
+        let Some(file) = state.files.get_mut(name) else { return Err(Self::fail(state, name)) };
+        if fails {
+            file.drop_some(&mut state.prng);
+            return Err(Self::fail(state, name));
+        }
+        file.keep();
+        Ok(())
+    }
+
+    fn sync_all(&self) -> Result<(), StorageError> {
+        let state = &mut *self.0.borrow_mut();
+        if state.prng.chance(state.faults.sync_lies) {
+            return Ok(());
+        }
+        let fails = state.prng.chance(state.faults.sync_fails);
+        state.files.retain(|_, file| !file.removed || fails);
+        for file in state.files.values_mut() {
+            match fails {
+                true => file.drop_some(&mut state.prng),
+                false => file.keep(),
+            }
+        }
+        if fails { Err(Self::fail(state, "everything")) } else { Ok(()) }
+    }
+
+    fn read(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError> {
+        let state = self.0.borrow();
+        let file = state.files.get(name).filter(|file| !file.removed);
+        let bytes = file.map_or(&[][..], |file| &file.seen);
+        let from = (offset as usize).min(bytes.len());
+        let to = from.saturating_add(len).min(bytes.len());
+        Ok(Bytes::copy_from_slice(&bytes[from..to]))
+    }
+
+    fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
+        let state = self.0.borrow();
+        let there = state.files.iter().filter(|(_, file)| !file.removed);
+        Ok(there.map(|(name, file)| (name.clone(), file.seen.len() as u64)).collect())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StorageError> {
+        if let Some(file) = self.0.borrow_mut().files.get_mut(name) {
+            file.removed = true;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_synced_survives_and_the_rest_may_tear() {
+        let mut torn = 0;
+        for seed in 0..50 {
+            let disk = SimDisk::new(seed, DiskFaults::default());
+            disk.write("a", 0, &[1; 4_096]).unwrap();
+            disk.sync("a").unwrap();
+            disk.write("a", 4_096, &[2; 4_096]).unwrap();
+            disk.crash();
+            let bytes = disk.read("a", 0, usize::MAX).unwrap();
+            assert_eq!(&bytes[..4_096], &[1; 4_096]);
+            let kept = bytes[4_096..].iter().filter(|byte| **byte == 2).count();
+            torn += u32::from(kept > 0 && kept < 4_096);
+        }
+        assert!(torn > 5, "{torn}");
+    }
+
+    #[test]
+    fn a_failed_sync_is_seen_by_reads_and_gone_after_a_crash() {
+        let faults = DiskFaults { sync_fails: 1.0, ..DiskFaults::default() };
+        let mut lost = false;
+        for seed in 0..20 {
+            let disk = SimDisk::new(seed, faults);
+            disk.write("a", 0, &[1; 512]).unwrap();
+            assert!(disk.sync("a").is_err());
+            disk.set_faults(DiskFaults::default());
+            disk.sync("a").unwrap();
+            assert_eq!(disk.read("a", 0, 512).unwrap(), vec![1; 512]);
+            disk.crash();
+            lost |= disk.read("a", 0, 512).unwrap() != vec![1; 512];
+        }
+        assert!(lost);
+    }
+}

@@ -1,0 +1,453 @@
+//! The fat tree of a data centre: hosts, racks, one core.
+//!
+//! ```text
+//!                 [ core ]                     one port per rack
+//!               ^ |  rack_bits_per_s  ^ |
+//!               | v                   | v
+//!            [ rack 0 ]            [ rack 1 ]  one port up, one per host
+//!             ^ |   ^ |  host_bits_per_s
+//!             | v   | v
+//!            host  host             ...        one port up: its card
+//! ```
+//!
+//! As in the simulator of the shuffle thesis, the core is one logical switch, so that there is one
+//! path between two hosts and spreading over paths is taken for perfect. Every output port has a
+//! queue per priority and sends without pre-empting what it has begun. Packets that find their port
+//! idle cost one event per hop, those that wait a second one. Where control is free and goes first
+//! it can never wait, and costs one event for its whole way.
+//!
+//! Delays of links hold for the first bit; each port adds the time that the packet takes on its
+//! link, so each switch stores a packet before it forwards it.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use evenfall_core::time::nanos;
+use evenfall_core::{Class, Prng};
+
+use crate::network::{Agenda, Chance, Chances, Loss, Network, Packet, Rates, Ticket, Verdict};
+use crate::{HostIndex, HostSpec, SimTime};
+
+/// At which ports control goes before data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priorities {
+    /// At none: one queue, first come first served.
+    Nowhere,
+    /// At the ports of rack switches that lead to hosts, and at the hosts' own.
+    Edge,
+    /// At every port.
+    Everywhere,
+}
+
+/// What a datagram costs a link, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// A datagram of class [`Class::Control`]; 0 makes control free.
+    pub control_bytes: u32,
+    /// What other datagrams cost besides their length.
+    pub data_overhead_bytes: i32,
+    /// Multiplies the length of a datagram less [`data_head_bytes`](Self::data_head_bytes): a
+    /// simulated payload can stand for a longer one, which saves memory and time.
+    pub scale: u32,
+    /// Bytes of a datagram that are not multiplied.
+    pub data_head_bytes: u32,
+}
+
+impl Default for Costs {
+    /// Datagrams as they are, in Ethernet frames: UDP 8, IPv4 20, Ethernet 18, preamble and gap
+    /// 20; control is charged 84, the smallest frame.
+    fn default() -> Self {
+        Self { control_bytes: 84, data_overhead_bytes: 66, scale: 1, data_head_bytes: 0 }
+    }
+}
+
+impl Costs {
+    /// Bytes of one datagram on the wire.
+    pub fn wire_bytes(&self, class: Class, length: u32) -> u32 {
+        if class == Class::Control {
+            return self.control_bytes;
+        }
+        let head = self.data_head_bytes.min(length);
+        let payload = (length - head) * self.scale;
+        (head + payload).saturating_add_signed(self.data_overhead_bytes)
+    }
+}
+
+/// What a fat tree is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FatTreeSpec {
+    /// Hosts below one rack switch, in the order in which they are added.
+    pub rack_hosts: u32,
+    /// Link of each host, each way.
+    pub host_bits_per_s: u64,
+    /// Link of each rack to the core, each way. `rack_hosts * host_bits_per_s` is full bisection.
+    pub rack_bits_per_s: u64,
+    /// Delay of a link between host and rack.
+    pub host_delay: Duration,
+    /// Delay of a link between rack and core.
+    pub rack_delay: Duration,
+    /// Where control goes first.
+    pub priorities: Priorities,
+    /// What datagrams cost.
+    pub costs: Costs,
+    /// Bytes that the queue of one port holds; `None` for no limit. More are dropped.
+    pub port_bytes_max: Option<u64>,
+}
+
+impl Default for FatTreeSpec {
+    /// 25 Gb/s, 40 hosts in a rack, full bisection, round trips of 8 packet times (of 480 ns)
+    /// within a rack and 16 across, as in chapter 6 of the thesis.
+    fn default() -> Self {
+        Self {
+            rack_hosts: 40,
+            host_bits_per_s: 25_000_000_000,
+            rack_bits_per_s: 1_000_000_000_000,
+            host_delay: Duration::from_nanos(720),
+            rack_delay: Duration::from_nanos(960),
+            priorities: Priorities::Everywhere,
+            costs: Costs::default(),
+            port_bytes_max: None,
+        }
+    }
+}
+
+/// Bytes in the queues of a switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Occupancy {
+    /// Now.
+    pub bytes: u64,
+    /// Most at any time.
+    pub bytes_max: u64,
+    /// Integral over time, in byte nanoseconds.
+    area: u128,
+    since: u64,
+}
+
+impl Occupancy {
+    fn change(&mut self, now: u64, bytes: i64) {
+        self.area += u128::from(self.bytes) * u128::from(now.saturating_sub(self.since));
+        self.since = self.since.max(now);
+        self.bytes = self.bytes.saturating_add_signed(bytes);
+        self.bytes_max = self.bytes_max.max(self.bytes);
+    }
+
+    /// Mean from the start of the run to its last change.
+    pub fn bytes_mean(&self) -> f64 {
+        if self.since == 0 { 0.0 } else { self.area as f64 / self.since as f64 }
+    }
+}
+
+/// An output port: what waits for it, control apart if it goes first.
+#[derive(Debug, Default)]
+struct Port {
+    ps_per_byte: u64,
+    free_ps: u64,
+    queues: [VecDeque<u32>; 2],
+    bytes: u64,
+    bytes_max: u64,
+    priority: bool,
+    draining: bool,
+}
+
+impl Port {
+    fn is_idle(&self, now: u64) -> bool {
+        self.free_ps <= now * 1_000 && self.queues.iter().all(VecDeque::is_empty)
+    }
+}
+
+/// A packet on its way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    from: u32,
+    to: u32,
+    bytes: u32,
+    control: bool,
+    /// Which port it goes to next: 0 the card's of its sender, then its rack's up, the core's
+    /// down, its rack's to the host.
+    hop: u8,
+}
+
+impl Way {
+    /// Whether it takes no time on the link and goes before all else: it passes what waits.
+    fn passes(&self, port: &Port) -> bool {
+        self.control && self.bytes == 0 && port.priority
+    }
+}
+
+/// Token bit: the port drains. Otherwise a packet arrives at its next port.
+const DRAIN: u64 = 1 << 63;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct FatTree {
+    spec: FatTreeSpec,
+    hosts: u32,
+    /// Cards of hosts, then ports to hosts.
+    cards: Vec<Port>,
+    downs: Vec<Port>,
+    /// Ports of racks up, ports of the core to racks.
+    rack_ups: Vec<Port>,
+    rack_downs: Vec<Port>,
+    ways: Vec<Way>,
+    free: Vec<u32>,
+    chances: Chances,
+    racks: Vec<Occupancy>,
+    core: Occupancy,
+    port_bytes_max: u64,
+}
+
+impl FatTree {
+    /// A tree without hosts. Racks come with their first host.
+    pub fn new(spec: FatTreeSpec) -> Self {
+        Self {
+            spec,
+            hosts: 0,
+            cards: Vec::new(),
+            downs: Vec::new(),
+            rack_ups: Vec::new(),
+            rack_downs: Vec::new(),
+            ways: Vec::new(),
+            free: Vec::new(),
+            chances: Chances::default(),
+            racks: Vec::new(),
+            core: Occupancy::default(),
+            port_bytes_max: 0,
+        }
+    }
+
+    /// What it is made of.
+    pub fn spec(&self) -> &FatTreeSpec {
+        &self.spec
+    }
+
+    /// Queues of each rack switch, ports to hosts and to the core together.
+    pub fn racks(&self) -> &[Occupancy] {
+        &self.racks
+    }
+
+    /// Queues of the core.
+    pub fn core(&self) -> &Occupancy {
+        &self.core
+    }
+
+    /// Most bytes that ever waited for one port that leads to a host.
+    pub fn down_bytes_max(&self) -> u64 {
+        self.downs.iter().map(|port| port.bytes_max).max().unwrap_or(0)
+    }
+
+    /// Most bytes that ever waited for one port of any switch.
+    pub fn port_bytes_max(&self) -> u64 {
+        self.port_bytes_max
+    }
+
+    fn rack(&self, host: u32) -> u32 {
+        host / self.spec.rack_hosts
+    }
+
+    fn port(&self, bits_per_s: u64, priority: bool) -> Port {
+        let ps_per_byte = 8_000_000_000_000 / bits_per_s.max(1);
+        Port { ps_per_byte, priority, ..Port::default() }
+    }
+
+    /// The number of the port that a packet goes to next, over all ports.
+    fn place(&self, way: &Way) -> u64 {
+        let racks = self.rack_ups.len() as u64;
+        let hosts = u64::from(self.hosts);
+        match way.hop {
+            0 => u64::from(way.from),
+            1 => hosts + u64::from(way.to),
+            2 => 2 * hosts + u64::from(self.rack(way.from)),
+            _ => 2 * hosts + racks + u64::from(self.rack(way.to)),
+        }
+    }
+
+    fn port_at(&mut self, place: u64) -> &mut Port {
+        let (hosts, racks) = (self.hosts as usize, self.rack_ups.len());
+        let place = place as usize;
+        if place < hosts {
+            &mut self.cards[place]
+        } else if place < 2 * hosts {
+            &mut self.downs[place - hosts]
+        } else if place < 2 * hosts + racks {
+            &mut self.rack_ups[place - 2 * hosts]
+        } else {
+            &mut self.rack_downs[place - 2 * hosts - racks]
+        }
+    }
+
+    /// Counts bytes into or out of the switch that the port belongs to.
+    fn occupy(&mut self, now: u64, place: u64, bytes: i64) {
+        let (hosts, racks) = (u64::from(self.hosts), self.rack_ups.len() as u64);
+        if place < hosts {
+            return;
+        }
+        let occupancy = if place < 2 * hosts {
+            let rack = self.rack((place - hosts) as u32);
+            &mut self.racks[rack as usize]
+        } else if place < 2 * hosts + racks {
+            &mut self.racks[(place - 2 * hosts) as usize]
+        } else {
+            &mut self.core
+        };
+        occupancy.change(now, bytes);
+        let port = self.port_at(place);
+        port.bytes = port.bytes.saturating_add_signed(bytes);
+        port.bytes_max = port.bytes_max.max(port.bytes);
+        let bytes = port.bytes;
+        self.port_bytes_max = self.port_bytes_max.max(bytes);
+    }
+
+    /// A packet reaches its next port.
+    fn enter(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
+        let way = self.ways[id as usize];
+        let place = self.place(&way);
+        let limit = self.spec.port_bytes_max;
+        let port = self.port_at(place);
+        if way.passes(port) || port.is_idle(now) {
+            return self.forward(now, place, id, agenda);
+        }
+        if limit.is_some_and(|max| port.bytes + u64::from(way.bytes) > max) {
+            self.free.push(id);
+            return agenda.release(Ticket(id.into()), Verdict::Lose(Loss::Buffer));
+        }
+        let queue = usize::from(!(port.priority && way.control));
+        port.queues[queue].push_back(id);
+        if !port.draining {
+            port.draining = true;
+            let at = SimTime::from_nanos(port.free_ps.div_ceil(1_000).max(now));
+            agenda.wake_at(at, DRAIN | place);
+        }
+        self.occupy(now, place, i64::from(way.bytes));
+    }
+
+    /// A port has become free: it takes what is next.
+    fn drain(&mut self, now: u64, place: u64, agenda: &mut Agenda) {
+        let port = self.port_at(place);
+        port.draining = false;
+        let [first, second] = &mut port.queues;
+        let Some(id) = first.pop_front().or_else(|| second.pop_front()) else { return };
+        self.occupy(now, place, -i64::from(self.ways[id as usize].bytes));
+        self.forward(now, place, id, agenda);
+        let port = self.port_at(place);
+        if port.queues.iter().any(|queue| !queue.is_empty()) {
+            port.draining = true;
+            let at = SimTime::from_nanos(port.free_ps.div_ceil(1_000).max(now));
+            agenda.wake_at(at, DRAIN | place);
+        }
+    }
+
+    /// A port sends a packet on.
+    fn forward(&mut self, now: u64, place: u64, id: u32, agenda: &mut Agenda) {
+        let way = self.ways[id as usize];
+        let port = self.port_at(place);
+        // Rounding to nanoseconds must not add up: a port that was busy goes on where it ended.
+        let begun = if port.free_ps + 1_000 > now * 1_000 { port.free_ps } else { now * 1_000 };
+        let gone = if way.passes(port) {
+            now * 1_000
+        } else {
+            port.free_ps = begun + port.ps_per_byte * u64::from(way.bytes);
+            port.free_ps
+        };
+        let rack_link = matches!(way.hop, 2 | 3);
+        let delay = if rack_link { self.spec.rack_delay } else { self.spec.host_delay };
+        let at = SimTime::from_nanos(gone.div_ceil(1_000) + nanos(delay));
+        if way.hop == 1 {
+            self.free.push(id);
+            return agenda.release(Ticket(id.into()), Verdict::Deliver(at));
+        }
+        let inside = self.rack(way.from) == self.rack(way.to);
+        self.ways[id as usize].hop = match way.hop {
+            0 if inside => 1,
+            0 => 2,
+            2 => 3,
+            _ => 1,
+        };
+        agenda.wake_at(at, id.into());
+    }
+
+    /// The way of a packet that waits nowhere and takes no time on any link.
+    fn straight(&self, packet: &Packet) -> SimTime {
+        let host = 2 * nanos(self.spec.host_delay);
+        let core = 2 * nanos(self.spec.rack_delay);
+        let inside = self.rack(packet.from_host.0) == self.rack(packet.to_host.0);
+        packet.at + Duration::from_nanos(if inside { host } else { host + core })
+    }
+}
+
+impl Network for FatTree {
+    fn add_host(&mut self, _: &HostSpec) {
+        let first = self.spec.priorities != Priorities::Nowhere;
+        let core = self.spec.priorities == Priorities::Everywhere;
+        let (host, rack) = (self.spec.host_bits_per_s, self.spec.rack_bits_per_s);
+        if self.hosts.is_multiple_of(self.spec.rack_hosts) {
+            self.rack_ups.push(self.port(rack, core));
+            self.rack_downs.push(self.port(rack, core));
+            self.racks.push(Occupancy::default());
+        }
+        self.cards.push(self.port(host, first));
+        self.downs.push(self.port(host, first));
+        self.hosts += 1;
+    }
+
+    fn route(&mut self, packet: &Packet, prng: &mut Prng, agenda: &mut Agenda) -> Verdict {
+        let control = packet.class == Class::Control;
+        let bytes = self.spec.costs.wire_bytes(packet.class, packet.bytes);
+        let fate = self.chances.draw(prng);
+        if fate == Chance::Lose {
+            return Verdict::Lose(Loss::Random);
+        }
+        let free = bytes == 0 && self.spec.priorities == Priorities::Everywhere;
+        let (mut late, mut twice) = (Duration::ZERO, None);
+        match fate {
+            Chance::Reorder(by) => late = by,
+            Chance::Duplicate(by) => twice = Some(by),
+            Chance::Nothing | Chance::Lose => {}
+        }
+        if free && control || twice.is_some() {
+            // A duplicate skips the queues: it is a fault, and rare.
+            let at = self.straight(packet) + late;
+            return match twice {
+                Some(by) => Verdict::Twice(at, at + by),
+                None => Verdict::Deliver(at),
+            };
+        }
+        let (from, to) = (packet.from_host.0, packet.to_host.0);
+        let way = Way { from, to, bytes, control, hop: 0 };
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => {
+                self.ways.push(way);
+                self.ways.len() as u32 - 1
+            }
+        };
+        self.ways[id as usize] = way;
+        // Packets of one host come in order, and its card is its own: no event for it, unless it
+        // must wait for another.
+        let at = packet.at + late;
+        if late.is_zero() {
+            self.enter(at.nanos(), id, agenda);
+        } else {
+            agenda.wake_at(at, id.into());
+        }
+        Verdict::Hold(Ticket(id.into()))
+    }
+
+    fn send_ready(&self, host: HostIndex, now: SimTime) -> SimTime {
+        let card = &self.cards[host.0 as usize];
+        if card.draining { SimTime::from_nanos(card.free_ps.div_ceil(1_000)).max(now) } else { now }
+    }
+
+    fn wake(&mut self, now: SimTime, token: u64, _: &mut Prng, agenda: &mut Agenda) {
+        if token & DRAIN == 0 {
+            self.enter(now.nanos(), token as u32, agenda);
+        } else {
+            self.drain(now.nanos(), token & !DRAIN, agenda);
+        }
+    }
+
+    fn set_rates(&mut self, rates: Rates) {
+        self.chances = Chances::new(rates);
+    }
+
+    fn slow(&mut self, _: HostIndex, _: f64) {}
+}

@@ -1,0 +1,334 @@
+//! The writing end of one file: batches in, sealed segments out.
+//!
+//! Appends copy into the segment that is open and touch nothing that others share; only a segment
+//! that fills leaves, as shared bytes. A batch is taken whole or not at all.
+
+use core::ops::Range;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::error::{Error, Result};
+use crate::index::{Aggregate, Builder, Summary};
+use crate::layout::{FileId, Kind, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, record_time};
+use crate::schema::{Field, Schema};
+use crate::segment::{self, Header, Sealed};
+
+/// The writing end of one file.
+#[derive(Debug)]
+pub struct Appender {
+    file: FileId,
+    token: u32,
+    schema: Arc<Schema>,
+    layout: Layout,
+    fields: Vec<Field>,
+    /// The open segment, its header still blank.
+    open: Vec<u8>,
+    records: u64,
+    last_ns: i64,
+    index: Builder,
+    /// Full data segments that no synced chunk has yet, oldest first, and the first one's number.
+    unsynced: VecDeque<Bytes>,
+    unsynced_first: u32,
+    /// Records that were handed to a journal, or are in synced chunks.
+    journaled: u64,
+}
+
+/// What a file was when it was left: what [`Appender::resume`] goes on from.
+#[derive(Clone, Debug)]
+pub struct Resumption {
+    /// Records in it.
+    pub records: u64,
+    /// Those of them that do not fill a segment.
+    pub tail: Bytes,
+    /// Time of the last record; `i64::MIN` of none.
+    pub last_ns: i64,
+    /// The index of the full segments.
+    pub index: Builder,
+}
+
+impl Appender {
+    /// Of a new file.
+    ///
+    /// # Errors
+    /// [`Error::Schema`], [`Error::RecordLength`].
+    pub fn new(file: FileId, token: u32, schema: Arc<Schema>) -> Result<Self> {
+        let index = Builder::new(schema.geometry()?);
+        let start = Resumption { records: 0, tail: Bytes::new(), last_ns: i64::MIN, index };
+        Self::resume(file, token, schema, start)
+    }
+
+    /// Of a file that has records already.
+    ///
+    /// # Errors
+    /// [`Error::Schema`]; [`Error::Damaged`] when the parts do not belong together.
+    pub fn resume(file: FileId, token: u32, schema: Arc<Schema>, at: Resumption) -> Result<Self> {
+        schema.check()?;
+        let layout = schema.layout()?;
+        let tail = (at.records % layout.records_per_segment()) as usize;
+        let full = layout.full_segments(at.records);
+        if layout.payload_bytes(tail) != at.tail.len() || at.index.segments() != full {
+            return Err(Error::damaged(format!("file {file}"), "its parts do not fit together"));
+        }
+        let mut open = vec![0; SEGMENT_HEADER_BYTES];
+        open.extend_from_slice(&at.tail);
+        let fields = schema.aggregates().cloned().collect();
+        let (records, last_ns, index) = (at.records, at.last_ns, at.index);
+        Ok(Self {
+            file,
+            token,
+            schema,
+            layout,
+            fields,
+            open,
+            records,
+            last_ns,
+            index,
+            unsynced: VecDeque::new(),
+            unsynced_first: full,
+            journaled: records,
+        })
+    }
+
+    /// Its number.
+    pub fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// The fencing token that its segments carry.
+    pub fn token(&self) -> u32 {
+        self.token
+    }
+
+    /// What its records mean.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Its arithmetic.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Records so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Time of the last record; `i64::MIN` of none.
+    pub fn last_ns(&self) -> i64 {
+        self.last_ns
+    }
+
+    /// Records of the open segment.
+    pub fn tail(&self) -> &[u8] {
+        &self.open[SEGMENT_HEADER_BYTES..]
+    }
+
+    /// The index.
+    pub fn index(&self) -> &Builder {
+        &self.index
+    }
+
+    /// Appends the batch; segments that it fills are added to `sealed`, data before index.
+    ///
+    /// # Errors
+    /// [`Error::BatchLength`], [`Error::TimeWentBack`], [`Error::FileFull`]; nothing is taken then.
+    pub fn append(&mut self, records: &[u8], sealed: &mut Vec<Sealed>) -> Result<Range<u64>> {
+        let size = self.layout.record_bytes();
+        if !records.len().is_multiple_of(size) {
+            return Err(Error::BatchLength { bytes: records.len(), record_bytes: size });
+        }
+        let count = (records.len() / size) as u64;
+        let end = self.records.saturating_add(count);
+        self.layout.locate(end)?;
+        let last_ns = self.check_order(records)?;
+        let mut left = records;
+        while !left.is_empty() {
+            let room = SEGMENT_HEADER_BYTES
+                + self.layout.payload_bytes(self.layout.records_per_segment() as usize)
+                - self.open.len();
+            let (now, later) = left.split_at(room.min(left.len()));
+            self.open.extend_from_slice(now);
+            self.records += (now.len() / size) as u64;
+            left = later;
+            if now.len() == room {
+                self.seal(sealed);
+            }
+        }
+        self.last_ns = last_ns;
+        Ok(end - count..end)
+    }
+
+    /// Lets go of the segments up to this one: they are in synced chunks now.
+    pub fn release(&mut self, number: u32) {
+        while self.unsynced_first <= number && self.unsynced.pop_front().is_some() {
+            self.unsynced_first += 1;
+        }
+    }
+
+    /// Full segments that are kept because no synced chunk has them.
+    pub fn unsynced(&self) -> usize {
+        self.unsynced.len()
+    }
+
+    /// A full segment that is still kept.
+    pub fn unsynced_segment(&self, number: u32) -> Option<Bytes> {
+        self.unsynced.get(number.checked_sub(self.unsynced_first)? as usize).cloned()
+    }
+
+    /// The records from this number on; `None` when some of them are in synced chunks only.
+    pub fn records_from(&self, first: u64) -> Option<Bytes> {
+        let (segment, slot) = self.layout.locate(first).ok()?;
+        let skip = self.layout.payload_bytes(slot);
+        if segment >= self.index.segments() {
+            return self.tail().get(skip..).map(Bytes::copy_from_slice);
+        }
+        let from = segment.checked_sub(self.unsynced_first)? as usize;
+        let len = self.layout.payload_bytes(self.layout.records_per_segment() as usize);
+        let mut records = BytesMut::new();
+        for (at, bytes) in self.unsynced.iter().enumerate().skip(from) {
+            let payload = &bytes[SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + len];
+            records.extend_from_slice(&payload[if at == from { skip } else { 0 }..]);
+        }
+        records.extend_from_slice(self.tail());
+        Some(records.freeze())
+    }
+
+    /// The records that no journal and no synced chunk has, to be committed now, and the number of
+    /// the first of them. Whoever takes them sees to it that they are committed.
+    pub fn take_uncommitted(&mut self) -> Option<(u64, Bytes)> {
+        let first = self.journaled.max(self.layout.first_record(self.unsynced_first));
+        if first >= self.records {
+            return None;
+        }
+        let records = self.records_from(first)?;
+        self.journaled = self.records;
+        Some((first, records))
+    }
+
+    fn check_order(&self, records: &[u8]) -> Result<i64> {
+        let size = self.layout.record_bytes();
+        let mut last = self.last_ns;
+        for (at, record) in records.chunks_exact(size).enumerate() {
+            let time_ns = record_time(record);
+            if time_ns < last {
+                return Err(Error::TimeWentBack { at, time_ns, limit_ns: last });
+            }
+            last = time_ns;
+        }
+        Ok(last)
+    }
+
+    fn seal(&mut self, sealed: &mut Vec<Sealed>) {
+        let mut bytes = std::mem::take(&mut self.open);
+        let entry = self.summary_of(&bytes[SEGMENT_HEADER_BYTES..]);
+        bytes.resize(SEGMENT_BYTES, 0);
+        let number = self.index.segments();
+        let header = Header {
+            kind: Kind::Data,
+            entry_bytes: self.layout.record_bytes() as u16,
+            file: self.file,
+            number,
+            count: self.layout.records_per_segment() as u32,
+            token: self.token,
+        };
+        segment::seal(&header, &mut bytes);
+        let (kind, file) = (Kind::Data, self.file);
+        let bytes = Bytes::from(bytes);
+        self.unsynced.push_back(bytes.clone());
+        sealed.push(Sealed { kind, file, number, bytes });
+        let number = self.index.nodes();
+        if let Some(bytes) = self.index.push(entry, file, self.token) {
+            sealed.push(Sealed { kind: Kind::Index, file, number, bytes });
+        }
+        self.open = Vec::with_capacity(SEGMENT_BYTES);
+        self.open.resize(SEGMENT_HEADER_BYTES, 0);
+    }
+
+    /// Summary of records that lie one behind the other.
+    fn summary_of(&self, records: &[u8]) -> Summary {
+        summary_of(records, self.layout, &self.fields)
+    }
+
+    /// The open segment as it would be sealed now, for who cannot wait until it is full.
+    pub fn partial(&self) -> Option<Bytes> {
+        if self.tail().is_empty() {
+            return None;
+        }
+        let mut bytes = self.open.clone();
+        bytes.resize(SEGMENT_BYTES, 0);
+        let header = Header {
+            kind: Kind::Data,
+            entry_bytes: self.layout.record_bytes() as u16,
+            file: self.file,
+            number: self.index.segments(),
+            count: (self.tail().len() / self.layout.record_bytes()) as u32,
+            token: self.token,
+        };
+        segment::seal(&header, &mut bytes);
+        Some(Bytes::from(bytes))
+    }
+}
+
+/// Summary of records that lie one behind the other, with aggregates of these fields.
+///
+/// # Panics
+/// When there is no record.
+pub fn summary_of(records: &[u8], layout: Layout, fields: &[Field]) -> Summary {
+    let size = layout.record_bytes();
+    let of = |field: &Field| -> Aggregate { field.aggregate_of(records, size) };
+    Summary {
+        min_ns: record_time(records),
+        max_ns: record_time(&records[records.len() - size..]),
+        count: (records.len() / size) as u64,
+        aggregates: fields.iter().map(of).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(times: impl Iterator<Item = i64>) -> Vec<u8> {
+        times.flat_map(|time| [time.to_le_bytes(), time.to_le_bytes()].concat()).collect()
+    }
+
+    fn appender() -> Appender {
+        Appender::new(FileId(1), 1, Arc::new(Schema::opaque(16))).unwrap()
+    }
+
+    #[test]
+    fn batches_of_any_size_give_the_same_segments() {
+        let all = records(0..5_000);
+        let segments = |batch: usize| {
+            let (mut appender, mut sealed) = (appender(), Vec::new());
+            for batch in all.chunks(batch * 16) {
+                appender.append(batch, &mut sealed).unwrap();
+            }
+            assert_eq!(appender.records(), 5_000);
+            (sealed.into_iter().map(|s| s.bytes).collect::<Vec<_>>(), appender.tail().to_vec())
+        };
+        let once = segments(5_000);
+        assert_eq!(once.0.len(), 4);
+        assert_eq!(once.1.len(), (5_000 - 4 * 1_022) * 16);
+        for batch in [1, 7, 1_022, 1_023] {
+            assert_eq!(segments(batch), once, "batches of {batch}");
+        }
+    }
+
+    #[test]
+    fn a_refused_batch_changes_nothing() {
+        let (mut appender, mut sealed) = (appender(), Vec::new());
+        appender.append(&records(10..20), &mut sealed).unwrap();
+        let back = appender.append(&records([20, 19].into_iter()), &mut sealed);
+        assert_eq!(back, Err(Error::TimeWentBack { at: 1, time_ns: 19, limit_ns: 20 }));
+        assert!(matches!(
+            appender.append(&[0; 17], &mut sealed),
+            Err(Error::BatchLength { bytes: 17, record_bytes: 16 })
+        ));
+        assert_eq!((appender.records(), appender.last_ns()), (10, 19));
+        assert_eq!(appender.append(&records(19..21), &mut sealed), Ok(10..12));
+    }
+}

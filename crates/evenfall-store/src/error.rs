@@ -1,0 +1,189 @@
+//! What can go wrong, each by its own name.
+
+use core::fmt;
+
+use evenfall_core::StorageError;
+
+use crate::layout::{FileId, RECORD_BYTES_MAX, RECORD_BYTES_MIN};
+
+/// Shorthand of this crate.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// A queue on the way of an append, in the order in which it passes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Segments in memory that no disk has yet.
+    Memory,
+    /// Chunks and journals on the local disk.
+    LocalDisk,
+    /// Chunks that wait for the object store.
+    Upload,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::LocalDisk => "local disk",
+            Self::Upload => "upload queue",
+        })
+    }
+}
+
+/// Why the store refused or failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// No record may be that long or that short.
+    RecordLength {
+        /// Bytes of a record.
+        record_bytes: usize,
+    },
+    /// The bytes are not a whole number of records.
+    BatchLength {
+        /// Bytes that came.
+        bytes: usize,
+        /// Bytes of a record of this file.
+        record_bytes: usize,
+    },
+    /// Time went back, further than the file's window allows. Nothing of the batch was taken.
+    TimeWentBack {
+        /// Place in the batch.
+        at: usize,
+        /// Its time.
+        time_ns: i64,
+        /// The time it may not be before.
+        limit_ns: i64,
+    },
+    /// A file has 2^32 segments at most.
+    FileFull {
+        /// Records in it.
+        records: u64,
+    },
+    /// There is no such file.
+    UnknownFile {
+        /// Its name or number.
+        file: String,
+    },
+    /// There is one of that name with another schema.
+    FileExists {
+        /// Its name.
+        file: String,
+    },
+    /// The record is not there yet, or not any more.
+    NoRecord {
+        /// Its number or time, in words.
+        record: String,
+        /// First record that is there.
+        first: u64,
+        /// One behind the last.
+        end: u64,
+    },
+    /// The schema cannot be.
+    Schema {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Bytes of another format or another version of ours.
+    Version {
+        /// Where.
+        place: String,
+        /// The version they say they have.
+        version: u8,
+    },
+    /// Bytes whose checksum or structure is wrong.
+    Damaged {
+        /// File, chunk or segment.
+        place: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Another node is the file's primary now.
+    Fenced {
+        /// The file.
+        file: FileId,
+        /// Our token.
+        token: u32,
+        /// The token that was seen.
+        newer: u32,
+    },
+    /// A queue is at its limit. Nothing was taken; the same append may succeed later.
+    Refused {
+        /// Which.
+        stage: Stage,
+        /// Bytes in it.
+        bytes: u64,
+        /// Its limit.
+        bytes_max: u64,
+    },
+    /// The disk or the object store.
+    Storage(StorageError),
+}
+
+impl Error {
+    /// Whether the same request may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Refused { .. } => true,
+            Self::Storage(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// [`Error::Damaged`] in fewer words.
+    pub(crate) fn damaged(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Damaged { place: place.into(), what: what.into() }
+    }
+}
+
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RecordLength { record_bytes } => write!(
+                f,
+                "a record of {record_bytes} bytes: it must have {RECORD_BYTES_MIN} to \
+                 {RECORD_BYTES_MAX}"
+            ),
+            Self::BatchLength { bytes, record_bytes } => {
+                write!(f, "{bytes} bytes are not a whole number of {record_bytes}-byte records")
+            }
+            Self::TimeWentBack { at, time_ns, limit_ns } => write!(
+                f,
+                "record {at} of the batch has time {time_ns} ns, before {limit_ns} ns: send in \
+                 order, or give the file a wider window"
+            ),
+            Self::FileFull { records } => {
+                write!(f, "record {records} is past the end of any file: start a new file")
+            }
+            Self::UnknownFile { file } => write!(f, "there is no file {file}"),
+            Self::FileExists { file } => {
+                write!(f, "there is a file {file} already, with another schema")
+            }
+            Self::NoRecord { record, first, end } => {
+                write!(f, "no record {record}: the file has records {first} to {end} (excluded)")
+            }
+            Self::Schema { what } => write!(f, "schema: {what}"),
+            Self::Version { place, version } => {
+                write!(f, "{place} has format version {version}; this program reads 1")
+            }
+            Self::Damaged { place, what } => write!(f, "{place} is damaged: {what}"),
+            Self::Fenced { file, token, newer } => write!(
+                f,
+                "file {file}: token {token} is not valid any more, {newer} is: another node is \
+                 its primary, append there"
+            ),
+            Self::Refused { stage, bytes, bytes_max } => write!(
+                f,
+                "the {stage} is at its limit, {bytes} of {bytes_max} bytes: try again later"
+            ),
+            Self::Storage(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

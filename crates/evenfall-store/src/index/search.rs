@@ -1,0 +1,146 @@
+//! Search from the newest node, and summaries of ranges.
+
+use super::{FAN_OUT, Geometry, Node, Root, Summary};
+use crate::error::Result;
+
+/// Where written nodes come from: a cache, a chunk, an object. One node at a time.
+pub trait NodeSource {
+    /// The node of this number.
+    ///
+    /// # Errors
+    /// Damage, or what keeps it from being read.
+    fn node(&mut self, number: u32) -> Result<Node>;
+}
+
+/// What a search divides the segments by. Times never go back, so each is true of a first part of
+/// the file and false of the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Segments that end before this time.
+    EndsBefore(i64),
+    /// Segments that begin at or before this time.
+    BeginsBy(i64),
+}
+
+impl Bound {
+    /// Whether the segments that begin at `min_ns` may hold the divide.
+    fn reaches(self, min_ns: i64) -> bool {
+        match self {
+            Self::EndsBefore(time) => min_ns < time,
+            Self::BeginsBy(time) => min_ns <= time,
+        }
+    }
+
+    pub(super) fn holds(self, summary: &Summary) -> bool {
+        match self {
+            Self::EndsBefore(time) => summary.max_ns < time,
+            Self::BeginsBy(time) => summary.min_ns <= time,
+        }
+    }
+}
+
+/// What a searcher holds of an index: its size, and the node that is being filled.
+#[derive(Clone, Debug)]
+pub struct IndexView<'a> {
+    /// The arithmetic.
+    pub geometry: Geometry,
+    /// Written nodes.
+    pub nodes: u32,
+    /// Entries of the node being filled.
+    pub entries: &'a [Summary],
+}
+
+/// How many segments, from the first, the bound holds of.
+///
+/// # Errors
+/// What `source` says of the nodes on the way: at most `k` for each level.
+pub fn partition(view: &IndexView, bound: Bound, source: &mut dyn NodeSource) -> Result<u32> {
+    let per_node = view.geometry.entries_per_node();
+    if view.entries.first().is_some_and(|first| bound.reaches(first.min_ns)) {
+        let inside = view.entries.partition_point(|entry| bound.holds(entry)) as u32;
+        return Ok(view.nodes * per_node + inside);
+    }
+    for root in view.geometry.roots(view.nodes).into_iter().rev() {
+        let node = source.node(root.node)?;
+        let first = if root.height > 0 { node.child(0) } else { node.entry(0) };
+        if first.is_some_and(|first| bound.reaches(first.min_ns)) {
+            return descend(view.geometry, root, node, bound, source);
+        }
+    }
+    Ok(0)
+}
+
+/// The divide lies in the tree of `node`.
+fn descend(
+    geometry: Geometry,
+    mut root: Root,
+    mut node: Node,
+    bound: Bound,
+    source: &mut dyn NodeSource,
+) -> Result<u32> {
+    let per_node = geometry.entries_per_node();
+    // A level less with each turn, so this ends.
+    loop {
+        let own = node.entry(0).is_some_and(|first| bound.reaches(first.min_ns));
+        if own || root.height == 0 {
+            let (mut low, mut high) = (0, node.len());
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match node.entry(middle).is_some_and(|entry| bound.holds(&entry)) {
+                    true => low = middle + 1,
+                    false => high = middle,
+                }
+            }
+            return Ok(root.node * per_node + low);
+        }
+        let reaches =
+            |child: &u32| node.child(*child).is_some_and(|summary| bound.reaches(summary.min_ns));
+        let Some(child) = (0..FAN_OUT).rev().find(reaches) else {
+            return Ok(geometry.first_segment(root));
+        };
+        root = geometry.children(root).nth(child as usize).expect("an inner node has k children");
+        node = source.node(root.node)?;
+    }
+}
+
+/// The summary of the segments `first..end`, reading no records; `None` of no segments.
+///
+/// # Errors
+/// What `source` says of the nodes on the way.
+pub fn summarise(
+    view: &IndexView,
+    first: u32,
+    end: u32,
+    source: &mut dyn NodeSource,
+) -> Result<Option<Summary>> {
+    let mut all: Option<Summary> = None;
+    let mut take = |part: Summary| match &mut all {
+        Some(all) => all.merge(&part),
+        None => all = Some(part),
+    };
+    let per_node = view.geometry.entries_per_node();
+    // Trees that are partly inside; depth-first, never more than k for each level.
+    let mut open: Vec<Root> = view.geometry.roots(view.nodes);
+    while let Some(root) = open.pop() {
+        let tree = view.geometry.first_segment(root)..(root.node + 1) * per_node;
+        if tree.end <= first || tree.start >= end {
+            continue;
+        }
+        let node = source.node(root.node)?;
+        let own = root.node * per_node;
+        let entries = (0..node.len()).filter(|at| (first..end).contains(&(own + at)));
+        entries.filter_map(|at| node.entry(at)).for_each(&mut take);
+        for (number, child) in view.geometry.children(root).enumerate() {
+            let below = view.geometry.first_segment(child)..(child.node + 1) * per_node;
+            if first <= below.start && below.end <= end {
+                node.child(number as u32).into_iter().for_each(&mut take);
+            } else {
+                open.push(child);
+            }
+        }
+    }
+    let own = view.nodes * per_node;
+    let entries = view.entries.iter().zip(own..).filter(|(_, at)| (first..end).contains(at));
+    entries.for_each(|(entry, _)| take(entry.clone()));
+    Ok(all)
+}

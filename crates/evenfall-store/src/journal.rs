@@ -1,0 +1,371 @@
+//! The journal: one file per disk that takes every stream's appends in one sequential write.
+//!
+//! Ten thousand streams cannot each be synced a thousand times a second. One shared journal can: a
+//! commit gathers what all of them appended, is written at once and synced once, and only then is
+//! anyone told `local`. Chunks are written later, from memory; the journal is read after a crash
+//! and never else.
+//!
+//! ```text
+//! journal file                 commit                            frame
+//!  0  "EFJL" magic             0  "EFCM" magic                   0  kind: R records, N node,
+//!  4  version, 3 zero          4  bytes of frames   u32             X file deleted
+//!  8  number       u64         8  sequence          u64          2  bytes of a record    u16
+//! 16  store node   u32        16  frames            u32          4  token                u32
+//! 20  zero                    20  crc32c            u32          8  file id              u64
+//! 28  crc32c       u32        24  frames ...                    16  first record         u64
+//! 32  commits ...                                                24  bytes behind          u32
+//!                                                               28  zero
+//! ```
+//!
+//! The checksum of a commit covers bytes 4..20 of it and its frames; commits are numbered without
+//! gaps within a file. A node frame says how much of a file is known to be in synced chunks, which
+//! is where recovery begins to look. The next journal begins with node frames and the records that
+//! fill no segment yet; then the one before it can go.
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+use crate::layout::FileId;
+
+/// Bytes of a journal file's header.
+pub const HEADER_BYTES: usize = 32;
+/// Bytes of a commit's header.
+pub const COMMIT_BYTES: usize = 24;
+/// Bytes of a frame's header.
+pub const FRAME_BYTES: usize = 32;
+/// Most bytes of one commit: what one group commit gathers, and what recovery holds at once.
+pub const COMMIT_BYTES_MAX: usize = 64 << 20;
+/// The version that this code writes and reads.
+pub const VERSION: u8 = 1;
+const FILE_MAGIC: &[u8; 4] = b"EFJL";
+const COMMIT_MAGIC: &[u8; 4] = b"EFCM";
+
+/// The header of journal file `number`.
+pub fn header(number: u64, node: u32) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..4].copy_from_slice(FILE_MAGIC);
+    bytes[4] = VERSION;
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    bytes[16..20].copy_from_slice(&node.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..28]);
+    bytes[28..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// What one commit will hold.
+#[derive(Debug)]
+pub struct Batch {
+    /// Room for the commit's header, then frames.
+    bytes: Vec<u8>,
+    frames: u32,
+    /// Whose each frame of records is, and one behind its last record.
+    ends: Vec<(Origin, u64)>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { bytes: vec![0; COMMIT_BYTES], frames: 0, ends: Vec::new() }
+    }
+}
+
+/// Whose records a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The file.
+    pub file: FileId,
+    /// Bytes of a record.
+    pub record_bytes: u16,
+    /// The primary's token.
+    pub token: u32,
+}
+
+impl Batch {
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.frames == 0
+    }
+
+    /// Bytes of the commit.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether another frame with this many bytes fits into one commit.
+    pub fn fits(&self, bytes: usize) -> bool {
+        self.bytes.len() + FRAME_BYTES + bytes <= COMMIT_BYTES_MAX
+    }
+
+    /// Whose each frame of records is, and one behind its last record.
+    pub fn ends(&self) -> &[(Origin, u64)] {
+        &self.ends
+    }
+
+    /// Adds records, the first of them being record `first` of the file.
+    pub fn push_records(&mut self, origin: Origin, first: u64, records: &[u8]) {
+        let count = records.len() / usize::from(origin.record_bytes.max(1));
+        self.ends.push((origin, first + count as u64));
+        self.push(b'R', origin, first, records);
+    }
+
+    /// Says that this many records of the file are in synced chunks.
+    pub fn push_node(&mut self, origin: Origin, synced: u64) {
+        self.push(b'N', origin, synced, &[]);
+    }
+
+    /// Says that the file is no more.
+    pub fn push_deletion(&mut self, origin: Origin) {
+        self.push(b'X', origin, 0, &[]);
+    }
+
+    fn push(&mut self, kind: u8, origin: Origin, first: u64, body: &[u8]) {
+        self.bytes.extend_from_slice(&[kind, 0]);
+        self.bytes.extend_from_slice(&origin.record_bytes.to_le_bytes());
+        self.bytes.extend_from_slice(&origin.token.to_le_bytes());
+        self.bytes.extend_from_slice(&origin.file.0.to_le_bytes());
+        self.bytes.extend_from_slice(&first.to_le_bytes());
+        self.bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.extend_from_slice(body);
+        self.frames += 1;
+    }
+
+    /// The commit's bytes, with this sequence number.
+    pub fn seal(&mut self, sequence: u64) -> &[u8] {
+        let body = (self.bytes.len() - COMMIT_BYTES) as u32;
+        self.bytes[..4].copy_from_slice(COMMIT_MAGIC);
+        self.bytes[4..8].copy_from_slice(&body.to_le_bytes());
+        self.bytes[8..16].copy_from_slice(&sequence.to_le_bytes());
+        self.bytes[16..20].copy_from_slice(&self.frames.to_le_bytes());
+        let crc = commit_checksum(&self.bytes);
+        self.bytes[20..24].copy_from_slice(&crc.to_le_bytes());
+        &self.bytes
+    }
+
+    /// Empties it and keeps its memory.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(COMMIT_BYTES);
+        self.frames = 0;
+        self.ends.clear();
+    }
+}
+
+fn commit_checksum(commit: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&commit[4..20]), &commit[COMMIT_BYTES..])
+}
+
+/// One frame of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Records, from this number on.
+    Records(Origin, u64, Bytes),
+    /// This many records are in synced chunks.
+    Node(Origin, u64),
+    /// The file was deleted.
+    Deletion(FileId),
+}
+
+/// What is in a journal file.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    /// Frames of whole commits, in order.
+    pub frames: Vec<Frame>,
+    /// Whole commits.
+    pub commits: u64,
+    /// Bytes of the file that they and the header take.
+    pub bytes: u64,
+    /// What stands behind and is none: a commit that was being written, or damage.
+    pub dropped: Option<Dropped>,
+}
+
+/// Bytes at a journal's end that are no commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// First byte.
+    pub at: u64,
+    /// How many.
+    pub bytes: u64,
+    /// Whole commits among them. A torn write leaves none; damage in the middle does.
+    pub commits_behind: u64,
+    /// What was wrong with the first.
+    pub what: &'static str,
+}
+
+/// Reads a journal file.
+///
+/// # Errors
+/// [`Error::Version`] of another format. A damaged header is [`Scan::dropped`], as all else.
+pub fn scan(name: &str, bytes: &Bytes) -> Result<Scan> {
+    let mut scan = Scan::default();
+    let drop_from = |at: usize, what| Dropped {
+        at: at as u64,
+        bytes: (bytes.len() - at) as u64,
+        commits_behind: commits_behind(&bytes[at..]),
+        what,
+    };
+    if bytes.len() < HEADER_BYTES {
+        scan.dropped = (!bytes.is_empty()).then(|| drop_from(0, "an unfinished header"));
+        return Ok(scan);
+    }
+    let crc = u32::from_le_bytes(bytes[28..32].try_into().expect("four bytes"));
+    if bytes[..4] != *FILE_MAGIC || crc32c::crc32c(&bytes[..28]) != crc {
+        scan.dropped = Some(drop_from(0, "not a journal's header"));
+        return Ok(scan);
+    }
+    if bytes[4] != VERSION {
+        return Err(Error::Version { place: name.into(), version: bytes[4] });
+    }
+    let mut at = HEADER_BYTES;
+    let mut next = None;
+    while at < bytes.len() {
+        match commit(&bytes.slice(at..), next) {
+            Ok((len, sequence)) => {
+                frames(&bytes.slice(at + COMMIT_BYTES..at + len), &mut scan.frames);
+                next = Some(sequence.wrapping_add(1));
+                scan.commits += 1;
+                at += len;
+            }
+            Err(what) => {
+                scan.dropped = Some(drop_from(at, what));
+                break;
+            }
+        }
+    }
+    scan.bytes = at as u64;
+    Ok(scan)
+}
+
+/// Length and sequence of the whole commit at the start of `bytes`.
+fn commit(bytes: &[u8], next: Option<u64>) -> Result<(usize, u64), &'static str> {
+    if bytes.len() < COMMIT_BYTES || bytes[..4] != *COMMIT_MAGIC {
+        return Err("no commit begins here");
+    }
+    let body = u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes")) as usize;
+    let sequence = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
+    let count = u32::from_le_bytes(bytes[16..20].try_into().expect("four bytes"));
+    let crc = u32::from_le_bytes(bytes[20..24].try_into().expect("four bytes"));
+    let commit = bytes.get(..COMMIT_BYTES + body).ok_or("the commit goes past the end")?;
+    if commit_checksum(commit) != crc {
+        return Err("the commit's checksum is wrong");
+    }
+    if next.is_some_and(|next| next != sequence) {
+        return Err("the commit is not the next one");
+    }
+    // The checksum holds, so a wrong structure is a writer's fault; it is still not trusted.
+    if frame_count(&commit[COMMIT_BYTES..]) != Some(count) {
+        return Err("the commit's frames do not fill it");
+    }
+    Ok((commit.len(), sequence))
+}
+
+fn frame_len(bytes: &[u8]) -> Option<usize> {
+    let body = u32::from_le_bytes(bytes.get(24..28)?.try_into().ok()?) as usize;
+    let record_bytes = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
+    let whole = match bytes[0] {
+        b'R' => record_bytes > 0 && body.is_multiple_of(record_bytes),
+        b'N' | b'X' => body == 0,
+        _ => false,
+    };
+    (whole && bytes.len() >= FRAME_BYTES + body).then_some(FRAME_BYTES + body)
+}
+
+fn frame_count(mut bytes: &[u8]) -> Option<u32> {
+    let mut count = 0;
+    while !bytes.is_empty() {
+        bytes = &bytes[frame_len(bytes)?..];
+        count += 1;
+    }
+    Some(count)
+}
+
+/// The frames of a commit whose structure was checked.
+fn frames(bytes: &Bytes, out: &mut Vec<Frame>) {
+    let mut at = 0;
+    while let Some(len) = frame_len(&bytes[at..]).filter(|_| at < bytes.len()) {
+        let frame = &bytes[at..at + len];
+        let long = |at: usize| u64::from_le_bytes(frame[at..at + 8].try_into().expect("8 bytes"));
+        let origin = Origin {
+            file: FileId(long(8)),
+            record_bytes: u16::from_le_bytes([frame[2], frame[3]]),
+            token: u32::from_le_bytes(frame[4..8].try_into().expect("four bytes")),
+        };
+        out.push(match frame[0] {
+            b'R' => Frame::Records(origin, long(16), bytes.slice(at + FRAME_BYTES..at + len)),
+            b'N' => Frame::Node(origin, long(16)),
+            _ => Frame::Deletion(origin.file),
+        });
+        at += len;
+        if at >= bytes.len() {
+            break;
+        }
+    }
+}
+
+/// Whole commits anywhere in these bytes.
+fn commits_behind(bytes: &[u8]) -> u64 {
+    let (mut at, mut found) = (0, 0);
+    while at + COMMIT_BYTES <= bytes.len() {
+        match commit(&bytes[at..], None) {
+            Ok((len, _)) => {
+                found += 1;
+                at += len;
+            }
+            Err(_) => at += 1,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORIGIN: Origin = Origin { file: FileId(3), record_bytes: 16, token: 2 };
+
+    fn sample() -> Vec<u8> {
+        let mut file = header(7, 1).to_vec();
+        for sequence in 0..3 {
+            let mut batch = Batch::default();
+            batch.push_node(ORIGIN, 5);
+            batch.push_records(ORIGIN, sequence * 10, &[sequence as u8; 160]);
+            file.extend_from_slice(batch.seal(sequence));
+        }
+        file
+    }
+
+    #[test]
+    fn commits_read_back_in_order() {
+        let file = Bytes::from(sample());
+        let scan = scan("J", &file).unwrap();
+        assert_eq!((scan.commits, scan.bytes as usize), (3, file.len()));
+        assert_eq!(scan.frames.len(), 6);
+        assert_eq!(scan.dropped, None);
+        assert_eq!(scan.frames[5], Frame::Records(ORIGIN, 20, Bytes::from(vec![2; 160])));
+    }
+
+    #[test]
+    fn a_torn_end_is_dropped_and_said() {
+        let file = sample();
+        for cut in 0..file.len() {
+            let scan = scan("J", &Bytes::copy_from_slice(&file[..cut])).unwrap();
+            assert!(scan.frames.len() < 6);
+            assert_eq!(scan.dropped.is_some(), cut != 0 && scan.bytes as usize != cut);
+            assert!(scan.dropped.is_none_or(|dropped| dropped.commits_behind == 0));
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_is_found_and_damage_is_told_from_a_torn_end() {
+        let mut file = sample();
+        for at in 0..file.len() {
+            file[at] ^= 1;
+            let found = scan("J", &Bytes::copy_from_slice(&file));
+            let found = found.map(|scan| (scan.dropped, scan.commits));
+            assert!(!matches!(found, Ok((None, _))), "byte {at}");
+            if (HEADER_BYTES..HEADER_BYTES + 24).contains(&at) {
+                let dropped = found.unwrap().0.unwrap();
+                assert_eq!(dropped.commits_behind, 2, "byte {at}");
+            }
+            file[at] ^= 1;
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Where a record is: numbers in, names and offsets out, nothing looked up.
+//!
+//! Records have one length and segments hold whole records, so that a record's number gives its
+//! segment, the segment its chunk, and the chunk its name (thesis, section 5.4.1). No map from
+//! blocks to places has to be kept, cached or recovered.
+//!
+//! ```text
+//! record n      segment n / R, slot n % R          R = (16,384 - 32) / record length
+//! segment s     chunk s / 256, byte (s % 256) * 16,384 of it
+//! chunk c       D-<file id>-<c>   data             I-<file id>-<c>   index
+//! tail          T-<file id>-<token>                metadata block    M-<node>-<block>
+//! ```
+
+use crate::error::{Error, Result};
+
+/// Bytes of a segment, header included: small, because each open stream holds one in memory.
+pub const SEGMENT_BYTES: usize = 16 << 10;
+/// Bytes of a segment's header.
+pub const SEGMENT_HEADER_BYTES: usize = 32;
+/// Bytes for records in a segment.
+pub const PAYLOAD_BYTES: usize = SEGMENT_BYTES - SEGMENT_HEADER_BYTES;
+/// Segments of a chunk: 4 MiB, from which on object stores are paid and paced well.
+pub const SEGMENTS_PER_CHUNK: u32 = 256;
+/// Bytes of a chunk.
+pub const CHUNK_BYTES: usize = SEGMENT_BYTES * SEGMENTS_PER_CHUNK as usize;
+/// Shortest record: its time stamp.
+pub const RECORD_BYTES_MIN: usize = 8;
+/// Longest record: one that fills a segment alone.
+pub const RECORD_BYTES_MAX: usize = PAYLOAD_BYTES;
+
+/// The number of a file, never used twice.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+pub struct FileId(pub u64);
+
+impl core::fmt::Display for FileId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// What a segment holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Records.
+    Data,
+    /// A node of the time index.
+    Index,
+}
+
+impl Kind {
+    /// Its letter in names and headers.
+    pub fn letter(self) -> char {
+        match self {
+            Self::Data => 'D',
+            Self::Index => 'I',
+        }
+    }
+
+    /// The kind of this letter.
+    pub fn from_letter(letter: u8) -> Option<Self> {
+        match letter {
+            b'D' => Some(Self::Data),
+            b'I' => Some(Self::Index),
+            _ => None,
+        }
+    }
+}
+
+/// The name of a chunk, on disk and in the object store alike.
+pub fn chunk_name(kind: Kind, file: FileId, chunk: u32) -> String {
+    format!("{}-{file}-{chunk:08x}", kind.letter())
+}
+
+/// What [`chunk_name`] was made of; `None` for any other name.
+pub fn parse_chunk_name(name: &str) -> Option<(Kind, FileId, u32)> {
+    let mut parts = name.split('-');
+    let kind = parts.next().filter(|letter| letter.len() == 1)?;
+    let kind = Kind::from_letter(kind.as_bytes()[0])?;
+    let file = parts.next().filter(|part| part.len() == 16)?;
+    let chunk = parts.next().filter(|part| part.len() == 8)?;
+    let file = FileId(u64::from_str_radix(file, 16).ok()?);
+    let chunk = u32::from_str_radix(chunk, 16).ok()?;
+    (parts.next().is_none() && chunk_name(kind, file, chunk) == name).then_some((kind, file, chunk))
+}
+
+/// The name of the object with what does not fill a chunk yet. The token is part of it, so that an
+/// old primary cannot replace what a new one wrote.
+pub fn tail_name(file: FileId, token: u32) -> String {
+    format!("T-{file}-{token:08x}")
+}
+
+/// The name of a block of metadata nodes, which one store node alone writes.
+pub fn block_name(node: u32, block: u32) -> String {
+    format!("M-{node:08x}-{block:08x}")
+}
+
+/// The name of a journal file.
+pub fn journal_name(number: u64) -> String {
+    format!("J-{number:016x}")
+}
+
+/// The number of a journal file; `None` for any other name.
+pub fn parse_journal_name(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("J-").filter(|digits| digits.len() == 16)?;
+    let number = u64::from_str_radix(digits, 16).ok()?;
+    (journal_name(number) == name).then_some(number)
+}
+
+/// Chunk of a segment, and the segment's first byte in it.
+pub fn segment_place(segment: u32) -> (u32, u64) {
+    let slot = segment % SEGMENTS_PER_CHUNK;
+    (segment / SEGMENTS_PER_CHUNK, u64::from(slot) * SEGMENT_BYTES as u64)
+}
+
+/// The arithmetic of one record length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    record_bytes: u16,
+}
+
+impl Layout {
+    /// The layout of records of this length.
+    ///
+    /// # Errors
+    /// [`Error::RecordLength`] outside [`RECORD_BYTES_MIN`]..=[`RECORD_BYTES_MAX`].
+    pub fn new(record_bytes: usize) -> Result<Self> {
+        if !(RECORD_BYTES_MIN..=RECORD_BYTES_MAX).contains(&record_bytes) {
+            return Err(Error::RecordLength { record_bytes });
+        }
+        Ok(Self { record_bytes: record_bytes as u16 })
+    }
+
+    /// Bytes of a record.
+    pub fn record_bytes(self) -> usize {
+        usize::from(self.record_bytes)
+    }
+
+    /// Records of a full segment.
+    pub fn records_per_segment(self) -> u64 {
+        (PAYLOAD_BYTES / self.record_bytes()) as u64
+    }
+
+    /// Segment of a record, and the record's place among its records.
+    ///
+    /// # Errors
+    /// [`Error::FileFull`] past 2^32 segments.
+    pub fn locate(self, record: u64) -> Result<(u32, usize)> {
+        let segment = record / self.records_per_segment();
+        let segment = u32::try_from(segment).map_err(|_| Error::FileFull { records: record })?;
+        Ok((segment, (record % self.records_per_segment()) as usize))
+    }
+
+    /// Full segments of a file of this many records.
+    pub fn full_segments(self, records: u64) -> u32 {
+        u32::try_from(records / self.records_per_segment()).unwrap_or(u32::MAX)
+    }
+
+    /// First record of a segment.
+    pub fn first_record(self, segment: u32) -> u64 {
+        u64::from(segment) * self.records_per_segment()
+    }
+
+    /// Bytes of records of a segment with this many.
+    pub fn payload_bytes(self, count: usize) -> usize {
+        count * self.record_bytes()
+    }
+}
+
+/// The time stamp of a record: nanoseconds, in its first eight bytes.
+///
+/// # Panics
+/// When the record is shorter than that, which no [`Layout`] allows.
+pub fn record_time(record: &[u8]) -> i64 {
+    i64::from_le_bytes(record[..8].try_into().expect("a record begins with its time"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_give_back_what_they_were_made_of() {
+        let name = chunk_name(Kind::Index, FileId(77), 3);
+        assert_eq!(parse_chunk_name(&name), Some((Kind::Index, FileId(77), 3)));
+        for other in
+            ["", "D", "D-1-2", "X-000000000000004d-00000003", "D-000000000000004D-00000003"]
+        {
+            assert_eq!(parse_chunk_name(other), None, "{other}");
+        }
+        assert_eq!(parse_journal_name(&journal_name(9)), Some(9));
+        assert_eq!(parse_journal_name("J-9"), None);
+    }
+
+    #[test]
+    fn a_record_is_found_by_arithmetic() {
+        let layout = Layout::new(16).unwrap();
+        assert_eq!(layout.records_per_segment(), 1_022);
+        assert_eq!(layout.locate(1_022 * 257 + 5).unwrap(), (257, 5));
+        assert_eq!(segment_place(257), (1, SEGMENT_BYTES as u64));
+        assert!(Layout::new(7).is_err() && Layout::new(RECORD_BYTES_MAX + 1).is_err());
+        assert!(layout.locate(u64::MAX).is_err());
+    }
+}

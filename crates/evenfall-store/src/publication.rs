@@ -1,0 +1,303 @@
+//! A file into the object store, and read from there alone.
+//!
+//! Full chunks are objects that never change, under the name that the local file had. What fills no
+//! chunk goes into one tail object of the primary's own, and last the metadata node says how far
+//! both reach: a reader who follows the node never meets a half-done publication, and listing is
+//! not needed. Every step can be repeated.
+//!
+//! Two primaries: names carry no order, so the tokens inside do. A chunk is put only where none is.
+//! Where there is one, an equal one is our own of an earlier try, one with a lower token was put by
+//! a primary that had lost its lease, and is replaced, and one with a higher token says that we
+//! have lost ours.
+//!
+//! ```text
+//! tail object:  "EFTL" v  first data u32  data u32  first index u32  index u32  crc32c | segments
+//!                0     4   8               12        16               20         28      32
+//! ```
+
+use std::collections::BTreeMap;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use evenfall_core::{Objects, PutOutcome};
+
+use crate::appender::Appender;
+use crate::error::{Error, Result};
+use crate::index::Node;
+use crate::layout::{
+    CHUNK_BYTES, FileId, Kind, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, segment_place,
+    tail_name,
+};
+use crate::metadata::MetadataNode;
+use crate::reader::{Segments, Snapshot};
+use crate::schema::Schema;
+use crate::segment;
+
+const TAIL_MAGIC: &[u8; 4] = b"EFTL";
+const TAIL_HEADER_BYTES: usize = 32;
+/// Most segments of a tail: a chunk of data less one, one of index, and the two open ones.
+const TAIL_SEGMENTS_MAX: usize = 2 * SEGMENTS_PER_CHUNK as usize;
+
+/// The end of a file, taken at one moment, ready to be published.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// The end.
+    pub at: Snapshot,
+    /// The primary's token.
+    pub token: u32,
+    /// Time of the last record.
+    pub last_ns: i64,
+    /// The open segment, sealed as it is.
+    pub open_data: Option<Bytes>,
+    /// The open index node, sealed as it is.
+    pub open_index: Option<Bytes>,
+}
+
+impl End {
+    /// Of a file as its primary holds it.
+    pub fn of(appender: &Appender, first: u64) -> Self {
+        let (file, token) = (appender.file(), appender.token());
+        let open = !appender.index().entries().is_empty();
+        Self {
+            at: Snapshot::of(appender, first),
+            token,
+            last_ns: appender.last_ns(),
+            open_data: appender.partial(),
+            open_index: open.then(|| appender.index().encode(file, token)),
+        }
+    }
+}
+
+/// Puts a full chunk.
+///
+/// # Errors
+/// [`Error::Fenced`]; [`Error::Storage`], after which it may be put again.
+pub fn put_chunk(
+    objects: &impl Objects,
+    (kind, file, chunk): (Kind, FileId, u32),
+    token: u32,
+    bytes: Bytes,
+) -> Result<()> {
+    let name = chunk_name(kind, file, chunk);
+    if objects.put_new(&name, bytes.clone())? == PutOutcome::Created {
+        return Ok(());
+    }
+    let there = objects.get(&name, 0, CHUNK_BYTES)?;
+    if there.as_ref() == Some(&bytes) {
+        return Ok(());
+    }
+    let newer = there.iter().flat_map(|there| there.chunks(SEGMENT_BYTES));
+    let newer = newer.filter_map(|part| segment::open(part, &name).ok()).map(|h| h.token).max();
+    match newer {
+        Some(newer) if newer > token => Err(Error::Fenced { file, token, newer }),
+        _ => Ok(objects.put(&name, bytes)?),
+    }
+}
+
+/// The segments of one chunk, one behind the other.
+///
+/// # Errors
+/// What keeps one of them from being read.
+pub fn gather_chunk(
+    segments: &mut dyn Segments,
+    (kind, file, chunk): (Kind, FileId, u32),
+) -> Result<Bytes> {
+    let mut bytes = BytesMut::with_capacity(CHUNK_BYTES);
+    let first = chunk * SEGMENTS_PER_CHUNK;
+    for number in first..first + SEGMENTS_PER_CHUNK {
+        bytes.put(segments.segment(kind, file, number)?);
+    }
+    Ok(bytes.freeze())
+}
+
+/// Publishes a file up to `end`, from what `done` says is there already. The node that comes back
+/// must be put into its block; then, and not before, readers see it.
+///
+/// # Errors
+/// [`Error::Fenced`]; what a segment or the object store says. It may be called again.
+pub fn publish(
+    objects: &impl Objects,
+    segments: &mut dyn Segments,
+    end: &End,
+    done: &MetadataNode,
+) -> Result<MetadataNode> {
+    let (file, at) = (end.at.file, &end.at);
+    let full = at.layout.full_segments(at.records);
+    let mut node = MetadataNode {
+        file,
+        token: end.token,
+        record_bytes: at.layout.record_bytes() as u16,
+        aggregates: at.geometry.aggregates() as u16,
+        records: at.records,
+        last_ns: end.last_ns,
+        first: at.first,
+        index_nodes: at.nodes,
+        ..*done
+    };
+    let kept = at.layout.full_segments(at.first) / SEGMENTS_PER_CHUNK;
+    for (kind, count, chunks, kept) in [
+        (Kind::Data, full, &mut node.data_chunks, kept),
+        (Kind::Index, at.nodes, &mut node.index_chunks, 0),
+    ] {
+        *chunks = (*chunks).max(kept);
+        while *chunks < count / SEGMENTS_PER_CHUNK {
+            let bytes = gather_chunk(segments, (kind, file, *chunks))?;
+            put_chunk(objects, (kind, file, *chunks), end.token, bytes)?;
+            *chunks += 1;
+        }
+    }
+    let (bytes, count) = encode_tail(segments, end, &node)?;
+    objects.put(&tail_name(file, end.token), bytes)?;
+    node.tail_segments = count;
+    Ok(node)
+}
+
+fn encode_tail(
+    segments: &mut dyn Segments,
+    end: &End,
+    node: &MetadataNode,
+) -> Result<(Bytes, u32)> {
+    let (file, at) = (end.at.file, &end.at);
+    let data = node.data_chunks * SEGMENTS_PER_CHUNK..at.layout.full_segments(at.records);
+    let index = node.index_chunks * SEGMENTS_PER_CHUNK..at.nodes;
+    let mut bytes = BytesMut::zeroed(TAIL_HEADER_BYTES);
+    let mut counts = [0u32; 2];
+    let parts =
+        [(Kind::Data, data.clone(), &end.open_data), (Kind::Index, index.clone(), &end.open_index)];
+    for (count, (kind, range, open)) in counts.iter_mut().zip(parts) {
+        *count = range.len() as u32 + u32::from(open.is_some());
+        for number in range {
+            bytes.put(segments.segment(kind, file, number)?);
+        }
+        bytes.extend(open.clone());
+    }
+    bytes[..4].copy_from_slice(TAIL_MAGIC);
+    bytes[4] = segment::VERSION;
+    let words = [data.start, counts[0], index.start, counts[1]];
+    for (word, out) in words.iter().zip(bytes[8..24].chunks_exact_mut(4)) {
+        out.copy_from_slice(&word.to_le_bytes());
+    }
+    let crc = crc32c::crc32c(&bytes[..28]);
+    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+    Ok((bytes.freeze(), counts[0] + counts[1]))
+}
+
+/// A file as the object store has it.
+#[derive(Debug)]
+pub struct Publication<'a, O> {
+    objects: &'a O,
+    node: MetadataNode,
+    tail: BTreeMap<(Kind, u32), Bytes>,
+}
+
+impl<'a, O: Objects> Publication<'a, O> {
+    /// Opens what the node says.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when objects are missing or not whole; [`Error::Storage`].
+    pub fn open(objects: &'a O, node: MetadataNode) -> Result<Self> {
+        let name = tail_name(node.file, node.token);
+        let bytes = objects.get(&name, 0, TAIL_HEADER_BYTES + TAIL_SEGMENTS_MAX * SEGMENT_BYTES)?;
+        let bytes = bytes.ok_or_else(|| Error::damaged(&name, "there is no such object"))?;
+        let tail = decode_tail(&bytes, node.file, &name)?;
+        Ok(Self { objects, node, tail })
+    }
+
+    /// The file's end, as published.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the tail does not reach it.
+    pub fn snapshot(&self, schema: &Schema) -> Result<Snapshot> {
+        let (layout, geometry) = (schema.layout()?, schema.geometry()?);
+        let file = self.node.file;
+        let short = || Error::damaged(tail_name(file, self.node.token), "it is an older one");
+        let full = layout.full_segments(self.node.records);
+        let open = (self.node.records - layout.first_record(full)) as usize;
+        let mut tail = Bytes::new();
+        if open > 0 {
+            let bytes = self.fetch(Kind::Data, full)?;
+            let header = segment::expect(&bytes, Kind::Data, file, full)?;
+            // The tail may be newer than the node, never older.
+            if (header.count as usize) < open {
+                return Err(short());
+            }
+            let from = crate::layout::SEGMENT_HEADER_BYTES;
+            tail = bytes.slice(from..from + layout.payload_bytes(open));
+        }
+        let indexed = full - (self.node.index_nodes * geometry.entries_per_node()).min(full);
+        let mut entries = Vec::new();
+        if indexed > 0 {
+            let number = self.node.index_nodes;
+            let bytes = self.fetch(Kind::Index, number)?;
+            let node = Node::open(geometry, file, number, bytes)?;
+            entries = (0..indexed).map_while(|at| node.entry(at)).collect();
+            if entries.len() < indexed as usize {
+                return Err(short());
+            }
+        }
+        let (first, records, nodes) = (self.node.first, self.node.records, self.node.index_nodes);
+        Ok(Snapshot { file, first, records, layout, geometry, nodes, entries, tail })
+    }
+}
+
+impl<O: Objects> Publication<'_, O> {
+    /// The segments of the tail.
+    pub fn into_tail(self) -> BTreeMap<(Kind, u32), Bytes> {
+        self.tail
+    }
+
+    /// A segment of the tail, or of a chunk: a tail may be younger than the node, and its first
+    /// segments may be in a chunk by now.
+    fn fetch(&self, kind: Kind, number: u32) -> Result<Bytes> {
+        if let Some(bytes) = self.tail.get(&(kind, number)) {
+            return Ok(bytes.clone());
+        }
+        let (chunk, offset) = segment_place(number);
+        let name = chunk_name(kind, self.node.file, chunk);
+        let bytes = self.objects.get(&name, offset, SEGMENT_BYTES)?;
+        let bytes = bytes.ok_or_else(|| Error::damaged(&name, "there is no such object"))?;
+        segment::expect(&bytes, kind, self.node.file, number)?;
+        Ok(bytes)
+    }
+}
+
+impl<O: Objects> Segments for Publication<'_, O> {
+    fn segment(&mut self, kind: Kind, _: FileId, number: u32) -> Result<Bytes> {
+        self.fetch(kind, number)
+    }
+}
+
+fn decode_tail(bytes: &Bytes, file: FileId, name: &str) -> Result<BTreeMap<(Kind, u32), Bytes>> {
+    let damaged = |what: &str| Error::damaged(name, what);
+    if bytes.len() < TAIL_HEADER_BYTES || bytes[..4] != *TAIL_MAGIC {
+        return Err(damaged("not a tail"));
+    }
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    if crc32c::crc32c(&bytes[..28]) != word(28) {
+        return Err(damaged("wrong checksum"));
+    }
+    let mut tail = BTreeMap::new();
+    let mut rest = bytes.slice(TAIL_HEADER_BYTES..);
+    for (kind, first, count) in [(Kind::Data, word(8), word(12)), (Kind::Index, word(16), word(20))]
+    {
+        for number in first..first.saturating_add(count) {
+            if rest.len() < SEGMENT_BYTES {
+                return Err(damaged("it ends early"));
+            }
+            let bytes = rest.split_to(SEGMENT_BYTES);
+            segment::expect(&bytes, kind, file, number)?;
+            tail.insert((kind, number), bytes);
+        }
+    }
+    Ok(tail)
+}
+
+/// Checks a tail object; gives its number of segments.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::Version`].
+pub fn check_tail(bytes: &Bytes, name: &str) -> Result<usize> {
+    let file = name.strip_prefix("T-").and_then(|rest| rest.split('-').next());
+    let file = file.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let file = file.ok_or_else(|| Error::damaged(name, "not the name of a tail"))?;
+    Ok(decode_tail(bytes, FileId(file), name)?.len())
+}

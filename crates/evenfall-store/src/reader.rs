@@ -1,0 +1,299 @@
+//! Reading one file: by number, by time, by range.
+//!
+//! A read works on a snapshot of the file's end (how many records, the open segment, the open index
+//! node) and asks for full segments one at a time, wherever they are: cache, chunk, object. So it
+//! sees completed appends only, and the same code reads on the primary and on a node that has
+//! nothing but objects.
+
+use core::ops::Range;
+
+use bytes::Bytes;
+
+use crate::appender::{Appender, Resumption, summary_of};
+use crate::error::{Error, Result};
+use crate::index::{
+    Bound, Builder, Geometry, IndexView, Node, NodeSource, Summary, partition, summarise,
+};
+use crate::layout::{FileId, Kind, Layout, SEGMENT_HEADER_BYTES, record_time};
+use crate::schema::Schema;
+
+/// Where full segments come from.
+pub trait Segments {
+    /// The segment, whole and checked.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being read; [`Error::Damaged`] when it is nowhere whole.
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes>;
+}
+
+/// The end of a file at one moment, and all its numbers.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The file.
+    pub file: FileId,
+    /// First record that is kept.
+    pub first: u64,
+    /// Records ever appended.
+    pub records: u64,
+    /// Arithmetic of records.
+    pub layout: Layout,
+    /// Arithmetic of the index.
+    pub geometry: Geometry,
+    /// Written index nodes.
+    pub nodes: u32,
+    /// Entries of the open index node.
+    pub entries: Vec<Summary>,
+    /// Records of the open segment.
+    pub tail: Bytes,
+}
+
+impl Snapshot {
+    /// Of a file as its primary holds it.
+    pub fn of(appender: &Appender, first: u64) -> Self {
+        Self {
+            file: appender.file(),
+            first,
+            records: appender.records(),
+            layout: appender.layout(),
+            geometry: appender.index().geometry(),
+            nodes: appender.index().nodes(),
+            entries: appender.index().entries().to_vec(),
+            tail: Bytes::copy_from_slice(appender.tail()),
+        }
+    }
+
+    fn full_segments(&self) -> u32 {
+        self.layout.full_segments(self.records)
+    }
+
+    fn view(&self) -> IndexView<'_> {
+        IndexView { geometry: self.geometry, nodes: self.nodes, entries: &self.entries }
+    }
+}
+
+/// [`Segments`] as index nodes of one file.
+struct Nodes<'a> {
+    file: FileId,
+    geometry: Geometry,
+    segments: &'a mut dyn Segments,
+}
+
+impl NodeSource for Nodes<'_> {
+    fn node(&mut self, number: u32) -> Result<Node> {
+        let bytes = self.segments.segment(Kind::Index, self.file, number)?;
+        Node::open(self.geometry, self.file, number, bytes)
+    }
+}
+
+/// Reads of one file at one moment.
+pub struct Reader<'a> {
+    at: &'a Snapshot,
+    segments: &'a mut dyn Segments,
+}
+
+impl<'a> Reader<'a> {
+    /// Over this snapshot.
+    pub fn new(at: &'a Snapshot, segments: &'a mut dyn Segments) -> Self {
+        Self { at, segments }
+    }
+
+    /// Records of a segment, the open one too.
+    fn payload(&mut self, segment: u32) -> Result<Bytes> {
+        if segment >= self.at.full_segments() {
+            return Ok(self.at.tail.clone());
+        }
+        let bytes = self.segments.segment(Kind::Data, self.at.file, segment)?;
+        let layout = self.at.layout;
+        let len = layout.payload_bytes(layout.records_per_segment() as usize);
+        Ok(bytes.slice(SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + len))
+    }
+
+    /// The record of this number.
+    ///
+    /// # Errors
+    /// [`Error::NoRecord`]; what keeps its segment from being read.
+    pub fn record(&mut self, number: u64) -> Result<Bytes> {
+        if !(self.at.first..self.at.records).contains(&number) {
+            let (first, end) = (self.at.first, self.at.records);
+            return Err(Error::NoRecord { record: number.to_string(), first, end });
+        }
+        let (segment, slot) = self.at.layout.locate(number)?;
+        let size = self.at.layout.record_bytes();
+        Ok(self.payload(segment)?.slice(slot * size..(slot + 1) * size))
+    }
+
+    /// The number of the latest record at or before this time.
+    ///
+    /// # Errors
+    /// [`Error::NoRecord`] when all are later; what keeps a segment from being read.
+    pub fn latest_at(&mut self, time_ns: i64) -> Result<u64> {
+        let end = self.divide(Bound::BeginsBy(time_ns), |record| record_time(record) <= time_ns)?;
+        match end.checked_sub(1).filter(|number| *number >= self.at.first) {
+            Some(number) => Ok(number),
+            None => Err(Error::NoRecord {
+                record: format!("at or before {time_ns} ns"),
+                first: self.at.first,
+                end: self.at.records,
+            }),
+        }
+    }
+
+    /// The numbers of the records from one time to another, both included.
+    ///
+    /// # Errors
+    /// What keeps a segment from being read.
+    pub fn between(&mut self, from_ns: i64, to_ns: i64) -> Result<Range<u64>> {
+        let first =
+            self.divide(Bound::EndsBefore(from_ns), |record| record_time(record) < from_ns)?;
+        let end = self.divide(Bound::BeginsBy(to_ns), |record| record_time(record) <= to_ns)?;
+        let first = first.max(self.at.first);
+        Ok(first..end.max(first))
+    }
+
+    /// How many records, from the first, `holds` is true of; `bound` says the same of segments.
+    fn divide(&mut self, bound: Bound, holds: impl Fn(&[u8]) -> bool) -> Result<u64> {
+        let size = self.at.layout.record_bytes();
+        let full = self.at.full_segments();
+        let reaches_tail = self.at.tail.get(..size).is_some_and(|first| match bound {
+            Bound::EndsBefore(time) => record_time(first) < time,
+            Bound::BeginsBy(time) => record_time(first) <= time,
+        });
+        let mut segment = full;
+        if !reaches_tail {
+            let (file, geometry) = (self.at.file, self.at.geometry);
+            let mut nodes = Nodes { file, geometry, segments: &mut *self.segments };
+            let found = partition(&self.at.view(), bound, &mut nodes)?;
+            segment = match bound {
+                Bound::EndsBefore(_) => found,
+                // The divide is inside the last segment that begins by then.
+                Bound::BeginsBy(_) => found.saturating_sub(1),
+            };
+        }
+        let kept = u64::from(segment).max(self.at.first / self.at.layout.records_per_segment());
+        let segment = kept as u32;
+        let payload = self.payload(segment)?;
+        let (mut low, mut high) = (0, payload.len() / size);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match holds(&payload[middle * size..(middle + 1) * size]) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        Ok(self.at.layout.first_record(segment) + low as u64)
+    }
+
+    /// The records of these numbers, as the parts of segments that hold them, without a copy.
+    ///
+    /// # Errors
+    /// [`Error::NoRecord`]; what `each` or a segment says.
+    pub fn records(
+        &mut self,
+        numbers: Range<u64>,
+        each: &mut dyn FnMut(Bytes) -> Result<()>,
+    ) -> Result<()> {
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let (first, end) = (self.at.first, self.at.records);
+        if numbers.start < first || numbers.end > end {
+            let record = format!("{} to {}", numbers.start, numbers.end);
+            return Err(Error::NoRecord { record, first, end });
+        }
+        let size = self.at.layout.record_bytes();
+        let mut number = numbers.start;
+        while number < numbers.end {
+            let (segment, slot) = self.at.layout.locate(number)?;
+            let payload = self.payload(segment)?;
+            let there = (payload.len() / size - slot) as u64;
+            let count = there.min(numbers.end - number) as usize;
+            each(payload.slice(slot * size..(slot + count) * size))?;
+            number += count as u64;
+        }
+        Ok(())
+    }
+
+    /// What is known of the records of these numbers; whole segments are not read but looked up.
+    ///
+    /// # Errors
+    /// As [`records`](Self::records).
+    pub fn summary(&mut self, numbers: Range<u64>, schema: &Schema) -> Result<Option<Summary>> {
+        let per_segment = self.at.layout.records_per_segment();
+        let fields: Vec<_> = schema.aggregates().cloned().collect();
+        let whole_first = numbers.start.div_ceil(per_segment);
+        let whole_end = (numbers.end / per_segment).min(u64::from(self.at.full_segments()));
+        let layout = self.at.layout;
+        let mut all: Option<Summary> = None;
+        let mut take = |part: Summary| match &mut all {
+            Some(all) => all.merge(&part),
+            None => all = Some(part),
+        };
+        if whole_first >= whole_end {
+            self.records(numbers, &mut |part| {
+                take(summary_of(&part, layout, &fields));
+                Ok(())
+            })?;
+            return Ok(all);
+        }
+        self.records(numbers.start..whole_first * per_segment, &mut |part| {
+            take(summary_of(&part, layout, &fields));
+            Ok(())
+        })?;
+        let (file, geometry) = (self.at.file, self.at.geometry);
+        let mut nodes = Nodes { file, geometry, segments: &mut *self.segments };
+        let (from, to) = (whole_first as u32, whole_end as u32);
+        summarise(&self.at.view(), from, to, &mut nodes)?.into_iter().for_each(&mut take);
+        self.records(whole_end * per_segment..numbers.end, &mut |part| {
+            take(summary_of(&part, layout, &fields));
+            Ok(())
+        })?;
+        Ok(all)
+    }
+}
+
+/// Puts the writing end of a file together again from its records.
+///
+/// Written index nodes are used as far as they are whole; the rest is read from the data. Nodes
+/// that had to be built again are given to `rebuilt`, to be written.
+///
+/// # Errors
+/// What keeps a data segment from being read.
+pub fn resume(
+    file: FileId,
+    token: u32,
+    schema: &Schema,
+    records: u64,
+    tail: Bytes,
+    segments: &mut dyn Segments,
+    rebuilt: &mut Vec<crate::segment::Sealed>,
+) -> Result<Resumption> {
+    let (layout, geometry) = (schema.layout()?, schema.geometry()?);
+    let full = layout.full_segments(records);
+    let nodes = full / geometry.entries_per_node();
+    let resumed = Builder::resume(geometry, nodes, &mut Nodes { file, geometry, segments });
+    let mut index = resumed.unwrap_or_else(|_| Builder::new(geometry));
+    let fields: Vec<_> = schema.aggregates().cloned().collect();
+    let len = layout.payload_bytes(layout.records_per_segment() as usize);
+    let mut last_ns = i64::MIN;
+    if index.segments() == full && full > 0 {
+        let last = segments.segment(Kind::Data, file, full - 1)?;
+        last_ns = record_time(&last[SEGMENT_HEADER_BYTES + len - layout.record_bytes()..]);
+    }
+    for number in index.segments()..full {
+        let bytes = segments.segment(Kind::Data, file, number)?;
+        let payload = &bytes[SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + len];
+        let entry = summary_of(payload, layout, &fields);
+        last_ns = entry.max_ns;
+        let number = index.nodes();
+        if let Some(bytes) = index.push(entry, file, token) {
+            rebuilt.push(crate::segment::Sealed { kind: Kind::Index, file, number, bytes });
+        }
+    }
+    if let Some(last) = tail.rchunks_exact(layout.record_bytes()).next() {
+        last_ns = record_time(last);
+    }
+    Ok(Resumption { records, tail, last_ns, index })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! A segment: 16 KiB that say what they are and whether they are whole.
+//!
+//! ```text
+//!  0        4   5   6       8                16        20        24        28        32
+//! +--------+---+---+-------+----------------+---------+---------+---------+---------+------
+//! | "EFSG" | v | k | entry | file id        | segment | count   | token   | crc32c  | payload
+//! +--------+---+---+-------+----------------+---------+---------+---------+---------+------
+//!   magic   1  D|I  bytes    u64              u32       u32       u32       u32       16,352
+//! ```
+//!
+//! The checksum (Castagnoli) covers all other bytes, so a segment of another file, of another
+//! number or from an older primary is told from the right one, and so is one flipped bit.
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+use crate::layout::{FileId, Kind, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
+
+/// First bytes of every segment.
+pub const MAGIC: [u8; 4] = *b"EFSG";
+/// The version that this code writes and reads.
+pub const VERSION: u8 = 1;
+
+/// What a segment says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it holds.
+    pub kind: Kind,
+    /// Bytes of one record or index entry.
+    pub entry_bytes: u16,
+    /// Whose it is.
+    pub file: FileId,
+    /// Its number in the file.
+    pub number: u32,
+    /// Records or entries in it.
+    pub count: u32,
+    /// The fencing token of the primary that wrote it.
+    pub token: u32,
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..28]), &bytes[SEGMENT_HEADER_BYTES..])
+}
+
+/// Fills in header and checksum of a whole segment whose payload is in place.
+///
+/// # Panics
+/// When it has not [`SEGMENT_BYTES`].
+pub fn seal(header: &Header, bytes: &mut [u8]) {
+    assert_eq!(bytes.len(), SEGMENT_BYTES, "a segment has one size");
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4] = VERSION;
+    bytes[5] = header.kind.letter() as u8;
+    bytes[6..8].copy_from_slice(&header.entry_bytes.to_le_bytes());
+    bytes[8..16].copy_from_slice(&header.file.0.to_le_bytes());
+    bytes[16..20].copy_from_slice(&header.number.to_le_bytes());
+    bytes[20..24].copy_from_slice(&header.count.to_le_bytes());
+    bytes[24..28].copy_from_slice(&header.token.to_le_bytes());
+    let crc = checksum(bytes);
+    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Reads and checks a segment.
+///
+/// # Errors
+/// [`Error::Damaged`] or [`Error::Version`], naming `place`.
+pub fn open(bytes: &[u8], place: &str) -> Result<Header> {
+    if bytes.len() != SEGMENT_BYTES {
+        return Err(Error::damaged(place, format!("{} bytes of {SEGMENT_BYTES}", bytes.len())));
+    }
+    if bytes[..4] != MAGIC {
+        return Err(Error::damaged(place, "not a segment"));
+    }
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let stored = word(28);
+    let found = checksum(bytes);
+    if stored != found {
+        let what = format!("checksum {found:08x}, and {stored:08x} was written");
+        return Err(Error::damaged(place, what));
+    }
+    if bytes[4] != VERSION {
+        return Err(Error::Version { place: place.into(), version: bytes[4] });
+    }
+    let kind = Kind::from_letter(bytes[5]).ok_or_else(|| Error::damaged(place, "unknown kind"))?;
+    let header = Header {
+        kind,
+        entry_bytes: u16::from_le_bytes([bytes[6], bytes[7]]),
+        file: FileId(u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"))),
+        number: word(16),
+        count: word(20),
+        token: word(24),
+    };
+    // A count of entries of no bytes could be anything: the product is checked, not trusted.
+    let used = u64::from(header.count) * u64::from(header.entry_bytes);
+    if header.entry_bytes == 0 || used > (SEGMENT_BYTES - SEGMENT_HEADER_BYTES) as u64 {
+        return Err(Error::damaged(place, "more entries than fit"));
+    }
+    Ok(header)
+}
+
+/// [`open`], and it must be the segment that is meant.
+///
+/// # Errors
+/// As [`open`]; [`Error::Damaged`] for a whole segment at the wrong place.
+pub fn expect(bytes: &[u8], kind: Kind, file: FileId, number: u32) -> Result<Header> {
+    let place = format!("segment {number} of {}-{file}", kind.letter());
+    let header = open(bytes, &place)?;
+    if (header.kind, header.file, header.number) != (kind, file, number) {
+        let is = format!("{}-{} {}", header.kind.letter(), header.file, header.number);
+        return Err(Error::damaged(place, format!("it is segment {is}")));
+    }
+    Ok(header)
+}
+
+/// A segment that is whole and will not change.
+#[derive(Clone, Debug)]
+pub struct Sealed {
+    /// What it holds.
+    pub kind: Kind,
+    /// Whose it is.
+    pub file: FileId,
+    /// Its number.
+    pub number: u32,
+    /// All of it.
+    pub bytes: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> (Header, Vec<u8>) {
+        let header = Header {
+            kind: Kind::Data,
+            entry_bytes: 16,
+            file: FileId(5),
+            number: 9,
+            count: 1_022,
+            token: 3,
+        };
+        let mut bytes = vec![7; SEGMENT_BYTES];
+        seal(&header, &mut bytes);
+        (header, bytes)
+    }
+
+    #[test]
+    fn a_segment_reads_back() {
+        let (header, bytes) = sample();
+        assert_eq!(expect(&bytes, Kind::Data, FileId(5), 9), Ok(header));
+        assert!(expect(&bytes, Kind::Data, FileId(5), 8).is_err());
+        assert!(expect(&bytes, Kind::Index, FileId(5), 9).is_err());
+    }
+
+    #[test]
+    fn every_flipped_byte_is_found() {
+        let (_, mut bytes) = sample();
+        for at in 0..SEGMENT_BYTES {
+            bytes[at] ^= 0x10;
+            assert!(open(&bytes, "here").is_err(), "byte {at}");
+            bytes[at] ^= 0x10;
+        }
+    }
+
+    #[test]
+    fn any_length_is_a_value_or_an_error() {
+        let (_, bytes) = sample();
+        for len in [0, 3, 31, 32, SEGMENT_BYTES - 1] {
+            assert!(open(&bytes[..len], "here").is_err());
+        }
+    }
+}

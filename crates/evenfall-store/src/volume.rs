@@ -1,0 +1,387 @@
+//! One disk of a store node: its journal, its chunks, and what is synced of them.
+//!
+//! ```text
+//!  append ──> memory ──(local)──> commit: journal + sync ──> acknowledged
+//!                └──── full segments ──> chunk files ──> sync (flush) ──> may leave memory
+//!
+//!  checkpoint: flush; the next journal takes what fills no segment; the old journal goes
+//! ```
+//!
+//! Nothing is believed to be on the disk until a sync behind it has succeeded. A sync that fails
+//! may have lost any write before it, and a second sync would succeed without them: so segments
+//! stay in memory until synced, and after a failure all of them are written again, and the journal
+//! goes on in a new file.
+
+mod recovery;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub use recovery::{Loss, Recovered, RecoveredFile};
+pub use verify::{Finding, Verification, verify};
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use evenfall_core::Disk;
+
+use crate::error::Result;
+use crate::journal::{self, Batch, Origin};
+use crate::layout::{
+    FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, journal_name,
+    segment_place,
+};
+use crate::segment::{self, Sealed};
+
+/// Sizes of a volume.
+#[derive(Clone, Debug)]
+pub struct VolumeConfig {
+    /// Number of the store node, written into its journals.
+    pub node: u32,
+    /// Bytes after which a journal is followed by the next. Recovery reads up to two of them.
+    pub journal_bytes_max: u64,
+}
+
+impl Default for VolumeConfig {
+    fn default() -> Self {
+        Self { node: 0, journal_bytes_max: 64 << 20 }
+    }
+}
+
+/// What a volume knows of a file.
+#[derive(Clone, Copy, Debug)]
+struct Shelf {
+    origin: Origin,
+    /// Records in written segments.
+    written: u64,
+    /// Records in synced segments.
+    synced: u64,
+}
+
+/// A journal file that is not the current one.
+#[derive(Debug)]
+struct OldJournal {
+    number: u64,
+    /// One behind the last record of each file in it.
+    ends: BTreeMap<FileId, u64>,
+}
+
+/// One disk of a store node.
+#[derive(Debug)]
+pub struct Volume<D> {
+    disk: D,
+    config: VolumeConfig,
+    files: BTreeMap<FileId, Shelf>,
+    /// Written and not synced.
+    unsynced: Vec<Sealed>,
+    /// Whether a sync has failed since, so that all of `unsynced` must be written again.
+    rewrite: bool,
+    number: u64,
+    offset: u64,
+    sequence: u64,
+    ends: BTreeMap<FileId, u64>,
+    /// Bytes that the current journal began with; it must hold as many again to be worth it.
+    base_bytes: u64,
+    old: Vec<OldJournal>,
+}
+
+/// Gives the records of a file from this number to its end.
+pub type Tails<'a> = dyn FnMut(FileId, u64) -> Option<Bytes> + 'a;
+
+impl<D: Disk> Volume<D> {
+    /// The disk.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Begins to keep a file.
+    pub fn register(&mut self, origin: Origin) {
+        let shelf = Shelf { origin, written: 0, synced: 0 };
+        self.files.entry(origin.file).or_insert(shelf).origin = origin;
+    }
+
+    /// Begins to keep a file of which the first `elsewhere` records are in no chunk of this disk.
+    pub fn adopt(&mut self, origin: Origin, elsewhere: u64) {
+        let shelf = Shelf { origin, written: elsewhere, synced: elsewhere };
+        self.files.insert(origin.file, shelf);
+    }
+
+    /// Records of the file in synced chunks.
+    pub fn synced(&self, file: FileId) -> u64 {
+        self.files.get(&file).map_or(0, |shelf| shelf.synced)
+    }
+
+    /// Segments that are written and not synced.
+    pub fn unsynced(&self) -> usize {
+        self.unsynced.len()
+    }
+
+    /// Bytes in the current journal.
+    pub fn journal_bytes(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether the journal is long enough for a [`checkpoint`](Self::checkpoint).
+    pub fn is_checkpoint_due(&self) -> bool {
+        !self.old.is_empty() || self.offset > self.config.journal_bytes_max.max(2 * self.base_bytes)
+    }
+
+    /// Writes and syncs one commit. On success, everything in the batch survives a crash.
+    ///
+    /// # Errors
+    /// `Error::Storage`; the batch may then be lost or not, and may be committed again.
+    pub fn commit(&mut self, batch: &mut Batch) -> Result<()> {
+        if self.offset == 0 {
+            self.begin_journal()?;
+        }
+        let name = journal_name(self.number);
+        let bytes = batch.seal(self.sequence);
+        let len = bytes.len() as u64;
+        let done = self.disk.write(&name, self.offset, bytes).and_then(|()| self.disk.sync(&name));
+        if let Err(error) = done {
+            // What a failed write or sync left behind is not known: go on in a fresh file.
+            let number = self.number + 1;
+            self.retire(number);
+            return Err(error.into());
+        }
+        for (origin, end) in batch.ends() {
+            if !self.files.contains_key(&origin.file) {
+                self.register(*origin);
+            }
+            let known = self.ends.entry(origin.file).or_default();
+            *known = (*known).max(*end);
+        }
+        self.offset += len;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    fn retire(&mut self, next: u64) {
+        let ends = std::mem::take(&mut self.ends);
+        self.old.push(OldJournal { number: self.number, ends });
+        self.number = next;
+        self.offset = 0;
+        self.base_bytes = 0;
+    }
+
+    fn begin_journal(&mut self) -> Result<()> {
+        let header = journal::header(self.number, self.config.node);
+        self.disk.write(&journal_name(self.number), 0, &header)?;
+        self.offset = header.len() as u64;
+        Ok(())
+    }
+
+    /// Writes a full segment into its chunk. It may not leave memory before [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// `Error::Storage`; the segment is kept and written again by the next flush.
+    pub fn write(&mut self, sealed: Sealed) -> Result<()> {
+        if sealed.kind == Kind::Data && !self.files.contains_key(&sealed.file) {
+            let header = segment::expect(&sealed.bytes, sealed.kind, sealed.file, sealed.number)?;
+            let (record_bytes, token) = (header.entry_bytes, header.token);
+            self.register(Origin { file: sealed.file, record_bytes, token });
+        }
+        let done = put(&self.disk, &sealed);
+        if let Err(error) = done {
+            self.rewrite = true;
+            self.unsynced.push(sealed);
+            return Err(error);
+        }
+        self.mark_written(&sealed);
+        self.unsynced.push(sealed);
+        Ok(())
+    }
+
+    fn mark_written(&mut self, sealed: &Sealed) {
+        if let (Kind::Data, Some(shelf)) = (sealed.kind, self.files.get_mut(&sealed.file)) {
+            let layout = Layout::new(usize::from(shelf.origin.record_bytes));
+            let per_segment = layout.map_or(0, Layout::records_per_segment);
+            shelf.written = shelf.written.max((u64::from(sealed.number) + 1) * per_segment);
+        }
+    }
+
+    /// Syncs every segment that was written; gives them, now that they may leave memory.
+    ///
+    /// # Errors
+    /// `Error::Storage`; all of them stay, and the next flush writes them again first.
+    pub fn flush(&mut self) -> Result<Vec<Sealed>> {
+        if self.rewrite {
+            for at in 0..self.unsynced.len() {
+                put(&self.disk, &self.unsynced[at])?;
+                let sealed = self.unsynced[at].clone();
+                self.mark_written(&sealed);
+            }
+        }
+        if let Err(error) = self.disk.sync_all() {
+            self.rewrite = true;
+            return Err(error.into());
+        }
+        self.rewrite = false;
+        for shelf in self.files.values_mut() {
+            shelf.synced = shelf.written.max(shelf.synced);
+        }
+        Ok(std::mem::take(&mut self.unsynced))
+    }
+
+    /// Starts the next journal and removes those whose records are elsewhere by now.
+    ///
+    /// `tails` gives a file's records from a number to its end. Segments that are full must have
+    /// been given to [`write`](Self::write) before.
+    ///
+    /// # Errors
+    /// `Error::Storage`; nothing that was promised is lost, and it may be called again.
+    pub fn checkpoint(&mut self, tails: &mut Tails) -> Result<Vec<Sealed>> {
+        if self.offset > 0 {
+            self.retire(self.number + 1);
+        }
+        let flushed = self.flush()?;
+        self.rebase(tails)?;
+        while let Some(old) = self.old.first() {
+            self.disk.remove(&journal_name(old.number))?;
+            self.old.remove(0);
+        }
+        Ok(flushed)
+    }
+
+    /// Commits to the current journal where each file stands, and what of the old journals is in no
+    /// synced chunk.
+    fn rebase(&mut self, tails: &mut Tails) -> Result<()> {
+        let mut ends = BTreeMap::new();
+        for (file, end) in self.old.iter().flat_map(|old| &old.ends) {
+            let known: &mut u64 = ends.entry(*file).or_default();
+            *known = (*known).max(*end);
+        }
+        let mut batch = Batch::default();
+        let shelves: Vec<Shelf> = self.files.values().copied().collect();
+        for shelf in shelves {
+            let file = shelf.origin.file;
+            let needs_tail = ends.get(&file).is_some_and(|end| *end > shelf.synced);
+            let tail = if needs_tail { tails(file, shelf.synced) } else { None };
+            let len = tail.as_ref().map_or(0, Bytes::len);
+            if !batch.fits(len + journal::FRAME_BYTES) {
+                self.commit(&mut batch)?;
+                batch.clear();
+            }
+            batch.push_node(shelf.origin, shelf.synced);
+            if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {
+                batch.push_records(shelf.origin, shelf.synced, &tail);
+            }
+        }
+        if !batch.is_empty() {
+            self.commit(&mut batch)?;
+        }
+        self.base_bytes = self.offset;
+        Ok(())
+    }
+
+    /// Leaves the disk so that nothing is lost: all full segments in chunks, the rest of every file
+    /// in the journal, whatever level it was appended at.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint).
+    pub fn close(&mut self, tails: &mut Tails) -> Result<Vec<Sealed>> {
+        self.ends.extend(self.files.keys().map(|file| (*file, u64::MAX)));
+        self.offset = self.offset.max(1);
+        self.checkpoint(tails)
+    }
+
+    /// Reads and checks a segment of a chunk; `None` when it is not there.
+    ///
+    /// # Errors
+    /// `Error::Damaged`, `Error::Version`, `Error::Storage`.
+    pub fn read(&self, kind: Kind, file: FileId, number: u32) -> Result<Option<Bytes>> {
+        read_segment(&self.disk, kind, file, number)
+    }
+
+    /// Wipes the segments from this number on: a crash may leave some that are whole but stand
+    /// behind a gap, and they must not be taken for what is written there later. The next flush
+    /// makes it last, and must come before the first append.
+    ///
+    /// # Errors
+    /// `Error::Storage`.
+    pub fn truncate(&mut self, kind: Kind, file: FileId, number: u32) -> Result<()> {
+        let (first, _) = segment_place(number);
+        let names = self.disk.list()?;
+        let chunks = names.into_iter().filter_map(|(name, len)| {
+            let (of, whose, chunk) = crate::layout::parse_chunk_name(&name)?;
+            ((of, whose) == (kind, file) && chunk >= first).then_some((name, len, chunk))
+        });
+        for (name, len, chunk) in chunks {
+            let slots = (len as usize).div_ceil(SEGMENT_BYTES) as u32;
+            let keep = number.saturating_sub(chunk * SEGMENTS_PER_CHUNK);
+            for slot in keep..slots.min(SEGMENTS_PER_CHUNK) {
+                let offset = u64::from(slot) * SEGMENT_BYTES as u64;
+                if !is_hole(&self.disk.read(&name, offset, SEGMENT_BYTES)?) {
+                    self.disk.write(&name, offset, &[0; SEGMENT_BYTES])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a file and removes its chunks.
+    ///
+    /// # Errors
+    /// `Error::Storage`; the file is then gone or not, and it may be called again.
+    pub fn delete(&mut self, file: FileId) -> Result<()> {
+        let Some(shelf) = self.files.get(&file).copied() else { return Ok(()) };
+        let mut batch = Batch::default();
+        batch.push_deletion(shelf.origin);
+        self.commit(&mut batch)?;
+        self.unsynced.retain(|sealed| sealed.file != file);
+        for (name, _) in self.disk.list()? {
+            if crate::layout::parse_chunk_name(&name).is_some_and(|(_, of, _)| of == file) {
+                self.disk.remove(&name)?;
+            }
+        }
+        self.files.remove(&file);
+        Ok(())
+    }
+
+    /// Removes a data chunk that is elsewhere; only of whole, synced chunks.
+    ///
+    /// # Errors
+    /// `Error::Storage`.
+    pub fn evict_chunk(&mut self, file: FileId, chunk: u32) -> Result<bool> {
+        let Some(shelf) = self.files.get(&file) else { return Ok(false) };
+        let layout = Layout::new(usize::from(shelf.origin.record_bytes))?;
+        let whole = u64::from(layout.full_segments(shelf.synced));
+        // The newest synced segment stays: recovery looks behind it.
+        if whole <= (u64::from(chunk) + 1) * u64::from(SEGMENTS_PER_CHUNK) {
+            return Ok(false);
+        }
+        self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
+        Ok(true)
+    }
+}
+
+fn put(disk: &impl Disk, sealed: &Sealed) -> Result<()> {
+    let (chunk, offset) = segment_place(sealed.number);
+    let name = chunk_name(sealed.kind, sealed.file, chunk);
+    Ok(disk.write(&name, offset, &sealed.bytes)?)
+}
+
+/// Reads and checks a segment of a chunk; `None` when it is not there.
+///
+/// # Errors
+/// `Error::Damaged`, `Error::Version`, `Error::Storage`.
+pub fn read_segment(
+    disk: &impl Disk,
+    kind: Kind,
+    file: FileId,
+    number: u32,
+) -> Result<Option<Bytes>> {
+    let (chunk, offset) = segment_place(number);
+    let bytes = disk.read(&chunk_name(kind, file, chunk), offset, SEGMENT_BYTES)?;
+    // A file that is short or has a hole never had this segment.
+    if bytes.len() < SEGMENT_BYTES || is_hole(&bytes) {
+        return Ok(None);
+    }
+    segment::expect(&bytes, kind, file, number)?;
+    Ok(Some(bytes))
+}
+
+/// Whether nothing was ever written here.
+fn is_hole(bytes: &[u8]) -> bool {
+    bytes.first().is_none_or(|byte| *byte == 0) && bytes.iter().all(|byte| *byte == 0)
+}

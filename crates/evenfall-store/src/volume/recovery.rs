@@ -1,0 +1,275 @@
+//! What a volume finds after a crash.
+//!
+//! 1. Journals, oldest first, up to the first damage in each: where each file stood in synced
+//!    chunks, and the records that were committed since.
+//! 2. Chunks, from where the file stood: whole segments without a gap. They may reach further than
+//!    was promised.
+//! 3. Committed records behind those. Full segments go to chunks, the rest into a new journal;
+//!    when that is synced the old journals go. A crash in between finds both, and does it again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Bytes, BytesMut};
+use evenfall_core::Disk;
+
+use super::{OldJournal, Shelf, Volume, VolumeConfig, read_segment};
+use crate::error::Result;
+use crate::journal::{self, Frame, Origin};
+use crate::layout::{
+    FileId, Kind, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, journal_name, parse_chunk_name,
+    parse_journal_name, record_time,
+};
+use crate::segment::{self, Header, Sealed};
+
+/// Something that was found and cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// File, chunk or journal.
+    pub place: String,
+    /// What is the matter.
+    pub what: String,
+    /// Whether a crash explains it. Anything else is damage, and may concern what was promised.
+    pub is_torn_end: bool,
+}
+
+/// A file as it was found.
+#[derive(Clone, Debug)]
+pub struct RecoveredFile {
+    /// Record length and token.
+    pub origin: Origin,
+    /// Records in it.
+    pub records: u64,
+    /// Those of them that fill no segment.
+    pub tail: Bytes,
+}
+
+impl RecoveredFile {
+    /// Time of the last record in the tail.
+    pub fn tail_last_ns(&self) -> Option<i64> {
+        let size = usize::from(self.origin.record_bytes);
+        self.tail.rchunks_exact(size.max(1)).next().map(record_time)
+    }
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// The files.
+    pub files: BTreeMap<FileId, RecoveredFile>,
+    /// What was dropped, in words.
+    pub losses: Vec<Loss>,
+}
+
+/// A file while it is put together.
+struct Pieces {
+    origin: Origin,
+    synced: u64,
+    frames: Vec<(u64, Bytes)>,
+}
+
+impl<D: Disk> Volume<D> {
+    /// Opens a disk, whatever state it was left in.
+    ///
+    /// # Errors
+    /// [`crate::Error::Storage`], [`crate::Error::Version`]. Damage is no error but a [`Loss`].
+    pub fn open(disk: D, config: VolumeConfig) -> Result<(Self, Recovered)> {
+        let mut found = Recovered::default();
+        let names: Vec<String> = disk.list()?.into_iter().map(|(name, _)| name).collect();
+        let mut pieces = BTreeMap::new();
+        let mut journals: Vec<u64> = names.iter().filter_map(|n| parse_journal_name(n)).collect();
+        journals.sort_unstable();
+        for number in &journals {
+            read_journal(&disk, *number, &mut pieces, &mut found.losses)?;
+        }
+        let chunks: BTreeSet<FileId> = names
+            .iter()
+            .filter_map(|name| parse_chunk_name(name))
+            .filter_map(|(kind, file, _)| (kind == Kind::Data).then_some(file))
+            .collect();
+        let mut unknown = Vec::new();
+        for file in chunks {
+            if pieces.contains_key(&file) {
+                continue;
+            }
+            match first_header(&disk, file)? {
+                Some(Header { entry_bytes: record_bytes, token, .. }) => {
+                    let origin = Origin { file, record_bytes, token };
+                    pieces.insert(file, Pieces { origin, synced: 0, frames: Vec::new() });
+                }
+                None => unknown.push(file),
+            }
+        }
+        let number = journals.last().map_or(0, |last| last + 1);
+        let mut volume = Self {
+            disk,
+            config,
+            files: BTreeMap::new(),
+            unsynced: Vec::new(),
+            rewrite: false,
+            number,
+            offset: 0,
+            sequence: 0,
+            ends: BTreeMap::new(),
+            base_bytes: 0,
+            old: Vec::new(),
+        };
+        let mut tails = BTreeMap::new();
+        let mut ends = BTreeMap::new();
+        for (file, piece) in pieces {
+            let recovered = volume.assemble(&piece, &mut found.losses)?;
+            tails.insert(file, recovered.tail.clone());
+            ends.insert(file, recovered.records);
+            found.files.insert(file, recovered);
+        }
+        for file in unknown {
+            // No journal knows it and it has no beginning: nothing of it was promised.
+            volume.truncate(Kind::Data, file, 0)?;
+            let what = "segments without a beginning".to_owned();
+            let place = format!("file {file}");
+            found.losses.push(Loss { place, what, is_torn_end: true });
+        }
+        for number in journals {
+            volume.old.push(OldJournal { number, ends: ends.clone() });
+        }
+        volume.checkpoint(&mut |file, _| tails.get(&file).cloned())?;
+        Ok((volume, found))
+    }
+
+    /// Puts one file together and writes what fills segments into chunks.
+    fn assemble(&mut self, piece: &Pieces, losses: &mut Vec<Loss>) -> Result<RecoveredFile> {
+        let Origin { file, record_bytes, .. } = piece.origin;
+        let layout = Layout::new(usize::from(record_bytes))?;
+        let mut segment = layout.full_segments(piece.synced);
+        // A later life of the primary never writes behind an earlier one's segments.
+        let mut token = 0;
+        loop {
+            match read_segment(&self.disk, Kind::Data, file, segment) {
+                Ok(Some(bytes)) => {
+                    let header = segment::expect(&bytes, Kind::Data, file, segment)?;
+                    let is_full = u64::from(header.count) == layout.records_per_segment();
+                    if !is_full || header.token < token {
+                        break;
+                    }
+                    token = header.token;
+                }
+                Ok(None) => break,
+                Err(crate::Error::Damaged { place, what }) => {
+                    // Only a synced segment was promised by being in a chunk; this one was not.
+                    losses.push(Loss { place, what, is_torn_end: true });
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            segment += 1;
+        }
+        self.truncate(Kind::Data, file, segment)?;
+        let in_chunks = layout.first_record(segment);
+        let shelf = Shelf { origin: piece.origin, written: in_chunks, synced: in_chunks };
+        self.files.insert(file, shelf);
+        let mut behind = committed_behind(piece, layout, in_chunks, losses);
+        let records = in_chunks + (behind.len() / layout.record_bytes()) as u64;
+        let full = layout.payload_bytes(layout.records_per_segment() as usize);
+        while behind.len() >= full {
+            let payload = behind.split_to(full);
+            self.write(seal_data(piece.origin, layout, segment, &payload))?;
+            segment += 1;
+        }
+        Ok(RecoveredFile { origin: piece.origin, records, tail: behind.freeze() })
+    }
+}
+
+fn seal_data(origin: Origin, layout: Layout, number: u32, payload: &[u8]) -> Sealed {
+    let mut bytes = vec![0; SEGMENT_BYTES];
+    bytes[SEGMENT_HEADER_BYTES..][..payload.len()].copy_from_slice(payload);
+    let header = Header {
+        kind: Kind::Data,
+        entry_bytes: origin.record_bytes,
+        file: origin.file,
+        number,
+        count: layout.records_per_segment() as u32,
+        token: origin.token,
+    };
+    segment::seal(&header, &mut bytes);
+    Sealed { kind: Kind::Data, file: origin.file, number, bytes: Bytes::from(bytes) }
+}
+
+/// Committed records from `end` on, as far as there is no gap.
+///
+/// A journal that was removed may be back after a crash while the one before it is not: its frames
+/// then stand behind a gap, and the journal after it has everything. So a gap is a loss only when
+/// nothing later fills it.
+fn committed_behind(
+    piece: &Pieces,
+    layout: Layout,
+    mut end: u64,
+    losses: &mut Vec<Loss>,
+) -> BytesMut {
+    let mut behind = BytesMut::new();
+    let size = layout.record_bytes();
+    let mut skipped: Option<(u64, u64)> = None;
+    for (first, records) in &piece.frames {
+        let last = first + (records.len() / size) as u64;
+        if *first > end {
+            let (from, to) = skipped.unwrap_or((*first, last));
+            skipped = Some((from.min(*first), to.max(last)));
+        } else if last > end {
+            behind.extend_from_slice(&records[(end - first) as usize * size..]);
+            end = last;
+        }
+    }
+    if let Some((first, last)) = skipped.filter(|(_, last)| *last > end) {
+        losses.push(Loss {
+            place: format!("file {}", piece.origin.file),
+            what: format!("records from {end} on are missing before {first} to {last}"),
+            is_torn_end: false,
+        });
+    }
+    behind
+}
+
+fn read_journal(
+    disk: &impl Disk,
+    number: u64,
+    pieces: &mut BTreeMap<FileId, Pieces>,
+    losses: &mut Vec<Loss>,
+) -> Result<()> {
+    let name = journal_name(number);
+    let bytes = disk.read(&name, 0, usize::MAX)?;
+    let scan = journal::scan(&name, &bytes)?;
+    if let Some(dropped) = &scan.dropped {
+        let what = format!(
+            "{} bytes from byte {} on are no commit ({}), {} whole commits behind",
+            dropped.bytes, dropped.at, dropped.what, dropped.commits_behind
+        );
+        // Header and first commit are synced together, so a crash may take the header alone.
+        let is_torn_end = dropped.commits_behind <= u64::from(dropped.at == 0);
+        losses.push(Loss { place: name, what, is_torn_end });
+    }
+    for frame in scan.frames {
+        let (origin, synced, frame) = match frame {
+            Frame::Deletion(file) => {
+                pieces.remove(&file);
+                continue;
+            }
+            Frame::Node(origin, synced) => (origin, synced, None),
+            Frame::Records(origin, first, records) => (origin, 0, Some((first, records))),
+        };
+        let new = || Pieces { origin, synced: 0, frames: Vec::new() };
+        let piece = pieces.entry(origin.file).or_insert_with(new);
+        if piece.origin.record_bytes == origin.record_bytes {
+            piece.origin = origin;
+            piece.synced = piece.synced.max(synced);
+            piece.frames.extend(frame);
+        }
+    }
+    Ok(())
+}
+
+/// The header of a file's first segment in chunks.
+fn first_header(disk: &impl Disk, file: FileId) -> Result<Option<Header>> {
+    match read_segment(disk, Kind::Data, file, 0) {
+        Ok(Some(bytes)) => Ok(Some(segment::expect(&bytes, Kind::Data, file, 0)?)),
+        Ok(None) | Err(crate::Error::Damaged { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,123 @@
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use evenfall_core::StorageError;
+
+use super::*;
+use crate::appender::Appender;
+use crate::schema::Schema;
+
+/// A disk that does what it is told.
+#[derive(Debug, Default)]
+struct Plain(RefCell<BTreeMap<String, Vec<u8>>>);
+
+impl Disk for Plain {
+    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        let mut files = self.0.borrow_mut();
+        let file = files.entry(name.into()).or_default();
+        let end = offset as usize + bytes.len();
+        file.resize(file.len().max(end), 0);
+        file[offset as usize..end].copy_from_slice(bytes);
+        Ok(())
+    }
+    fn sync(&self, _: &str) -> Result<(), StorageError> {
+        Ok(())
+    }
+    fn sync_all(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+    fn read(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError> {
+        let files = self.0.borrow();
+        let file = files.get(name).map_or(&[][..], Vec::as_slice);
+        let from = (offset as usize).min(file.len());
+        let to = from.saturating_add(len).min(file.len());
+        Ok(Bytes::copy_from_slice(&file[from..to]))
+    }
+    fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
+        let files = self.0.borrow();
+        Ok(files.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect())
+    }
+    fn remove(&self, name: &str) -> Result<(), StorageError> {
+        self.0.borrow_mut().remove(name);
+        Ok(())
+    }
+}
+
+fn origin(file: u64) -> Origin {
+    Origin { file: FileId(file), record_bytes: 16, token: 1 }
+}
+
+fn records(times: std::ops::Range<i64>) -> Vec<u8> {
+    times.flat_map(|time| [time.to_le_bytes(), (!time).to_le_bytes()].concat()).collect()
+}
+
+fn filled(count: i64) -> (Volume<Plain>, Appender) {
+    let (mut volume, found) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
+    assert!(found.files.is_empty() && found.losses.is_empty());
+    volume.register(origin(1));
+    let mut appender = Appender::new(FileId(1), 1, Arc::new(Schema::opaque(16))).unwrap();
+    let mut sealed = Vec::new();
+    let batch = records(0..count);
+    appender.append(&batch, &mut sealed).unwrap();
+    let mut commit = Batch::default();
+    commit.push_records(origin(1), 0, &batch);
+    volume.commit(&mut commit).unwrap();
+    for sealed in sealed {
+        volume.write(sealed).unwrap();
+    }
+    (volume, appender)
+}
+
+#[test]
+fn a_checkpoint_leaves_one_journal_and_everything_readable() {
+    let (mut volume, appender) = filled(3_000);
+    let tail = Bytes::copy_from_slice(appender.tail());
+    let flushed = volume.checkpoint(&mut |_, _| Some(tail.clone())).unwrap();
+    assert_eq!(flushed.len(), 2);
+    assert_eq!(volume.synced(FileId(1)), 2_044);
+    let names: Vec<String> = volume.disk.list().unwrap().into_iter().map(|(n, _)| n).collect();
+    assert_eq!(names.iter().filter(|name| name.starts_with('J')).count(), 1, "{names:?}");
+    let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    let file = &found.files[&FileId(1)];
+    assert_eq!((file.records, &file.tail[..]), (3_000, appender.tail()));
+    assert_eq!(file.tail_last_ns(), Some(2_999));
+    assert!(volume.read(Kind::Data, FileId(1), 1).unwrap().is_some());
+    assert!(volume.read(Kind::Data, FileId(1), 2).unwrap().is_none());
+}
+
+#[test]
+fn the_journal_alone_gives_everything_back() {
+    let (volume, appender) = filled(3_000);
+    volume.disk.0.borrow_mut().retain(|name, _| name.starts_with('J'));
+    let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert_eq!(found.files[&FileId(1)].records, 3_000);
+    assert_eq!(&found.files[&FileId(1)].tail[..], appender.tail());
+    assert!(volume.read(Kind::Data, FileId(1), 1).unwrap().is_some());
+}
+
+#[test]
+fn a_deleted_file_stays_deleted() {
+    let (mut volume, _) = filled(3_000);
+    volume.delete(FileId(1)).unwrap();
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert!(found.files.is_empty(), "{:?}", found.files);
+}
+
+#[test]
+fn verify_finds_every_flipped_byte() {
+    let (mut volume, appender) = filled(1_100);
+    let tail = Bytes::copy_from_slice(appender.tail());
+    volume.close(&mut |_, _| Some(tail.clone())).unwrap();
+    let clean = verify(&volume.disk).unwrap();
+    assert!(clean.findings.is_empty(), "{:?}", clean.findings);
+    assert_eq!((clean.segments, clean.others.len(), clean.absent.len()), (1, 0, 0));
+    let names = volume.disk.list().unwrap();
+    for (name, len) in names {
+        for at in (0..len as usize).step_by(7) {
+            volume.disk.0.borrow_mut().get_mut(&name).unwrap()[at] ^= 4;
+            let found = verify(&volume.disk).unwrap();
+            assert!(!found.findings.is_empty(), "{name} byte {at}");
+            volume.disk.0.borrow_mut().get_mut(&name).unwrap()[at] ^= 4;
+        }
+    }
+}

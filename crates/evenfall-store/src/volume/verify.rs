@@ -1,0 +1,146 @@
+//! Is every byte of this directory what was written?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenfall_core::Disk;
+
+use super::is_hole;
+use crate::error::{Error, Result};
+use crate::journal::{self, Frame};
+use crate::layout::{
+    CHUNK_BYTES, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name,
+    parse_chunk_name, parse_journal_name,
+};
+use crate::segment;
+
+/// A byte or more that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// File of the directory.
+    pub place: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What [`verify`] saw.
+#[derive(Clone, Debug, Default)]
+pub struct Verification {
+    /// Whole segments.
+    pub segments: u64,
+    /// Whole commits.
+    pub commits: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Files of the directory that are of no kind known here.
+    pub others: Vec<String>,
+    /// Data chunks that are not here though records in them were promised: in the object store,
+    /// or lost.
+    pub absent: Vec<String>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads everything and changes nothing.
+///
+/// # Errors
+/// [`Error::Storage`] when the disk cannot be read.
+pub fn verify(disk: &impl Disk) -> Result<Verification> {
+    let mut seen = Verification::default();
+    let mut whole: BTreeSet<(FileId, u32)> = BTreeSet::new();
+    let mut synced: BTreeMap<FileId, (u16, u64)> = BTreeMap::new();
+    let mut chunks = BTreeSet::new();
+    for (name, len) in disk.list()? {
+        if let Some((kind, file, chunk)) = parse_chunk_name(&name) {
+            chunks.insert(name.clone());
+            chunk_segments(disk, &name, len, (kind, file, chunk), &mut seen, &mut whole)?;
+        } else if parse_journal_name(&name).is_some() {
+            journal_commits(disk, &name, &mut seen, &mut synced)?;
+        } else {
+            seen.others.push(name);
+        }
+    }
+    for (file, (record_bytes, records)) in synced {
+        let full = Layout::new(usize::from(record_bytes))?.full_segments(records);
+        let mut missing = BTreeSet::new();
+        for number in 0..full {
+            let chunk = chunk_name(Kind::Data, file, number / SEGMENTS_PER_CHUNK);
+            if !chunks.contains(&chunk) {
+                missing.insert(chunk);
+            } else if !whole.contains(&(file, number)) {
+                let what = format!("segment {number} was promised and is not there");
+                seen.findings.push(Finding { place: chunk, what });
+            }
+        }
+        seen.absent.extend(missing);
+    }
+    Ok(seen)
+}
+
+fn chunk_segments(
+    disk: &impl Disk,
+    name: &str,
+    len: u64,
+    (kind, file, chunk): (Kind, FileId, u32),
+    seen: &mut Verification,
+    whole: &mut BTreeSet<(FileId, u32)>,
+) -> Result<()> {
+    let mut finding = |what: String| seen.findings.push(Finding { place: name.into(), what });
+    if len > CHUNK_BYTES as u64 {
+        finding(format!("{len} bytes, a chunk has {CHUNK_BYTES}"));
+    }
+    let bytes = disk.read(name, 0, CHUNK_BYTES)?;
+    for (slot, segment) in bytes.chunks(SEGMENT_BYTES).enumerate() {
+        if is_hole(segment) {
+            continue;
+        }
+        let number = chunk.saturating_mul(SEGMENTS_PER_CHUNK).saturating_add(slot as u32);
+        match segment::expect(segment, kind, file, number) {
+            Ok(_) => {
+                seen.segments += 1;
+                if kind == Kind::Data {
+                    whole.insert((file, number));
+                }
+            }
+            Err(error) => finding(error.to_string()),
+        }
+    }
+    seen.bytes += bytes.len() as u64;
+    Ok(())
+}
+
+fn journal_commits(
+    disk: &impl Disk,
+    name: &str,
+    seen: &mut Verification,
+    synced: &mut BTreeMap<FileId, (u16, u64)>,
+) -> Result<()> {
+    let bytes = disk.read(name, 0, usize::MAX)?;
+    seen.bytes += bytes.len() as u64;
+    let scan = match journal::scan(name, &bytes) {
+        Ok(scan) => scan,
+        Err(Error::Version { place, version }) => {
+            let what = format!("format version {version}");
+            seen.findings.push(Finding { place, what });
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    seen.commits += scan.commits;
+    if let Some(dropped) = scan.dropped {
+        let what = format!("{} bytes from {} on: {}", dropped.bytes, dropped.at, dropped.what);
+        seen.findings.push(Finding { place: name.into(), what });
+    }
+    for frame in scan.frames {
+        match frame {
+            Frame::Node(origin, records) => {
+                let known = synced.entry(origin.file).or_insert((origin.record_bytes, 0));
+                known.1 = known.1.max(records);
+            }
+            Frame::Deletion(file) => {
+                synced.remove(&file);
+            }
+            Frame::Records(..) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+# An image with the static binary and the unit, and no key.
+#
+#   deploy/docker/build.sh && packer build deploy/packer/aws.pkr.hcl
+
+packer {
+  required_plugins {
+    amazon = {
+      source  = "github.com/hashicorp/amazon"
+      version = ">= 1.3.0"
+    }
+  }
+}
+
+variable "region" {
+  type    = string
+  default = "us-east-1"
+}
+
+variable "binary" {
+  type    = string
+  default = "target/x86_64-unknown-linux-gnu/image/evenfall"
+}
+
+source "amazon-ebs" "evenfall" {
+  region        = var.region
+  ami_name      = "evenfall-{{timestamp}}"
+  instance_type = "t3.small"
+  ssh_username  = "ec2-user"
+  source_ami_filter {
+    owners      = ["amazon"]
+    most_recent = true
+    filters = {
+      name                = "al2023-ami-2023.*-x86_64"
+      virtualization-type = "hvm"
+    }
+  }
+}
+
+build {
+  sources = ["source.amazon-ebs.evenfall"]
+
+  provisioner "file" {
+    source      = var.binary
+    destination = "/tmp/evenfall"
+  }
+  provisioner "file" {
+    source      = "deploy/systemd/evenfall@.service"
+    destination = "/tmp/evenfall@.service"
+  }
+  provisioner "file" {
+    source      = "deploy/systemd/evenfall-plan.service"
+    destination = "/tmp/evenfall-plan.service"
+  }
+  provisioner "shell" {
+    inline = [
+      "sudo install -m 755 /tmp/evenfall /usr/local/bin/evenfall",
+      "sudo install -m 644 /tmp/evenfall@.service /etc/systemd/system/evenfall@.service",
+      "sudo install -m 644 /tmp/evenfall-plan.service /etc/systemd/system/evenfall-plan.service",
+    ]
+  }
+}

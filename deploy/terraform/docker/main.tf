@@ -1,0 +1,98 @@
+# A pool of agents, a network and fixed addresses on the Docker engine of this machine.
+#
+#   evenfall plan deploy FILE --out DIR --key-file /etc/evenfall/evenfall.key
+#   deploy/docker/build.sh
+#   terraform apply -var-file=DIR/terraform.tfvars.json -var=settings_dir=DIR -var=key_file=KEY
+
+terraform {
+  required_version = ">= 1.5"
+  required_providers {
+    docker = {
+      source  = "kreuzwerker/docker"
+      version = "~> 3.0"
+    }
+  }
+}
+
+resource "docker_network" "pool" {
+  name = var.name
+  ipam_config {
+    subnet = var.subnet
+  }
+}
+
+resource "docker_container" "agent" {
+  for_each = { for machine in var.machines : machine.name => machine }
+
+  name    = each.key
+  image   = var.image == "" ? "evenfall:local" : var.image
+  command = ["run", "agent", "--name", each.key, "--config", "/etc/evenfall/agents.toml"]
+  restart = "on-failure"
+
+  networks_advanced {
+    name         = docker_network.pool.name
+    ipv4_address = each.value.address
+  }
+  volumes {
+    host_path      = abspath("${var.settings_dir}/agents.toml")
+    container_path = "/etc/evenfall/agents.toml"
+    read_only      = true
+  }
+  volumes {
+    host_path      = abspath(var.key_file)
+    container_path = "/etc/evenfall/evenfall.key"
+    read_only      = true
+  }
+}
+
+# The manager, in the network of the first agent: carries out the experiment once.
+resource "docker_container" "plan" {
+  name         = "${var.name}-plan"
+  image        = var.image == "" ? "evenfall:local" : var.image
+  command      = ["plan", "run", "/etc/evenfall/plan.toml", "--dir", "/var/lib/evenfall/plan"]
+  network_mode = "container:${docker_container.agent[var.machines[0].name].id}"
+  must_run     = false
+
+  dynamic "volumes" {
+    for_each = ["agents.toml", "plan.toml"]
+    content {
+      host_path      = abspath("${var.settings_dir}/${volumes.value}")
+      container_path = "/etc/evenfall/${volumes.value}"
+      read_only      = true
+    }
+  }
+  volumes {
+    host_path      = abspath(var.key_file)
+    container_path = "/etc/evenfall/evenfall.key"
+    read_only      = true
+  }
+}
+
+# The feed, every role in the network of the agent of its machine.
+resource "docker_container" "feed" {
+  for_each = { for machine in var.machines : machine.name => machine if var.start_feed }
+
+  name         = "${each.key}-feed"
+  image        = var.image == "" ? "evenfall:local" : var.image
+  network_mode = "container:${docker_container.agent[each.key].id}"
+  must_run     = false
+  command = [
+    "run", each.value.feed_role, "--name", each.value.feed_name,
+    "--config", "/etc/evenfall/feed.toml", "--set", "run.dir=/var/lib/evenfall/run",
+  ]
+
+  volumes {
+    host_path      = abspath("${var.settings_dir}/feed.toml")
+    container_path = "/etc/evenfall/feed.toml"
+    read_only      = true
+  }
+  volumes {
+    host_path      = abspath(var.key_file)
+    container_path = "/etc/evenfall/evenfall.key"
+    read_only      = true
+  }
+}
+
+output "agents" {
+  value = [for machine in var.machines : "${machine.address}:9400"]
+}

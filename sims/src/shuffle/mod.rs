@@ -1,0 +1,14 @@
+//! The exchange on a fat tree: measured runs, rivals, bounds, faults.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
+//! | [`rivals`] | [`Rival`]: how others would send the same matrix |
+//! | [`preempt`] | pre-emption schedules, and the bound that they leave |
+
+pub mod preempt;
+pub mod rivals;
+pub mod scene;
+
+pub use rivals::Rival;
+pub use scene::{Control, Done, Params, run};
