@@ -7,6 +7,7 @@
 //! symmetric the terms are equal and half of that is left. When A is sparse, as the loads of a
 //! tree are, the product is a few row additions and the assignment becomes the dearest part.
 
+use super::lanes::widest;
 use super::product::Left;
 use super::{Instance, transposed};
 
@@ -65,16 +66,19 @@ impl Gradient {
         let row = |k: usize| &right[k / n][q[k % n] * n..][..n];
         match &self.flow {
             Flow::Dense(left) => left.multiply(scale, row, out, &mut self.room),
-            Flow::Sparse(lists) => {
-                for (list, out) in lists.iter().zip(out.chunks_exact_mut(n)) {
-                    for &(k, weight) in list {
-                        let weight = scale * weight;
-                        for (out, cell) in out.iter_mut().zip(row(k)) {
-                            *out += weight * cell;
+            Flow::Sparse(lists) => widest(
+                #[inline(always)]
+                || {
+                    for (list, out) in lists.iter().zip(out.chunks_exact_mut(n)) {
+                        for &(k, weight) in list {
+                            let weight = scale * weight;
+                            for (out, cell) in out.iter_mut().zip(row(k)) {
+                                *out += weight * cell;
+                            }
                         }
                     }
-                }
-            }
+                },
+            ),
         }
     }
 

@@ -39,6 +39,7 @@ pub mod faq;
 pub mod file;
 pub mod generator;
 mod gradient;
+mod lanes;
 pub mod printed;
 mod product;
 pub mod search;

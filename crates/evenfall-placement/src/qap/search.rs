@@ -16,6 +16,7 @@
 //! assignment problem" (2012), for walks and shakes by turns.
 
 use super::faq::{Settings, faq};
+use super::lanes::widest;
 use super::swaps::{Swap, Swaps};
 use super::{Instance, Solution};
 use evenfall_core::Prng;
@@ -256,13 +257,18 @@ impl Walk {
         let first = self.prng.below(self.n as u64 - 1) as usize;
         let aspired = self.best_cost - self.cost - 1e-9 * self.best_cost.abs().min(1.0);
         let mut best = (f64::INFINITY, 0);
-        for u in (first..self.n - 1).chain(0..first) {
-            let until = &self.until[u * self.n + u + 1..(u + 1) * self.n];
-            let least = least_allowed(self.swaps.deltas(u), until, self.look, aspired);
-            if least < best.0 {
-                best = (least, u);
-            }
-        }
+        widest(
+            #[inline(always)]
+            || {
+                for u in (first..self.n - 1).chain(0..first) {
+                    let until = &self.until[u * self.n + u + 1..(u + 1) * self.n];
+                    let least = least_allowed(self.swaps.deltas(u), until, self.look, aspired);
+                    if least < best.0 {
+                        best = (least, u);
+                    }
+                }
+            },
+        );
         let (change, u) = best;
         let until = &self.until[u * self.n + u + 1..(u + 1) * self.n];
         let allowed = |(&delta, &until): (&f64, &f64)| {
@@ -279,7 +285,7 @@ impl Walk {
 }
 
 /// The least change of a row that is allowed.
-#[inline]
+#[inline(always)]
 fn least_allowed(deltas: &[f64], until: &[f64], look: f64, aspired: f64) -> f64 {
     let mut least = [f64::INFINITY; LANES];
     let (lanes, rest) = deltas.as_chunks::<LANES>();
