@@ -11,9 +11,6 @@ use super::lanes::widest;
 use super::product::Left;
 use super::{Instance, transposed};
 
-/// Share of cells beyond which adding rows is slower than the tiles of a dense product.
-const SPARSE_SHARE: f64 = 0.15;
-
 /// What products need of A.
 #[derive(Clone, Debug)]
 enum Flow {
@@ -47,7 +44,7 @@ impl Gradient {
         let blocks: &[&[f64]] = if symmetric { &[a] } else { &[a, &across] };
         let cells = (0..n * n).filter(|&at| a[at] != 0.0);
         let pairs: Vec<_> = cells.map(|at| (at / n, at % n, a[at])).collect();
-        let flow = if (pairs.len() as f64) < SPARSE_SHARE * (n * n) as f64 {
+        let flow = if instance.is_sparse() {
             let row = |i: usize| {
                 let cell = |k: usize| (k, blocks[k / n][i * n + k % n]);
                 (0..n * blocks.len()).map(cell).filter(|&(_, weight)| weight != 0.0).collect()
