@@ -225,7 +225,7 @@ def main():
     other = statistics.median(row["scipy_gap"] for row in rows)
     print(f"\nmedian gap: evenfall {100 * median:.3f} %, scipy {100 * other:.3f} %")
     if args.json:
-        args.json.write_text(json.dumps({"once": once, "search": rows}, indent=1))
+        args.json.write_text(json.dumps({"once": once, "search": rows}, indent=1, default=float))
 
 
 main()

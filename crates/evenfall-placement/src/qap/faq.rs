@@ -30,9 +30,9 @@ const SINKHORN_SWEEPS: u32 = 20;
 const REFRESH_STEPS: u64 = 64;
 
 /// Looks of the polish at all pairs, per place, without a new best, and in all. Enough to leave a
-/// shallow hollow; little beside the steps before, and least so for few hosts.
+/// shallow hollow; little beside the steps before.
 const fn polish_patience(size: usize) -> u64 {
-    if size < 60 { 2 } else { 1 }
+    if size < 150 { 2 } else { 1 }
 }
 const POLISH_LOOKS_MAX: u64 = 10;
 
