@@ -21,6 +21,8 @@ pub struct Args {
 enum Command {
     /// Processor time of the sending side per delivered copy, and the highest loss-free rate.
     Fanout(Fanout),
+    /// Records per second that the store takes, and how fast it gives them back.
+    Store(crate::store::bench::Args),
 }
 
 /// Arguments of `evenfall bench fanout`.
@@ -51,8 +53,10 @@ struct Fanout {
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
-    let Command::Fanout(args) = &args.command;
-    fanout(args)
+    match &args.command {
+        Command::Fanout(args) => fanout(args),
+        Command::Store(args) => crate::store::bench::main(args),
+    }
 }
 
 /// One measurement, with a root and receivers of its own.

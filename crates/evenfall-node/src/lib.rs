@@ -12,6 +12,7 @@
 //! | [`fanout`] | the root as a source for the fan-out benchmark |
 //! | [`input`] | feed files and the generator, by a schedule |
 //! | [`intake`] | where a running root's messages come from: replay, live feed, publisher |
+//! | [`store`] | the store: files, journal, objects, names, over TCP |
 //! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
@@ -32,6 +33,7 @@ pub mod report;
 pub mod roles;
 pub mod runlog;
 pub mod settings;
+pub mod store;
 pub mod subscriber;
 pub mod telemetry;
 
