@@ -43,6 +43,7 @@ impl Rival {
             config.window = Window::Constant;
             config.unscheduled = Unscheduled::None;
             config.randomise = false;
+            config.slow_start = false;
         };
         match self {
             Self::Grpf | Self::Global => {}
