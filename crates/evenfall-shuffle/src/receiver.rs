@@ -208,6 +208,9 @@ impl Receiver {
         message.admitted = self.incoming_max.is_none();
         if self.incoming_max.is_some() && message.granted < packets {
             self.waiting.push(header.from);
+        }
+        if self.incoming_max.is_some() && self.messages.iter().all(|m| m.announced || !m.expected) {
+            // Not sooner, or all receivers would begin with the senders that are heard first.
             self.admit();
         }
         self.requeue(header.from);

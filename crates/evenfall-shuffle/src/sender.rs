@@ -17,8 +17,9 @@ use evenfall_core::Prng;
 use crate::config::{Config, Policy, Unscheduled};
 use crate::priority::{fraction, message_seed, mix};
 
-/// Bytes that a high-entropy sender sends of one message before it draws another (2.4.1).
-const CHUNK_BYTES: u32 = 40_000;
+/// Packets that a high-entropy sender sends of one message before it draws another: what 40 KB
+/// (section 2.4.1) hold of 1,500 bytes each.
+const CHUNK_PACKETS: u32 = 26;
 
 /// One outgoing message.
 #[derive(Clone, Debug, Default)]
@@ -147,8 +148,7 @@ impl Sender {
         }
         let at = self.prng.below(self.waiting.len() as u64) as usize;
         let to = self.waiting.swap_remove(at);
-        let chunk = (CHUNK_BYTES / self.packet_bytes).max(1);
-        let granted = self.messages[usize::from(to)].granted.saturating_add(chunk);
+        let granted = self.messages[usize::from(to)].granted.saturating_add(CHUNK_PACKETS);
         self.grant(to, granted);
     }
 
