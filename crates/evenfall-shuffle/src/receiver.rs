@@ -34,7 +34,7 @@ use evenfall_core::{Malformed, Prng, Timestamp};
 
 use crate::config::{Config, Policy, Window};
 use crate::error::Failure;
-use crate::priority::{fraction, message_seed, mix};
+use crate::priority::{fraction, message_seed, mix, tie};
 use crate::wire::{HEADER_BYTES, Header};
 
 /// One incoming message.
@@ -96,6 +96,7 @@ pub(crate) enum Taken {
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Receiver {
+    me: u16,
     pub(crate) messages: Vec<Incoming>,
     /// Messages that are expected and not complete.
     pub(crate) open: usize,
@@ -120,7 +121,8 @@ pub(crate) struct Receiver {
     policy: Policy,
     window: Window,
     randomise: bool,
-    eligible: BinaryHeap<(u64, u16, u32)>,
+    /// Priority, tie-break, message, version.
+    eligible: BinaryHeap<(u64, u16, u16, u32)>,
     blocked: BinaryHeap<Reverse<(u64, u16, u32)>>,
     turn: u64,
     incoming_max: Option<u32>,
@@ -134,6 +136,7 @@ impl Receiver {
         let seed = |from| message_seed(operation, from as u16, me);
         let message = |from| Incoming { seed: seed(from), ..Incoming::default() };
         Self {
+            me,
             messages: (0..members).map(message).collect(),
             open: 0,
             missing_bytes: 0,
@@ -291,7 +294,7 @@ impl Receiver {
         let messages = &self.messages;
         let fresh = |from: u16, version| messages[usize::from(from)].version == version;
         self.blocked.retain(|&Reverse((_, from, version))| fresh(from, version));
-        self.eligible.retain(|&(_, from, version)| fresh(from, version));
+        self.eligible.retain(|&(_, _, from, version)| fresh(from, version));
     }
 
     /// The left side: what is outstanding, over what is missing. Bits of a non-negative float sort
@@ -328,6 +331,11 @@ impl Receiver {
         }
     }
 
+    fn tie(&self, from: u16) -> u16 {
+        let members = self.messages.len();
+        tie(members + usize::from(self.me) - usize::from(from), members)
+    }
+
     fn priority(&self, from: u16) -> u64 {
         let message = &self.messages[usize::from(from)];
         match self.policy {
@@ -355,11 +363,11 @@ impl Receiver {
             }
             self.blocked.pop();
             if self.messages[usize::from(from)].version == version {
-                self.eligible.push((self.priority(from), from, version));
+                self.eligible.push((self.priority(from), self.tie(from), from, version));
             }
         }
         loop {
-            let (_, from, version) = self.eligible.pop()?;
+            let (_, _, from, version) = self.eligible.pop()?;
             if self.messages[usize::from(from)].version != version {
                 continue;
             }

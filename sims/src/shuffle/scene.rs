@@ -15,7 +15,7 @@ use evenfall_sim::{
 };
 
 use super::preempt::Schedule;
-use super::rivals::Rival;
+use super::rivals::{Ablation, Rival};
 
 /// Hosts of a rack.
 pub const RACK_HOSTS: usize = 40;
@@ -88,8 +88,8 @@ pub struct Params {
     pub stale: f64,
     /// Seed of everything random but the matrix.
     pub seed: u64,
-    /// Last changes to the machines' settings.
-    pub tune: fn(&mut Config),
+    /// What is taken away from it.
+    pub ablation: Ablation,
     /// Overcommitment, instead of that of the scheme.
     pub overcommit: Option<f64>,
 }
@@ -106,7 +106,7 @@ impl Params {
             control: Control::Free,
             stale: 0.0,
             seed,
-            tune: |_| {},
+            ablation: Ablation::Whole,
             overcommit: None,
         }
     }
@@ -138,7 +138,7 @@ impl Params {
         if let Some(overcommit) = self.overcommit {
             config.overcommit = overcommit;
         }
-        (self.tune)(&mut config);
+        self.ablation.configure(&mut config);
         config
     }
 
