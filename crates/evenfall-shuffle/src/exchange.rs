@@ -173,6 +173,15 @@ impl Exchange {
     /// # Errors
     /// [`StartError`]: nothing has begun then.
     pub fn start(&mut self, now: Timestamp, plan: Plan) -> Result<(), StartError> {
+        self.start_as(now, plan, 0)
+    }
+
+    /// As [`start`](Self::start), of an operation that all members describe by the same number: who
+    /// has another one disagrees, and fails the operation by its name.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_as(&mut self, now: Timestamp, plan: Plan, about: u32) -> Result<(), StartError> {
         plan.check()?;
         let number = plan.operation;
         let known = self.ended.iter().any(|ended| ended.operation == number);
@@ -181,6 +190,7 @@ impl Exchange {
         }
         let me = plan.rank;
         let mut operation = Operation::new(&self.config, now, (number, me as u16), plan.members);
+        operation.agreement ^= about;
         for (to, send) in plan.sends.into_iter().enumerate() {
             if send == Outbound::Nothing {
                 continue;
@@ -221,6 +231,12 @@ impl Exchange {
         }
         running.offer(&self.config, to as u16, body);
         true
+    }
+
+    /// Gives an operation up, for a reason that only its owner can see: what a message says. All
+    /// members are told.
+    pub fn give_up(&mut self, operation: u64, failure: Failure) {
+        self.fail(operation, failure);
     }
 
     /// What the slowest receiver misses, for windows by equation 3.14, from a source better than
