@@ -19,8 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 
-/// How far ahead of its pace a rank may run: what a wake-up may be late on a crowded host.
-const BURST: Duration = Duration::from_millis(2);
+/// How far ahead of its pace a rank may run: it is woken every half of it, and may be late by the
+/// other half, as on a host with more ranks than cores.
+const BURST: Duration = Duration::from_millis(10);
 
 /// Arguments of the hidden `evenfall bench rank`.
 #[derive(clap::Args, Debug)]

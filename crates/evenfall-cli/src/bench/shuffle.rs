@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const STARTUP: Duration = Duration::from_secs(20);
 /// Round trip that limited links are tuned for: mostly the wait for a core, where there are fewer
 /// cores than ranks.
-const RTT: Duration = Duration::from_millis(2);
+const RTT: Duration = Duration::from_millis(8);
 /// What may go unasked, and be granted ahead, where links have no limit.
 const UNLIMITED_BYTES: u32 = 4 << 20;
 /// Ranks that one machine is asked to run.
@@ -204,7 +204,7 @@ impl Args {
             |rate: u64| (rate as f64 * RTT.as_secs_f64() / 8.0 / f64::from(packet)).ceil();
         let by_rate = rate.map_or(UNLIMITED_BYTES / packet, |rate| packets(rate) as u32).max(8);
         let rtt_packets = self.rtt_packets.unwrap_or(by_rate);
-        // Three times the longest queue that grants allow.
+        // Far above the longest queue that grants allow.
         let granted_bytes = self.overcommit * f64::from(rtt_packets) * f64::from(packet);
         let queue = rate.map_or(0.0, |rate| granted_bytes * 8.0 / rate as f64);
         let mut epoch = [0; 20];
@@ -222,7 +222,7 @@ impl Args {
             overcommit: self.overcommit,
             grant_packets: self.grant_packets,
             bits_per_s: rate,
-            resend_after: Duration::from_secs_f64(3.0 * queue).max(Duration::from_millis(20)),
+            resend_after: Duration::from_secs_f64(4.0 * queue).max(Duration::from_millis(20)),
             silence_max: self.silence,
             key: self.lab.then(|| key.try_into().unwrap_or_default()),
         })

@@ -232,9 +232,11 @@ impl Group {
         if rank >= ranks {
             return Err(StartError::Rank { rank, members: ranks });
         }
+        let mut exchange = Exchange::new(settings.exchange);
+        exchange.set_rank(rank as u16);
         Ok(Self {
             arity: Knomial::best_arity(ranks, settings.latency, settings.per_message),
-            exchange: Exchange::new(settings.exchange),
+            exchange,
             rank,
             members,
             next: u64::from(settings.epoch) << 32,

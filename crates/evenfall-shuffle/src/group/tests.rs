@@ -176,3 +176,19 @@ fn calls_that_make_no_sense_are_refused_with_words() {
     assert!(words.contains("2 messages for 3 members"), "{words}");
     assert_eq!(net.call(0, Call::Barrier), Ok(0));
 }
+
+#[test]
+fn a_rank_that_is_busy_with_an_earlier_call_is_not_taken_for_dead() {
+    let mut net = Net::new(3, 4);
+    // Rank 0 waits in a call of its own order for longer than others may be silent.
+    for rank in 0..3 {
+        net.call(rank, Call::Barrier).expect("begun");
+    }
+    net.run(|events| events.len() == 1);
+    (1..3).for_each(|rank| assert!(net.call(rank, Call::Barrier).is_ok()));
+    (0..1_000).for_each(|_| net.step());
+    assert!(net.events.iter().all(|events| events.len() == 1), "{:?}", net.events);
+    net.call(0, Call::Barrier).expect("begun");
+    net.run(|events| events.len() == 2);
+    assert!(net.events.iter().flatten().all(|event| matches!(event, Event::Done { .. })));
+}
