@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const STARTUP: Duration = Duration::from_secs(20);
 /// Round trip that limited links are tuned for: mostly the wait for a core, where there are fewer
 /// cores than ranks.
-const RTT: Duration = Duration::from_millis(8);
+const RTT: Duration = Duration::from_millis(12);
 /// What may go unasked, and be granted ahead, where links have no limit.
 const UNLIMITED_BYTES: u32 = 4 << 20;
 /// Ranks that one machine is asked to run.
@@ -97,7 +97,7 @@ pub struct Args {
     #[arg(long, default_value_t = 4.0)]
     overcommit: f64,
     /// Packets granted at a time.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 8)]
     grant_packets: u32,
     /// An MPI program (bench-peers/shuffle) to run beside, on the same hosts and matrix.
     #[arg(long, value_name = "PROGRAM")]
@@ -221,7 +221,9 @@ impl Args {
             rtt_packets,
             overcommit: self.overcommit,
             grant_packets: self.grant_packets,
-            bits_per_s: rate,
+            // A little above a link that has a limit and a queue of its own: one that runs dry
+            // whenever a rank is woken late is not full.
+            bits_per_s: if self.lab { rate.map(|rate| rate + rate / 20) } else { rate },
             resend_after: Duration::from_secs_f64(4.0 * queue).max(Duration::from_millis(20)),
             silence_max: self.silence,
             key: self.lab.then(|| key.try_into().unwrap_or_default()),
