@@ -104,6 +104,27 @@ pub struct Round {
     pub here: Vec<u64>,
 }
 
+/// What a rank counted over all rounds.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Totals {
+    /// Packets sent again.
+    pub data_again: u64,
+    /// Packets that came twice.
+    pub duplicates: u64,
+    /// Packets sent, repeats included.
+    pub data_sent: u64,
+    /// Datagrams without payload sent.
+    pub control_sent: u64,
+    /// Lost on purpose on their way in.
+    pub injected_losses: u64,
+    /// Most bytes that waited in the socket.
+    pub waiting_bytes_max: u64,
+    /// How long a small message takes.
+    pub latency: Duration,
+    /// How long its sender is busy with it.
+    pub per_message: Duration,
+}
+
 /// What a rank says.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -122,18 +143,7 @@ pub enum Line {
         at_ns: u64,
     },
     /// All rounds are over.
-    Done {
-        /// Packets sent again.
-        data_again: u64,
-        /// Packets that came twice.
-        duplicates: u64,
-        /// Datagrams sent, with payload and without.
-        datagrams: (u64, u64),
-        /// Lost on purpose on their way in.
-        injected_losses: u64,
-        /// Most bytes that waited in the socket.
-        waiting_bytes_max: u64,
-    },
+    Done(Totals),
 }
 
 fn say(line: &Line) -> Outcome {
@@ -162,6 +172,19 @@ fn hash(body: &[u8]) -> u64 {
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
+    let outcome = run(args);
+    if let Err(error) = &outcome {
+        let rank = match error.downcast_ref() {
+            Some(GroupError::Failed(failure)) => Some(failure.rank()),
+            _ => None,
+        };
+        let at_ns = MonotonicClock::now().nanos();
+        say(&Line::Failed { rank, words: error.to_string(), at_ns })?;
+    }
+    outcome
+}
+
+fn run(args: &Args) -> Outcome {
     let options = SeatOptions {
         keyed: args.lab,
         mark: args.lab,
@@ -175,32 +198,23 @@ pub fn main(args: &Args) -> Outcome {
     std::io::stdin().lock().read_line(&mut text)?;
     let spec: Spec = serde_json::from_str(&text)?;
     let mut member = seat.join(spec.rank, spec.members.clone(), spec.settings())?;
+    let (latency, per_message) = member.measure()?;
     for number in 0..spec.rounds {
-        match round(&mut member, &spec, number) {
-            Ok(round) => say(&Line::Round(round))?,
-            Err(error) => return failed(error),
-        }
+        say(&Line::Round(round(&mut member, &spec, number)?))?;
     }
     let (counts, udp) = member.counters();
     let waiting_bytes_max = member.waiting_bytes_max();
     member.leave();
-    say(&Line::Done {
+    say(&Line::Done(Totals {
         data_again: counts.data_again,
         duplicates: counts.duplicates,
-        datagrams: (counts.data_sent, counts.control_sent),
+        data_sent: counts.data_sent,
+        control_sent: counts.control_sent,
         injected_losses: udp.inject_lost,
         waiting_bytes_max,
-    })
-}
-
-fn failed(error: GroupError) -> Outcome {
-    let rank = match &error {
-        GroupError::Failed(failure) => Some(failure.rank()),
-        _ => None,
-    };
-    let at_ns = MonotonicClock::now().nanos();
-    say(&Line::Failed { rank, words: error.to_string(), at_ns })?;
-    Err(error.into())
+        latency,
+        per_message,
+    }))
 }
 
 fn round(member: &mut Member, spec: &Spec, number: usize) -> Result<Round, GroupError> {

@@ -22,7 +22,7 @@ use evenfall_shuffle::{Links, Matrix, workload};
 use serde_json::json;
 
 use super::median;
-use super::rank::{Line, Round, Spec};
+use super::rank::{Line, Round, Spec, Totals};
 use crate::Outcome;
 
 /// Port of every rank in a lab.
@@ -324,6 +324,9 @@ impl Ranks {
         while let Some(rank) = found.iter().position(Option::is_none) {
             match self.next()? {
                 Some((rank, Said::Line(Line::Address(address)))) => found[rank] = Some(address),
+                Some((rank, Said::Line(Line::Failed { words, .. }))) => {
+                    return Err(format!("rank {rank}: {words}"));
+                }
                 Some((rank, _)) => return Err(format!("rank {rank} ended before it began")),
                 None if Instant::now() > end => return Err(format!("rank {rank} does not start")),
                 None => {}
@@ -350,11 +353,7 @@ struct Heard {
     rounds: Vec<Vec<Option<Round>>>,
     failures: Vec<(usize, Option<u16>, String, u64)>,
     killed_ns: Option<u64>,
-    again: u64,
-    duplicates: u64,
-    datagrams: (u64, u64),
-    losses: u64,
-    waiting_bytes_max: u64,
+    totals: Vec<Totals>,
     backlog_bytes_max: u64,
 }
 
@@ -378,7 +377,7 @@ fn watch(args: &Args, ranks: &Ranks, lab: Option<&Lab>) -> Result<Heard, String>
             Some((rank, Said::Line(Line::Failed { rank: blamed, words, at_ns }))) => {
                 heard.failures.push((rank, blamed, words, at_ns));
             }
-            Some((_, Said::Line(done @ Line::Done { .. }))) => heard.done(&done),
+            Some((_, Said::Line(Line::Done(totals)))) => heard.totals.push(totals),
             Some((rank, Said::Words(words))) => return Err(format!("rank {rank}: {words}")),
             Some((_, Said::Ended)) => alive -= 1,
             Some((_, Said::Line(Line::Address(_)))) => {}
@@ -403,20 +402,6 @@ fn watch(args: &Args, ranks: &Ranks, lab: Option<&Lab>) -> Result<Heard, String>
 }
 
 impl Heard {
-    fn done(&mut self, line: &Line) {
-        let Line::Done { data_again, duplicates, datagrams, injected_losses, waiting_bytes_max } =
-            line
-        else {
-            return;
-        };
-        self.again += data_again;
-        self.duplicates += duplicates;
-        self.datagrams.0 += datagrams.0;
-        self.datagrams.1 += datagrams.1;
-        self.losses += injected_losses;
-        self.waiting_bytes_max = self.waiting_bytes_max.max(*waiting_bytes_max);
-    }
-
     /// Whether every message of every round came as it was sent, once.
     fn check(&self) -> Result<(), String> {
         for (number, round) in self.rounds.iter().enumerate() {
@@ -537,7 +522,11 @@ fn report(args: &Args, matrix: &Matrix, packet: u32, heard: &Heard, peers: &[sup
     let gbps = |us: f64| matrix.total() as f64 * 8.0 / nodes as f64 / us / 1e3;
     let messages = (nodes * (nodes - 1)) as f64;
     let cpu_us_per_message = cpu_us / messages;
-    let buffer_bytes_max = heard.waiting_bytes_max.max(heard.backlog_bytes_max);
+    let sum = |of: fn(&Totals) -> u64| heard.totals.iter().map(of).sum::<u64>();
+    let waiting = heard.totals.iter().map(|totals| totals.waiting_bytes_max).max();
+    let buffer_bytes_max = heard.backlog_bytes_max.max(waiting.unwrap_or(0));
+    let again = sum(|totals| totals.data_again);
+    let us = |of: fn(&Totals) -> Duration| heard.totals.first().map(|t| of(t).as_secs_f64() * 1e6);
     if args.json {
         let peers: Vec<_> = peers.iter().map(|peer| peer.json(gbps(peer.completion_us))).collect();
         let result = json!({
@@ -546,9 +535,10 @@ fn report(args: &Args, matrix: &Matrix, packet: u32, heard: &Heard, peers: &[sup
             "throughput_gbps": gbps(completion_us), "buffer_bytes_max": buffer_bytes_max,
             "cpu_us_per_message": cpu_us_per_message, "skewness": matrix.skewness(),
             "ranks": nodes, "rounds": args.rounds, "seed": args.seed, "packet_bytes": packet,
-            "data_sent": heard.datagrams.0, "control_sent": heard.datagrams.1,
-            "data_again": heard.again, "duplicates": heard.duplicates,
-            "injected_losses": heard.losses, "peers": peers,
+            "data_sent": sum(|t| t.data_sent), "control_sent": sum(|t| t.control_sent),
+            "data_again": again, "duplicates": sum(|t| t.duplicates),
+            "injected_losses": sum(|t| t.injected_losses), "latency_us": us(|t| t.latency),
+            "per_message_us": us(|t| t.per_message), "peers": peers,
         });
         println!("{result}");
         return;
@@ -567,7 +557,7 @@ fn report(args: &Args, matrix: &Matrix, packet: u32, heard: &Heard, peers: &[sup
     }
     println!("  throughput     {:.2} Gb/s per rank", gbps(completion_us));
     println!("  processor      {cpu_us_per_message:.1} us per message");
-    println!("  largest buffer {buffer_bytes_max} bytes; {} packets sent again", heard.again);
+    println!("  largest buffer {buffer_bytes_max} bytes; {again} packets sent again");
     for peer in peers {
         println!(
             "  {:<14} {:.0} us, {:.2} Gb/s per rank",
