@@ -1,4 +1,4 @@
-//! Group communication under loss, duplicates, reordering and crashes: every call ends once at every
+//! Calls of a group under loss, duplicates, reordering and crashes: each ends once at every
 //! rank that lives, with the right outcome or with a failure that names the dead rank.
 
 use std::time::Duration;

@@ -8,6 +8,7 @@
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
 //! | [`plans`] | trees chosen out of files of delays |
+//! | [`shuffles`] | shuffles between processes: losses, a dead rank, mistakes, Ctrl-C, a lab |
 //! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
 //! | [`words`] | what is said to somebody who made a mistake |
 #![forbid(unsafe_code)]
@@ -19,5 +20,6 @@ mod faults;
 mod feeds;
 mod hosts;
 mod plans;
+mod shuffles;
 mod surveys;
 mod words;

@@ -158,7 +158,10 @@ fn who_makes_another_call_is_named() {
     }
     net.call(3, Call::Barrier).expect("begun");
     net.run(|events| !events.is_empty());
-    let blames_3 = |events: &Vec<Event>| matches!(events[..], [Event::Failed { failure, .. }] if failure.rank() == 3);
+    let blames_3 = |events: &Vec<Event>| match events[..] {
+        [Event::Failed { failure, .. }] => failure.rank() == 3,
+        _ => false,
+    };
     assert!(net.events[..3].iter().any(blames_3), "{:?}", net.events);
     let failed = |events: &Vec<Event>| matches!(events[..], [Event::Failed { .. }]);
     assert!(net.events.iter().all(failed), "{:?}", net.events);
