@@ -21,7 +21,7 @@ mod faults;
 mod feeds;
 mod hosts;
 mod plans;
-mod stores;
 mod shuffles;
+mod stores;
 mod surveys;
 mod words;
