@@ -3,7 +3,7 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
-//! | [`mod@bench`] | `evenfall bench fanout`: what a copy costs |
+//! | [`mod@bench`] | `evenfall bench fanout\|shuffle`: what a copy costs, and an exchange |
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
 //! | [`plan`] | `evenfall plan tree`: which machine takes which place |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |

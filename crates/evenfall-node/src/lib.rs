@@ -6,6 +6,7 @@
 //! | [`roles`] | root, proxy, receiver, agent and surveyor as they run in a process |
 //! | [`subscriber`] | the feed in a program of your own |
 //! | [`player`] | a feed played as a live MoldUDP64 session, for tests |
+//! | [`group`] | group communication in a program of your own: shuffle, broadcast and the rest |
 //! | [`publisher`] | the root in a program of your own |
 //! | [`carrier`] | gRPC as a carrier of control messages |
 //! | [`experiment`] | placement experiments: runs, their records, their report |
@@ -24,6 +25,7 @@ pub mod experiment;
 pub mod fanout;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod group;
 pub mod input;
 pub mod intake;
 pub mod memory;

@@ -75,6 +75,9 @@ pub struct Config {
     /// Round trips' worth of packets that a receiver has granted and not yet received, at most.
     /// 2 is enough on a quiet network, 10 rides out pre-emptions (section 6.2.2).
     pub overcommit: f64,
+    /// Whether that starts at one round trip's worth and grows by one with each packet received,
+    /// so that the senders heard first are not given all of it (a fix named in section 3.4).
+    pub slow_start: bool,
     /// Packets granted at a time, where the window allows. More saves datagrams, fewer keep the
     /// shares of small messages exact.
     pub grant_packets: u32,
@@ -121,6 +124,7 @@ impl Default for Config {
             packet_bytes: 1_432,
             rtt_packets: 16,
             overcommit: 10.0,
+            slow_start: true,
             grant_packets: 1,
             policy: Policy::Grpf,
             window: Window::ProRata,

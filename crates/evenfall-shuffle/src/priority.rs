@@ -31,6 +31,13 @@ pub(crate) fn fraction(total: u32, packet_bytes: u32, index: u32, seed: Option<u
     left / total
 }
 
+/// Breaks ties between messages of the same priority: the larger goes first. By distance in the
+/// ring of ranks, counted from sender to receiver, so that equal messages of all senders go to
+/// different receivers; by rank, all would begin with the same one.
+pub(crate) fn tie(distance: usize, members: usize) -> u16 {
+    (members - 1 - distance % members) as u16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,10 +15,11 @@ use bytes::Bytes;
 use evenfall_core::Prng;
 
 use crate::config::{Config, Policy, Unscheduled};
-use crate::priority::{fraction, message_seed, mix};
+use crate::priority::{fraction, message_seed, mix, tie};
 
-/// Bytes that a high-entropy sender sends of one message before it draws another (2.4.1).
-const CHUNK_BYTES: u32 = 40_000;
+/// Packets that a high-entropy sender sends of one message before it draws another: what 40 KB
+/// (section 2.4.1) hold of 1,500 bytes each.
+const CHUNK_PACKETS: u32 = 26;
 
 /// One outgoing message.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +60,7 @@ impl Outgoing {
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Sender {
+    me: u16,
     pub(crate) messages: Vec<Outgoing>,
     /// Messages that are wanted and not acknowledged.
     pub(crate) open: usize,
@@ -70,10 +72,10 @@ pub(crate) struct Sender {
     randomise: bool,
     redirect_packets: Option<u32>,
     packets: u64,
-    /// Messages with a granted packet: key of the packet, message.
-    ready: BinaryHeap<(u64, u16)>,
+    /// Messages with a granted packet: key of the packet, tie-break, message.
+    ready: BinaryHeap<(u64, u16, u16)>,
     /// With limited redirection only: keys of the next packet of every message, granted or not.
-    next: BinaryHeap<(u64, u16, u32)>,
+    next: BinaryHeap<(u64, u16, u16, u32)>,
     /// Messages with packets to be sent again.
     again: VecDeque<u16>,
     turn: u64,
@@ -87,6 +89,7 @@ impl Sender {
         let seed = |to| message_seed(operation, me, to as u16);
         let message = |to| Outgoing { seed: seed(to), ..Outgoing::default() };
         Self {
+            me,
             messages: (0..members).map(message).collect(),
             open: 0,
             sent: 0,
@@ -147,21 +150,20 @@ impl Sender {
         }
         let at = self.prng.below(self.waiting.len() as u64) as usize;
         let to = self.waiting.swap_remove(at);
-        let chunk = (CHUNK_BYTES / self.packet_bytes).max(1);
-        let granted = self.messages[usize::from(to)].granted.saturating_add(chunk);
+        let granted = self.messages[usize::from(to)].granted.saturating_add(CHUNK_PACKETS);
         self.grant(to, granted);
     }
 
     fn grant_first(&mut self, packets: u32) {
-        let mut schedule: BinaryHeap<(u64, u16, u32)> = (0..self.messages.len() as u16)
+        let mut schedule: BinaryHeap<(u64, u16, u16, u32)> = (0..self.messages.len() as u16)
             .filter(|&to| self.messages[usize::from(to)].packets > 0)
-            .map(|to| (self.key(to, 0), to, 0))
+            .map(|to| (self.key(to, 0), self.tie(to), to, 0))
             .collect();
         for _ in 0..packets {
-            let Some((_, to, index)) = schedule.pop() else { break };
+            let Some((_, tie, to, index)) = schedule.pop() else { break };
             self.messages[usize::from(to)].unscheduled = index + 1;
             if index + 1 < self.messages[usize::from(to)].packets {
-                schedule.push((self.key(to, index + 1), to, index + 1));
+                schedule.push((self.key(to, index + 1), tie, to, index + 1));
             }
         }
         for to in 0..self.messages.len() as u16 {
@@ -174,6 +176,11 @@ impl Sender {
         message.unscheduled = packets.min(message.packets);
         let granted = message.unscheduled;
         self.grant(to, granted);
+    }
+
+    fn tie(&self, to: u16) -> u16 {
+        let members = self.messages.len();
+        tie(members + usize::from(to) - usize::from(self.me), members)
     }
 
     /// The key of one packet by the policy; larger goes first.
@@ -204,14 +211,14 @@ impl Sender {
         if !message.in_ready && !message.acked && message.sent < message.granted {
             let key = self.key(to, message.sent);
             self.messages[usize::from(to)].in_ready = true;
-            self.ready.push((key, to));
+            self.ready.push((key, self.tie(to), to));
         }
     }
 
     fn push_next(&mut self, to: u16) {
         let message = &self.messages[usize::from(to)];
         if message.sent < message.packets {
-            self.next.push((self.key(to, message.sent), to, message.sent));
+            self.next.push((self.key(to, message.sent), self.tie(to), to, message.sent));
         }
     }
 
@@ -219,7 +226,7 @@ impl Sender {
     pub(crate) fn is_ready(&self) -> bool {
         !self.again.is_empty()
             || !self.ready.is_empty() && self.redirect_packets.is_none()
-            || self.ready.peek().is_some_and(|&(key, _)| self.within_reach(key))
+            || self.ready.peek().is_some_and(|&(key, ..)| self.within_reach(key))
     }
 
     /// Whether redirection may go as deep as this key. The first unsent packet is only an upper
@@ -245,7 +252,7 @@ impl Sender {
             message.again = None;
             self.again.pop_front();
         }
-        let &(key, to) = self.ready.peek()?;
+        let &(key, _, to) = self.ready.peek()?;
         if !self.within_reach(key) {
             return None;
         }
@@ -279,7 +286,7 @@ impl Sender {
 
     fn clean_next(&mut self, to: u16) {
         self.push_next(to);
-        while let Some(&(_, to, index)) = self.next.peek() {
+        while let Some(&(_, _, to, index)) = self.next.peek() {
             let message = &self.messages[usize::from(to)];
             if index >= message.sent && !message.acked {
                 return;

@@ -140,7 +140,7 @@ impl Occupancy {
 /// An output port: what waits for it, control apart if it goes first.
 #[derive(Debug, Default)]
 struct Port {
-    ps_per_byte: u64,
+    bits_per_s: u64,
     free_ps: u64,
     queues: [VecDeque<u32>; 2],
     bytes: u64,
@@ -150,6 +150,11 @@ struct Port {
 }
 
 impl Port {
+    /// How long it sends so many bytes. Per packet, not per byte: at 900 Gb/s a byte takes 8.9 ps.
+    fn serialise_ps(&self, bytes: u32) -> u64 {
+        u64::from(bytes) * 8_000_000_000_000 / self.bits_per_s
+    }
+
     fn is_idle(&self, now: u64) -> bool {
         self.free_ps <= now * 1_000 && self.queues.iter().all(VecDeque::is_empty)
     }
@@ -245,8 +250,7 @@ impl FatTree {
     }
 
     fn port(&self, bits_per_s: u64, priority: bool) -> Port {
-        let ps_per_byte = 8_000_000_000_000 / bits_per_s.max(1);
-        Port { ps_per_byte, priority, ..Port::default() }
+        Port { bits_per_s: bits_per_s.max(1), priority, ..Port::default() }
     }
 
     /// The number of the port that a packet goes to next, over all ports.
@@ -345,7 +349,7 @@ impl FatTree {
         let gone = if way.passes(port) {
             now * 1_000
         } else {
-            port.free_ps = begun + port.ps_per_byte * u64::from(way.bytes);
+            port.free_ps = begun + port.serialise_ps(way.bytes);
             port.free_ps
         };
         let rack_link = matches!(way.hop, 2 | 3);

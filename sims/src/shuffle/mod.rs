@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
 //! | [`rivals`] | [`Rival`]: how others would send the same matrix |
+//! | [`study`] | the figures of chapter 6 of the thesis, run by run |
 //! | [`preempt`] | pre-emption schedules, and the bound that they leave |
 
 pub mod preempt;
 pub mod rivals;
 pub mod scene;
+pub mod study;
 
-pub use rivals::Rival;
+pub use rivals::{Ablation, Rival};
 pub use scene::{Control, Done, Params, run};

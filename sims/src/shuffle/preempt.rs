@@ -42,8 +42,9 @@ impl Schedule {
     }
 
     /// When work of this length is done at the earliest, if it is begun at once and goes on
-    /// whenever the node runs: the sender's oracle of section 6.2.1.
-    pub fn done_ns(&mut self, work_ns: u64) -> u64 {
+    /// whenever the node runs: the sender's oracle of section 6.2.1. What the card has begun when
+    /// the node is taken away it ends, `packet_ns` at most.
+    pub fn done_ns(&mut self, work_ns: u64, packet_ns: u64) -> u64 {
         let (mut at, mut left) = (0, work_ns);
         for number in 0.. {
             let (begin, end) = self.pause(number);
@@ -51,7 +52,11 @@ impl Schedule {
             if run >= left {
                 break;
             }
-            left -= run;
+            let begun = if run > 0 { packet_ns } else { 0 };
+            if run + begun >= left {
+                return at + left;
+            }
+            left -= run + begun;
             at = end;
         }
         at + left
@@ -65,7 +70,7 @@ mod tests {
     #[test]
     fn a_node_that_is_away_half_of_the_time_takes_twice_as_long() {
         let mut schedule = Schedule::new(10_000.0, Prng::new(1));
-        let done = schedule.done_ns(10_000_000);
+        let done = schedule.done_ns(10_000_000, 0);
         assert!((done as f64 / 20_000_000.0 - 1.0).abs() < 0.05, "{done}");
     }
 }

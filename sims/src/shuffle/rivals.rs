@@ -43,6 +43,8 @@ impl Rival {
             config.window = Window::Constant;
             config.unscheduled = Unscheduled::None;
             config.randomise = false;
+            // They lose more with it than without.
+            config.slow_start = false;
         };
         match self {
             Self::Grpf | Self::Global => {}
@@ -68,6 +70,45 @@ impl Rival {
                 config.overcommit = 0.0;
                 config.outgoing_max = Some(ENTROPY_MESSAGES);
             }
+        }
+    }
+}
+
+/// The scheme with parts of it taken away, in the order in which section 6.1 adds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ablation {
+    /// Nothing is missing.
+    #[default]
+    Whole,
+    /// Without unscheduled packets.
+    Scheduled,
+    /// And without chance in the priorities.
+    Even,
+    /// And with a constant window per message: the protocol that the others are built on.
+    Baseline,
+    /// Whole, but the first round trip of every message goes unasked.
+    PerMessage,
+    /// Whole, but a sender may look ahead in its schedule by so many packets only.
+    Redirect(u32),
+}
+
+impl Ablation {
+    /// Takes it away from these settings.
+    pub fn configure(self, config: &mut Config) {
+        match self {
+            Self::Whole => {}
+            Self::Scheduled => config.unscheduled = Unscheduled::None,
+            Self::Even => {
+                Self::Scheduled.configure(config);
+                config.randomise = false;
+            }
+            Self::Baseline => {
+                Self::Even.configure(config);
+                config.window = Window::Constant;
+                config.slow_start = false;
+            }
+            Self::PerMessage => config.unscheduled = Unscheduled::PerMessage,
+            Self::Redirect(packets) => config.redirect_packets = Some(packets),
         }
     }
 }

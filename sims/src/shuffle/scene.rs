@@ -15,7 +15,7 @@ use evenfall_sim::{
 };
 
 use super::preempt::Schedule;
-use super::rivals::Rival;
+use super::rivals::{Ablation, Rival};
 
 /// Hosts of a rack.
 pub const RACK_HOSTS: usize = 40;
@@ -27,8 +27,9 @@ pub const PACKET_NS: u64 = 480;
 const CONTROL_BYTES: u32 = 106;
 /// The number of the operation of a run; the seed makes it another one.
 const OPERATION: u64 = 0x5e00_0000;
-/// A run longer than this many times its bound has lost its way.
-const BOUNDS_MAX: f64 = 60.0;
+/// A run longer than this many times its bound has lost its way. Lock-step takes a hundred times
+/// as long where one long message holds up each step.
+const BOUNDS_MAX: f64 = 400.0;
 
 /// What control packets cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +88,8 @@ pub struct Params {
     pub stale: f64,
     /// Seed of everything random but the matrix.
     pub seed: u64,
-    /// Last changes to the machines' settings.
-    pub tune: fn(&mut Config),
+    /// What is taken away from it.
+    pub ablation: Ablation,
     /// Overcommitment, instead of that of the scheme.
     pub overcommit: Option<f64>,
 }
@@ -105,7 +106,7 @@ impl Params {
             control: Control::Free,
             stale: 0.0,
             seed,
-            tune: |_| {},
+            ablation: Ablation::Whole,
             overcommit: None,
         }
     }
@@ -137,7 +138,7 @@ impl Params {
         if let Some(overcommit) = self.overcommit {
             config.overcommit = overcommit;
         }
-        (self.tune)(&mut config);
+        self.ablation.configure(&mut config);
         config
     }
 
@@ -175,7 +176,7 @@ impl Params {
         let links = wire.bound(&self.links(), |bytes| bytes as f64);
         let sender = |(node, schedule): (usize, &mut Schedule)| {
             let work_ns = wire.sent_by(node) as f64 * 8e9 / LINK_BITS_PER_S as f64;
-            schedule.done_ns(work_ns as u64) as f64 / 1e9
+            schedule.done_ns(work_ns as u64, PACKET_NS) as f64 / 1e9
         };
         schedules.iter_mut().enumerate().map(sender).fold(links, f64::max)
     }
@@ -232,7 +233,9 @@ struct Refresh {
 /// A barrier after each step.
 struct Lockstep {
     step: usize,
+    /// Messages of the step that have not arrived, and how many each step has.
     left: usize,
+    messages: Vec<usize>,
     barrier: Duration,
     operation: u64,
 }
@@ -245,11 +248,12 @@ impl Observer<Exchange, FatTree> for Watch {
     fn event(&mut self, seen: Seen, event: Event) {
         match event {
             Event::Message { from, .. } if u32::from(from) == seen.node.0 => {}
-            Event::Message { .. } => {
+            Event::Message { body, .. } => {
                 self.messages_left -= 1;
                 self.last = self.last.max(seen.at);
                 if let Some(lockstep) = &mut self.lockstep {
-                    lockstep.left = lockstep.left.saturating_sub(1);
+                    // Empty messages are announced at the start, whatever the step.
+                    lockstep.left -= usize::from(!body.is_empty());
                 }
             }
             Event::Completed { .. } => {}
@@ -304,7 +308,7 @@ impl Watch {
         if step >= nodes {
             return;
         }
-        lockstep.left = nodes;
+        lockstep.left = lockstep.messages[step];
         let barrier = lockstep.barrier;
         for node in 0..nodes {
             let to = (node + step) % nodes;
@@ -360,6 +364,7 @@ pub fn run(params: &Params) -> Result<Done, String> {
         lockstep: (params.rival == Rival::Lockstep).then(|| Lockstep {
             step: 0,
             left: 0,
+            messages: (0..nodes).map(|step| messages_of(&short, step)).collect(),
             barrier: Duration::from_nanos(reduce_ns as u64),
             operation,
         }),
@@ -375,6 +380,12 @@ pub fn run(params: &Params) -> Result<Done, String> {
         return Err(format!("seed {}: {left} messages had not arrived at {limit:?}", params.seed));
     }
     Ok(measure(params, &world, watch.last, bound))
+}
+
+/// Messages that are not empty of one step of lock-step.
+fn messages_of(short: &Matrix, step: usize) -> usize {
+    let nodes = short.nodes();
+    (0..nodes).filter(|&from| short.cell(from, (from + step) % nodes) > 0).count()
 }
 
 fn start(

@@ -161,6 +161,9 @@ pub struct Occupancy {
     pub upload_errors: u64,
 }
 
+/// Segments in memory, by file, kind and number; one lock of several.
+type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
+
 pub(super) struct Shared {
     /// Opened to read: nothing is claimed, written or uploaded.
     is_reading: bool,
@@ -170,7 +173,7 @@ pub(super) struct Shared {
     names: Names,
     files: RwLock<BTreeMap<FileId, Arc<StoreFile>>>,
     by_name: RwLock<BTreeMap<String, Arc<StoreFile>>>,
-    cache: Vec<Mutex<Cache<(FileId, Kind, u32), Bytes>>>,
+    cache: Vec<CacheShard>,
     queue: Mutex<Queue>,
     work: Condvar,
     done: Condvar,
