@@ -453,6 +453,10 @@ impl Scene {
         };
         let appender = Appender::resume(file, token, stream.schema.clone(), resumption);
         stream.appender = appender.map_err(words)?;
+        // What was built again is readable from now on.
+        self.waiting.extend(rebuilt);
+        let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
+        let mut local = Local { appender: None, volume, waiting, objects };
         let snapshot = Snapshot::of(&stream.appender, 0);
         let found = match everything(&snapshot, &mut local) {
             Ok(found) => found,
@@ -476,7 +480,6 @@ impl Scene {
         let nodes = full / geometry.entries_per_node();
         let wiped = self.volume.truncate(Kind::Index, file, nodes);
         wiped.and_then(|()| self.volume.flush()).map_err(words)?;
-        self.waiting.extend(rebuilt);
         self.waiting.extend(sealed);
         Ok(())
     }
