@@ -84,7 +84,7 @@ impl Bucket {
     /// A directory, or an `s3://` address.
     ///
     /// # Errors
-    /// As [`directory`](Self::directory) and [`s3`](Self::s3); an address of a kind that this
+    /// As [`directory`](Self::directory) and `s3`; an address of a kind that this
     /// program was built without.
     pub fn open(place: &str) -> Result<Self, StorageError> {
         #[cfg(feature = "s3")]
