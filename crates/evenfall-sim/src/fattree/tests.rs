@@ -80,7 +80,9 @@ fn a_packet_takes_its_links_one_after_the_other() {
 #[test]
 fn packets_to_one_host_wait_for_its_link() {
     let mut drive = Drive::new(FatTreeSpec::default(), 40);
-    (1..=4).for_each(|from| drop(drive.send(0, from, 0, Class::Bulk)));
+    for from in 1..=4 {
+        drive.send(0, from, 0, Class::Bulk);
+    }
     assert_eq!(drive.arrivals(), [2_400, 2_880, 3_360, 3_840]);
     assert_eq!(drive.tree.down_bytes_max(), 4_500);
     assert_eq!(drive.tree.racks()[0].bytes, 0);
@@ -90,7 +92,9 @@ fn packets_to_one_host_wait_for_its_link() {
 fn control_passes_what_waits_where_it_has_priority() {
     for (priorities, place) in [(Priorities::Edge, 1), (Priorities::Nowhere, 4)] {
         let mut drive = Drive::new(FatTreeSpec { priorities, ..FatTreeSpec::default() }, 40);
-        (1..=4).for_each(|from| drop(drive.send(0, from, 0, Class::Bulk)));
+        for from in 1..=4 {
+            drive.send(0, from, 0, Class::Bulk);
+        }
         // A short packet reaches the rack sooner: sent late, it finds four there.
         let control = drive.send(470, 5, 0, Class::Control);
         let Verdict::Hold(ticket) = control else { panic!("{control:?}") };
@@ -105,7 +109,9 @@ fn control_passes_what_waits_where_it_has_priority() {
 fn a_full_buffer_drops_and_says_so() {
     let spec = FatTreeSpec { port_bytes_max: Some(3_000), ..FatTreeSpec::default() };
     let mut drive = Drive::new(spec, 40);
-    (1..=5).for_each(|from| drop(drive.send(0, from, 0, Class::Bulk)));
+    for from in 1..=5 {
+        drive.send(0, from, 0, Class::Bulk);
+    }
     // One is on the link, two wait, two are lost.
     assert_eq!(drive.arrivals().len(), 3);
     let lost = drive.ended.iter().filter(|end| end.1 == Verdict::Lose(Loss::Buffer)).count();
@@ -117,7 +123,9 @@ fn a_rate_that_is_no_whole_number_of_picoseconds_a_byte_is_kept() {
     // 9 Gb/s: 1,333.3 ns a packet, and 888.9 ps a byte.
     let spec = FatTreeSpec { rack_bits_per_s: 9_000_000_000, ..FatTreeSpec::default() };
     let mut drive = Drive::new(spec, 80);
-    (0..31).for_each(|from| drop(drive.send(0, from, 40 + from, Class::Bulk)));
+    for from in 0..31 {
+        drive.send(0, from, 40 + from, Class::Bulk);
+    }
     let times = drive.arrivals();
     let took = times[30] - times[0];
     assert!(took.abs_diff(40_000) <= 2, "30 packets took {took} ns");
