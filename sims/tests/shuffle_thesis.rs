@@ -115,11 +115,11 @@ fn figure_3_10_windows_that_follow_the_slowest_receiver_share_the_uplink() {
     assert!((3_000.0..3_200.0).contains(&slowest), "by equation 3.14: {slowest}");
 }
 
-/// Figure 3.11: nodes 4 to 7 have so much for the first rack that a queue builds up at their uplink.
-/// Grants that wait in it come too late for the small windows that equation 3.14 leaves to nodes 4
-/// to 7, and the first rack's uplink rests; grants that pass it keep it busier. (The thesis prints
-/// the matrix as a picture; these numbers have the sums that its text names: 4 units to each of
-/// nodes 4 to 7, 7 to each of nodes 0 to 3.)
+/// Figure 3.11: nodes 4 to 7 have so much for the first rack that a queue builds up at their
+/// uplink. Grants that wait in it come too late for the small windows that equation 3.14 leaves to
+/// nodes 4 to 7, and the first rack's uplink rests; grants that pass it keep it busier. (The thesis
+/// prints the matrix as a picture; these numbers have the sums that its text names: 4 units to
+/// each of nodes 4 to 7, 7 to each of nodes 0 to 3.)
 #[test]
 fn figure_3_11_grants_that_pass_the_queues_keep_the_other_uplink_busier() {
     let mut cells = [0; 64];

@@ -20,13 +20,13 @@
 //! Four ranks that shuffle over UDP, each with the smallest possible driver:
 //!
 //! ```
-//! use std::{net::{SocketAddr, UdpSocket}, thread, time::{Duration, Instant}};
+//! use std::{io, net::{SocketAddr, UdpSocket}, thread, time::{Duration, Instant}};
 //! use bytes::Bytes;
 //! use evenfall_core::{Arrival, Destination, Machine, StampedBy, Timestamp};
 //! use evenfall_shuffle::{Config, Event, Exchange, Plan};
 //!
 //! /// Sends "hello" to every member and gives back what they sent.
-//! fn rank(me: usize, socket: &UdpSocket, members: Vec<SocketAddr>) -> std::io::Result<Vec<Bytes>> {
+//! fn rank(me: usize, socket: &UdpSocket, members: Vec<SocketAddr>) -> io::Result<Vec<Bytes>> {
 //!     let (begun, mut here) = (Instant::now(), Vec::new());
 //!     let now = || Timestamp::from_nanos(begun.elapsed().as_nanos() as u64);
 //!     let mut exchange = Exchange::new(Config::default());
@@ -42,7 +42,7 @@
 //!             match event {
 //!                 Event::Message { body, .. } => here.push(body),
 //!                 Event::Completed { .. } => return Ok(here),
-//!                 Event::Failed { failure, .. } => return Err(std::io::Error::other(failure)),
+//!                 Event::Failed { failure, .. } => return Err(io::Error::other(failure)),
 //!             }
 //!         }
 //!         let mut buffer = [0; 2_048];
@@ -63,7 +63,7 @@
 //!         scope.spawn(move || assert_eq!(rank(me, socket, members).expect("completes").len(), 4));
 //!     }
 //! });
-//! # Ok::<(), std::io::Error>(())
+//! # Ok::<(), io::Error>(())
 //! ```
 #![forbid(unsafe_code)]
 
