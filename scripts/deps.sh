@@ -14,6 +14,8 @@ wanted=(
   "dockerd   docker.io        the containers of deploy/test.sh"
   "systemd-analyze systemd    the check of the service units"
   "unzip     unzip            feed files that come as zip archives"
+  "mpicc     libopenmpi-dev   MPI_Alltoallv beside bench shuffle (bench-peers/shuffle)"
+  "mpirun    openmpi-bin      the same"
 )
 
 missing=()

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Quadratic assignment beside scipy's, on this machine, in one run: one thread each, interleaved.
 #
-#   bench-peers/placement/run.sh [--rounds N] [--sizes 25,100,200] [--large 1000] [--qaplib DIR]
+#   bench-peers/placement/run.sh [--rounds N] [--instances N] [--sizes 25,100,200] [--large 1000] [--qaplib DIR]
 #                                [--json FILE]
 #
 # Needs cargo and Python 3 with venv. numpy and scipy go into target/venv by themselves.

@@ -4,7 +4,6 @@
 use core::time::Duration;
 
 use evenfall_placement::survey::Pace;
-use evenfall_placement::survey::job::MESH_HOSTS_MAX;
 use evenfall_placement::tree::Shape;
 use evenfall_sim::CloudProfile;
 use evenfall_sims::survey::study::measure;
@@ -14,9 +13,7 @@ fn main() {
     println!("| hosts | D/F | way | jobs | probes | s | worst leaf p90, us |");
     println!("|---|---|---|---|---|---|---|");
     for (hosts, depth, fanout) in [(25, 3, 2), (100, 2, 5), (400, 3, 5)] {
-        // All pairs of 400 hosts are more than one job takes.
-        let ways = if hosts > MESH_HOSTS_MAX { &[false][..] } else { &[false, true][..] };
-        for &all_to_all in ways {
+        for all_to_all in [false, true] {
             let shape = Shape { depth, fanout };
             println!("{}", measure(CloudProfile::default(), hosts, shape, pace, all_to_all, 1));
         }

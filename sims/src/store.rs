@@ -16,6 +16,7 @@ use evenfall_core::{Disk, Objects, Prng, StorageError};
 use evenfall_sim::{DiskFaults, ObjectFaults, SimDisk, SimObjects};
 use evenfall_store::index::Geometry;
 use evenfall_store::journal::{Batch, Origin};
+use evenfall_store::layout::{SEGMENT_BYTES, chunk_name, segment_place};
 use evenfall_store::metadata::{MetadataNode, decode_block, encode_block};
 use evenfall_store::publication::{End, Publication, publish};
 use evenfall_store::reader::resume;
@@ -101,6 +102,8 @@ pub struct Outcome {
     pub object: u64,
     /// Records that no level promised and a crash took.
     pub unpromised: u64,
+    /// Chunks that left the disk because they were objects.
+    pub evicted: u64,
 }
 
 /// A file, and the plain truth about it.
@@ -125,11 +128,12 @@ impl Stream {
     }
 }
 
-/// Segments in memory, then on the disk.
+/// Segments in memory, then on the disk, then in objects.
 struct Local<'a> {
     appender: Option<&'a Appender>,
     volume: &'a Volume<Hand>,
     waiting: &'a VecDeque<Sealed>,
+    objects: &'a SimObjects,
 }
 
 impl Segments for Local<'_> {
@@ -142,11 +146,27 @@ impl Segments for Local<'_> {
         if let Some(sealed) = self.waiting.iter().find(is_it) {
             return Ok(sealed.bytes.clone());
         }
-        let found = self.volume.read(kind, file, number)?;
-        found.ok_or_else(|| Error::Damaged {
+        if let Some(bytes) = self.volume.read(kind, file, number)? {
+            return Ok(bytes);
+        }
+        let (chunk, offset) = segment_place(number);
+        let name = chunk_name(kind, file, chunk);
+        let found = retry(|| Ok(self.objects.get(&name, offset, SEGMENT_BYTES)?))?;
+        let bytes = found.ok_or_else(|| Error::Damaged {
             place: format!("{kind:?} {file} {number}"),
             what: "it is nowhere".into(),
-        })
+        })?;
+        evenfall_store::segment::expect(&bytes, kind, file, number)?;
+        Ok(bytes)
+    }
+}
+
+/// Asks again for a segment, and not for all of them, when an object does not answer.
+struct Patient<'a>(&'a mut dyn Segments);
+
+impl Segments for Patient<'_> {
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
+        retry(|| self.0.segment(kind, file, number))
     }
 }
 
@@ -162,6 +182,8 @@ struct Scene {
     streams: Vec<Stream>,
     outcome: Outcome,
     config: VolumeConfig,
+    /// Most seeds fill segments; some fill chunks.
+    append_bytes_max: u64,
 }
 
 /// Runs one seed.
@@ -218,17 +240,31 @@ impl Scene {
         objects.set_faults(ObjectFaults { fails: 0.05, answers_late: 0.05, list_lag: 9 });
         let outcome = Outcome::default();
         let waiting = VecDeque::new();
-        Ok(Self { prng, disk, objects, mutant, lies, volume, waiting, streams, outcome, config })
+        let append_bytes_max = if seed % 16 == 3 { 1_600_000 } else { 200_000 };
+        Ok(Self {
+            prng,
+            disk,
+            objects,
+            mutant,
+            lies,
+            volume,
+            waiting,
+            streams,
+            outcome,
+            config,
+            append_bytes_max,
+        })
     }
 
     fn step(&mut self) -> Result<(), String> {
-        match self.prng.below(20) {
+        match self.prng.below(21) {
             0..=9 => self.append()?,
             10..=12 => self.write_some(),
             13 => drop(self.flush()),
             14 => self.checkpoint(),
             15..=17 => self.publish(),
             18 => self.read()?,
+            19 => self.evict(),
             _ => self.crash()?,
         }
         Ok(())
@@ -239,7 +275,7 @@ impl Scene {
         let local = self.prng.chance(0.5);
         let stream = &mut self.streams[at];
         let size = stream.size();
-        let budget = [400, 20_000, 200_000][self.prng.below(3) as usize];
+        let budget = [400, 20_000, self.append_bytes_max][self.prng.below(3) as usize];
         let mut batch = Vec::new();
         for _ in 0..1 + self.prng.below(1 + budget / size as u64) {
             stream.clock += self.prng.below(3) as i64;
@@ -326,6 +362,7 @@ impl Scene {
             appender: Some(&stream.appender),
             volume: &self.volume,
             waiting: &self.waiting,
+            objects: &self.objects,
         };
         let Ok(node) = publish(&self.objects, &mut local, &end, &stream.published) else { return };
         let block = encode_block(1, at as u32, &[node]);
@@ -337,12 +374,23 @@ impl Scene {
         }
     }
 
+    /// Chunks that are objects leave the disk.
+    fn evict(&mut self) {
+        for stream in &self.streams {
+            for chunk in 0..stream.published.data_chunks {
+                let gone = self.volume.evict_chunk(stream.appender.file(), chunk);
+                self.outcome.evicted += u64::from(gone.is_ok_and(|gone| gone));
+            }
+        }
+    }
+
     fn read(&mut self) -> Result<(), String> {
         let at = self.prng.below(self.streams.len() as u64) as usize;
         let stream = &self.streams[at];
         let snapshot = Snapshot::of(&stream.appender, 0);
         let appender = Some(&stream.appender);
-        let mut local = Local { appender, volume: &self.volume, waiting: &self.waiting };
+        let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
+        let mut local = Local { appender, volume, waiting, objects };
         let found = everything(&snapshot, &mut local).map_err(|error| error.to_string())?;
         if found != stream.truth {
             return Err(format!("stream {at} reads otherwise than it was written"));
@@ -391,7 +439,8 @@ impl Scene {
             return Err(format!("stream {at}: {local} records were promised, {records} are there"));
         }
         let mut rebuilt = Vec::new();
-        let mut local = Local { appender: None, volume: &self.volume, waiting: &self.waiting };
+        let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
+        let mut local = Local { appender: None, volume, waiting, objects };
         let file = stream.appender.file();
         // Each life of the primary has a token of its own.
         let token = stream.appender.token() + 1;
@@ -445,7 +494,7 @@ impl Scene {
                 let nodes = decode_block(&block.unwrap_or_default(), "block")?;
                 let mut publication = Publication::open(&self.objects, nodes[0])?;
                 let snapshot = publication.snapshot(&stream.schema)?;
-                Ok((snapshot.records, everything(&snapshot, &mut publication)?))
+                Ok((snapshot.records, everything(&snapshot, &mut Patient(&mut publication))?))
             };
             let (records, found) = retry(read).map_err(|error| format!("objects: {error}"))?;
             if records < promised {

@@ -25,16 +25,18 @@ fn acknowledged_means_readable_after_any_crash() {
     let sum = |of: fn(&evenfall_sims::store::Outcome) -> u64| runs.iter().map(of).sum::<u64>();
     println!(
         "{} crashes, {} failed requests, {} records; {} appends acknowledged local, {} object; \
-         {} unpromised records lost",
+         {} chunks evicted, {} unpromised records lost",
         sum(|run| run.crashes),
         sum(|run| run.failures),
         sum(|run| run.records),
         sum(|run| run.local),
         sum(|run| run.object),
+        sum(|run| run.evicted),
         sum(|run| run.unpromised)
     );
     if seeds.end - seeds.start >= SEEDS {
         assert!(sum(|run| run.crashes) >= 1_000 && sum(|run| run.failures) >= 1_000);
+        assert!(sum(|run| run.evicted) > 0, "no chunk left a disk");
         assert!(sum(|run| run.unpromised) > 0, "crashes that never lose anything are too mild");
     }
 }

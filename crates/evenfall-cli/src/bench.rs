@@ -1,5 +1,10 @@
 //! `evenfall bench`: what things cost on this machine.
 
+mod cross;
+mod mpi;
+mod rank;
+mod shuffle;
+
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -21,6 +26,16 @@ pub struct Args {
 enum Command {
     /// Processor time of the sending side per delivered copy, and the highest loss-free rate.
     Fanout(Fanout),
+    /// Records per second that the store takes, and how fast it gives them back.
+    Store(crate::store::bench::Args),
+    /// Shuffles between processes over real sockets, against what the links allow.
+    Shuffle(shuffle::Args),
+    /// One rank of `bench shuffle`.
+    #[command(hide = true)]
+    Rank(rank::Args),
+    /// The other traffic of `bench shuffle --cross`.
+    #[command(hide = true)]
+    Cross(cross::Args),
 }
 
 /// Arguments of `evenfall bench fanout`.
@@ -51,8 +66,13 @@ struct Fanout {
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
-    let Command::Fanout(args) = &args.command;
-    fanout(args)
+    match &args.command {
+        Command::Fanout(args) => fanout(args),
+        Command::Store(args) => crate::store::bench::main(args),
+        Command::Shuffle(args) => shuffle::main(args),
+        Command::Rank(args) => rank::main(args),
+        Command::Cross(args) => cross::main(args),
+    }
 }
 
 /// One measurement, with a root and receivers of its own.

@@ -3,6 +3,7 @@
 
 mod cast;
 mod faults;
+mod record;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,6 +87,9 @@ pub struct Args {
     /// Where logs and the page go. What an earlier demo left there is replaced.
     #[arg(long, default_value = "evenfall-demo")]
     dir: PathBuf,
+    /// Record every message in a store in this directory, by one receiver more.
+    #[arg(long, value_name = "DIR", conflicts_with = "lab")]
+    record: Option<PathBuf>,
     /// Change any setting, such as --set multicast.deadline.target=.999; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -226,19 +230,24 @@ struct Contents {
     different: Vec<String>,
 }
 
-fn contents(args: &Args, settings: &Settings, expected: &Expected) -> Contents {
-    let summary = |name: &str| -> Value {
-        let path = args.dir.join(format!("summary-{name}.json"));
-        serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
-    };
-    // A run that was stopped is judged by what the root sent before.
-    let root = settings.root().map(|root| summary(&root.name)).unwrap_or_default();
+/// What a process said at its end; null when it said nothing.
+fn summary(args: &Args, name: &str) -> Value {
+    let path = args.dir.join(format!("summary-{name}.json"));
+    serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
+}
+
+/// Hash of what was sent: a run that was stopped is judged by what the root sent before.
+fn sent_hash(args: &Args, settings: &Settings, expected: &Expected) -> Value {
+    let root = settings.root().map(|root| summary(args, &root.name)).unwrap_or_default();
     let stopped = root["messages"].as_u64().is_some_and(|sent| sent < expected.messages);
-    let reference =
-        if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() };
+    if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() }
+}
+
+fn contents(args: &Args, settings: &Settings, expected: &Expected) -> Contents {
+    let reference = sent_hash(args, settings, expected);
     let mut contents = Contents { equal: 0, different: Vec::new() };
     for node in cast::receivers(settings) {
-        if summary(&node.name)["content_hash"] == reference {
+        if summary(args, &node.name)["content_hash"] == reference {
             contents.equal += 1;
         } else {
             contents.different.push(node.name.clone());
@@ -263,8 +272,19 @@ pub fn main(args: &Args) -> Outcome {
             if args.lab { "a namespace each" } else { "loopback" }
         );
     }
+    let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
+    let recording = recording.transpose()?;
     let played = cast::play(args, &settings, lab.as_ref(), expected.messages)?;
     drop(lab);
+    let recorded = match recording {
+        None => Ok(()),
+        Some(recording) => {
+            let sent = sent_hash(args, &settings, &expected);
+            let kept = recording.finish(sent.as_str().unwrap_or_default());
+            // Standard output is one JSON object when that was asked for.
+            kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
+        }
+    };
     if let Err(error) = judge(args, &settings, &expected, &played) {
         // Why there is nothing to judge matters more than that there is nothing.
         return Err(played.outcome.err().map_or(error, Into::into));
@@ -274,7 +294,8 @@ pub fn main(args: &Args) -> Outcome {
             format!("{damage}; the {} messages before it were sent", expected.messages).into()
         );
     }
-    played.outcome.map_err(Into::into)
+    played.outcome?;
+    recorded
 }
 
 /// Makes the report and prints it.
@@ -317,7 +338,7 @@ fn show(
     println!(
         "content of {} of {} receivers equals {} (blake3 of the feed: {}...)",
         contents.equal,
-        args.receivers,
+        contents.equal + contents.different.len(),
         if unsent == 0 { "the feed's" } else { "what was sent" },
         &expected.hash[..16]
     );

@@ -3,13 +3,14 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
-//! | [`mod@bench`] | `evenfall bench fanout`: what a copy costs |
+//! | [`mod@bench`] | `evenfall bench fanout\|shuffle`: what a copy costs, and an exchange |
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
 //! | [`plan`] | `evenfall plan tree`: which machine takes which place |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`sim`] | `evenfall sim multicast`: the same machines in the simulator |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
+//! | [`store`] | `evenfall store ls\|append\|read\|export\|verify`, `evenfall bench store` |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ mod report;
 mod run;
 mod sim;
 mod stat;
+mod store;
 
 use std::process::ExitCode;
 
@@ -53,6 +55,8 @@ enum Command {
     Sim(sim::Args),
     /// Measure what things cost on this machine.
     Bench(bench::Args),
+    /// Record feeds, read them back, export and verify them.
+    Store(store::Args),
     /// Look into a feed file, make one, or play one as a live MoldUDP64 session.
     Feed(feed::Args),
     /// Check a settings file, or print one with every default.
@@ -60,6 +64,11 @@ enum Command {
 }
 
 /// What a command ends with: success, or words for people.
+fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
@@ -71,11 +80,14 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Bench(args) => bench::main(&args),
+        Command::Store(args) => store::main(&args),
         Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads the output has seen enough, such as `| head`.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("evenfall: {error}");
             ExitCode::FAILURE

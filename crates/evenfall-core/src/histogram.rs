@@ -90,15 +90,74 @@ impl Histogram {
 
     /// Upper edge of the bucket in which the `q`-quantile lies (`q` in `0..=1`); zero when empty.
     pub fn quantile(&self, q: f64) -> Duration {
-        let rank = ((q * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
-        let mut seen = 0;
-        for (bucket, count) in self.occupied() {
-            seen += count;
-            if seen >= rank {
-                return Self::upper_edge(bucket);
-            }
+        quantile(self.total, self.occupied(), q)
+    }
+}
+
+fn quantile(total: u64, occupied: impl Iterator<Item = (usize, u64)>, q: f64) -> Duration {
+    let rank = ((q * total as f64).ceil() as u64).clamp(1, total.max(1));
+    let mut seen = 0;
+    for (bucket, count) in occupied {
+        seen += count;
+        if seen >= rank {
+            return Histogram::upper_edge(bucket);
         }
-        Duration::ZERO
+    }
+    Duration::ZERO
+}
+
+/// The same for few observations, of which there are many: only the buckets that are not empty
+/// take room, eight bytes each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SparseHistogram {
+    /// In the order of the buckets.
+    counts: Vec<(u8, u32)>,
+    total: u64,
+}
+
+impl SparseHistogram {
+    /// Counts one observation.
+    pub fn record(&mut self, duration: Duration) {
+        self.add(Histogram::bucket(duration), 1);
+    }
+
+    /// Adds `count` observations to a bucket, as [`Histogram::add`] does; up to 2^32 in each.
+    pub fn add(&mut self, bucket: usize, count: u32) {
+        const { assert!(BUCKETS <= 256) }
+        let bucket = bucket.min(BUCKETS - 1) as u8;
+        let slot = match self.counts.binary_search_by_key(&bucket, |&(bucket, _)| bucket) {
+            Ok(at) => &mut self.counts[at].1,
+            Err(at) => {
+                self.counts.insert(at, (bucket, 0));
+                &mut self.counts[at].1
+            }
+        };
+        let before = *slot;
+        *slot = slot.saturating_add(count);
+        self.total += u64::from(*slot - before);
+    }
+
+    /// Adds all observations of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for &(bucket, count) in &other.counts {
+            self.add(bucket.into(), count);
+        }
+    }
+
+    /// Number of observations.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The buckets that are not empty, in order.
+    pub fn occupied(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.counts.iter().map(|&(bucket, count)| (bucket.into(), count))
+    }
+
+    /// As [`Histogram::quantile`].
+    pub fn quantile(&self, q: f64) -> Duration {
+        let occupied = self.occupied().map(|(bucket, count)| (bucket, count.into()));
+        quantile(self.total, occupied, q)
     }
 }
 
@@ -162,6 +221,24 @@ mod tests {
         let p90 = a.quantile(0.9).as_secs_f64() * 1e6;
         assert!((900.0..=1000.0).contains(&p90), "{p90}");
         assert_eq!(a.total(), 1000);
+    }
+
+    #[test]
+    fn a_sparse_histogram_says_the_same() {
+        let (mut dense, mut sparse) = (Histogram::default(), SparseHistogram::default());
+        let (mut other, mut far) = (SparseHistogram::default(), 7u64);
+        for i in 0..500 {
+            far = far.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let d = Duration::from_nanos(far >> (34 + i % 20));
+            dense.record(d);
+            if i % 3 == 0 { &mut other } else { &mut sparse }.record(d);
+        }
+        sparse.merge(&other);
+        let pairs: Vec<_> = sparse.occupied().map(|(b, n)| (b, u64::from(n))).collect();
+        assert_eq!((sparse.total(), pairs), (dense.total(), dense.occupied().collect()));
+        for q in [0.0, 0.25, 0.5, 0.9, 1.0] {
+            assert_eq!(sparse.quantile(q), dense.quantile(q));
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub mod prng;
 pub mod storage;
 pub mod time;
 
-pub use histogram::{Histogram, Summary, nearest_rank};
+pub use histogram::{Histogram, SparseHistogram, Summary, nearest_rank};
 pub use machine::{
     Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Machine, Malformed,
     StampedBy, Transmit,

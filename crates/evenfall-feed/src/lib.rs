@@ -16,6 +16,7 @@
 //! | [`source`] | [`Message`], [`Source`], [`open`]: a feed of any format, told by its content |
 //! | [`itch`] | NASDAQ TotalView-ITCH 5.0, all 23 types, read in place and written |
 //! | [`framed`] | ITCH files: messages behind 2-byte lengths |
+//! | [`event`] | what a message of either says, in common columns |
 //! | [`pcap`] | UDP payloads of pcap and pcapng captures |
 //! | [`lobster`] | LOBSTER message CSV, plain or in its zip |
 //! | [`synthetic`] | a seeded feed with books that add up and the bursts of a real open |
@@ -49,6 +50,7 @@
 
 pub mod arbiter;
 pub mod error;
+pub mod event;
 pub mod framed;
 #[doc(hidden)]
 pub mod fuzzing;

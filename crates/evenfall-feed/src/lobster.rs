@@ -109,3 +109,33 @@ fn parse_seconds(text: &[u8]) -> Option<u64> {
     }
     fraction.iter().all(u8::is_ascii_digit).then_some(ns)
 }
+
+/// The values of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Nanoseconds since midnight.
+    pub time_ns: u64,
+    /// The digit of the type, 1 to 7.
+    pub kind: Option<char>,
+    /// The order's number.
+    pub order: u64,
+    /// Shares.
+    pub shares: u64,
+    /// Price in 1/10,000 dollar; of a halt (type 7), which one it is.
+    pub price: i64,
+    /// Whether the order buys.
+    pub is_buy: bool,
+}
+
+impl Line {
+    /// Reads a line; `None` when it is none, or a number does not fit.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let time_ns = parse_line(line)?;
+        let mut fields = std::str::from_utf8(line).ok()?.split(',').skip(1);
+        let kind = fields.next()?;
+        let kind = kind.chars().next().filter(|_| kind.len() == 1);
+        let (order, shares) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        let (price, side) = (fields.next()?.parse().ok()?, fields.next()?);
+        Some(Self { time_ns, kind, order, shares, price, is_buy: !side.starts_with('-') })
+    }
+}

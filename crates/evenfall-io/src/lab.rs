@@ -8,6 +8,10 @@
 //! The bridge has a namespace of its own, so that the host's connection tracking and firewall do
 //! not see the traffic: they add 10 to 50 % to every packet. Every neighbour and every forwarding
 //! entry is static: nothing is resolved, learned or flooded while something is measured.
+//!
+//! [`Lab::with_racks`] makes racks instead, whose links have limited rates: [`Racks`].
+
+mod racks;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,6 +28,8 @@ use crate::Error;
 use crate::clock::MonotonicClock;
 use crate::sys::checked;
 
+pub use racks::{FIRST_DSCP, RackHost, Racks};
+
 /// Most hosts of a lab: what a bridge takes as ports is 1,023.
 pub const HOSTS_MAX: usize = 1000;
 
@@ -39,6 +45,7 @@ static LABS: AtomicU32 = AtomicU32::new(0);
 pub struct Lab {
     prefix: String,
     hosts: usize,
+    racks: Option<Racks>,
 }
 
 impl Lab {
@@ -49,6 +56,18 @@ impl Lab {
     /// When this process is not root, `ip` is missing, or the kernel has no veth or bridge; says
     /// what to do.
     pub fn new(hosts: usize) -> Result<Self, Error> {
+        Self::make(hosts, None)
+    }
+
+    /// Makes racks of hosts with links of limited rate.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and when the kernel has no htb.
+    pub fn with_racks(racks: Racks) -> Result<Self, Error> {
+        Self::make(racks.hosts.len(), Some(racks))
+    }
+
+    fn make(hosts: usize, racks: Option<Racks>) -> Result<Self, Error> {
         // SAFETY: takes and returns integers.
         if unsafe { libc::geteuid() } != 0 {
             return Err(Error::Lab {
@@ -65,7 +84,7 @@ impl Lab {
         Self::sweep_stale()?;
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         // Owned from here on, so that a failure half-way is taken down as well.
-        let lab = Self { prefix: format!("ef{}-{number}", std::process::id()), hosts };
+        let lab = Self { prefix: format!("ef{}-{number}", std::process::id()), hosts, racks };
         lab.build()?;
         Ok(lab)
     }
@@ -83,6 +102,17 @@ impl Lab {
     /// Address of a host.
     pub fn address(&self, host: usize) -> Ipv4Addr {
         address(host)
+    }
+
+    /// Bytes that wait now in front of each limited link of the racks; of none without racks.
+    ///
+    /// # Errors
+    /// When `tc` cannot be run.
+    pub fn backlogs(&self) -> Result<Vec<u64>, Error> {
+        match &self.racks {
+            Some(_) => Racks::backlogs(&format!("{}-br", self.prefix)),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Makes a command run inside a host.
@@ -167,7 +197,10 @@ impl Lab {
             );
         }
         ip(&["-batch", "-"], &script)?;
-        self.build_bridge(&bridge)?;
+        match &self.racks {
+            Some(racks) => racks.build(&bridge)?,
+            None => self.build_bridge(&bridge)?,
+        }
         let neighbours: Vec<String> = (0..self.hosts).map(neighbour).collect();
         for host in 0..self.hosts {
             let mut script = format!("addr add {}/16 dev eth0\n", address(host));
@@ -176,6 +209,7 @@ impl Lab {
                 script.push_str(line);
             }
             ip(&["-n", &self.name(host), "-batch", "-"], &script)?;
+            self.racks.iter().try_for_each(|racks| racks.limit_host(host, &self.name(host)))?;
         }
         self.settle(&bridge)
     }
@@ -184,15 +218,17 @@ impl Lab {
     /// second after it was told to, and until then drops what is sent without a word.
     fn settle(&self, bridge: &str) -> Result<(), Error> {
         let end = MonotonicClock::now() + SETTLE;
+        // A rack's uplink has two ports, one at each bridge.
+        let wanted = self.hosts + 2 * self.racks.as_ref().map_or(0, Racks::count);
         loop {
             let ports = tool("bridge", &["-n", bridge, "link"], "")?;
             let forwarding = ports.matches("state forwarding").count();
-            if forwarding == self.hosts && self.running()? == self.hosts {
+            if forwarding == wanted && self.running()? == self.hosts {
                 return Ok(());
             }
             if MonotonicClock::now() > end {
                 return Err(Error::Lab {
-                    what: format!("{forwarding} of {} links came up in {SETTLE:?}", self.hosts),
+                    what: format!("{forwarding} of {wanted} ports came up in {SETTLE:?}"),
                     advice: "the host is overloaded: try again, or with fewer hosts",
                 });
             }

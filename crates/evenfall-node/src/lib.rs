@@ -6,12 +6,14 @@
 //! | [`roles`] | root, proxy, receiver, agent and surveyor as they run in a process |
 //! | [`subscriber`] | the feed in a program of your own |
 //! | [`player`] | a feed played as a live MoldUDP64 session, for tests |
+//! | [`group`] | group communication in a program of your own: shuffle, broadcast and the rest |
 //! | [`publisher`] | the root in a program of your own |
 //! | [`carrier`] | gRPC as a carrier of control messages |
 //! | [`experiment`] | placement experiments: runs, their records, their report |
 //! | [`fanout`] | the root as a source for the fan-out benchmark |
 //! | [`input`] | feed files and the generator, by a schedule |
 //! | [`intake`] | where a running root's messages come from: replay, live feed, publisher |
+//! | [`store`] | the store: files, journal, objects, names, over TCP |
 //! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
@@ -23,6 +25,7 @@ pub mod experiment;
 pub mod fanout;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod group;
 pub mod input;
 pub mod intake;
 pub mod memory;
@@ -32,6 +35,7 @@ pub mod report;
 pub mod roles;
 pub mod runlog;
 pub mod settings;
+pub mod store;
 pub mod subscriber;
 pub mod telemetry;
 

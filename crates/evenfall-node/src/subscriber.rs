@@ -17,8 +17,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::SyncTime;
@@ -164,6 +165,8 @@ pub struct Subscriber {
     name: String,
     only: Vec<String>,
     running: Option<(Receiver<Update>, JoinHandle<Ended>)>,
+    /// What [`wait`](Self::wait) saw come.
+    waiting: Option<Update>,
     stop: Arc<AtomicBool>,
     too_slow: Arc<AtomicBool>,
     done: bool,
@@ -192,6 +195,7 @@ impl Subscriber {
             name: name.to_owned(),
             only: Vec::new(),
             running: None,
+            waiting: None,
             stop: Arc::default(),
             too_slow: Arc::default(),
             done: false,
@@ -202,6 +206,22 @@ impl Subscriber {
     pub fn only(mut self, symbols: &[&str]) -> Self {
         self.only = symbols.iter().map(|symbol| (*symbol).to_owned()).collect();
         self
+    }
+
+    /// Waits until there is an update or the stream has ended, and no longer than this; whether
+    /// [`next`](Iterator::next) answers at once.
+    pub fn wait(&mut self, time: Duration) -> bool {
+        if self.done || self.waiting.is_some() {
+            return true;
+        }
+        match self.start().0.recv_timeout(time) {
+            Ok(update) => {
+                self.waiting = Some(update);
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        }
     }
 
     fn start(&mut self) -> &mut (Receiver<Update>, JoinHandle<Ended>) {
@@ -228,6 +248,9 @@ impl Iterator for Subscriber {
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
             return None;
+        }
+        if let Some(update) = self.waiting.take() {
+            return Some(Ok(update));
         }
         if let Ok(update) = self.start().0.recv() {
             return Some(Ok(update));

@@ -29,6 +29,11 @@ pub enum StartError {
         /// How many members there are.
         members: usize,
     },
+    /// Values to reduce have 8 bytes each.
+    Lanes {
+        /// Bytes of all of them.
+        bytes: usize,
+    },
     /// A message is longer than 4 GiB.
     TooLong {
         /// To whom.
@@ -55,6 +60,9 @@ impl fmt::Display for StartError {
                 f,
                 "{messages} messages for {members} members: give one to each, empty ones too"
             ),
+            Self::Lanes { bytes } => {
+                write!(f, "{bytes} bytes of values to reduce: give whole values of 8 bytes")
+            }
             Self::TooLong { to, bytes } => write!(
                 f,
                 "the message to rank {to} has {bytes} bytes; split what is longer than 4 GiB"

@@ -149,6 +149,10 @@ pub struct Exchange {
     free_ps: u128,
     /// When to be pulled again, if data waits for the pace alone.
     paced_until: Option<Timestamp>,
+    /// The own rank in operations that have not begun here, if it is one and the same in all.
+    rank: Option<u16>,
+    /// The operation begun last, by number.
+    latest: Option<u64>,
 }
 
 impl Exchange {
@@ -165,7 +169,15 @@ impl Exchange {
             counters: Counters::default(),
             free_ps: 0,
             paced_until: None,
+            rank: None,
+            latest: None,
         }
+    }
+
+    /// This machine has the same rank in all operations, and they begin in order of their numbers.
+    /// Then it can say for one that has not begun here that it is alive, when somebody asks.
+    pub fn set_rank(&mut self, rank: u16) {
+        self.rank = Some(rank);
     }
 
     /// Begins an operation. Members may begin at different times; what came early is taken now.
@@ -173,6 +185,15 @@ impl Exchange {
     /// # Errors
     /// [`StartError`]: nothing has begun then.
     pub fn start(&mut self, now: Timestamp, plan: Plan) -> Result<(), StartError> {
+        self.start_as(now, plan, 0)
+    }
+
+    /// As [`start`](Self::start), of an operation that all members describe by the same number: who
+    /// has another one disagrees, and fails the operation by its name.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_as(&mut self, now: Timestamp, plan: Plan, about: u32) -> Result<(), StartError> {
         plan.check()?;
         let number = plan.operation;
         let known = self.ended.iter().any(|ended| ended.operation == number);
@@ -180,7 +201,9 @@ impl Exchange {
             return Err(StartError::Known { operation: number });
         }
         let me = plan.rank;
+        self.latest = self.latest.max(Some(number));
         let mut operation = Operation::new(&self.config, now, (number, me as u16), plan.members);
+        operation.agreement ^= about;
         for (to, send) in plan.sends.into_iter().enumerate() {
             if send == Outbound::Nothing {
                 continue;
@@ -223,6 +246,12 @@ impl Exchange {
         true
     }
 
+    /// Gives an operation up, for a reason that only its owner can see: what a message says. All
+    /// members are told.
+    pub fn give_up(&mut self, operation: u64, failure: Failure) {
+        self.fail(operation, failure);
+    }
+
     /// What the slowest receiver misses, for windows by equation 3.14, from a source better than
     /// the built-in all-reduce: a switch, or a simulator's oracle.
     pub fn set_slowest(&mut self, operation: u64, bytes: u64) {
@@ -254,6 +283,21 @@ impl Exchange {
         counters.duplicates += self.operations.values().map(|o| o.receiver.duplicates).sum::<u64>();
         counters.data_again += self.operations.values().map(|o| o.sender.sent_again).sum::<u64>();
         counters
+    }
+
+    /// Who asks about an operation that has not begun here learns that this rank lives.
+    fn answer_for_later(&mut self, header: &Header, from: SocketAddr, datagram_bytes: usize) {
+        let asks = matches!(header.kind, Kind::Resend | Kind::Data);
+        if let Some(rank) = self.rank
+            && asks
+            && datagram_bytes == crate::wire::HEADER_BYTES
+            && self.latest.is_none_or(|latest| header.operation > latest)
+        {
+            let (kind, class) = (Kind::Wait, Class::Control);
+            let answer =
+                Header { kind, class, from: rank, offset: 0, length: 0, extra: 0, ..*header };
+            self.answer(from, answer);
+        }
     }
 
     fn stage(&mut self, now: Timestamp, operation: u64, arrival: Arrival) {
@@ -405,6 +449,7 @@ impl Machine for Exchange {
         let number = header.operation;
         let Some(running) = self.operations.get_mut(&number) else {
             if !self.answer_for_ended(&header, arrival.from) {
+                self.answer_for_later(&header, arrival.from, arrival.datagram.len());
                 self.stage(now, number, arrival);
             }
             return Ok(());
@@ -467,7 +512,9 @@ impl Machine for Exchange {
         let free_at = self.free_at();
         if free_at > now {
             let waits = self.operations.values().any(|running| running.sender.is_ready());
-            self.paced_until = waits.then_some(free_at);
+            // Half a burst later there is something to batch, and half of it is left for the case
+            // that the driver is late.
+            self.paced_until = waits.then_some(free_at + self.config.pace.burst / 2);
             return None;
         }
         let config = &self.config;

@@ -9,13 +9,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`Exchange`] | the machine: operations, staging, ended ones, pace |
+//! | [`group`] | broadcast, gather, all-gather, all-reduce, barrier, shuffle: as calls |
 //! | [`config`] | every knob, also those that make rivals of it |
 //! | [`wire`] | the datagrams, drawn |
 //! | [`matrix`] | who sends what to whom, and what that takes at least |
 //! | [`workload`] | matrices to measure with |
 //!
-//! Absent so far: broadcast, gather, all-gather, all-reduce and barrier as calls of their own
-//! ([`Outbound::Later`] is what they need), and a driver that sends over UDP.
+//! Over UDP, with blocking calls: `evenfall_node::group`.
 //!
 //! Four ranks that shuffle over UDP, each with the smallest possible driver:
 //!
@@ -70,6 +70,7 @@
 pub mod config;
 pub mod error;
 mod exchange;
+pub mod group;
 pub mod matrix;
 mod operation;
 mod priority;

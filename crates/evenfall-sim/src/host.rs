@@ -7,6 +7,7 @@
 //! fact that they do not hit two hosts together.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use evenfall_core::Prng;
 use evenfall_core::time::nanos;
@@ -140,6 +141,14 @@ impl Host {
         };
     }
 
+    /// Nothing is asked about times before `now` any more.
+    #[inline]
+    pub(crate) fn forget(&mut self, now: u64) {
+        if let Some(stalls) = &mut self.stalls {
+            stalls.forget(now);
+        }
+    }
+
     /// The first instant from `at` on at which the host runs at all.
     #[inline]
     pub(crate) fn awake(&mut self, at: u64) -> u64 {
@@ -174,46 +183,64 @@ impl Host {
     }
 }
 
-/// Pauses are drawn one after the other as the host's time reaches them: no events.
+/// Pauses are drawn one after the other as a node of the host reaches them: no events.
 struct Stalls {
     spec: StallSpec,
     prng: Prng,
-    /// The one before, for nodes that are not yet as far as their neighbour on the host.
-    last: (u64, u64),
-    /// The one that is in force or comes next.
-    next: (u64, u64),
+    /// Start and end of those that are not over yet for every node of the host, in order. A busy
+    /// node is several of them ahead of its neighbours. The last one has been reached by nobody.
+    drawn: VecDeque<(u64, u64)>,
 }
 
 impl Stalls {
     fn new(spec: StallSpec, prng: Prng) -> Self {
-        let mut stalls = Self { spec, prng, last: (0, 0), next: (0, 0) };
-        stalls.draw();
+        let mut stalls = Self { spec, prng, drawn: VecDeque::new() };
+        stalls.draw(0);
         stalls
     }
 
-    fn draw(&mut self) {
+    fn draw(&mut self, before: u64) {
         let gap = -ln(1.0 - self.prng.unit()) * nanos(self.spec.mean_gap) as f64;
-        let start = self.next.1 + (gap as u64).max(1);
+        let start = before + (gap as u64).max(1);
         let length = self.spec.length.sample(self.prng.next_u64());
-        self.last = self.next;
-        self.next = (start, start + length);
+        self.drawn.push_back((start, start + length));
+    }
+
+    /// Draws until there is one beyond `at`.
+    fn reach(&mut self, at: u64) {
+        while let Some(&(start, end)) = self.drawn.back()
+            && start <= at
+        {
+            self.draw(end);
+        }
     }
 
     fn resume(&mut self, at: u64) -> u64 {
-        while self.next.1 <= at {
-            self.draw();
-        }
-        let inside = |(start, end): (u64, u64)| (start..end).contains(&at).then_some(end);
-        inside(self.next).or(inside(self.last)).unwrap_or(at)
+        self.reach(at);
+        let inside = self.drawn.iter().find(|(start, end)| (*start..*end).contains(&at));
+        inside.map_or(at, |&(_, end)| end)
     }
 
     fn work(&mut self, from: u64, cost: u64) -> u64 {
-        let mut end = self.resume(from) + cost;
-        while self.next.0 < end {
-            end += self.next.1 - self.next.0.max(from);
-            self.draw();
+        let from = self.resume(from);
+        let mut end = from + cost;
+        let mut next = 0;
+        while let Some(&(start, stop)) = self.drawn.get(next)
+            && start < end
+        {
+            if start >= from {
+                end += stop - start;
+            }
+            next += 1;
+            self.reach(end);
         }
         end
+    }
+
+    fn forget(&mut self, now: u64) {
+        while self.drawn.len() > 1 && self.drawn[0].1 <= now {
+            self.drawn.pop_front();
+        }
     }
 }
 
@@ -240,13 +267,25 @@ mod tests {
     #[test]
     fn a_paused_host_is_ready_when_the_pause_ends() {
         let mut host = stalled_host();
-        let (start, end) = host.stalls.as_ref().expect("has stalls").next;
+        let (start, end) = host.stalls.as_ref().expect("has stalls").drawn[0];
         assert_eq!(host.ready(start - 1), start - 1);
         assert_eq!(host.ready(start), end);
         assert_eq!(host.ready(end), end);
         let mut host = stalled_host();
         assert_eq!(host.work(start - 10, 20), end + 10, "work goes on after the pause");
         assert_eq!(host.ready(start + 1), end, "a neighbour that lags sees the same pause");
+    }
+
+    #[test]
+    fn a_neighbour_far_behind_sees_every_pause_too() {
+        let (mut host, mut alone) = (stalled_host(), stalled_host());
+        host.work(0, 100_000_000);
+        let lagging: Vec<u64> = (0..200).map(|i| host.ready(i * 500_000)).collect();
+        let wanted: Vec<u64> = (0..200).map(|i| alone.ready(i * 500_000)).collect();
+        assert_eq!(lagging, wanted);
+        assert_eq!(host.work(1_000_000, 50_000_000), alone.work(1_000_000, 50_000_000));
+        host.forget(60_000_000);
+        assert_eq!(host.ready(60_000_001), wanted[120].max(60_000_001));
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct Appender {
     /// Full data segments that no synced chunk has yet, oldest first, and the first one's number.
     unsynced: VecDeque<Bytes>,
     unsynced_first: u32,
+    /// Written index nodes that no synced chunk has yet, oldest first, each with its number.
+    unsynced_nodes: VecDeque<(u32, Bytes)>,
     /// Records that were handed to a journal, or are in synced chunks.
     journaled: u64,
 }
@@ -87,6 +89,7 @@ impl Appender {
             index,
             unsynced: VecDeque::new(),
             unsynced_first: full,
+            unsynced_nodes: VecDeque::new(),
             journaled: records,
         })
     }
@@ -168,6 +171,19 @@ impl Appender {
         }
     }
 
+    /// Lets go of the index nodes up to this one: they are in synced chunks now.
+    pub fn release_node(&mut self, number: u32) {
+        while self.unsynced_nodes.front().is_some_and(|(first, _)| *first <= number) {
+            self.unsynced_nodes.pop_front();
+        }
+    }
+
+    /// An index node that is written and still kept.
+    pub fn unsynced_node(&self, number: u32) -> Option<Bytes> {
+        let (_, bytes) = self.unsynced_nodes.iter().find(|(of, _)| *of == number)?;
+        Some(bytes.clone())
+    }
+
     /// Full segments that are kept because no synced chunk has them.
     pub fn unsynced(&self) -> usize {
         self.unsynced.len()
@@ -241,6 +257,7 @@ impl Appender {
         sealed.push(Sealed { kind, file, number, bytes });
         let number = self.index.nodes();
         if let Some(bytes) = self.index.push(entry, file, self.token) {
+            self.unsynced_nodes.push_back((number, bytes.clone()));
             sealed.push(Sealed { kind: Kind::Index, file, number, bytes });
         }
         self.open = Vec::with_capacity(SEGMENT_BYTES);

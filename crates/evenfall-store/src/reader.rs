@@ -270,8 +270,12 @@ pub fn resume(
     let (layout, geometry) = (schema.layout()?, schema.geometry()?);
     let full = layout.full_segments(records);
     let nodes = full / geometry.entries_per_node();
-    let resumed = Builder::resume(geometry, nodes, &mut Nodes { file, geometry, segments });
-    let mut index = resumed.unwrap_or_else(|_| Builder::new(geometry));
+    // A crash may have taken the newest nodes; those before them may cover data that is kept no
+    // more, so they are not built again without need.
+    let mut resume_from =
+        |nodes| Builder::resume(geometry, nodes, &mut Nodes { file, geometry, segments }).ok();
+    let mut index =
+        (0..=nodes).rev().find_map(&mut resume_from).unwrap_or_else(|| Builder::new(geometry));
     let fields: Vec<_> = schema.aggregates().cloned().collect();
     let len = layout.payload_bytes(layout.records_per_segment() as usize);
     let mut last_ns = i64::MIN;

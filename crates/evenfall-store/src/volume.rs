@@ -56,6 +56,8 @@ struct Shelf {
     written: u64,
     /// Records in synced segments.
     synced: u64,
+    /// Of those, how many the journal says there are: where recovery begins to look.
+    stated: u64,
 }
 
 /// A journal file that is not the current one.
@@ -96,13 +98,13 @@ impl<D: Disk> Volume<D> {
 
     /// Begins to keep a file.
     pub fn register(&mut self, origin: Origin) {
-        let shelf = Shelf { origin, written: 0, synced: 0 };
+        let shelf = Shelf { origin, written: 0, synced: 0, stated: 0 };
         self.files.entry(origin.file).or_insert(shelf).origin = origin;
     }
 
     /// Begins to keep a file of which the first `elsewhere` records are in no chunk of this disk.
     pub fn adopt(&mut self, origin: Origin, elsewhere: u64) {
-        let shelf = Shelf { origin, written: elsewhere, synced: elsewhere };
+        let shelf = Shelf { origin, written: elsewhere, synced: elsewhere, stated: 0 };
         self.files.insert(origin.file, shelf);
     }
 
@@ -270,6 +272,9 @@ impl<D: Disk> Volume<D> {
         if !batch.is_empty() {
             self.commit(&mut batch)?;
         }
+        for shelf in self.files.values_mut() {
+            shelf.stated = shelf.synced;
+        }
         self.base_bytes = self.offset;
         Ok(())
     }
@@ -338,17 +343,28 @@ impl<D: Disk> Volume<D> {
         Ok(())
     }
 
-    /// Removes a data chunk that is elsewhere; only of whole, synced chunks.
+    /// Removes a data chunk that is elsewhere or not wanted any more; only of whole, synced chunks,
+    /// and not the newest. The journal says first that the file goes on behind it: recovery would
+    /// take the missing chunk for the file's end otherwise, and wipe what follows.
     ///
     /// # Errors
-    /// `Error::Storage`.
+    /// `Error::Storage`; nothing is removed then.
     pub fn evict_chunk(&mut self, file: FileId, chunk: u32) -> Result<bool> {
-        let Some(shelf) = self.files.get(&file) else { return Ok(false) };
+        let Some(shelf) = self.files.get(&file).copied() else { return Ok(false) };
         let layout = Layout::new(usize::from(shelf.origin.record_bytes))?;
         let whole = u64::from(layout.full_segments(shelf.synced));
         // The newest synced segment stays: recovery looks behind it.
         if whole <= (u64::from(chunk) + 1) * u64::from(SEGMENTS_PER_CHUNK) {
             return Ok(false);
+        }
+        let stated = u64::from(layout.full_segments(shelf.stated));
+        if stated < (u64::from(chunk) + 1) * u64::from(SEGMENTS_PER_CHUNK) {
+            let mut batch = Batch::default();
+            batch.push_node(shelf.origin, shelf.synced);
+            self.commit(&mut batch)?;
+            if let Some(kept) = self.files.get_mut(&file) {
+                kept.stated = shelf.synced;
+            }
         }
         self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
         Ok(true)

@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod caller;
 mod net;
 mod probe;
 
 use std::time::Duration;
 
 use actor::{Outcome, Part, Play};
+use caller::Caller;
 use evenfall_multicast::Mode;
 use net::{Net, Real, Scene, Simulated};
 use probe::{Probe, Saw};
@@ -42,6 +44,7 @@ over_both!(
     key_changes_nothing_but_the_bytes,
     mode_switch_loses_nothing,
     receivers_leave_and_come_late,
+    every_group_call_ends_with_the_same_outcome,
 );
 
 fn probes(
@@ -190,5 +193,18 @@ fn receivers_leave_and_come_late(net: &impl Net) {
     assert_eq!(late.released.last(), Some(&499));
     for stayed in [Play::LEAVER + 1, Play::LEAVER + 2] {
         assert_eq!(all[stayed].released.len(), 500);
+    }
+}
+
+fn every_group_call_ends_with_the_same_outcome(net: &impl Net) {
+    let ranks = 5;
+    let all = net.play(&Scene {
+        nodes: ranks,
+        make: &|node, at, _| Caller::new(node, at.to_vec()),
+        owner: &|_, caller, now| caller.begin(now),
+        done: &|_, caller: &Caller| caller.outcomes(),
+    });
+    for (me, outcomes) in all.into_iter().enumerate() {
+        assert_eq!(outcomes, Caller::expected(me, ranks), "rank {me}");
     }
 }

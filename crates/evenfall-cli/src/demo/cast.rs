@@ -79,6 +79,9 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
     for i in 1..=args.receivers {
         add(format!("recv-{i}"), RoleName::Receiver, 0)?;
     }
+    if args.record.is_some() {
+        add(super::record::NODE.into(), RoleName::Receiver, 0)?;
+    }
     for fault in &args.fault {
         if !nodes.iter().any(|node| node.name == fault.name) {
             let names: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
@@ -202,7 +205,8 @@ pub fn play(
         delays: String::new(),
         events: Vec::new(),
     };
-    for node in &settings.nodes {
+    // The recorder runs in this process.
+    for node in settings.nodes.iter().filter(|node| node.name != super::record::NODE) {
         let child = start(args, node, lab)?;
         stage.actors.push(Actor { node: node.clone(), child, ended: None });
     }

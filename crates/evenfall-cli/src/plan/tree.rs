@@ -72,8 +72,12 @@ pub fn main(args: &Args) -> Outcome {
     let root = match &args.root {
         None => None,
         Some(name) => {
-            let known = || format!("--root {name}: {} has no such host", args.owd.display());
-            Some(delays.host(name).ok_or_else(known)?)
+            let unknown = || {
+                let (file, count) = (args.owd.display(), delays.hosts());
+                let known = delays.names()[..count.min(3)].join(", ");
+                format!("--root {name}: {file} has no such host; its {count} begin with {known}")
+            };
+            Some(delays.host(name).ok_or_else(unknown)?)
         }
     };
     let started = Instant::now();

@@ -8,6 +8,8 @@
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
 //! | [`plans`] | trees chosen out of files of delays |
+//! | [`stores`] | a feed recorded, proven equal, read back; after kill -9; from objects alone |
+//! | [`shuffles`] | shuffles between processes: losses, a dead rank, mistakes, Ctrl-C, a lab |
 //! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
 //! | [`words`] | what is said to somebody who made a mistake |
 #![forbid(unsafe_code)]
@@ -19,5 +21,7 @@ mod faults;
 mod feeds;
 mod hosts;
 mod plans;
+mod shuffles;
+mod stores;
 mod surveys;
 mod words;

@@ -1,4 +1,4 @@
-//! Delays put into the path of arriving datagrams, for experiments on one machine.
+//! Delays and losses put into the path of arriving datagrams, for experiments on one machine.
 //!
 //! A lab of namespaces is one kernel: every hop takes the same few microseconds, and not every
 //! kernel has `netem`. So the *receiving* driver holds each datagram back for a while, drawn anew,
@@ -9,14 +9,15 @@
 //! replace it (write another, then rename) to turn a host slow:
 //!
 //! ```text
-//! # FROM       TO          FIXED_US  MEAN_JITTER_US
-//! *            *           30        10
+//! # FROM       TO          FIXED_US  MEAN_JITTER_US  LOSS
+//! *            *           30        10              0.01
 //! 10.77.0.3    *           2000
 //! *            10.77.0.3   2000      50
 //! ```
 //!
-//! The delays of all rules that match add up. An end is `*`, an address, or `address:port`. Jitter
-//! is exponential. Datagrams of one sender stay in order, as on a path of the network.
+//! The delays of all rules that match add up, and so do their losses (shares of 1). An end is `*`,
+//! an address, or `address:port`. Jitter is exponential. Datagrams of one sender stay in order, as
+//! on a path of the network.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fs;
@@ -81,11 +82,12 @@ struct Rule {
     delay: Delay,
 }
 
-/// A fixed part, and the mean of an exponential part.
+/// A fixed part, the mean of an exponential part, and the share that never arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Delay {
     fixed_us: f64,
     jitter_us: f64,
+    loss: f64,
 }
 
 fn parse(text: &str) -> Result<Vec<Rule>, String> {
@@ -101,16 +103,23 @@ fn parse(text: &str) -> Result<Vec<Rule>, String> {
                 format!("line {}: `{field}` is neither *, an address nor address:port", number + 1)
             })
         };
-        let whole = |from, to, fixed, jitter| {
-            let delay = Delay { fixed_us: microseconds(fixed)?, jitter_us: microseconds(jitter)? };
+        let share = |field: &str| {
+            field.parse().ok().filter(|loss| (0.0..=1.0).contains(loss)).ok_or_else(|| {
+                format!("line {}: `{field}` is not a share lost, 0 to 1", number + 1)
+            })
+        };
+        let whole = |from, to, fixed, jitter, loss| {
+            let (fixed_us, jitter_us) = (microseconds(fixed)?, microseconds(jitter)?);
+            let delay = Delay { fixed_us, jitter_us, loss: share(loss)? };
             Ok(Rule { from: end(from)?, to: end(to)?, delay })
         };
         match fields[..] {
             [] => None,
-            [from, to, fixed] => Some(whole(from, to, fixed, "0")),
-            [from, to, fixed, jitter] => Some(whole(from, to, fixed, jitter)),
+            [from, to, fixed] => Some(whole(from, to, fixed, "0", "0")),
+            [from, to, fixed, jitter] => Some(whole(from, to, fixed, jitter, "0")),
+            [from, to, fixed, jitter, loss] => Some(whole(from, to, fixed, jitter, loss)),
             _ => Some(Err(format!(
-                "line {}: wanted FROM TO FIXED_US [MEAN_JITTER_US], found `{line}`",
+                "line {}: wanted FROM TO FIXED_US [MEAN_JITTER_US [LOSS]], found `{line}`",
                 number + 1
             ))),
         }
@@ -214,6 +223,10 @@ impl DelayLine {
         self.look(now);
         let mut fresh = std::mem::take(&mut self.fresh);
         for arrival in fresh.drain(..) {
+            if self.is_lost(&arrival) {
+                counters.inject_lost += 1;
+                continue;
+            }
             if self.held.len() >= self.inject.queue_datagrams_max {
                 counters.inject_dropped += 1;
                 continue;
@@ -225,17 +238,27 @@ impl DelayLine {
         self.fresh = fresh;
     }
 
-    fn due(&mut self, arrival: &Arrival) -> Timestamp {
-        if self.senders.len() >= SENDERS_MAX && !self.senders.contains_key(&arrival.from) {
+    /// The delay of a sender, and when its last datagram is due.
+    fn sender(&mut self, from: SocketAddr) -> &mut (Delay, Timestamp) {
+        if self.senders.len() >= SENDERS_MAX && !self.senders.contains_key(&from) {
             self.senders.clear();
         }
         let (rules, here) = (&self.rules, self.here);
-        let fresh = || (delay_of(rules, arrival.from, here), Timestamp::ZERO);
-        let (delay, last) = self.senders.entry(arrival.from).or_insert_with(fresh);
+        self.senders.entry(from).or_insert_with(|| (delay_of(rules, from, here), Timestamp::ZERO))
+    }
+
+    fn is_lost(&mut self, arrival: &Arrival) -> bool {
+        let loss = self.sender(arrival.from).0.loss;
+        loss > 0.0 && self.prng.chance(loss)
+    }
+
+    fn due(&mut self, arrival: &Arrival) -> Timestamp {
+        let delay = self.sender(arrival.from).0;
         let mut us = delay.fixed_us;
         if delay.jitter_us > 0.0 {
             us += self.prng.exponential(delay.jitter_us);
         }
+        let last = &mut self.sender(arrival.from).1;
         *last = (arrival.received + Duration::from_nanos((us * 1e3) as u64)).max(*last);
         *last
     }
@@ -269,6 +292,7 @@ fn delay_of(rules: &[Rule], from: SocketAddr, to: SocketAddr) -> Delay {
     matching.fold(Delay::default(), |sum, Rule { delay, .. }| Delay {
         fixed_us: sum.fixed_us + delay.fixed_us,
         jitter_us: sum.jitter_us + delay.jitter_us,
+        loss: sum.loss + delay.loss,
     })
 }
 
@@ -286,7 +310,7 @@ mod tests {
                     10.77.0.1:9000 10.77.0.2 7\n";
         let rules = parse(text).unwrap();
         let of = |from, to| delay_of(&rules, at(from), at(to));
-        let delay = |fixed_us, jitter_us| Delay { fixed_us, jitter_us };
+        let delay = |fixed_us, jitter_us| Delay { fixed_us, jitter_us, loss: 0.0 };
         assert_eq!(of("10.77.0.1:1", "10.77.0.2:9000"), delay(30.0, 10.0));
         assert_eq!(of("10.77.0.1:9000", "10.77.0.2:9000"), delay(37.0, 10.0));
         assert_eq!(of("10.77.0.3:9000", "10.77.0.2:9000"), delay(2_030.0, 10.0));
@@ -300,11 +324,24 @@ mod tests {
             ("* host 1\n", "`host`"),
             ("* * -1\n", "`-1`"),
             ("* * NaN\n", "`NaN`"),
-            ("* * 1 2 3\n", "FIXED_US"),
+            ("* * 1 2 3\n", "`3`"),
+            ("* * 1 2 0 4\n", "FIXED_US"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(wanted), "{error}");
         }
+    }
+
+    #[test]
+    fn the_stated_share_is_lost_and_counted() {
+        let inject = Inject { file: "no such file".into(), seed: 1, queue_datagrams_max: 9_999 };
+        let mut line = DelayLine::new(&inject, at("127.0.0.1:1"));
+        line.rules = parse("* * 0 0 0.2\n").unwrap();
+        line.look_at = Timestamp::MAX;
+        let mut counters = Counters::default();
+        line.fresh().extend((0..5_000).map(|_| arrival(at("127.0.0.1:2"), 0)));
+        line.hold(Timestamp::from_nanos(1_000_000), &mut counters);
+        assert!((900..1_100).contains(&counters.inject_lost), "{}", counters.inject_lost);
     }
 
     fn arrival(from: SocketAddr, number: u8) -> Arrival {

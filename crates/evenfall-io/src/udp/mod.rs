@@ -33,7 +33,7 @@ mod tests;
 mod wait;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 
 use evenfall_core::{Arrival, GroupId, Install, Timestamp, Transmit};
@@ -51,6 +51,19 @@ use crate::{Error, Waker};
 
 /// Most bytes of a datagram: 65,535 less the headers of IPv4 and UDP.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
+
+/// The longest packet, headers of IP and UDP included, that the link from here towards an address
+/// takes in one piece.
+///
+/// # Errors
+/// When there is no way from here to there.
+pub fn link_mtu(from: IpAddr, to: SocketAddr) -> Result<u32, Error> {
+    socket::link_mtu(from, to).map_err(|source| Error::Os {
+        what: format!("find the way from {from} to {to}"),
+        source,
+        advice: "are both addresses of this network?",
+    })
+}
 
 /// Why a transmit was not queued. It is counted, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +128,8 @@ pub struct Counters {
     pub copied_out: u64,
     /// Datagrams dropped because [`Inject::queue_datagrams_max`] were held back already.
     pub inject_dropped: u64,
+    /// Datagrams lost on purpose, by a rule of [`Inject::file`].
+    pub inject_lost: u64,
 }
 
 /// One UDP socket that drives machines: the network half of the contract.
@@ -203,6 +218,12 @@ impl UdpDriver {
             advice: "raise the limit of open files (ulimit -n)",
         })?;
         Ok(())
+    }
+
+    /// Memory that datagrams take in the kernel now which have arrived and were not yet received;
+    /// a system call.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.socket.waiting_bytes()
     }
 
     /// Longest datagram that may be a segment of a larger send; zero when every datagram is sent

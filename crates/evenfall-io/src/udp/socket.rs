@@ -1,7 +1,7 @@
 //! One socket: opening, options, and what the kernel refused of them.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use evenfall_core::Class;
@@ -73,6 +73,24 @@ impl Socket {
 
     pub(super) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// Memory of what waits in the socket; 0 where the kernel does not say.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        // The first of the words is the memory of the receive queue (SK_MEMINFO_RMEM_ALLOC).
+        let mut words = [0_u32; 9];
+        let mut len = size_of_val(&words) as libc::socklen_t;
+        // SAFETY: both pointers are to live locals, and `len` says how large `words` is.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                words.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        if result < 0 { 0 } else { words[0].into() }
     }
 
     /// Another handle to the same socket.
@@ -186,6 +204,17 @@ impl Socket {
 
 fn os(what: String, source: io::Error, advice: &'static str) -> Error {
     Error::Os { what, source, advice }
+}
+
+pub(super) fn link_mtu(from: IpAddr, to: SocketAddr) -> io::Result<u32> {
+    let socket = UdpSocket::bind((from, 0))?;
+    socket.connect(to)?;
+    let (level, name) = if to.is_ipv6() {
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_MTU)
+    };
+    option(socket.as_raw_fd(), level, name).map(|mtu| mtu.unsigned_abs())
 }
 
 fn local_address(fd: RawFd) -> Result<SocketAddr, Error> {

@@ -14,6 +14,8 @@
 //! algorithm on reduced costs. D. P. Bertsekas, "The auction algorithm", Annals of Operations
 //! Research 14 (1988): bids, and epsilon scaling.
 
+use super::lanes::widest;
+
 /// No row, no column.
 const NONE: usize = usize::MAX;
 
@@ -74,6 +76,15 @@ impl Assignment {
     /// When `costs` is not n x n, row by row, or holds a value that is not finite.
     pub fn solve(&mut self, costs: &[f64]) -> &[usize] {
         assert_eq!(costs.len(), self.size * self.size, "costs are n x n");
+        widest(
+            #[inline(always)]
+            || self.settle(costs),
+        );
+        &self.column_of
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, costs: &[f64]) {
         let (low, high) = range(costs);
         let mut epsilon = (high - low) * if self.warm { WARM_FIRST } else { COLD_FIRST };
         let last = (high - low) * LAST_SHARE / self.size as f64;
@@ -90,7 +101,6 @@ impl Assignment {
         }
         free.clear();
         self.free = free;
-        &self.column_of
     }
 
     /// Everybody is free again, at the prices as they are.
@@ -103,6 +113,7 @@ impl Assignment {
 
     /// One phase of an auction: every row buys its cheapest column, and pays until that is worse
     /// by epsilon than its second choice. Only the prices are kept.
+    #[inline(always)]
     fn auction(&mut self, costs: &[f64], epsilon: f64) {
         let n = self.size;
         self.vacate();
@@ -123,6 +134,7 @@ impl Assignment {
     /// Augmenting row reduction: a row takes its cheapest column, and raises what it pays until
     /// its second choice is as good; who held it bids again. The bids are bounded: prices can
     /// creep by less than a rounding, and whoever is left over gets a path instead.
+    #[inline(always)]
     fn bid(&mut self, costs: &[f64]) {
         let n = self.size;
         let mut waiting = core::mem::take(&mut self.free);
@@ -156,6 +168,7 @@ impl Assignment {
     }
 
     /// Dijkstra from a free row to the nearest free column, then the prices along the way.
+    #[inline(always)]
     fn augment(&mut self, costs: &[f64], free_row: usize) {
         let n = self.size;
         self.open.fill(f64::INFINITY);
@@ -194,6 +207,7 @@ impl Assignment {
     }
 
     /// Shortens the paths that are better through `row`; the least open length.
+    #[inline(always)]
     fn relax(&mut self, line: &[f64], base: f64, row: u64) -> f64 {
         let mut least = [f64::INFINITY; LANES];
         let whole = line.len() / LANES * LANES;
@@ -222,6 +236,7 @@ impl Assignment {
     }
 
     /// A column at this length, a free one if there is any: then the path is found.
+    #[inline(always)]
     fn nearest(&self, length: f64) -> usize {
         let mut found = NONE;
         for (column, open) in self.open.iter().enumerate() {
@@ -240,6 +255,7 @@ impl Assignment {
 }
 
 /// The cheapest column, its reduced cost, and the reduced cost of the second choice.
+#[inline(always)]
 fn two_least(line: &[f64], price: &[f64]) -> (usize, f64, f64) {
     let mut least = [f64::INFINITY; LANES];
     let mut second = [f64::INFINITY; LANES];
@@ -267,6 +283,7 @@ fn two_least(line: &[f64], price: &[f64]) -> (usize, f64, f64) {
 }
 
 /// Least and most of all costs.
+#[inline(always)]
 fn range(costs: &[f64]) -> (f64, f64) {
     let (mut low, mut high) = ([f64::INFINITY; LANES], [f64::NEG_INFINITY; LANES]);
     let (lanes, rest) = costs.as_chunks::<LANES>();

@@ -31,7 +31,9 @@ const REFRESH_STEPS: u64 = 64;
 
 /// Looks of the polish at all pairs, per place, without a new best, and in all. Enough to leave a
 /// shallow hollow; little beside the steps before.
-const POLISH_PATIENCE: u64 = 1;
+const fn polish_patience(size: usize) -> u64 {
+    if size < 150 { 2 } else { 1 }
+}
 const POLISH_LOOKS_MAX: u64 = 10;
 
 /// What a run of FAQ may do.
@@ -75,7 +77,7 @@ pub fn faq(instance: &Instance, settings: &Settings, prng: &mut Prng) -> Solutio
         if settings.polish && work.size > 1 {
             let n = work.size as u64;
             let mut walk = Walk::new(&work, permutation, prng.fork(u64::from(start)));
-            walk.run(POLISH_PATIENCE * n, &mut (POLISH_LOOKS_MAX * n));
+            walk.run(polish_patience(work.size) * n, &mut (POLISH_LOOKS_MAX * n));
             total.swaps += walk.swaps.count();
             permutation = walk.best;
             cost = work.cost(&permutation);

@@ -7,11 +7,9 @@
 //! symmetric the terms are equal and half of that is left. When A is sparse, as the loads of a
 //! tree are, the product is a few row additions and the assignment becomes the dearest part.
 
+use super::lanes::widest;
 use super::product::Left;
 use super::{Instance, transposed};
-
-/// Share of cells beyond which adding rows is slower than the tiles of a dense product.
-const SPARSE_SHARE: f64 = 0.15;
 
 /// What products need of A.
 #[derive(Clone, Debug)]
@@ -46,7 +44,7 @@ impl Gradient {
         let blocks: &[&[f64]] = if symmetric { &[a] } else { &[a, &across] };
         let cells = (0..n * n).filter(|&at| a[at] != 0.0);
         let pairs: Vec<_> = cells.map(|at| (at / n, at % n, a[at])).collect();
-        let flow = if (pairs.len() as f64) < SPARSE_SHARE * (n * n) as f64 {
+        let flow = if instance.is_sparse() {
             let row = |i: usize| {
                 let cell = |k: usize| (k, blocks[k / n][i * n + k % n]);
                 (0..n * blocks.len()).map(cell).filter(|&(_, weight)| weight != 0.0).collect()
@@ -65,16 +63,19 @@ impl Gradient {
         let row = |k: usize| &right[k / n][q[k % n] * n..][..n];
         match &self.flow {
             Flow::Dense(left) => left.multiply(scale, row, out, &mut self.room),
-            Flow::Sparse(lists) => {
-                for (list, out) in lists.iter().zip(out.chunks_exact_mut(n)) {
-                    for &(k, weight) in list {
-                        let weight = scale * weight;
-                        for (out, cell) in out.iter_mut().zip(row(k)) {
-                            *out += weight * cell;
+            Flow::Sparse(lists) => widest(
+                #[inline(always)]
+                || {
+                    for (list, out) in lists.iter().zip(out.chunks_exact_mut(n)) {
+                        for &(k, weight) in list {
+                            let weight = scale * weight;
+                            for (out, cell) in out.iter_mut().zip(row(k)) {
+                                *out += weight * cell;
+                            }
                         }
                     }
-                }
-            }
+                },
+            ),
         }
     }
 

@@ -28,17 +28,21 @@
 //! let line = vec![0., 1., 0., 1., 0., 1., 0., 1., 0.];
 //! let delay = vec![0., 1., 9., 1., 0., 1., 9., 1., 0.];
 //! let instance = Instance::new(3, line, delay).unwrap();
-//! let solution = search::search(&instance, &Effort::standard(3), &mut Prng::new(1));
+//! let solution = search::search(&instance, &Effort::standard(&instance), &mut Prng::new(1));
 //! assert_eq!((solution.cost, solution.permutation[1]), (4.0, 1));
 //! ```
 
 use core::fmt;
+
+/// Share of cells below which a matrix counts as sparse.
+const SPARSE_SHARE: f64 = 0.15;
 
 pub mod assignment;
 pub mod faq;
 pub mod file;
 pub mod generator;
 mod gradient;
+mod lanes;
 pub mod printed;
 mod product;
 pub mod search;
@@ -161,6 +165,12 @@ impl Instance {
     /// The same problem with the matrices' roles exchanged: its solutions are the inverses.
     fn exchanged(&self) -> Self {
         Self { size: self.size, a: self.b.clone(), b: self.a.clone() }
+    }
+
+    /// Whether so few places talk that adding rows is quicker than the tiles of a dense product.
+    fn is_sparse(&self) -> bool {
+        let cells = self.a.iter().filter(|cell| **cell != 0.0).count();
+        (cells as f64) < SPARSE_SHARE * self.a.len() as f64
     }
 
     /// The same costs from symmetric matrices, when one of the two is symmetric already.

@@ -1,16 +1,22 @@
-//! A dense product on one core: tiles of 4 x 4 sums that stay in registers.
+//! A dense product on one core: tiles of 4 x 8 sums that stay in registers.
 //!
 //! Both operands are laid out once so that the innermost loop reads them in order: the left in
-//! strips of four rows, the right in strips of four columns. The left one never changes during a
+//! strips of four rows, the right in strips of eight columns. The left one never changes during a
 //! run and is packed once; the right one is gathered by rows, which is how a permutation takes
 //! part in a product without being one.
 
-/// Rows and columns of a tile: 8 SSE2 registers of sums, and as many left for operands.
-const TILE: usize = 4;
+use super::lanes::widest;
 
-/// Terms of a sum that are added before the next tile's turn: one strip of each operand, 8 KiB,
+/// Rows and columns of a tile: 8 AVX2 registers of sums, and as many left for operands.
+const ROWS: usize = 4;
+const COLUMNS: usize = 8;
+
+/// Terms of a sum that are added before the next tile's turn: one strip of each operand, 24 KiB,
 /// stays in the first-level cache.
 const DEPTH: usize = 256;
+
+/// The sums of one tile.
+type Tile = [[f64; COLUMNS]; ROWS];
 
 /// A left operand, n x k, packed by strips of four rows and blocks of `DEPTH` columns.
 #[derive(Clone, Debug)]
@@ -20,21 +26,17 @@ pub(super) struct Left {
     packed: Vec<f64>,
 }
 
-/// Strips that cover so many rows.
-fn strips(rows: usize) -> usize {
-    rows.div_ceil(TILE)
-}
-
 impl Left {
     /// Packs blocks side by side: `[first, second, ...]`, each `rows` x `rows`.
     pub fn new(rows: usize, blocks: &[&[f64]]) -> Self {
         let depth = rows * blocks.len();
         let cell = |row: usize, k: usize| blocks[k / rows][row * rows + k % rows];
-        let mut packed = Vec::with_capacity(strips(rows) * TILE * depth);
+        let strips = rows.div_ceil(ROWS);
+        let mut packed = Vec::with_capacity(strips * ROWS * depth);
         for from in (0..depth).step_by(DEPTH) {
-            for strip in 0..strips(rows) {
+            for strip in 0..strips {
                 for k in from..depth.min(from + DEPTH) {
-                    let strip = strip * TILE..strip * TILE + TILE;
+                    let strip = strip * ROWS..strip * ROWS + ROWS;
                     packed.extend(strip.map(|row| if row < rows { cell(row, k) } else { 0.0 }));
                 }
             }
@@ -51,45 +53,48 @@ impl Left {
         room: &mut Vec<f64>,
     ) {
         let n = self.rows;
-        let tall = strips(n) * TILE;
+        let tall = n.div_ceil(ROWS) * ROWS;
         for from in (0..self.depth).step_by(DEPTH) {
             let depth = DEPTH.min(self.depth - from);
             pack_right(n, depth, |k| right(from + k), room);
             let left = &self.packed[from * tall..][..depth * tall];
-            for (across, right) in room.chunks_exact(depth * TILE).enumerate() {
-                for (down, left) in left.chunks_exact(depth * TILE).enumerate() {
-                    let sums = tile(left, right);
-                    add(out, n, down * TILE, across * TILE, scale, &sums);
-                }
-            }
+            widest(
+                #[inline(always)]
+                || {
+                    for (across, right) in room.chunks_exact(depth * COLUMNS).enumerate() {
+                        for (down, left) in left.chunks_exact(depth * ROWS).enumerate() {
+                            let sums = tile(left, right);
+                            add(out, n, down * ROWS, across * COLUMNS, scale, &sums);
+                        }
+                    }
+                },
+            );
         }
     }
 }
 
-/// Lays rows out in strips of four columns.
+/// Lays rows out in strips of columns.
 fn pack_right<'a>(n: usize, depth: usize, row: impl Fn(usize) -> &'a [f64], room: &mut Vec<f64>) {
-    room.resize(strips(n) * TILE * depth, 0.0);
+    room.resize(n.div_ceil(COLUMNS) * COLUMNS * depth, 0.0);
     for k in 0..depth {
-        let row = row(k);
-        let mut at = k * TILE;
-        let mut quads = row.chunks_exact(TILE);
-        for quad in &mut quads {
-            room[at..at + TILE].copy_from_slice(quad);
-            at += depth * TILE;
+        let (strips, rest) = row(k).as_chunks::<COLUMNS>();
+        let mut at = k * COLUMNS;
+        for strip in strips {
+            room[at..at + COLUMNS].copy_from_slice(strip);
+            at += depth * COLUMNS;
         }
-        let rest = quads.remainder();
         if !rest.is_empty() {
-            room[at..at + TILE].fill(0.0);
+            room[at..at + COLUMNS].fill(0.0);
             room[at..at + rest.len()].copy_from_slice(rest);
         }
     }
 }
 
 /// The sums of one tile.
-#[inline]
-fn tile(left: &[f64], right: &[f64]) -> [[f64; TILE]; TILE] {
-    let mut sums = [[0.0; TILE]; TILE];
-    let (left, right) = (left.as_chunks::<TILE>().0, right.as_chunks::<TILE>().0);
+#[inline(always)]
+fn tile(left: &[f64], right: &[f64]) -> Tile {
+    let mut sums = [[0.0; COLUMNS]; ROWS];
+    let (left, right) = (left.as_chunks::<ROWS>().0, right.as_chunks::<COLUMNS>().0);
     for (left, right) in left.iter().zip(right) {
         for (sums, &a) in sums.iter_mut().zip(left) {
             for (sum, &b) in sums.iter_mut().zip(right) {
@@ -101,8 +106,9 @@ fn tile(left: &[f64], right: &[f64]) -> [[f64; TILE]; TILE] {
 }
 
 /// Adds a tile where it belongs; what hangs over the edge is padding.
-fn add(out: &mut [f64], n: usize, row: usize, column: usize, scale: f64, sums: &[[f64; 4]; 4]) {
-    let width = TILE.min(n - column);
+#[inline(always)]
+fn add(out: &mut [f64], n: usize, row: usize, column: usize, scale: f64, sums: &Tile) {
+    let width = COLUMNS.min(n - column);
     for (sums, row) in sums.iter().zip(row..n) {
         for (cell, sum) in out[row * n + column..][..width].iter_mut().zip(sums) {
             *cell += scale * sum;

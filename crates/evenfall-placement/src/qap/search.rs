@@ -16,6 +16,7 @@
 //! assignment problem" (2012), for walks and shakes by turns.
 
 use super::faq::{Settings, faq};
+use super::lanes::widest;
 use super::swaps::{Swap, Swaps};
 use super::{Instance, Solution};
 use evenfall_core::Prng;
@@ -33,17 +34,15 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Meant to fit into the time of 30 starts of scipy's FAQ. It did for symmetric instances, and
-    /// did not for others of 20 and 30 hosts: docs/results/qap.md. From 300 on fewer looks, so that
-    /// the time does not grow with the square.
-    pub fn standard(size: usize) -> Self {
-        let looks = match size {
-            0..20 => 20_000,
-            20..60 => 45_000,
-            60..300 => 50_000,
-            _ => 50_000 * 300 * 300 / (size * size) as u64,
-        };
-        Self { looks, faq: Settings::default() }
+    /// Fits into the time of 30 starts of scipy's FAQ up to 100 hosts (docs/results/qap.md): that
+    /// is quick where few places talk, and a look costs twice as much where rows and columns
+    /// differ. From 300 on fewer looks, so that the time does not grow with the square.
+    pub fn standard(instance: &Instance) -> Self {
+        let n = instance.size as u64;
+        let looks = if instance.is_sparse() { 4_000 + 330 * n } else { 700 * n };
+        let looks = if instance.symmetrised().is_some() { 2 * looks } else { looks };
+        let most = if n < 300 { 50_000 } else { 50_000 * 300 * 300 / (n * n) };
+        Self { looks: looks.min(most), faq: Settings::default() }
     }
 }
 
@@ -172,8 +171,12 @@ pub(super) struct Walk {
     best_cost: f64,
     /// Look up to which a place may not take a host again: `place * n + host`.
     tabu: Vec<f64>,
-    /// Look up to which a pair may not swap, the lesser of its two: as `Swaps` lays pairs out.
+    /// Look up to which a pair may not swap, the lesser of its two: as `Swaps` lays pairs out. For
+    /// ever, when neither place talks: such a swap changes nothing, and would be the best of all
+    /// at the bottom of every hollow.
     until: Vec<f64>,
+    /// Places that talk to nobody.
+    silent: Vec<bool>,
     look: f64,
     prng: Prng,
 }
@@ -184,7 +187,9 @@ impl Walk {
         let n = instance.size;
         let cost = instance.cost(&permutation);
         let swaps = Swaps::new(instance, permutation.clone());
-        Self {
+        let silent =
+            |i: usize| (0..n).all(|k| instance.a[i * n + k] == 0.0 && instance.a[k * n + i] == 0.0);
+        let mut walk = Self {
             n,
             swaps,
             cost,
@@ -192,8 +197,21 @@ impl Walk {
             best_cost: cost,
             tabu: vec![0.0; n * n],
             until: vec![0.0; n * n],
+            silent: (0..n).map(silent).collect(),
             look: 0.0,
             prng,
+        };
+        walk.allow_all();
+        walk
+    }
+
+    /// Nothing is forbidden but what is useless.
+    fn allow_all(&mut self) {
+        self.tabu.fill(0.0);
+        for (row, &silent) in self.until.chunks_exact_mut(self.n).zip(&self.silent) {
+            for (until, &other) in row.iter_mut().zip(&self.silent) {
+                *until = if silent && other { f64::INFINITY } else { 0.0 };
+            }
         }
     }
 
@@ -223,8 +241,7 @@ impl Walk {
         self.cost = self.swaps.cost();
         self.best_cost = self.cost;
         self.best.copy_from_slice(permutation);
-        self.tabu.fill(0.0);
-        self.until.fill(0.0);
+        self.allow_all();
     }
 
     /// Makes a swap, and forbids for a while to undo it.
@@ -241,6 +258,9 @@ impl Walk {
         for moved in [u, v] {
             let hosts = self.swaps.permutation();
             for other in 0..n {
+                if self.silent[moved] && self.silent[other] {
+                    continue;
+                }
                 let there = self.tabu[moved * n + hosts[other]];
                 let back = self.tabu[other * n + hosts[moved]];
                 let at = moved.min(other) * n + moved.max(other);
@@ -256,13 +276,18 @@ impl Walk {
         let first = self.prng.below(self.n as u64 - 1) as usize;
         let aspired = self.best_cost - self.cost - 1e-9 * self.best_cost.abs().min(1.0);
         let mut best = (f64::INFINITY, 0);
-        for u in (first..self.n - 1).chain(0..first) {
-            let until = &self.until[u * self.n + u + 1..(u + 1) * self.n];
-            let least = least_allowed(self.swaps.deltas(u), until, self.look, aspired);
-            if least < best.0 {
-                best = (least, u);
-            }
-        }
+        widest(
+            #[inline(always)]
+            || {
+                for u in (first..self.n - 1).chain(0..first) {
+                    let until = &self.until[u * self.n + u + 1..(u + 1) * self.n];
+                    let least = least_allowed(self.swaps.deltas(u), until, self.look, aspired);
+                    if least < best.0 {
+                        best = (least, u);
+                    }
+                }
+            },
+        );
         let (change, u) = best;
         let until = &self.until[u * self.n + u + 1..(u + 1) * self.n];
         let allowed = |(&delta, &until): (&f64, &f64)| {
@@ -279,7 +304,7 @@ impl Walk {
 }
 
 /// The least change of a row that is allowed.
-#[inline]
+#[inline(always)]
 fn least_allowed(deltas: &[f64], until: &[f64], look: f64, aspired: f64) -> f64 {
     let mut least = [f64::INFINITY; LANES];
     let (lanes, rest) = deltas.as_chunks::<LANES>();

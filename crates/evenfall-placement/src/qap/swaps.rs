@@ -15,6 +15,7 @@
 //!
 //! When both matrices are symmetric rows and columns say the same, and half is left out.
 
+use super::lanes::widest;
 use super::{Instance, symmetric, transposed};
 
 /// Swaps after which everything is summed anew, so that roundings of fractions cannot add up.
@@ -115,6 +116,7 @@ impl Swaps {
     }
 
     /// Row u of the changes: `[v - u - 1]` is that of the pair u, v.
+    #[inline(always)]
     pub(super) fn deltas(&self, u: usize) -> &[f64] {
         &self.delta[u * self.n + u + 1..(u + 1) * self.n]
     }
@@ -131,6 +133,15 @@ impl Swaps {
         if !self.symmetric {
             self.c_across = transposed(n, &self.c);
         }
+        widest(
+            #[inline(always)]
+            || self.sum(),
+        );
+    }
+
+    #[inline(always)]
+    fn sum(&mut self) {
+        let n = self.n;
         self.inner.fill(0.0);
         // Sum over k of row k of A times row k of C, as outer products: contiguous.
         outer_products(n, &self.a, &self.c, &mut self.inner);
@@ -143,6 +154,7 @@ impl Swaps {
     }
 
     /// Computes the changes of the pairs u, v for v >= from, out of N.
+    #[inline(always)]
     fn renew(&mut self, u: usize, from: usize) {
         for v in (from..self.n).filter(|&v| v != u) {
             let change = self.change(u, v);
@@ -152,7 +164,7 @@ impl Swaps {
 
     /// The change by swapping u and v out of N: the sum over all k, less what k = u and k = v
     /// put into it, plus what the pair itself changes.
-    #[inline]
+    #[inline(always)]
     fn change(&self, u: usize, v: usize) -> f64 {
         let n = self.n;
         let (uu, uv, vu, vv) = (u * n + u, u * n + v, v * n + u, v * n + v);
@@ -174,13 +186,22 @@ impl Swaps {
     /// When the places are the same or beyond the instance.
     pub fn swap(&mut self, r: usize, s: usize) {
         assert!(r != s, "a swap is of two places");
-        let n = self.n;
         self.swaps += 1;
         self.permutation.swap(r, s);
         if self.swaps.is_multiple_of(REFRESH_SWAPS) {
             self.refresh();
             return;
         }
+        widest(
+            #[inline(always)]
+            || self.follow(r, s),
+        );
+    }
+
+    /// What follows from a swap that was made.
+    #[inline(always)]
+    fn follow(&mut self, r: usize, s: usize) {
+        let n = self.n;
         difference(n, &self.a, r, s, &mut self.x);
         difference(n, &self.c, s, r, &mut self.y);
         if !self.symmetric {
@@ -212,6 +233,7 @@ impl Swaps {
     }
 
     /// Taillard's update, for all pairs; those of the swapped places are renewed afterwards.
+    #[inline(always)]
     fn update_pairs(&mut self) {
         let n = self.n;
         if self.symmetric {
@@ -282,6 +304,7 @@ fn least(row: &[f64]) -> f64 {
 }
 
 /// `out[v][u] += sum over k of left[k][u] * right[k][v]`.
+#[inline(always)]
 fn outer_products(n: usize, left: &[f64], right: &[f64], out: &mut [f64]) {
     for (left, right) in left.chunks_exact(n).zip(right.chunks_exact(n)) {
         for (row, &weight) in out.chunks_exact_mut(n).zip(right) {
@@ -293,12 +316,14 @@ fn outer_products(n: usize, left: &[f64], right: &[f64], out: &mut [f64]) {
 }
 
 /// Row r less row s.
+#[inline(always)]
 fn difference(n: usize, m: &[f64], r: usize, s: usize, out: &mut [f64]) {
     let rows = m[r * n..][..n].iter().zip(&m[s * n..][..n]);
     out.iter_mut().zip(rows).for_each(|(out, (r, s))| *out = r - s);
 }
 
 /// Exchanges two rows.
+#[inline(always)]
 fn swap_rows(n: usize, m: &mut [f64], r: usize, s: usize) {
     let (low, high) = (r.min(s), r.max(s));
     let (above, below) = m.split_at_mut(high * n);
@@ -306,6 +331,7 @@ fn swap_rows(n: usize, m: &mut [f64], r: usize, s: usize) {
 }
 
 /// Exchanges two columns.
+#[inline(always)]
 fn swap_columns(n: usize, m: &mut [f64], r: usize, s: usize) {
     m.chunks_exact_mut(n).for_each(|row| row.swap(r, s));
 }

@@ -312,12 +312,12 @@ fn qaplib_instances_agree_with_their_known_solutions() {
         let known = file::known(&read("sln")).unwrap();
         assert!(known.agrees(&instance).unwrap(), "{name}");
         let mut prng = Prng::new(1);
-        let found = search(&instance, &Effort::standard(instance.size()), &mut prng);
+        let found = search(&instance, &Effort::standard(&instance), &mut prng);
         assert!(found.cost >= known.cost, "{name}: {} below the optimum", found.cost);
         assert!(found.cost <= known.cost * 1.003, "{name}: {}", found.cost);
     }
     let esc32a = file::instance(&std::fs::read(folder.join("esc32a.dat")).unwrap()).unwrap();
-    let run = |seed| search(&esc32a, &Effort::standard(32), &mut Prng::new(seed)).cost;
+    let run = |seed| search(&esc32a, &Effort::standard(&esc32a), &mut Prng::new(seed)).cost;
     let costs: Vec<f64> = (1..=4).map(run).collect();
     assert!(costs.contains(&130.0) && costs.iter().all(|&cost| cost <= 134.0), "{costs:?}");
 }

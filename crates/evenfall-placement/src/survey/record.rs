@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use evenfall_core::{ClockError, Histogram};
+use evenfall_core::{ClockError, SparseHistogram};
 use serde::Serialize;
 
 use crate::delays::EdgeStats;
@@ -15,7 +15,7 @@ const DELAY_NS_MIN: f64 = 100.0;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DelayRecord {
     /// Probes by delay; those below zero are in the first bucket.
-    pub histogram: Histogram,
+    pub histogram: SparseHistogram,
     /// Mean, ns.
     pub mean_ns: f64,
     /// Sum of squared distances from the mean, ns^2.

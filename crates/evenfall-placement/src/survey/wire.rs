@@ -436,7 +436,7 @@ fn put_record(out: &mut BytesMut, record: &DelayRecord) {
     out.put_u8(record.histogram.occupied().count() as u8);
     for (bucket, count) in record.histogram.occupied() {
         out.put_u8(bucket as u8);
-        out.put_u32_le(u32::try_from(count).unwrap_or(u32::MAX));
+        out.put_u32_le(count);
     }
 }
 
@@ -457,7 +457,7 @@ fn record(r: &mut Reader<'_>) -> Result<DelayRecord, Malformed> {
         if bucket >= BUCKETS {
             return Err(r.malformed("histogram bucket out of range"));
         }
-        record.histogram.add(bucket, count.into());
+        record.histogram.add(bucket, count);
     }
     Ok(record)
 }

@@ -139,6 +139,7 @@ impl<M: Machine, N: Network> World<M, N> {
     ) {
         let node = &mut self.nodes[index as usize];
         let host = &mut self.hosts[node.host as usize];
+        host.forget(at);
         let is_datagram = matches!(input, Input::Datagram { .. });
         let cost = match (is_datagram, was_idle) {
             (true, true) => host.costs.wake + host.costs.receive,

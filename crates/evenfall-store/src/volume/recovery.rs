@@ -164,7 +164,8 @@ impl<D: Disk> Volume<D> {
         }
         self.truncate(Kind::Data, file, segment)?;
         let in_chunks = layout.first_record(segment);
-        let shelf = Shelf { origin: piece.origin, written: in_chunks, synced: in_chunks };
+        let (written, synced) = (in_chunks, in_chunks);
+        let shelf = Shelf { origin: piece.origin, written, synced, stated: 0 };
         self.files.insert(file, shelf);
         let mut behind = committed_behind(piece, layout, in_chunks, losses);
         let records = in_chunks + (behind.len() / layout.record_bytes()) as u64;

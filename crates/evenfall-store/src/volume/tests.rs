@@ -104,6 +104,27 @@ fn a_deleted_file_stays_deleted() {
 }
 
 #[test]
+fn a_crash_behind_the_eviction_of_a_chunk_loses_nothing_that_follows_it() {
+    let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
+    volume.register(origin(1));
+    let mut appender = Appender::new(FileId(1), 1, Arc::new(Schema::opaque(16))).unwrap();
+    // Two chunks and a half, of 1,022 records a segment, and no word of them in the journal.
+    let (count, mut sealed) = (1_022 * 256 * 5 / 2, Vec::new());
+    appender.append(&records(0..count), &mut sealed).unwrap();
+    for sealed in sealed {
+        volume.write(sealed).unwrap();
+    }
+    volume.flush().unwrap();
+    assert!(volume.evict_chunk(FileId(1), 0).unwrap());
+    assert!(!volume.evict_chunk(FileId(1), 2).unwrap(), "the newest stays");
+    let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert!(found.losses.is_empty(), "{:?}", found.losses);
+    assert_eq!(found.files[&FileId(1)].records, count as u64);
+    assert!(volume.read(Kind::Data, FileId(1), 0).unwrap().is_none());
+    assert!(volume.read(Kind::Data, FileId(1), 256).unwrap().is_some());
+}
+
+#[test]
 fn verify_finds_every_flipped_byte() {
     let (mut volume, appender) = filled(1_100);
     let tail = Bytes::copy_from_slice(appender.tail());

@@ -20,6 +20,9 @@ pub struct Finding {
     pub place: String,
     /// What is wrong.
     pub what: String,
+    /// Whether a crash in the middle of a write leaves the same: nothing behind it is whole, and
+    /// no level of acknowledgement was promised for it.
+    pub is_torn_end: bool,
 }
 
 /// What [`verify`] saw.
@@ -49,15 +52,27 @@ pub fn verify(disk: &impl Disk) -> Result<Verification> {
     let mut whole: BTreeSet<(FileId, u32)> = BTreeSet::new();
     let mut synced: BTreeMap<FileId, (u16, u64)> = BTreeMap::new();
     let mut chunks = BTreeSet::new();
+    let mut broken = Vec::new();
     for (name, len) in disk.list()? {
         if let Some((kind, file, chunk)) = parse_chunk_name(&name) {
             chunks.insert(name.clone());
-            chunk_segments(disk, &name, len, (kind, file, chunk), &mut seen, &mut whole)?;
+            let numbers =
+                chunk_segments(disk, &name, len, (kind, file, chunk), &mut seen, &mut whole)?;
+            broken.extend(numbers.into_iter().map(|(at, number)| (at, kind, file, number)));
         } else if parse_journal_name(&name).is_some() {
             journal_commits(disk, &name, &mut seen, &mut synced)?;
         } else {
             seen.others.push(name);
         }
+    }
+    for (at, kind, file, number) in broken {
+        let promised = match synced.get(&file) {
+            Some((record_bytes, records)) => {
+                Layout::new(usize::from(*record_bytes))?.full_segments(*records)
+            }
+            None => 0,
+        };
+        seen.findings[at].is_torn_end = kind == Kind::Data && number >= promised;
     }
     for (file, (record_bytes, records)) in synced {
         let full = Layout::new(usize::from(record_bytes))?.full_segments(records);
@@ -68,7 +83,7 @@ pub fn verify(disk: &impl Disk) -> Result<Verification> {
                 missing.insert(chunk);
             } else if !whole.contains(&(file, number)) {
                 let what = format!("segment {number} was promised and is not there");
-                seen.findings.push(Finding { place: chunk, what });
+                seen.findings.push(Finding { place: chunk, what, is_torn_end: false });
             }
         }
         seen.absent.extend(missing);
@@ -76,6 +91,7 @@ pub fn verify(disk: &impl Disk) -> Result<Verification> {
     Ok(seen)
 }
 
+/// Checks a chunk; gives the segments that are not whole, and the place of each finding.
 fn chunk_segments(
     disk: &impl Disk,
     name: &str,
@@ -83,8 +99,12 @@ fn chunk_segments(
     (kind, file, chunk): (Kind, FileId, u32),
     seen: &mut Verification,
     whole: &mut BTreeSet<(FileId, u32)>,
-) -> Result<()> {
-    let mut finding = |what: String| seen.findings.push(Finding { place: name.into(), what });
+) -> Result<Vec<(usize, u32)>> {
+    let mut broken = Vec::new();
+    let mut finding = |what: String| {
+        seen.findings.push(Finding { place: name.into(), what, is_torn_end: false });
+        seen.findings.len() - 1
+    };
     if len > CHUNK_BYTES as u64 {
         finding(format!("{len} bytes, a chunk has {CHUNK_BYTES}"));
     }
@@ -101,11 +121,11 @@ fn chunk_segments(
                     whole.insert((file, number));
                 }
             }
-            Err(error) => finding(error.to_string()),
+            Err(error) => broken.push((finding(error.to_string()), number)),
         }
     }
     seen.bytes += bytes.len() as u64;
-    Ok(())
+    Ok(broken)
 }
 
 fn journal_commits(
@@ -120,7 +140,7 @@ fn journal_commits(
         Ok(scan) => scan,
         Err(Error::Version { place, version }) => {
             let what = format!("format version {version}");
-            seen.findings.push(Finding { place, what });
+            seen.findings.push(Finding { place, what, is_torn_end: false });
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -128,7 +148,8 @@ fn journal_commits(
     seen.commits += scan.commits;
     if let Some(dropped) = scan.dropped {
         let what = format!("{} bytes from {} on: {}", dropped.bytes, dropped.at, dropped.what);
-        seen.findings.push(Finding { place: name.into(), what });
+        let is_torn_end = dropped.commits_behind <= u64::from(dropped.at == 0);
+        seen.findings.push(Finding { place: name.into(), what, is_torn_end });
     }
     for frame in scan.frames {
         match frame {

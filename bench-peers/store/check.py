@@ -1,0 +1,129 @@
+"""Feeds into the store, out as Parquet, read by DuckDB and by Polars.
+
+Each feed is also read here, by a few lines that share nothing with the program, and the three must
+agree: messages by type, sums of shares and prices, first and last time. Then the feed is put
+together again out of the Parquet file, byte for byte.
+"""
+
+import collections
+import io
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from decimal import Decimal
+
+import duckdb
+import polars
+
+# Where shares (offset, width) and price (offset) are, by type letter of ITCH 5.0.
+SHARES = {
+    "A": (20, 4), "F": (20, 4), "E": (19, 4), "C": (19, 4), "X": (19, 4),
+    "U": (27, 4), "P": (20, 4), "Q": (11, 8),
+}
+PRICE = {"A": 32, "F": 32, "C": 32, "U": 31, "P": 32, "Q": 27}
+
+
+class Facts:
+    """What all three readings must say."""
+
+    def __init__(self):
+        self.types = collections.Counter()
+        self.shares = 0
+        self.price = Decimal(0)
+        self.first = self.last = None
+
+    def add(self, kind, event_ns, shares, price):
+        self.types[kind] += 1
+        self.shares += shares
+        self.price += Decimal(price) / 10_000
+        self.first = event_ns if self.first is None else min(self.first, event_ns)
+        self.last = event_ns if self.last is None else max(self.last, event_ns)
+
+    def all(self):
+        return (dict(self.types), self.shares, self.price, self.first, self.last)
+
+
+def itch(content):
+    """The messages of a file with 2-byte lengths, and their facts."""
+    facts, messages, at = Facts(), [], 0
+    while at + 2 <= len(content):
+        (length,) = struct.unpack_from(">H", content, at)
+        if length == 0:
+            break
+        message = content[at + 2 : at + 2 + length]
+        at += 2 + length
+        messages.append(message)
+        kind = chr(message[0])
+        shares = price = 0
+        if kind in SHARES:
+            offset, width = SHARES[kind]
+            shares = int.from_bytes(message[offset : offset + width], "big")
+        if kind in PRICE:
+            price = int.from_bytes(message[PRICE[kind] : PRICE[kind] + 4], "big")
+        facts.add(kind, int.from_bytes(message[5:11], "big"), shares, price)
+    return messages, facts
+
+
+def lobster(content):
+    """The lines of the message file in a LOBSTER archive, and their facts."""
+    archive = zipfile.ZipFile(io.BytesIO(content))
+    (name,) = [name for name in archive.namelist() if "_message_" in name]
+    lines, facts = archive.read(name).splitlines(), Facts()
+    for line in lines:
+        seconds, kind, _, shares, price, _ = line.decode().split(",")
+        facts.add(kind, int(Decimal(seconds) * 1_000_000_000), int(shares), int(price))
+    return lines, facts
+
+
+SUMS = """select coalesce(sum(shares), 0), coalesce(sum(price), 0), min(event_ns), max(event_ns)
+          from read_parquet(?)"""
+
+
+def by_duckdb(path):
+    types = duckdb.execute(
+        "select type, count(*) from read_parquet(?) group by type", [path]
+    ).fetchall()
+    shares, price, first, last = duckdb.execute(SUMS, [path]).fetchone()
+    return (dict(types), int(shares), Decimal(price), first, last)
+
+
+def by_polars(path):
+    table = polars.read_parquet(path)
+    types = dict(table.group_by("type").len().iter_rows())
+    price = table["price"].sum()
+    event = table["event_ns"]
+    return (types, table["shares"].sum(), Decimal(price), event.min(), event.max())
+
+
+def check(program, feed, work):
+    content = feed.read_bytes()
+    is_lobster = feed.suffix == ".zip"
+    messages, facts = (lobster if is_lobster else itch)(content)
+    store, path = work / "store", str(work / "aapl.parquet")
+    run = lambda *words: subprocess.run([program, "store", *words], check=True, stdout=sys.stderr)
+    run("append", str(store), "aapl", "--feed", str(feed))
+    run("verify", str(store), "--feed", str(feed), "--name", "aapl")
+    run("export", str(store), "aapl", "--out", path)
+    for name, found in (("DuckDB", by_duckdb(path)), ("Polars", by_polars(path))):
+        assert found == facts.all(), f"{feed.name} by {name}:\n{found}\n{facts.all()}"
+    rows = duckdb.execute("select message from read_parquet(?) order by number", [path]).fetchall()
+    assert [row[0] for row in rows] == messages, f"{feed.name}: messages differ"
+    if not is_lobster:
+        again = b"".join(struct.pack(">H", len(row[0])) + row[0] for row in rows)
+        assert content in (again, again + b"\0\0"), f"{feed.name}: the file differs"
+    types, shares, price, _, _ = facts.all()
+    print(f"{feed.name}: {sum(types.values())} messages, {shares} shares, prices sum to {price}:")
+    print(f"  equal in DuckDB {duckdb.__version__} and Polars {polars.__version__}, bytes too")
+
+
+def main():
+    program, *feeds = sys.argv[1:]
+    for feed in feeds:
+        with tempfile.TemporaryDirectory() as work:
+            check(program, pathlib.Path(feed), pathlib.Path(work))
+
+
+main()

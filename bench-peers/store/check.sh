@@ -1,0 +1,40 @@
+#!/bin/sh
+# Real feeds into the store, out as Parquet, opened by DuckDB and Polars: counts and sums equal.
+#
+#   bench-peers/store/check.sh [PROGRAM] [FEED...]
+#
+# PROGRAM is evenfall (default: built here); without feeds, those of EVENFALL_DATA or ../shared/data
+# beside the repository. Needs Python 3 with venv; duckdb and polars go into target/venv-store by
+# themselves. What is not there is said in one line that begins with "skipped:".
+set -eu
+cd "$(dirname "$0")"
+root=$(cd ../.. && pwd)
+venv=$root/target/venv-store
+if [ ! -x "$venv/ready" ]; then
+    mkdir -p "$root/target"
+    if ! { python3 -m venv "$venv" &&
+        "$venv/bin/pip" install --quiet --disable-pip-version-check duckdb==2.0.0 polars==2.1.0 &&
+        printf '#!/bin/sh\n' >"$venv/ready" && chmod +x "$venv/ready"; } >"$root/target/venv-store.log" 2>&1
+    then
+        echo "skipped: no Python with duckdb and polars (see target/venv-store.log)"
+        exit 0
+    fi
+fi
+program=${1:-}
+[ $# -gt 0 ] && shift
+if [ -z "$program" ]; then
+    (cd "$root" && cargo build --release --quiet --package evenfall-cli)
+    program=$root/target/release/evenfall
+fi
+if [ $# -eq 0 ]; then
+    data=${EVENFALL_DATA:-$root/../shared/data}
+    set -- "$data/itch/nasdaq_20191230_aapl.itch50" \
+        "$data/lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip"
+fi
+for feed; do
+    if [ ! -f "$feed" ]; then
+        echo "skipped: no data (set EVENFALL_DATA)"
+        exit 0
+    fi
+done
+exec "$venv/bin/python" check.py "$program" "$@"

@@ -1,0 +1,271 @@
+//! `evenfall store read`, `tail` and `export`: one way to choose, one way to write.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use evenfall_feed::event::Events;
+use evenfall_node::store::messages::Row;
+use evenfall_node::store::recording::{Replay, names, streams};
+use evenfall_node::store::{Listed, RecordSource};
+
+use super::Place;
+use super::output::{Format, Messages, Records};
+use crate::Outcome;
+
+/// Records read and written at once.
+const PART_RECORDS: u64 = 65_536;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What to read, and when.
+#[derive(clap::Args, Debug)]
+struct Choice {
+    #[command(flatten)]
+    place: Place,
+    /// A file, a recording, or a symbol in the recordings, such as aapl.
+    name: String,
+    /// First time: nanoseconds, 2026-11-21T09:30:00Z, or a time of day such as 09:30:00.5 for
+    /// records whose time counts from midnight.
+    #[arg(long, value_parser = time_ns, allow_hyphen_values = true)]
+    from: Option<i64>,
+    /// Last time, in the same words.
+    #[arg(long, value_parser = time_ns, allow_hyphen_values = true)]
+    to: Option<i64>,
+}
+
+/// Arguments of `evenfall store read`.
+#[derive(clap::Args, Debug)]
+pub struct Read {
+    #[command(flatten)]
+    choice: Choice,
+    /// How to write.
+    #[arg(long, value_enum, default_value = "csv")]
+    format: Format,
+    /// The file to write; standard output without it.
+    #[arg(long, short)]
+    out: Option<PathBuf>,
+}
+
+/// Arguments of `evenfall store tail`.
+#[derive(clap::Args, Debug)]
+pub struct Tail {
+    #[command(flatten)]
+    choice: Choice,
+    /// How many.
+    #[arg(long, short = 'n', default_value_t = 10)]
+    count: u64,
+    /// How to write.
+    #[arg(long, value_enum, default_value = "csv")]
+    format: Format,
+}
+
+/// Arguments of `evenfall store export`.
+#[derive(clap::Args, Debug)]
+pub struct Export {
+    #[command(flatten)]
+    choice: Choice,
+    /// How to write.
+    #[arg(long, value_enum, default_value = "parquet")]
+    format: Format,
+    /// The file to write.
+    #[arg(long, short)]
+    out: PathBuf,
+}
+
+/// Nanoseconds since 1970, or since midnight of a time of day.
+fn time_ns(text: &str) -> Result<i64, String> {
+    if let Ok(ns) = text.parse() {
+        return Ok(ns);
+    }
+    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
+        let since =
+            time.duration_since(std::time::UNIX_EPOCH).map_err(|error| error.to_string())?;
+        return i64::try_from(since.as_nanos()).map_err(|error| error.to_string());
+    }
+    time_of_day(text).ok_or_else(|| {
+        format!("{text} is no time: nanoseconds, 2026-11-21T09:30:00Z or 09:30:00.5")
+    })
+}
+
+fn time_of_day(text: &str) -> Option<i64> {
+    let (clock, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let mut seconds = 0i64;
+    let parts: Vec<&str> = clock.split(':').collect();
+    for (part, max) in parts.iter().zip([99, 59, 59]) {
+        let value: i64 = part.parse().ok().filter(|value| (0..=max).contains(value))?;
+        seconds = seconds * 60 + value;
+    }
+    let digits = !fraction.is_empty() && fraction.len() <= 9;
+    if parts.len() != 3 || !digits || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let ns: i64 = format!("{fraction:0<9}").parse().ok()?;
+    Some(seconds * 1_000_000_000 + ns)
+}
+
+/// What a name stands for.
+enum Subject {
+    File(Listed),
+    Recording(String),
+    /// A symbol, and the recordings to look through.
+    Symbol(String, Vec<String>),
+}
+
+impl Choice {
+    fn times(&self) -> (i64, i64) {
+        (self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX))
+    }
+
+    fn subject(&self, source: &dyn RecordSource) -> Result<Subject, Failure> {
+        let name = &self.name;
+        if let Some(file) = source.listed()?.into_iter().find(|file| file.name == *name) {
+            return Ok(Subject::File(file));
+        }
+        let recordings = names(source)?;
+        if recordings.contains(name) {
+            return Ok(Subject::Recording(name.clone()));
+        }
+        Ok(Subject::Symbol(name.to_uppercase(), recordings))
+    }
+}
+
+/// Gives the messages of a recording that are between the times and of the symbol. It reads from
+/// the beginning, because the symbol of an execution was said when its order came.
+fn messages(
+    source: &dyn RecordSource,
+    recording: &str,
+    symbol: Option<&str>,
+    (from, to): (i64, i64),
+    each: &mut dyn FnMut(Row) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for stream in streams(source, recording)? {
+        let mut events = Events::new();
+        let mut replay = Replay::new(source, recording, stream, i64::MIN..=to)?;
+        while let Some(recorded) = replay.next_message()? {
+            let event = events.read(&recorded.bytes);
+            let is_wanted = symbol.is_none_or(|symbol| {
+                event.symbol.is_some_and(|found| found.trimmed() == symbol.as_bytes())
+            });
+            if is_wanted && recorded.time_ns >= from {
+                each(Row { stream, recorded, event })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All messages that a recording or a symbol stands for.
+fn rows(
+    source: &dyn RecordSource,
+    subject: &Subject,
+    times: (i64, i64),
+    each: &mut dyn FnMut(Row) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match subject {
+        Subject::File(_) => Ok(()),
+        Subject::Recording(name) => messages(source, name, None, times, each),
+        Subject::Symbol(symbol, recordings) => {
+            let mut found = 0u64;
+            for name in recordings {
+                messages(source, name, Some(symbol), times, &mut |row| {
+                    found += 1;
+                    each(row)
+                })?;
+            }
+            if found > 0 {
+                return Ok(());
+            }
+            let place = "no file, no recording and, between these times, no message of the symbol";
+            Err(format!("{place} {symbol}: see `store ls`").into())
+        }
+    }
+}
+
+fn records(
+    source: &dyn RecordSource,
+    file: &Listed,
+    numbers: std::ops::Range<u64>,
+    out: &mut Records,
+) -> Outcome {
+    let mut next = numbers.start;
+    while next < numbers.end {
+        let until = (next + PART_RECORDS).min(numbers.end);
+        out.write(&source.numbers(&file.name, next..until)?)?;
+        next = until;
+    }
+    Ok(())
+}
+
+fn write(choice: &Choice, format: Format, out: Option<&Path>) -> Result<u64, Failure> {
+    let source = choice.place.source()?;
+    let (from, to) = choice.times();
+    let subject = choice.subject(&*source)?;
+    if let Subject::File(file) = &subject {
+        let mut out = Records::new(&file.schema, format, out)?;
+        let numbers = source.between(&file.name, from, to)?;
+        let count = numbers.end - numbers.start;
+        records(&*source, file, numbers, &mut out)?;
+        out.finish()?;
+        return Ok(count);
+    }
+    let mut out = Messages::new(format, out)?;
+    let mut count = 0;
+    rows(&*source, &subject, (from, to), &mut |row| {
+        count += 1;
+        out.write(row)
+    })?;
+    out.finish()?;
+    Ok(count)
+}
+
+/// Runs `store read`.
+pub fn read(args: &Read) -> Outcome {
+    write(&args.choice, args.format, args.out.as_deref()).map(drop)
+}
+
+/// Runs `store export`.
+pub fn export(args: &Export) -> Outcome {
+    let count = write(&args.choice, args.format, Some(&args.out))?;
+    println!("{count} rows in {}", args.out.display());
+    Ok(())
+}
+
+/// Runs `store tail`.
+pub fn tail(args: &Tail) -> Outcome {
+    let source = args.choice.place.source()?;
+    let (from, to) = args.choice.times();
+    let subject = args.choice.subject(&*source)?;
+    if let Subject::File(file) = &subject {
+        let mut out = Records::new(&file.schema, args.format, None)?;
+        let mut numbers = source.between(&file.name, from, to)?;
+        numbers.start = numbers.start.max(numbers.end.saturating_sub(args.count));
+        records(&*source, file, numbers, &mut out)?;
+        return out.finish();
+    }
+    let mut last = VecDeque::new();
+    rows(&*source, &subject, (from, to), &mut |row| {
+        last.push_back(row);
+        if last.len() as u64 > args.count {
+            last.pop_front();
+        }
+        Ok(())
+    })?;
+    let mut out = Messages::new(args.format, None)?;
+    last.into_iter().try_for_each(|row| out.write(row))?;
+    out.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_nanoseconds_dates_or_times_of_day() {
+        assert_eq!(time_ns("-5"), Ok(-5));
+        assert_eq!(time_ns("1970-01-01T00:00:01Z"), Ok(1_000_000_000));
+        assert_eq!(time_ns("09:30:00.5"), Ok(34_200_500_000_000));
+        for wrong in ["", "09:30", "09:60:00", "9:30:00.", "09:30:00.1234567890", "noon"] {
+            assert!(time_ns(wrong).is_err(), "{wrong}");
+        }
+    }
+}

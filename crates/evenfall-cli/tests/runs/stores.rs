@@ -1,0 +1,214 @@
+//! A feed is recorded, proven equal, read back; after `kill -9`; from objects alone; by others.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::common::{Said, Scratch, data, eventually, feed_file, finish, say, start_demo};
+
+const MESSAGES: u64 = 1_500;
+
+struct Recorded {
+    scratch: Scratch,
+    feed: String,
+    dir: PathBuf,
+}
+
+impl Recorded {
+    /// A feed file, and where it will be recorded.
+    fn prepare(messages: u64) -> Self {
+        let scratch = Scratch::new();
+        let feed = scratch.path("feed.itch50");
+        fs::write(&feed, feed_file(messages).0).expect("a feed");
+        let (feed, dir) = (feed.display().to_string(), scratch.path("store"));
+        Self { scratch, feed, dir }
+    }
+
+    fn demo(&self, more: &[&str]) -> std::process::Child {
+        let dir = self.dir.display().to_string();
+        let always = ["--feed", &self.feed, "--receivers", "2", "--fanout", "2", "--record", &dir];
+        start_demo(&self.scratch, &[&always[..], more].concat())
+    }
+
+    fn store(&self, words: &[&str]) -> Said {
+        store(&self.dir, words)
+    }
+
+    /// Verifies, the feed too.
+    fn verify(&self, more: &[&str]) -> Said {
+        self.store(&[&["verify", "--feed", &self.feed][..], more].concat())
+    }
+}
+
+/// `evenfall store VERB DIR ...`.
+fn store(dir: &Path, words: &[&str]) -> Said {
+    let dir = dir.display().to_string();
+    say(&[&["store", words[0], &dir][..], &words[1..]].concat())
+}
+
+/// Every file below, with its bytes.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        } else {
+            let bytes = fs::read(&path).expect("a file");
+            all.push((path, bytes));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn recorded_demo_equals_the_feed_and_reads_by_symbol_also_from_objects_alone() {
+    let recorded = Recorded::prepare(MESSAGES);
+    let said = finish(recorded.demo(&["--fit", "1s", "--trees", "2"]));
+    assert!(said.ok, "{}", said.err);
+    assert!(said.err.contains("1500 messages recorded"), "{}", said.err);
+    let before = contents(&recorded.dir);
+    let said = recorded.verify(&[]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    assert!(said.out.contains("recording feed equals the feed: 1500 messages"), "{}", said.out);
+
+    let all = recorded.store(&["read", "feed"]);
+    let lines: Vec<&str> = all.out.lines().collect();
+    assert_eq!(lines.len() as u64, MESSAGES + 1, "{}", all.err);
+    let cells: Vec<&str> = lines[700].split(',').collect();
+    let (time, symbol) = (cells[2], cells[7]);
+    let one = recorded.store(&["read", &symbol.to_lowercase(), "--from", time, "--to", time]);
+    assert!(one.out.contains(lines[700]), "{}{}", one.out, one.err);
+    assert!(one.out.lines().skip(1).all(|line| line.split(',').nth(7) == Some(symbol)));
+    let last = recorded.store(&["tail", "feed", "-n", "3", "--format", "json"]);
+    assert_eq!(last.out.lines().count(), 3, "{}", last.err);
+    assert_eq!(contents(&recorded.dir), before, "reading and verifying changed the directory");
+
+    let objects = recorded.scratch.path("elsewhere");
+    fs::rename(recorded.dir.join("objects"), &objects).expect("objects");
+    fs::remove_dir_all(&recorded.dir).expect("the disk is gone");
+    assert_eq!(store(&objects, &["read", "feed", "--objects"]).out, all.out);
+    let said = store(&objects, &["verify", "--objects", "--feed", &recorded.feed]);
+    assert!(said.ok && said.out.contains("equals the feed"), "{}{}", said.out, said.err);
+}
+
+#[test]
+fn recording_that_was_killed_holds_the_beginning_of_the_feed() {
+    let recorded = Recorded::prepare(4_000);
+    let mut demo = recorded.demo(&["--fit", "8s"]);
+    // Commits of a second's worth of messages: the feed runs, and is not over.
+    eventually("some commits", || {
+        let files = fs::read_dir(&recorded.dir).ok()?.flatten();
+        let journals = files.filter(|file| file.file_name().to_string_lossy().starts_with("J-"));
+        let bytes: u64 = journals.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+        let objects = fs::read_dir(recorded.dir.join("objects")).ok()?.flatten();
+        let tails = objects.filter(|file| file.file_name().to_string_lossy().starts_with("T-"));
+        (bytes > 50_000 && tails.count() >= 2).then_some(())
+    });
+    demo.kill().expect("kill -9");
+    finish(demo);
+    let said = recorded.verify(&[]);
+    assert!(!said.ok && said.err.contains("--partial"), "{}{}", said.out, said.err);
+    let said = recorded.verify(&["--partial"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    assert!(said.out.contains("holds the first"), "{}", said.out);
+    let rows = recorded.store(&["read", "feed"]).out.lines().count();
+    assert!(rows > 500, "{rows}");
+
+    // The objects have what was published before, and no message that the disk has not.
+    let objects = recorded.dir.join("objects");
+    let published = store(&objects, &["read", "feed", "--objects"]).out.lines().count();
+    assert!(published > 1 && published <= rows, "{published} of {rows}");
+    let said = store(&objects, &["verify", "--objects", "--feed", &recorded.feed, "--partial"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+
+    // Whoever opens it to write goes on from there and loses nothing more.
+    let said = recorded.store(&["append", "later", "--feed", &recorded.feed]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    let said = recorded.verify(&["--name", "later"]);
+    assert!(said.ok && said.out.contains("later equals the feed"), "{}{}", said.out, said.err);
+    assert_eq!(recorded.store(&["read", "feed"]).out.lines().count(), rows);
+}
+
+#[test]
+fn another_feed_and_a_flipped_byte_are_told() {
+    let recorded = Recorded::prepare(300);
+    assert!(recorded.store(&["append", "feed", "--feed", &recorded.feed]).ok);
+    let other = recorded.scratch.path("other.itch50");
+    let mut bytes = fs::read(&recorded.feed).expect("a feed");
+    let at = bytes.len() / 2;
+    // A digit of a symbol or price; the file stays a feed.
+    bytes[at] ^= 1;
+    fs::write(&other, bytes).expect("a feed");
+    let said = recorded.store(&["verify", "--feed", &other.display().to_string()]);
+    assert!(!said.ok, "{}", said.out);
+    for (path, whole) in contents(&recorded.dir) {
+        let mut bytes = whole.clone();
+        let at = bytes.len() * 2 / 3;
+        bytes[at] ^= 0x10;
+        fs::write(&path, bytes).expect("a flip");
+        let said = recorded.verify(&[]);
+        assert!(!said.ok && said.err.contains("not as they were written"), "{}", path.display());
+        fs::write(&path, whole).expect("as it was");
+    }
+    assert!(recorded.verify(&[]).ok);
+}
+
+#[test]
+fn parquet_opens_in_duckdb_and_polars_with_equal_counts_and_sums() {
+    let Some(itch) = data("itch/nasdaq_20191230_aapl.itch50") else { return };
+    let Some(lobster) = data("lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip") else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench-peers/store/check.sh");
+    let mut check = Command::new(script);
+    check.arg(env!("CARGO_BIN_EXE_evenfall")).args([itch, lobster]);
+    let ended = check.output().expect("the script");
+    let out = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{out}{}", String::from_utf8_lossy(&ended.stderr));
+    println!("{out}");
+}
+
+#[test]
+fn two_sides_of_a_feed_are_recorded_as_one() {
+    let Some(pair) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
+    let scratch = Scratch::new();
+    let (dir, pair) = (scratch.path("store"), pair.display().to_string());
+    let said = store(&dir, &["append", "cme", "--feed", &pair, "--arbitrate"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    assert!(said.out.contains("0 lost"), "{}", said.out);
+    let read = store(&dir, &["read", "cme"]).out;
+    let numbers = read.lines().skip(1).map(|line| line.split(',').nth(1).expect("a number"));
+    let numbers: Vec<u64> = numbers.map(|number| number.parse().expect("digits")).collect();
+    assert!(numbers.len() >= 5_000, "{}: {}", numbers.len(), said.out);
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "a packet twice or not at all");
+}
+
+#[test]
+fn retention_and_deletion_are_orders_of_the_command_line() {
+    let recorded = Recorded::prepare(300);
+    assert!(recorded.store(&["append", "feed", "--feed", &recorded.feed]).ok);
+    let said = recorded.store(&["retain", "feed", "--age", "30d", "--bytes", "8388608"]);
+    assert!(said.ok && said.out.contains("records are kept"), "{}{}", said.out, said.err);
+    assert!(recorded.verify(&[]).ok);
+    let said = recorded.store(&["delete", "feed"]);
+    assert!(said.ok && said.out.contains("deleted"), "{}{}", said.out, said.err);
+    assert_eq!(recorded.store(&["ls"]).out, "");
+    let said = recorded.store(&["verify"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let scratch = Scratch::new();
+    let nowhere = scratch.path("nowhere");
+    for words in [&["ls"][..], &["read", "feed"], &["verify"], &["tail", "feed"]] {
+        let said = store(&nowhere, words);
+        assert!(!said.ok && said.err.contains("nowhere"), "{words:?}: {}", said.err);
+        assert!(!nowhere.exists(), "{words:?}");
+    }
+    fs::create_dir(&nowhere).expect("a directory");
+    let said = store(&nowhere, &["read", "feed", "--from", "noon"]);
+    assert!(!said.ok && said.err.contains("noon is no time"), "{}", said.err);
+    let said = store(&nowhere, &["read", "aapl"]);
+    assert!(!said.ok && said.err.contains("no file, no recording"), "{}", said.err);
+}

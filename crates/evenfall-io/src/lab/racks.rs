@@ -1,0 +1,137 @@
+//! Hosts in racks, with links of limited rate.
+//!
+//! ```text
+//!   h0 ---p0 [ br0 ] u0---d0 [ core ] d1---u1 [ br1 ] p4--- h4
+//!   h1 ---p1 [     ]         [      ]         [     ] p5--- h5      all bridges in one namespace
+//! ```
+//!
+//! Each link is limited both ways by a token bucket (htb) in front of it: at the host's `eth0`, at
+//! the port to the host, and at both ends of a rack's uplink. Datagrams with the code point
+//! "expedited forwarding" go first at each, as at a switch with priorities; the queue behind is the
+//! kernel's, 1,000 packets.
+
+use std::fmt::Write as _;
+
+use super::{ip, mac, tool};
+use crate::Error;
+
+/// The code point of the class that goes first (EF).
+pub const FIRST_DSCP: u8 = 46;
+
+/// One host of a lab of racks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RackHost {
+    /// Which rack it is in, from 0.
+    pub rack: usize,
+    /// Rate of its link, each way; `None` for no limit.
+    pub bits_per_s: Option<u64>,
+}
+
+/// Who is where, and how fast the racks' uplinks are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Racks {
+    /// By host.
+    pub hosts: Vec<RackHost>,
+    /// Rate of each rack's link to the core, each way.
+    pub uplink_bits_per_s: u64,
+}
+
+impl Racks {
+    pub(super) fn count(&self) -> usize {
+        self.hosts.iter().map(|host| host.rack + 1).max().unwrap_or(0)
+    }
+
+    /// Bridges, uplinks and who is reached over which port; the ports of the hosts are there.
+    pub(super) fn build(&self, namespace: &str) -> Result<(), Error> {
+        let mut script = String::new();
+        let mut ports: Vec<(String, String)> = Vec::new();
+        let bridge = "type bridge stp_state 0 mcast_snooping 0 ageing_time 0";
+        let _ = writeln!(script, "link add core {bridge}");
+        for rack in 0..self.count() {
+            let _ = writeln!(script, "link add br{rack} {bridge}");
+            let _ = writeln!(script, "link add u{rack} type veth peer name d{rack}");
+            ports.push((format!("u{rack}"), format!("br{rack}")));
+            ports.push((format!("d{rack}"), "core".into()));
+        }
+        for (host, RackHost { rack, .. }) in self.hosts.iter().enumerate() {
+            ports.push((format!("p{host}"), format!("br{rack}")));
+        }
+        for (port, master) in &ports {
+            let _ = writeln!(script, "link set {port} master {master}");
+            let _ = writeln!(
+                script,
+                "link set {port} type bridge_slave learning off flood off mcast_flood off"
+            );
+            let _ = writeln!(script, "link set {port} up");
+        }
+        for rack in 0..self.count() {
+            let _ = writeln!(script, "link set br{rack} up");
+        }
+        script.push_str("link set core up\n");
+        ip(&["-n", namespace, "-batch", "-"], &script)?;
+        tool("bridge", &["-n", namespace, "-batch", "-"], &self.entries())?;
+        let mut limits = String::new();
+        for rack in 0..self.count() {
+            limits.push_str(&limit(&format!("u{rack}"), self.uplink_bits_per_s));
+            limits.push_str(&limit(&format!("d{rack}"), self.uplink_bits_per_s));
+        }
+        for (host, RackHost { bits_per_s, .. }) in self.hosts.iter().enumerate() {
+            limits.extend(bits_per_s.map(|rate| limit(&format!("p{host}"), rate)));
+        }
+        tool("tc", &["-n", namespace, "-batch", "-"], &limits).map(drop)
+    }
+
+    /// Limits what leaves a host.
+    pub(super) fn limit_host(&self, host: usize, namespace: &str) -> Result<(), Error> {
+        let Some(rate) = self.hosts[host].bits_per_s else { return Ok(()) };
+        tool("tc", &["-n", namespace, "-batch", "-"], &limit("eth0", rate)).map(drop)
+    }
+
+    fn entries(&self) -> String {
+        let mut entries = String::new();
+        for (host, &RackHost { rack, .. }) in self.hosts.iter().enumerate() {
+            let mac = mac(host);
+            let _ = writeln!(entries, "fdb replace {mac} dev p{host} master static");
+            let _ = writeln!(entries, "fdb replace {mac} dev d{rack} master static");
+            for other in (0..self.count()).filter(|&other| other != rack) {
+                let _ = writeln!(entries, "fdb replace {mac} dev u{other} master static");
+            }
+        }
+        entries
+    }
+
+    /// Bytes that wait now in front of the links of the namespace, those of each port.
+    pub(super) fn backlogs(namespace: &str) -> Result<Vec<u64>, Error> {
+        let text = tool("tc", &["-n", namespace, "-s", "-j", "qdisc", "show"], "")?;
+        // One number is wanted of each qdisc: `"backlog":1234`.
+        let number = |rest: &str| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        };
+        Ok(text.split("\"backlog\":").skip(1).filter_map(number).collect())
+    }
+}
+
+/// Two classes below the rate of a device: what is marked to go first, and the rest.
+fn limit(device: &str, bits_per_s: u64) -> String {
+    let mut script = String::new();
+    let (first, rest) = (bits_per_s / 10, bits_per_s / 10 * 9);
+    let tos = FIRST_DSCP << 2;
+    let _ = writeln!(script, "qdisc replace dev {device} root handle 1: htb default 20");
+    // Two full frames may go back to back; what is queued in one piece by segmentation offload is
+    // paid for afterwards.
+    let class = |id: &str, parent: &str, rate: u64, prio: &str| {
+        format!(
+            "class add dev {device} parent {parent} classid {id} htb rate {rate}bit \
+             ceil {bits_per_s}bit burst 3028 cburst 3028 quantum 3028 {prio}\n"
+        )
+    };
+    script.push_str(&class("1:1", "1:", bits_per_s, ""));
+    script.push_str(&class("1:10", "1:1", first, "prio 0"));
+    script.push_str(&class("1:20", "1:1", rest, "prio 1"));
+    let _ = writeln!(
+        script,
+        "filter add dev {device} parent 1: protocol ip u32 match ip tos {tos} 0xfc flowid 1:10"
+    );
+    script
+}

@@ -1,0 +1,238 @@
+//! The files of a store as its objects have them, without the node that wrote them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use evenfall_core::Objects as _;
+use evenfall_store::layout::{
+    CHUNK_BYTES, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, chunk_name, segment_place,
+};
+use evenfall_store::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block};
+use evenfall_store::publication::Publication;
+use evenfall_store::reader::resume;
+use evenfall_store::{
+    Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot, segment,
+};
+
+use super::{Bucket, Entry, StoreError};
+
+/// Name, entry and a checksum over both, as the object `S-<file>` says them.
+pub(super) fn put_catalog(bucket: &Bucket, name: &str, entry: &Entry) -> Result<(), StoreError> {
+    let json = serde_json::to_string(&(name, entry)).unwrap_or_default();
+    let text = format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes()));
+    Ok(bucket.put(&format!("S-{}", entry.id), text.into())?)
+}
+
+/// The file is not in the catalogue any more.
+pub(super) fn remove_catalog(bucket: &Bucket, file: FileId) -> Result<(), StoreError> {
+    Ok(bucket.delete(&format!("S-{file}"))?)
+}
+
+/// One entry of the catalogue.
+///
+/// # Errors
+/// [`Error::Damaged`].
+pub fn parse_catalog(place: &str, bytes: &[u8]) -> Result<(String, Entry), StoreError> {
+    let damaged = |what: &str| Error::Damaged { place: place.into(), what: what.into() };
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
+    let (json, crc) = text.split_once('\n').ok_or_else(|| damaged("no checksum"))?;
+    if crc != format!("{:08x}\n", crc32c::crc32c(json.as_bytes())) {
+        return Err(damaged("wrong checksum").into());
+    }
+    serde_json::from_str(json).map_err(|error| damaged(&error.to_string()).into())
+}
+
+/// All files that were ever published here, as far as the listing knows them.
+///
+/// # Errors
+/// What the object store says; [`Error::Damaged`].
+pub fn catalog(bucket: &Bucket) -> Result<Vec<(String, Entry)>, StoreError> {
+    let mut files = Vec::new();
+    for name in bucket.list("S-")? {
+        if let Some(bytes) = bucket.get(&name, 0, usize::MAX)? {
+            files.push(parse_catalog(&name, &bytes)?);
+        }
+    }
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(files)
+}
+
+/// The metadata node of a file whose primary was this store node.
+pub(super) fn node_of(
+    bucket: &Bucket,
+    entry: &Entry,
+    writer: u32,
+) -> Result<Option<MetadataNode>, StoreError> {
+    let name = block_name(writer, entry.slot / NODES_PER_BLOCK as u32);
+    let Some(bytes) = bucket.get(&name, 0, SEGMENT_BYTES)? else { return Ok(None) };
+    let nodes = decode_block(&bytes, &name)?;
+    let node = nodes.get(entry.slot as usize % NODES_PER_BLOCK).copied();
+    Ok(node.filter(|node| node.file == entry.id && node.token > 0))
+}
+
+/// What a new primary starts from.
+pub(super) struct Taken {
+    pub(super) start: Resumption,
+    /// Records in full chunks, which stay objects.
+    pub(super) first_written: u64,
+    /// Full segments behind those.
+    pub(super) sealed: Vec<Sealed>,
+}
+
+pub(super) fn take_over(
+    bucket: &Bucket,
+    node: MetadataNode,
+    schema: &Schema,
+) -> Result<Taken, StoreError> {
+    let mut publication = Publication::open(bucket, node)?;
+    let snapshot = publication.snapshot(schema)?;
+    let (file, token) = (node.file, node.token);
+    let mut sealed = Vec::new();
+    let tail = snapshot.tail.clone();
+    let start = resume(file, token, schema, node.records, tail, &mut publication, &mut sealed)?;
+    let data = node.data_chunks * SEGMENTS_PER_CHUNK..snapshot.layout.full_segments(node.records);
+    let index = node.index_chunks * SEGMENTS_PER_CHUNK..node.index_nodes;
+    for (kind, numbers) in [(Kind::Data, data.clone()), (Kind::Index, index)] {
+        for number in numbers {
+            let bytes = publication.segment(kind, file, number)?;
+            sealed.push(Sealed { kind, file, number, bytes });
+        }
+    }
+    let first_written = snapshot.layout.first_record(data.start);
+    Ok(Taken { start, first_written, sealed })
+}
+
+/// Full segments out of chunk objects, a chunk at a time.
+pub struct ChunkReader<'a> {
+    bucket: &'a Bucket,
+    tail: BTreeMap<(Kind, u32), Bytes>,
+    chunks: BTreeMap<Kind, (u32, Bytes)>,
+}
+
+impl<'a> ChunkReader<'a> {
+    /// Over these chunks, and these segments of a tail.
+    pub fn new(bucket: &'a Bucket, tail: BTreeMap<(Kind, u32), Bytes>) -> Self {
+        Self { bucket, tail, chunks: BTreeMap::new() }
+    }
+}
+
+impl Segments for ChunkReader<'_> {
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store::Result<Bytes> {
+        if let Some(bytes) = self.tail.get(&(kind, number)) {
+            return Ok(bytes.clone());
+        }
+        let (chunk, offset) = segment_place(number);
+        if self.chunks.get(&kind).is_none_or(|(there, _)| *there != chunk) {
+            let name = chunk_name(kind, file, chunk);
+            let bytes = self.bucket.get(&name, 0, CHUNK_BYTES)?;
+            let bytes = bytes.ok_or_else(|| Error::Damaged {
+                place: name,
+                what: "there is no such object".into(),
+            })?;
+            self.chunks.insert(kind, (chunk, bytes));
+        }
+        let (_, bytes) = &self.chunks[&kind];
+        let from = (offset as usize).min(bytes.len());
+        let bytes = bytes.slice(from..(from + SEGMENT_BYTES).min(bytes.len()));
+        segment::expect(&bytes, kind, file, number)?;
+        Ok(bytes)
+    }
+}
+
+/// A store's files, from its objects alone.
+pub struct Archive {
+    bucket: Bucket,
+    files: BTreeMap<String, Entry>,
+}
+
+/// A file of an archive at one moment.
+pub struct ArchivedFile<'a> {
+    /// Its entry.
+    pub entry: &'a Entry,
+    snapshot: Snapshot,
+    segments: ChunkReader<'a>,
+}
+
+impl Archive {
+    /// Opens the objects in this directory or under this address.
+    ///
+    /// # Errors
+    /// What the object store says; [`Error::Damaged`].
+    pub fn open(place: &str) -> Result<Self, StoreError> {
+        let bucket = Bucket::open(place)?;
+        let files = catalog(&bucket)?.into_iter().collect();
+        Ok(Self { bucket, files })
+    }
+
+    /// Names and entries.
+    pub fn files(&self) -> &BTreeMap<String, Entry> {
+        &self.files
+    }
+
+    /// The file of this name, as published now.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFile`], [`Error::Damaged`], what the object store says.
+    pub fn file(&self, name: &str) -> Result<ArchivedFile<'_>, StoreError> {
+        let unknown = || Error::UnknownFile { file: name.into() };
+        let entry = self.files.get(name).ok_or_else(unknown)?;
+        let read_node = || node_of(&self.bucket, entry, entry.primary);
+        let mut node = read_node()?.ok_or_else(unknown)?;
+        let publication = loop {
+            match Publication::open(&self.bucket, node) {
+                Ok(publication) => break publication,
+                // A new life of the primary has removed the old tail: its node says so.
+                Err(error) => match read_node()?.filter(|newer| newer.token > node.token) {
+                    Some(newer) => node = newer,
+                    None => return Err(error.into()),
+                },
+            }
+        };
+        let snapshot = publication.snapshot(&entry.schema)?;
+        let segments = ChunkReader::new(&self.bucket, publication.into_tail());
+        Ok(ArchivedFile { entry, snapshot, segments })
+    }
+}
+
+impl ArchivedFile<'_> {
+    /// Records that can be read.
+    pub fn records(&self) -> u64 {
+        self.snapshot.records
+    }
+
+    /// The numbers of the records from one time to another, both included.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], what the object store says.
+    pub fn find(&mut self, from_ns: i64, to_ns: i64) -> Result<std::ops::Range<u64>, StoreError> {
+        Ok(Reader::new(&self.snapshot, &mut self.segments).between(from_ns, to_ns)?)
+    }
+
+    /// The records of these numbers.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and [`Error::NoRecord`].
+    pub fn read_numbers(
+        &mut self,
+        numbers: std::ops::Range<u64>,
+        each: &mut dyn FnMut(Bytes) -> evenfall_store::Result<()>,
+    ) -> Result<(), StoreError> {
+        Ok(Reader::new(&self.snapshot, &mut self.segments).records(numbers, each)?)
+    }
+
+    /// The records from one time to another, both included.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], what the object store says; what `each` says.
+    pub fn read(
+        &mut self,
+        from_ns: i64,
+        to_ns: i64,
+        each: &mut dyn FnMut(Bytes) -> evenfall_store::Result<()>,
+    ) -> Result<std::ops::Range<u64>, StoreError> {
+        let mut reader = Reader::new(&self.snapshot, &mut self.segments);
+        let numbers = reader.between(from_ns, to_ns)?;
+        reader.records(numbers.clone(), each)?;
+        Ok(numbers)
+    }
+}

@@ -1,0 +1,684 @@
+//! [`Store`]: the files of one node, and the thread that owns its disk.
+
+mod adoption;
+mod disk;
+mod disposal;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::Disk as _;
+use evenfall_store::cache::{Cache, Interest};
+use evenfall_store::index::Summary;
+use evenfall_store::journal::{Batch, Origin};
+use evenfall_store::layout::SEGMENT_BYTES;
+use evenfall_store::metadata::MetadataNode;
+use evenfall_store::retention::Retention;
+use evenfall_store::volume::{Loss, read_segment};
+use evenfall_store::{
+    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Segments, Snapshot, Stage, Volume,
+    VolumeConfig,
+};
+
+use super::uploads::Uploads;
+use super::{Bucket, Directory, Entry, Level, Names, StoreError, lock, names, seal};
+
+/// Shards of the cache: enough that readers on a few cores seldom meet.
+const SHARDS: usize = 8;
+/// Unsynced segments (32 MiB) after which chunks are synced: often enough that memory drains, and
+/// seldom enough that a sync moves megabytes.
+const FLUSH_SEGMENTS: usize = 2_048;
+/// How long the disk thread waits for work before it looks at its timers.
+const TICK: Duration = Duration::from_millis(50);
+/// Segments that do not fill the flush above are synced after this long.
+const FLUSH_LAG: Duration = Duration::from_millis(500);
+
+/// Limits of a store.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// The local directory.
+    pub directory: PathBuf,
+    /// Directory or address of the object store.
+    pub objects: Option<String>,
+    /// Number of this node among the store's nodes.
+    pub node: u32,
+    /// Bytes of segments that no disk has yet; above, appends are refused by the stage `memory`.
+    pub memory_bytes_max: u64,
+    /// Bytes of chunks on the disk; above, and with nothing uploaded to make room, appends are
+    /// refused by the stage `local disk`.
+    pub local_bytes_max: u64,
+    /// Bytes of segments in the read cache.
+    pub cache_bytes: u64,
+    /// Bytes of a journal before the next.
+    pub journal_bytes_max: u64,
+    /// How often what fills no chunk is published.
+    pub publish_every: Duration,
+}
+
+impl StoreConfig {
+    /// Of a store in this directory, objects in `objects` below it.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            objects: Some(directory.join("objects").display().to_string()),
+            node: 1,
+            memory_bytes_max: 512 << 20,
+            local_bytes_max: 64 << 30,
+            cache_bytes: 256 << 20,
+            journal_bytes_max: 64 << 20,
+            publish_every: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A file of an open store.
+#[derive(Debug)]
+pub struct StoreFile {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: FileId,
+    /// What its records mean.
+    pub schema: Arc<Schema>,
+    /// Its entry in the directory of names.
+    pub(super) entry: Entry,
+    pub(super) appender: Mutex<Appender>,
+    /// What of it is in the object store.
+    pub(super) published: Mutex<MetadataNode>,
+    /// First record that is kept.
+    first: AtomicU64,
+    retention: Mutex<Retention>,
+    /// It takes no appends any more, and will be gone.
+    is_deleted: AtomicBool,
+    /// Whether the catalogue and a block of metadata say what `published` says.
+    pub(super) is_listed: AtomicBool,
+    /// Token of the last publication before this life; zero of none.
+    pub(super) token_before: u32,
+}
+
+impl StoreFile {
+    /// Records so far.
+    pub fn records(&self) -> u64 {
+        lock(&self.appender).records()
+    }
+
+    /// First record that is kept.
+    pub fn first(&self) -> u64 {
+        self.first.load(Relaxed)
+    }
+
+    /// How long and how much of it is kept.
+    pub fn retention(&self) -> Retention {
+        *lock(&self.retention)
+    }
+
+    /// The entry as names and catalogue should have it now.
+    pub(super) fn entry_now(&self) -> Entry {
+        Entry { first: self.first(), retention: self.retention(), ..self.entry.clone() }
+    }
+
+    /// Time of the last record; `None` of none.
+    pub fn last_ns(&self) -> Option<i64> {
+        let appender = lock(&self.appender);
+        (appender.records() > 0).then(|| appender.last_ns())
+    }
+}
+
+/// What waits for the disk thread.
+#[derive(Default)]
+struct Queue {
+    batch: Batch,
+    /// Number of the group commit that `batch` will be.
+    ticket: u64,
+    /// Group commits done.
+    committed: u64,
+    sealed: Vec<Sealed>,
+}
+
+/// Sizes of the stages at one moment.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Occupancy {
+    /// Bytes of full segments that are in no synced chunk.
+    pub memory_bytes: u64,
+    /// Bytes of chunks on the local disk.
+    pub local_bytes: u64,
+    /// Chunks that wait for the object store.
+    pub upload_chunks: u64,
+    /// Bytes in the read cache.
+    pub cache_bytes: u64,
+    /// Appends refused so far.
+    pub refused: u64,
+    /// Turns of the disk thread behind which commits are done, idle ones too.
+    pub commits: u64,
+    /// Failed requests of the disk so far; the thread tries them again.
+    pub disk_errors: u64,
+    /// Failed requests of the object store so far.
+    pub upload_errors: u64,
+}
+
+/// Segments in memory, by file, kind and number; one lock of several.
+type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
+
+pub(super) struct Shared {
+    /// Opened to read: nothing is claimed, written or uploaded.
+    is_reading: bool,
+    pub(super) config: StoreConfig,
+    pub(super) disk: Directory,
+    pub(super) bucket: Option<Bucket>,
+    names: Names,
+    files: RwLock<BTreeMap<FileId, Arc<StoreFile>>>,
+    by_name: RwLock<BTreeMap<String, Arc<StoreFile>>>,
+    cache: Vec<CacheShard>,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    done: Condvar,
+    volume: Mutex<Volume<Directory>>,
+    memory_bytes: AtomicU64,
+    pub(super) local_bytes: AtomicU64,
+    refused: AtomicU64,
+    disk_errors: AtomicU64,
+    pub(super) uploads: Uploads,
+    /// Whose turn it is to write a block of metadata.
+    pub(super) block_turn: Mutex<()>,
+    stop: AtomicBool,
+    /// The disk thread is gone, and commits nothing any more.
+    disk_ended: AtomicBool,
+}
+
+/// The files of one node. Dropping it without [`close`](Self::close) is what a crash is.
+pub struct Store {
+    pub(super) shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A store, and what was found when it was opened.
+pub struct Opened {
+    /// The store.
+    pub store: Store,
+    /// What was dropped or damaged.
+    pub losses: Vec<Loss>,
+}
+
+impl Store {
+    /// Opens the directory, whatever state it was left in.
+    ///
+    /// # Errors
+    /// When disk, names or object store cannot be opened, or a file's data is in none of them.
+    pub fn open(config: StoreConfig) -> Result<Opened, StoreError> {
+        let disk = Directory::open(&config.directory)?;
+        // From now on the list of a clean stop is not true any more.
+        disk.remove(seal::NAME)?;
+        let names = Names::open(&config.directory.join(names::FILE))?;
+        let bucket = config.objects.as_deref().map(Bucket::open).transpose()?;
+        let (shared, losses) = Shared::open(config, disk, names, bucket)?;
+        let mut threads = vec![spawn("store-disk", &shared, Shared::run_disk)?];
+        if shared.bucket.is_some() {
+            threads.push(spawn("store-upload", &shared, Shared::run_uploads)?);
+        }
+        Ok(Opened { store: Self { shared, threads }, losses })
+    }
+
+    /// Opens the directory without changing a byte of it, as it is after a stop or a crash: what
+    /// recovery would write stays in memory. Others may read it too; nobody may write meanwhile.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); when another process has it open to write.
+    pub fn open_to_read(config: StoreConfig) -> Result<Opened, StoreError> {
+        let disk = Directory::open_to_read(&config.directory)?;
+        let names = Names::open_to_read(&config.directory.join(names::FILE))?;
+        let is_there = |place: &&str| place.contains("://") || Path::new(place).is_dir();
+        let objects = config.objects.as_deref().filter(is_there);
+        let bucket = objects.map(Bucket::open).transpose()?;
+        let (shared, losses) = Shared::open(config, disk, names, bucket)?;
+        Ok(Opened { store: Self { shared, threads: Vec::new() }, losses })
+    }
+
+    /// The file of this name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFile`].
+    pub fn file(&self, name: &str) -> Result<Arc<StoreFile>, StoreError> {
+        let files = self.shared.by_name.read().unwrap_or_else(|e| e.into_inner());
+        let found = files.get(name).cloned();
+        found.ok_or_else(|| Error::UnknownFile { file: name.into() }.into())
+    }
+
+    /// Every file, in order of names.
+    pub fn files(&self) -> Vec<Arc<StoreFile>> {
+        let files = self.shared.by_name.read().unwrap_or_else(|e| e.into_inner());
+        files.values().cloned().collect()
+    }
+
+    /// Creates the file, or gives the one that is there.
+    ///
+    /// # Errors
+    /// [`Error::FileExists`] with another schema; [`Error::Schema`].
+    pub fn create(&self, name: &str, schema: &Schema) -> Result<Arc<StoreFile>, StoreError> {
+        let files = self.create_all(&[(name.to_owned(), schema.clone())])?;
+        Ok(Arc::clone(&files[0]))
+    }
+
+    /// [`create`](Self::create) of many, with one write to the directory of names.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_all(
+        &self,
+        wanted: &[(String, Schema)],
+    ) -> Result<Vec<Arc<StoreFile>>, StoreError> {
+        for (name, schema) in wanted {
+            self.shared.check_writing(name)?;
+            schema.check()?;
+        }
+        let shared = &self.shared;
+        let entries = shared.names.create(wanted, shared.config.node)?;
+        let mut files = Vec::with_capacity(wanted.len());
+        for ((name, schema), (entry, is_new)) in wanted.iter().zip(entries) {
+            if entry.schema != *schema {
+                return Err(Error::FileExists { file: name.clone() }.into());
+            }
+            if is_new {
+                let schema = Arc::new(schema.clone());
+                let appender = Appender::new(entry.id, entry.token, schema.clone())?;
+                shared.install(name, entry, schema, appender, MetadataNode::default());
+            }
+            files.push(self.file(name)?);
+        }
+        Ok(files)
+    }
+
+    /// Appends whole records in order of time; gives the number of the first.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] by a stage at its limit, and nothing is taken; what
+    /// [`Appender::append`] says.
+    pub fn append(
+        &self,
+        file: &StoreFile,
+        records: &[u8],
+        level: Level,
+    ) -> Result<u64, StoreError> {
+        let (first, ticket) = self.append_begin(file, records, level)?;
+        self.append_end(file, ticket, level)?;
+        Ok(first)
+    }
+
+    /// The first half of an append: the records are taken and readable. What comes back is the
+    /// first record's number and the commit to wait for.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_begin(
+        &self,
+        file: &StoreFile,
+        records: &[u8],
+        level: Level,
+    ) -> Result<(u64, u64), StoreError> {
+        let shared = &self.shared;
+        shared.check_writing(&file.name)?;
+        shared.admit()?;
+        let mut sealed = Vec::new();
+        let mut appender = lock(&file.appender);
+        shared.check_kept(file)?;
+        let range = appender.append(records, &mut sealed)?;
+        let frame = match level {
+            Level::Local => appender.take_uncommitted(),
+            _ => None,
+        };
+        let mut ticket = 0;
+        if !sealed.is_empty() || level == Level::Local {
+            let bytes = (sealed.len() * SEGMENT_BYTES) as u64;
+            shared.memory_bytes.fetch_add(bytes, Relaxed);
+            let mut queue = lock(&shared.queue);
+            if let Some((first, records)) = frame {
+                let origin = origin(file, appender.token());
+                queue.batch.push_records(origin, first, &records);
+            }
+            // Frames of this file that others pushed may wait in the same commit.
+            ticket = queue.ticket + 1;
+            queue.sealed.append(&mut sealed);
+            drop(queue);
+            shared.work.notify_one();
+        }
+        Ok((range.start, ticket))
+    }
+
+    /// The second half: returns when the level is reached.
+    ///
+    /// # Errors
+    /// [`StoreError::Closing`]; for `object` what the object store says.
+    pub fn append_end(
+        &self,
+        file: &StoreFile,
+        ticket: u64,
+        level: Level,
+    ) -> Result<(), StoreError> {
+        match level {
+            Level::Memory => Ok(()),
+            Level::Local => self.shared.await_commit(ticket),
+            Level::Object => self.publish(file),
+        }
+    }
+
+    /// Group commits that are done, to be compared with what [`append_begin`](Self::append_begin)
+    /// gave.
+    pub fn committed(&self) -> u64 {
+        lock(&self.shared.queue).committed
+    }
+
+    /// Puts everything of the file into the object store, and says so in its metadata.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObjects`], [`Error::Fenced`], [`Error::Storage`].
+    pub fn publish(&self, file: &StoreFile) -> Result<(), StoreError> {
+        self.shared.publish(file)
+    }
+
+    /// The record of this number.
+    ///
+    /// # Errors
+    /// [`Error::NoRecord`]; what keeps it from being read.
+    pub fn record(&self, file: &StoreFile, number: u64) -> Result<Bytes, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        Ok(Reader::new(&at, &mut segments).record(number)?)
+    }
+
+    /// Number and bytes of the latest record at or before this time.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn record_at(&self, file: &StoreFile, time_ns: i64) -> Result<(u64, Bytes), StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        let mut reader = Reader::new(&at, &mut segments);
+        let number = reader.latest_at(time_ns)?;
+        Ok((number, reader.record(number)?))
+    }
+
+    /// The records from one time to another, both included, as parts of segments.
+    ///
+    /// # Errors
+    /// What keeps a segment from being read; what `each` says.
+    pub fn read(
+        &self,
+        file: &StoreFile,
+        from_ns: i64,
+        to_ns: i64,
+        each: &mut dyn FnMut(Bytes) -> evenfall_store::Result<()>,
+    ) -> Result<std::ops::Range<u64>, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        let mut reader = Reader::new(&at, &mut segments);
+        let numbers = reader.between(from_ns, to_ns)?;
+        reader.records(numbers.clone(), each)?;
+        Ok(numbers)
+    }
+
+    /// The numbers of the records from one time to another, both included.
+    ///
+    /// # Errors
+    /// What keeps a segment from being read.
+    pub fn find(
+        &self,
+        file: &StoreFile,
+        from_ns: i64,
+        to_ns: i64,
+    ) -> Result<std::ops::Range<u64>, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        Ok(Reader::new(&at, &mut segments).between(from_ns, to_ns)?)
+    }
+
+    /// The records of these numbers.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and [`Error::NoRecord`].
+    pub fn read_numbers(
+        &self,
+        file: &StoreFile,
+        numbers: std::ops::Range<u64>,
+        each: &mut dyn FnMut(Bytes) -> evenfall_store::Result<()>,
+    ) -> Result<(), StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Passing);
+        Ok(Reader::new(&at, &mut segments).records(numbers, each)?)
+    }
+
+    /// Count, times and aggregates of the records from one time to another, whole segments by the
+    /// index alone.
+    ///
+    /// # Errors
+    /// What keeps a segment from being read.
+    pub fn summary(
+        &self,
+        file: &StoreFile,
+        from_ns: i64,
+        to_ns: i64,
+    ) -> Result<Option<Summary>, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        let mut reader = Reader::new(&at, &mut segments);
+        let numbers = reader.between(from_ns, to_ns)?;
+        Ok(reader.summary(numbers, &file.schema)?)
+    }
+
+    /// Sizes of the stages now.
+    pub fn occupancy(&self) -> Occupancy {
+        let shared = &self.shared;
+        let cached: usize = shared.cache.iter().map(|shard| lock(shard).len()).sum();
+        Occupancy {
+            memory_bytes: shared.memory_bytes.load(Relaxed),
+            local_bytes: shared.local_bytes.load(Relaxed),
+            upload_chunks: shared.uploads.waiting(),
+            cache_bytes: (cached * SEGMENT_BYTES) as u64,
+            refused: shared.refused.load(Relaxed),
+            commits: lock(&shared.queue).committed,
+            disk_errors: shared.disk_errors.load(Relaxed),
+            upload_errors: shared.uploads.errors(),
+        }
+    }
+
+    /// Stops with everything on the disk and, when there is an object store, in it; leaves a list
+    /// of whole files behind.
+    ///
+    /// # Errors
+    /// When disk or object store fail; the store may then be opened again.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.end_threads();
+        if self.shared.is_reading {
+            return Ok(());
+        }
+        self.shared.finish()?;
+        let directory = self.shared.config.directory.clone();
+        // The directory of names writes its last words when it goes.
+        drop(self);
+        seal::write(&directory)
+    }
+
+    fn end_threads(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        self.shared.work.notify_all();
+        self.shared.uploads.wake();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.end_threads();
+    }
+}
+
+fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandle<()>, StoreError> {
+    let shared = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+    thread.map_err(|error| StoreError::Remote {
+        what: format!("thread {name}: {error}"),
+        is_retryable: false,
+    })
+}
+
+fn origin(file: &StoreFile, token: u32) -> Origin {
+    Origin { file: file.id, record_bytes: file.schema.record_bytes, token }
+}
+
+/// Segments of one file: unsynced, cached, on the disk, in the object store; in this order.
+pub(super) struct FileSegments<'a> {
+    shared: &'a Shared,
+    file: &'a StoreFile,
+    interest: Interest,
+}
+
+impl Segments for FileSegments<'_> {
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store::Result<Bytes> {
+        let key = (file, kind, number);
+        let shard = &self.shared.cache[number as usize % SHARDS];
+        if let Some(bytes) = lock(shard).get(&key) {
+            return Ok(bytes);
+        }
+        let unsynced = {
+            let appender = lock(&self.file.appender);
+            match kind {
+                Kind::Data => appender.unsynced_segment(number),
+                Kind::Index => appender.unsynced_node(number),
+            }
+        };
+        if let Some(bytes) = unsynced {
+            return Ok(bytes);
+        }
+        let found = match read_segment(&self.shared.disk, kind, file, number)? {
+            Some(bytes) => bytes,
+            None => self.shared.fetch(self.file, kind, number)?,
+        };
+        lock(shard).insert(key, found.clone(), self.interest);
+        Ok(found)
+    }
+}
+
+impl Shared {
+    /// Puts together what the disk, the names and the objects have.
+    fn open(
+        config: StoreConfig,
+        disk: Directory,
+        names: Names,
+        bucket: Option<Bucket>,
+    ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {
+        let (node, journal_bytes_max) = (config.node, config.journal_bytes_max);
+        let volume_config = VolumeConfig { node, journal_bytes_max };
+        let (volume, mut found) = Volume::open(disk.clone(), volume_config)?;
+        if let Some(bucket) = bucket.as_ref().filter(|_| names.list().is_ok_and(|n| n.is_empty())) {
+            names.restore(&super::archive::catalog(bucket)?)?;
+        }
+        let per_shard = config.cache_bytes as usize / SEGMENT_BYTES / SHARDS;
+        let local = disk.list()?.iter().map(|(_, len)| len).sum();
+        let shared = Arc::new(Self {
+            is_reading: disk.is_reading(),
+            disk,
+            bucket,
+            names,
+            files: RwLock::default(),
+            by_name: RwLock::default(),
+            cache: (0..SHARDS).map(|_| Mutex::new(Cache::new(per_shard))).collect(),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            volume: Mutex::new(volume),
+            memory_bytes: AtomicU64::new(0),
+            local_bytes: AtomicU64::new(local),
+            refused: AtomicU64::new(0),
+            disk_errors: AtomicU64::new(0),
+            uploads: Uploads::default(),
+            block_turn: Mutex::new(()),
+            stop: AtomicBool::new(false),
+            disk_ended: AtomicBool::new(false),
+            config,
+        });
+        shared.adopt_all(&mut found)?;
+        Ok((shared, found.losses))
+    }
+
+    fn check_writing(&self, file: &str) -> Result<(), StoreError> {
+        if !self.is_reading {
+            return Ok(());
+        }
+        let what = "the store is open to read only".to_owned();
+        Err(evenfall_core::StorageError::Failed { name: file.into(), what }.into())
+    }
+
+    pub(super) fn segments<'a>(
+        &'a self,
+        file: &'a StoreFile,
+        interest: Interest,
+    ) -> FileSegments<'a> {
+        FileSegments { shared: self, file, interest }
+    }
+
+    fn snapshot(&self, file: &StoreFile) -> Snapshot {
+        Snapshot::of(&lock(&file.appender), file.first())
+    }
+
+    pub(super) fn all_files(&self) -> Vec<Arc<StoreFile>> {
+        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+        files.values().cloned().collect()
+    }
+
+    pub(super) fn file_of(&self, id: FileId) -> Option<Arc<StoreFile>> {
+        self.files.read().unwrap_or_else(|e| e.into_inner()).get(&id).cloned()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    fn admit(&self) -> Result<(), StoreError> {
+        let refuse = |stage, bytes, bytes_max| {
+            self.refused.fetch_add(1, Relaxed);
+            Err(Error::Refused { stage, bytes, bytes_max }.into())
+        };
+        let memory = self.memory_bytes.load(Relaxed);
+        if memory > self.config.memory_bytes_max {
+            return refuse(Stage::Memory, memory, self.config.memory_bytes_max);
+        }
+        let local = self.local_bytes.load(Relaxed);
+        if local > self.config.local_bytes_max {
+            return refuse(Stage::LocalDisk, local, self.config.local_bytes_max);
+        }
+        Ok(())
+    }
+
+    fn install(
+        &self,
+        name: &str,
+        entry: Entry,
+        schema: Arc<Schema>,
+        appender: Appender,
+        published: MetadataNode,
+    ) {
+        let file = Arc::new(StoreFile {
+            name: name.to_owned(),
+            id: entry.id,
+            schema,
+            appender: Mutex::new(appender),
+            first: AtomicU64::new(entry.first),
+            retention: Mutex::new(entry.retention),
+            is_deleted: AtomicBool::new(false),
+            is_listed: AtomicBool::new(false),
+            token_before: published.token,
+            published: Mutex::new(published),
+            entry,
+        });
+        lock(&self.volume).register(origin(&file, file.entry.token));
+        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        files.insert(file.id, Arc::clone(&file));
+        let mut by_name = self.by_name.write().unwrap_or_else(|e| e.into_inner());
+        by_name.insert(file.name.clone(), file);
+    }
+}

@@ -1,0 +1,145 @@
+//! The store as it runs: files over one local disk, an object store and a directory of names.
+//!
+//! ```text
+//!  append ──> Appender (one lock per file) ──> acknowledged: memory
+//!                 │ full segments, frames
+//!                 v
+//!            disk thread: commit + sync ──────> acknowledged: local
+//!                 │       chunks, sync, checkpoint
+//!                 v
+//!            upload thread: full chunks, and tails now and then ──> acknowledged: object
+//! ```
+//!
+//! An append takes the lock of its own file, and the shared queue only when a segment fills or the
+//! client asks for `local`. Whatever cannot go on in its stage is refused at the door, before
+//! anything is taken, by the name of the stage; a refused append may be tried again.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`engine`] | [`Store`]: open, create, append, read, close |
+//! | [`archive`] | [`Archive`]: the same files read from objects alone |
+//! | [`directory`], [`bucket`], [`names`] | the disk, the objects, the names |
+//! | [`source`] | reading, the same from a store and from an archive |
+//! | [`recording`] | a feed in the store, message by message |
+//! | [`export`], [`messages`] | CSV and Parquet of records, and of a recording's messages |
+//! | [`seal`] | the list of whole files that a clean stop leaves behind |
+
+pub mod archive;
+pub mod bucket;
+pub mod directory;
+pub mod engine;
+pub mod export;
+pub mod messages;
+pub mod names;
+pub mod recording;
+pub mod seal;
+pub mod source;
+mod uploads;
+
+#[cfg(test)]
+mod tests;
+
+pub use archive::Archive;
+pub use bucket::Bucket;
+pub use directory::Directory;
+pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile};
+pub use names::{Entry, Names, NamesError};
+pub use source::{Listed, RecordSource};
+
+use evenfall_store::Error;
+use serde::{Deserialize, Serialize};
+
+/// What an acknowledged append survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Readable, and lost with the process.
+    #[default]
+    Memory,
+    /// Survives a crash of the machine.
+    Local,
+    /// Survives the loss of the disk.
+    Object,
+}
+
+impl std::str::FromStr for Level {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "memory" => Ok(Self::Memory),
+            "local" => Ok(Self::Local),
+            "object" => Ok(Self::Object),
+            other => Err(format!("{other} is no level: memory, local or object")),
+        }
+    }
+}
+
+/// Why the store did not do it.
+#[derive(Clone, Debug)]
+pub enum StoreError {
+    /// The store's own reason.
+    Store(Error),
+    /// The directory of names.
+    Names(NamesError),
+    /// There is no object store to do it with.
+    NoObjects,
+    /// The store is being closed.
+    Closing,
+    /// The other end of a connection said so, or the connection itself.
+    Remote {
+        /// In words.
+        what: String,
+        /// Whether the same request may succeed later.
+        is_retryable: bool,
+    },
+}
+
+impl StoreError {
+    /// Whether the same request may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_retryable(),
+            Self::Remote { is_retryable, .. } => *is_retryable,
+            Self::Names(_) | Self::NoObjects | Self::Closing => false,
+        }
+    }
+}
+
+impl std::fmt::Display for StoreError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Names(error) => error.fmt(f),
+            Self::NoObjects => {
+                f.write_str("no object store is configured: name one, or ask for local")
+            }
+            Self::Closing => f.write_str("the store is being closed"),
+            Self::Remote { what, .. } => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl From<Error> for StoreError {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<evenfall_core::StorageError> for StoreError {
+    fn from(error: evenfall_core::StorageError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<NamesError> for StoreError {
+    fn from(error: NamesError) -> Self {
+        Self::Names(error)
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

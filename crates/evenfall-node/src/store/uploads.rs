@@ -1,0 +1,235 @@
+//! Chunks and tails on their way into the object store.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use evenfall_core::Objects as _;
+use evenfall_store::cache::Interest;
+use evenfall_store::layout::{
+    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, chunk_name, segment_place, tail_name,
+};
+use evenfall_store::metadata::{MetadataNode, NODES_PER_BLOCK, encode_block};
+use evenfall_store::publication::{End, gather_chunk, publish, put_chunk};
+use evenfall_store::{FileId, Kind, segment};
+
+use super::archive;
+use super::engine::{Shared, StoreFile};
+use super::{StoreError, lock};
+
+/// Pause behind a request that failed.
+const RETRY: Duration = Duration::from_millis(200);
+
+#[derive(Default)]
+struct Due {
+    /// Chunks that are full and synced.
+    chunks: VecDeque<(FileId, u32)>,
+    /// Chunks that are objects and still on the disk, oldest first.
+    uploaded: VecDeque<(FileId, u32)>,
+}
+
+/// The queue of the upload thread.
+#[derive(Default)]
+pub(super) struct Uploads {
+    due: Mutex<Due>,
+    wake: Condvar,
+    errors: AtomicU64,
+}
+
+impl Uploads {
+    pub(super) fn waiting(&self) -> u64 {
+        lock(&self.due).chunks.len() as u64
+    }
+
+    pub(super) fn errors(&self) -> u64 {
+        self.errors.load(Relaxed)
+    }
+
+    pub(super) fn wake(&self) {
+        self.wake.notify_all();
+    }
+
+    /// A segment is synced; the last of a chunk makes the chunk due.
+    pub(super) fn synced(&self, file: FileId, number: u32) {
+        if (number + 1).is_multiple_of(SEGMENTS_PER_CHUNK) {
+            lock(&self.due).chunks.push_back((file, number / SEGMENTS_PER_CHUNK));
+            self.wake.notify_one();
+        }
+    }
+
+    /// The chunk is an object, and may leave the disk when room is needed.
+    pub(super) fn is_uploaded(&self, file: FileId, chunk: u32) {
+        lock(&self.due).uploaded.push_back((file, chunk));
+    }
+
+    pub(super) fn pop_uploaded(&self) -> Option<(FileId, u32)> {
+        lock(&self.due).uploaded.pop_front()
+    }
+}
+
+/// Whether the objects have less of the file than there is.
+fn is_changed(file: &StoreFile) -> bool {
+    !file.is_listed.load(Relaxed) || lock(&file.published).records != file.records()
+}
+
+impl Shared {
+    pub(super) fn run_uploads(&self) {
+        let mut published_at = Instant::now();
+        while !self.is_stopping() {
+            let next = {
+                let due = lock(&self.uploads.due);
+                let wait = |due: &mut Due| due.chunks.is_empty() && !self.is_stopping();
+                let waited = self.uploads.wake.wait_timeout_while(due, RETRY, wait);
+                waited.unwrap_or_else(|e| e.into_inner()).0.chunks.front().copied()
+            };
+            if let Some((file, chunk)) = next {
+                let done = self.upload(file, chunk);
+                let mut due = lock(&self.uploads.due);
+                due.chunks.pop_front();
+                if done.is_err() {
+                    // Behind the others, so that a file that is fenced holds up nobody.
+                    due.chunks.push_back((file, chunk));
+                    drop(due);
+                    self.upload_failed();
+                }
+            }
+            if published_at.elapsed() > self.config.publish_every {
+                let published = self.publish_changed(&|| !self.is_stopping());
+                if published.and_then(|()| self.trim_all()).is_err() {
+                    self.upload_failed();
+                }
+                published_at = Instant::now();
+            }
+        }
+    }
+
+    fn upload_failed(&self) {
+        self.uploads.errors.fetch_add(1, Relaxed);
+        std::thread::sleep(RETRY);
+    }
+
+    fn upload(&self, id: FileId, chunk: u32) -> Result<(), StoreError> {
+        let Some(file) = self.file_of(id) else { return Ok(()) };
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        let mut published = lock(&file.published);
+        if published.data_chunks > chunk || self.check_kept(&file).is_err() {
+            return Ok(());
+        }
+        let mut segments = self.segments(&file, Interest::Passing);
+        let bytes = gather_chunk(&mut segments, (Kind::Data, id, chunk))?;
+        put_chunk(bucket, (Kind::Data, id, chunk), file.entry.token, bytes)?;
+        if published.data_chunks == chunk {
+            published.data_chunks += 1;
+            self.uploads.is_uploaded(id, chunk);
+        }
+        Ok(())
+    }
+
+    /// Publishes every file that has changed, block by block, while it may go on.
+    pub(super) fn publish_changed(&self, goes_on: &dyn Fn() -> bool) -> Result<(), StoreError> {
+        let files = self.all_files();
+        let mut blocks: BTreeMap<u32, Vec<&StoreFile>> = BTreeMap::new();
+        for file in files.iter().filter(|file| is_changed(file)) {
+            blocks.entry(file.entry.slot / NODES_PER_BLOCK as u32).or_default().push(file);
+        }
+        let mut done = Ok(());
+        for (block, files) in blocks {
+            if !goes_on() {
+                break;
+            }
+            done = done.and(self.publish_block(block, &files));
+        }
+        done
+    }
+
+    /// Publishes one file.
+    pub(super) fn publish(&self, file: &StoreFile) -> Result<(), StoreError> {
+        self.publish_block(file.entry.slot / NODES_PER_BLOCK as u32, &[file])
+    }
+
+    /// Tails, then the block of metadata, then, once in the life of a primary, the entries of the
+    /// catalogue. A file that fails keeps back none of the others.
+    fn publish_block(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
+        let mut done = Ok(());
+        let mut ready = Vec::new();
+        for file in files {
+            match self.publish_tail(file) {
+                Ok(()) => ready.push(*file),
+                Err(error) => done = done.and(Err(error)),
+            }
+        }
+        if ready.is_empty() {
+            return done;
+        }
+        if let Err(error) = self.put_block(block) {
+            // Nobody sees it yet, whatever the records say.
+            ready.iter().for_each(|file| file.is_listed.store(false, Relaxed));
+            return Err(error);
+        }
+        let unlisted = ready.iter().filter(|file| !file.is_listed.load(Relaxed));
+        unlisted.map(|file| self.list(file)).fold(done, Result::and)
+    }
+
+    fn publish_tail(&self, file: &StoreFile) -> Result<(), StoreError> {
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        let mut published = lock(&file.published);
+        self.check_kept(file)?;
+        let end = End::of(&lock(&file.appender), file.first());
+        let mut segments = self.segments(file, Interest::Passing);
+        let chunks = published.data_chunks;
+        *published = publish(bucket, &mut segments, &end, &published)?;
+        (chunks..published.data_chunks).for_each(|c| self.uploads.is_uploaded(file.id, c));
+        Ok(())
+    }
+
+    /// Puts the file into the catalogue, and removes the tail of the life before, which no metadata
+    /// names any more.
+    fn list(&self, file: &StoreFile) -> Result<(), StoreError> {
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        archive::put_catalog(bucket, &file.name, &file.entry_now())?;
+        if file.token_before > 0 && file.token_before != file.entry.token {
+            bucket.delete(&tail_name(file.id, file.token_before))?;
+        }
+        file.is_listed.store(true, Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn put_block(&self, block: u32) -> Result<(), StoreError> {
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        let first = block * NODES_PER_BLOCK as u32;
+        // One writer at a time, so that an older block never follows a newer one.
+        let _turn = lock(&self.block_turn);
+        let mut nodes = vec![MetadataNode::default(); NODES_PER_BLOCK];
+        for file in self.all_files() {
+            let place = file.entry.slot.wrapping_sub(first) as usize;
+            if let Some(node) = nodes.get_mut(place) {
+                *node = *lock(&file.published);
+            }
+        }
+        let node = self.config.node;
+        let bytes = encode_block(node, block, &nodes);
+        bucket.put(&block_name(node, block), bytes)?;
+        Ok(())
+    }
+
+    /// A segment that is not on the disk any more.
+    pub(super) fn fetch(
+        &self,
+        file: &StoreFile,
+        kind: Kind,
+        number: u32,
+    ) -> evenfall_store::Result<bytes::Bytes> {
+        let Some(bucket) = &self.bucket else {
+            return Err(evenfall_store::Error::Damaged {
+                place: format!("segment {number} of {}-{}", kind.letter(), file.id),
+                what: "it is not on the disk, and no object store is configured".into(),
+            });
+        };
+        let (chunk, offset) = segment_place(number);
+        let name = chunk_name(kind, file.id, chunk);
+        let bytes = bucket.get(&name, offset, SEGMENT_BYTES)?.unwrap_or_default();
+        segment::expect(&bytes, kind, file.id, number)?;
+        Ok(bytes)
+    }
+}

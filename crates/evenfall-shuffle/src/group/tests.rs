@@ -1,0 +1,197 @@
+//! Calls over a network in memory that loses, repeats and reorders.
+
+use evenfall_core::{Destination, Prng, StampedBy};
+
+use super::*;
+
+const STEP: Duration = Duration::from_micros(500);
+
+/// Ranks, and datagrams between them.
+struct Net {
+    ranks: Vec<Group>,
+    wire: Vec<(usize, Arrival)>,
+    now: Timestamp,
+    prng: Prng,
+    events: Vec<Vec<Event>>,
+}
+
+fn address(rank: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7_000 + rank as u16))
+}
+
+impl Net {
+    fn new(ranks: usize, seed: u64) -> Self {
+        let members: Vec<_> = (0..ranks).map(address).collect();
+        let exchange = Config {
+            packet_bytes: 64,
+            resend_after: Duration::from_millis(2),
+            silence_max: Duration::from_millis(100),
+            ..Config::default()
+        };
+        let settings = Settings { exchange, ..Settings::default() };
+        let group = |rank| Group::new(rank, members.clone(), settings.clone()).expect("a rank");
+        Self {
+            ranks: (0..ranks).map(group).collect(),
+            wire: Vec::new(),
+            now: Timestamp::from_nanos(1_000_000_000),
+            prng: Prng::new(seed),
+            events: vec![Vec::new(); ranks],
+        }
+    }
+
+    fn call(&mut self, rank: usize, call: Call) -> Result<u64, StartError> {
+        self.ranks[rank].call(self.now, call)
+    }
+
+    /// Half a millisecond: what is under way arrives in any order, one in fifty not at all.
+    fn step(&mut self) {
+        self.now += STEP;
+        let mut wire = core::mem::take(&mut self.wire);
+        self.prng.shuffle(&mut wire);
+        for (to, arrival) in wire {
+            if self.prng.chance(0.98) {
+                self.ranks[to].handle(self.now, arrival).expect("ours");
+            }
+        }
+        for (rank, group) in self.ranks.iter_mut().enumerate() {
+            if group.poll_timeout().is_some_and(|due| due <= self.now) {
+                group.handle_timeout(self.now);
+            }
+            while let Some(event) = group.poll_event() {
+                self.events[rank].push(event);
+            }
+            while let Some(transmit) = group.poll_transmit(self.now) {
+                let Destination::One(to) = transmit.to else { panic!("no groups") };
+                let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
+                let (from, received) = (address(rank), self.now);
+                let arrival = Arrival { from, datagram, received, stamped_by: StampedBy::User };
+                self.wire.push((usize::from(to.port()) - 7_000, arrival));
+            }
+        }
+    }
+
+    fn run(&mut self, until: impl Fn(&[Event]) -> bool) {
+        for _ in 0..5_000 {
+            self.step();
+            if self.events.iter().all(|events| until(events)) {
+                return;
+            }
+        }
+        panic!("not over: {:?}", self.events);
+    }
+}
+
+fn body(from: usize, to: usize) -> Bytes {
+    (0..(from * 37 + to * 101) % 300).map(|at| (at + from * 3 + to * 7) as u8).collect()
+}
+
+fn lanes(values: &[u64]) -> Bytes {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn calls(me: usize, ranks: usize) -> Vec<Call> {
+    let messages: Vec<Bytes> = (0..ranks).map(|to| body(me, to)).collect();
+    vec![
+        Call::Broadcast { root: ranks / 2, body: body(me, 1) },
+        Call::Gather { root: ranks - 1, body: body(me, 2) },
+        Call::AllGather { body: body(me, 3) },
+        Call::AllReduce { values: lanes(&[me as u64, 1]), by: Reduce::Sum },
+        Call::Barrier,
+        Call::Shuffle { messages: messages.clone() },
+        Call::TwoLevelShuffle { messages },
+        Call::AllReduce { values: lanes(&[(1.5 + me as f64).to_bits()]), by: Reduce::MaxF64 },
+    ]
+}
+
+fn outcomes(me: usize, ranks: usize) -> Vec<Outcome> {
+    let to = |to: usize| (0..ranks).map(|from| body(from, to)).collect();
+    let sum = (0..ranks as u64).sum();
+    vec![
+        Outcome::One(body(ranks / 2, 1)),
+        if me == ranks - 1 { Outcome::All(to(2)) } else { Outcome::Nothing },
+        Outcome::All(to(3)),
+        Outcome::One(lanes(&[sum, ranks as u64])),
+        Outcome::Nothing,
+        Outcome::All(to(me)),
+        Outcome::All(to(me)),
+        Outcome::One(lanes(&[(0.5 + ranks as f64).to_bits()])),
+    ]
+}
+
+#[test]
+fn every_call_ends_as_told_whatever_the_number_of_ranks() {
+    for ranks in 1..=27 {
+        let mut net = Net::new(ranks, ranks as u64);
+        for me in 0..ranks {
+            for call in calls(me, ranks) {
+                net.call(me, call).expect("begun");
+            }
+        }
+        net.run(|events| events.len() >= 8);
+        for (me, events) in net.events.iter().enumerate() {
+            let mut ended = vec![None; 8];
+            for event in events {
+                let Event::Done { call, outcome } = event else { panic!("{ranks}: {event:?}") };
+                assert_eq!(ended[*call as usize].replace(outcome.clone()), None);
+            }
+            let ended: Vec<Outcome> = ended.into_iter().flatten().collect();
+            assert_eq!(ended, outcomes(me, ranks), "rank {me} of {ranks}");
+        }
+    }
+}
+
+#[test]
+fn a_barrier_holds_until_the_last_has_come() {
+    let mut net = Net::new(6, 1);
+    (0..5).for_each(|rank| assert!(net.call(rank, Call::Barrier).is_ok()));
+    (0..40).for_each(|_| net.step());
+    assert!(net.events.iter().all(Vec::is_empty));
+    assert!(net.call(5, Call::Barrier).is_ok());
+    net.run(|events| events.len() == 1);
+}
+
+#[test]
+fn who_makes_another_call_is_named() {
+    let mut net = Net::new(4, 2);
+    for rank in 0..3 {
+        net.call(rank, Call::AllGather { body: Bytes::new() }).expect("begun");
+    }
+    net.call(3, Call::Barrier).expect("begun");
+    net.run(|events| !events.is_empty());
+    let blames_3 = |events: &Vec<Event>| match events[..] {
+        [Event::Failed { failure, .. }] => failure.rank() == 3,
+        _ => false,
+    };
+    assert!(net.events[..3].iter().any(blames_3), "{:?}", net.events);
+    let failed = |events: &Vec<Event>| matches!(events[..], [Event::Failed { .. }]);
+    assert!(net.events.iter().all(failed), "{:?}", net.events);
+}
+
+#[test]
+fn calls_that_make_no_sense_are_refused_with_words() {
+    let mut net = Net::new(3, 3);
+    let refused = |net: &mut Net, call| net.call(0, call).expect_err("refused").to_string();
+    let body = Bytes::from_static(b"12345");
+    assert!(refused(&mut net, Call::Broadcast { root: 3, body: body.clone() }).contains("rank 3"));
+    let by = Reduce::Sum;
+    assert!(refused(&mut net, Call::AllReduce { values: body, by }).contains("8 bytes"));
+    let words = refused(&mut net, Call::Shuffle { messages: vec![Bytes::new(); 2] });
+    assert!(words.contains("2 messages for 3 members"), "{words}");
+    assert_eq!(net.call(0, Call::Barrier), Ok(0));
+}
+
+#[test]
+fn a_rank_that_is_busy_with_an_earlier_call_is_not_taken_for_dead() {
+    let mut net = Net::new(3, 4);
+    // Rank 0 waits in a call of its own order for longer than others may be silent.
+    for rank in 0..3 {
+        net.call(rank, Call::Barrier).expect("begun");
+    }
+    net.run(|events| events.len() == 1);
+    (1..3).for_each(|rank| assert!(net.call(rank, Call::Barrier).is_ok()));
+    (0..1_000).for_each(|_| net.step());
+    assert!(net.events.iter().all(|events| events.len() == 1), "{:?}", net.events);
+    net.call(0, Call::Barrier).expect("begun");
+    net.run(|events| events.len() == 2);
+    assert!(net.events.iter().flatten().all(|event| matches!(event, Event::Done { .. })));
+}
