@@ -2,6 +2,7 @@
 
 mod placement;
 mod shuffle;
+mod shuffle_study;
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -36,7 +37,7 @@ enum Command {
     Multicast(Box<Multicast>),
     /// A shuffle on a fat tree, ours or a rival's, against the bound of its links.
     Shuffle(Box<shuffle::Args>),
-    /// Tables that stand beside the papers': see docs/results/multicast.md and placement.md.
+    /// Tables that stand beside the papers': see docs/results/.
     Study(Study),
 }
 
@@ -57,6 +58,8 @@ enum Name {
     Placement,
     /// A proxy's host turns slow: with live re-placement and without.
     Replacement,
+    /// The figures of the shuffle thesis, resumable: see docs/results/shuffle.md.
+    Shuffle,
 }
 
 /// Arguments of `evenfall sim study`.
@@ -78,6 +81,8 @@ struct Study {
     seed: u64,
     #[command(flatten)]
     placement: placement::Args,
+    #[command(flatten)]
+    shuffle: shuffle_study::Args,
     /// Print the table as JSON instead of Markdown.
     #[arg(long)]
     json: bool,
@@ -183,11 +188,18 @@ fn study(args: &Study) -> Outcome {
         Name::Replacement => replacement::table(args.seed, 10, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
         Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
+        Name::Shuffle => return show(&shuffle_study::tables(&args.shuffle, progress)?, args.json),
     };
-    if args.json {
-        println!("{}", serde_json::to_string(&table)?);
-    } else {
-        println!("{}", table.markdown());
+    show(&[table], args.json)
+}
+
+fn show(tables: &[Table], json: bool) -> Outcome {
+    for table in tables {
+        if json {
+            println!("{}", serde_json::to_string(table)?);
+        } else {
+            println!("{}", table.markdown());
+        }
     }
     Ok(())
 }

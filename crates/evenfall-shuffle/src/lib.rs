@@ -17,21 +17,53 @@
 //!
 //! Over UDP, with blocking calls: `evenfall_node::group`.
 //!
-//! One rank alone gets its own message back; with more, a driver carries the datagrams:
+//! Four ranks that shuffle over UDP, each with the smallest possible driver:
 //!
 //! ```
+//! use std::{io, net::{SocketAddr, UdpSocket}, thread, time::{Duration, Instant}};
 //! use bytes::Bytes;
-//! use evenfall_core::{Machine, Timestamp};
+//! use evenfall_core::{Arrival, Destination, Machine, StampedBy, Timestamp};
 //! use evenfall_shuffle::{Config, Event, Exchange, Plan};
 //!
-//! let mut exchange = Exchange::new(Config::default());
-//! let members = vec!["127.0.0.1:7000".parse()?];
-//! let plan = Plan::shuffle(1, 0, members, vec![Bytes::from_static(b"to myself")]);
-//! exchange.start(Timestamp::ZERO, plan)?;
-//! let body = Bytes::from_static(b"to myself");
-//! assert_eq!(exchange.poll_event(), Some(Event::Message { operation: 1, from: 0, body }));
-//! assert_eq!(exchange.poll_event(), Some(Event::Completed { operation: 1 }));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! /// Sends "hello" to every member and gives back what they sent.
+//! fn rank(me: usize, socket: &UdpSocket, members: Vec<SocketAddr>) -> io::Result<Vec<Bytes>> {
+//!     let (begun, mut here) = (Instant::now(), Vec::new());
+//!     let now = || Timestamp::from_nanos(begun.elapsed().as_nanos() as u64);
+//!     let mut exchange = Exchange::new(Config::default());
+//!     let messages = members.iter().map(|to| format!("hello {to} from {me}").into()).collect();
+//!     exchange.start(now(), Plan::shuffle(1, me, members, messages)).expect("one per member");
+//!     socket.set_read_timeout(Some(Duration::from_millis(1)))?;
+//!     loop {
+//!         while let Some(transmit) = exchange.poll_transmit(now()) {
+//!             let Destination::One(to) = transmit.to else { continue };
+//!             socket.send_to(&[transmit.head.as_slice(), &transmit.body[..]].concat(), to)?;
+//!         }
+//!         while let Some(event) = exchange.poll_event() {
+//!             match event {
+//!                 Event::Message { body, .. } => here.push(body),
+//!                 Event::Completed { .. } => return Ok(here),
+//!                 Event::Failed { failure, .. } => return Err(io::Error::other(failure)),
+//!             }
+//!         }
+//!         let mut buffer = [0; 2_048];
+//!         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+//!             let (datagram, received) = (Bytes::copy_from_slice(&buffer[..length]), now());
+//!             let arrival = Arrival { from, datagram, received, stamped_by: StampedBy::User };
+//!             exchange.handle(now(), arrival).ok();
+//!         }
+//!         exchange.handle_timeout(now());
+//!     }
+//! }
+//!
+//! let sockets: Vec<_> = (0..4).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+//! let members: Vec<_> = sockets.iter().map(|s| s.local_addr()).collect::<Result<_, _>>()?;
+//! thread::scope(|scope| {
+//!     for (me, socket) in sockets.iter().enumerate() {
+//!         let members = members.clone();
+//!         scope.spawn(move || assert_eq!(rank(me, socket, members).expect("completes").len(), 4));
+//!     }
+//! });
+//! # Ok::<(), io::Error>(())
 //! ```
 #![forbid(unsafe_code)]
 

@@ -455,3 +455,6 @@ impl Network for FatTree {
 
     fn slow(&mut self, _: HostIndex, _: f64) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,6 +105,7 @@ impl Ablation {
             Self::Baseline => {
                 Self::Even.configure(config);
                 config.window = Window::Constant;
+                // As for the rivals above.
                 config.slow_start = false;
             }
             Self::PerMessage => config.unscheduled = Unscheduled::PerMessage,
