@@ -45,7 +45,7 @@ impl Net {
 
     /// Half a millisecond: what is under way arrives in any order, one in fifty not at all.
     fn step(&mut self) {
-        self.now = self.now + STEP;
+        self.now += STEP;
         let mut wire = core::mem::take(&mut self.wire);
         self.prng.shuffle(&mut wire);
         for (to, arrival) in wire {
