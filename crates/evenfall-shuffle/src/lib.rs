@@ -15,7 +15,8 @@
 //! | [`matrix`] | who sends what to whom, and what that takes at least |
 //! | [`workload`] | matrices to measure with |
 //!
-//! Over UDP, with blocking calls: `evenfall_node::group`.
+//! Over UDP, with blocking calls: `evenfall_node::group`; four processes that shuffle are in
+//! `crates/evenfall-node/examples/shuffle.rs`.
 //!
 //! One rank alone gets its own message back; with more, a driver carries the datagrams:
 //!
