@@ -15,7 +15,8 @@
 //! | [`matrix`] | who sends what to whom, and what that takes at least |
 //! | [`workload`] | matrices to measure with |
 //!
-//! Over UDP, with blocking calls: `evenfall_node::group`.
+//! Over UDP, with blocking calls: `evenfall_node::group`; four processes that shuffle are in
+//! `crates/evenfall-node/examples/shuffle.rs`.
 //!
 //! Four ranks that shuffle over UDP, each with the smallest possible driver:
 //!
