@@ -31,6 +31,7 @@ pub mod engine;
 pub mod export;
 pub mod messages;
 pub mod names;
+pub mod protocol;
 pub mod recording;
 pub mod seal;
 pub mod source;
