@@ -325,7 +325,7 @@ impl Connection {
         let file = &self.files.get(header.extra as usize);
         let file = &file.ok_or_else(|| unopened(header.extra))?.file;
         let mut each = |part: Bytes| self.send(header.request, &part);
-        let mut one = |(number, record): (u64, Bytes)| -> evenfall_store::Result<_> {
+        let one = |(number, record): (u64, Bytes)| -> evenfall_store::Result<_> {
             self.send(header.request, &record)?;
             Ok(number..number + 1)
         };
