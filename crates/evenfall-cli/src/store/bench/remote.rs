@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenfall_io::process;
-use evenfall_node::store::{Client, Completion, Level, RemoteFile};
+use evenfall_node::store::{Client, Completion, RemoteFile};
 use evenfall_store::Schema;
 use serde_json::json;
 
@@ -134,9 +134,6 @@ fn append(
         }
         while let Some(completion) = client.completed() {
             flow.done(completion)?;
-        }
-        if args.ack == Level::Object && turn % 64 == 0 {
-            finish(client, flow)?;
         }
     }
     finish(client, flow)?;
