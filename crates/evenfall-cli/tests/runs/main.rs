@@ -8,6 +8,7 @@
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
 //! | [`plans`] | trees chosen out of files of delays |
+//! | [`served`] | a store on a port: killed in the middle of appends |
 //! | [`stores`] | a feed recorded, proven equal, read back; after kill -9; from objects alone |
 //! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
 //! | [`words`] | what is said to somebody who made a mistake |
@@ -20,6 +21,7 @@ mod faults;
 mod feeds;
 mod hosts;
 mod plans;
+mod served;
 mod stores;
 mod surveys;
 mod words;
