@@ -5,6 +5,7 @@ pub mod bench;
 mod output;
 pub mod proof;
 mod read;
+mod serve;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use std::sync::Arc;
 use clap::Subcommand;
 use evenfall_node::settings::Feed;
 use evenfall_node::store::recording::is_file_of;
-use evenfall_node::store::{Archive, Opened, RecordSource, Store, StoreConfig, StoreFile};
+use evenfall_node::store::{
+    Archive, Client, Opened, RecordSource, RemoteSource, Store, StoreConfig, StoreFile,
+};
 use evenfall_store::retention::Retention;
 use serde_json::json;
 
@@ -27,6 +30,8 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Serve the store on a port of this machine, until a signal comes.
+    Serve(serve::Serve),
     /// List the files and recordings.
     Ls(Ls),
     /// Record a feed file: every message, byte for byte.
@@ -48,7 +53,8 @@ enum Command {
 /// Where a store is.
 #[derive(clap::Args, Debug)]
 struct Place {
-    /// The store's directory; with --objects, the directory or address of its objects.
+    /// The store's directory, or tcp://127.0.0.1:7410 of a server; with --objects, the directory
+    /// or address of its objects.
     dir: PathBuf,
     /// Read objects alone, as a second node does.
     #[arg(long)]
@@ -92,6 +98,7 @@ struct Delete {
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
+        Command::Serve(args) => serve::serve(args),
         Command::Ls(args) => ls(args),
         Command::Append(args) => append::append(args),
         Command::Read(args) => read::read(args),
@@ -132,6 +139,10 @@ pub fn open_to_read(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
 
 impl Place {
     fn source(&self) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
+        let address = self.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
+        if let Some(address) = address.filter(|_| !self.objects) {
+            return Ok(Box::new(RemoteSource::new(Client::connect(address.parse()?)?)));
+        }
         if !self.objects {
             return Ok(Box::new(open_to_read(&self.dir)?));
         }

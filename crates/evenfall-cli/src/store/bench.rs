@@ -1,4 +1,6 @@
-//! `evenfall bench store`: what the embedded store takes.
+//! `evenfall bench store`: what the store takes, over loopback or embedded.
+
+mod remote;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -27,11 +29,15 @@ pub struct Args {
     /// How long to append.
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     duration: Duration,
-    /// Appends under way at once (ack local): how many batches share a group commit.
+    /// Records per second to offer, each append waited for; as fast as it goes without it. Not
+    /// with --embedded.
+    #[arg(long, conflicts_with = "embedded")]
+    rate: Option<f64>,
+    /// Appends under way at once (embedded, ack local): how many batches share a group commit.
     #[arg(long, default_value_t = 64)]
     window: usize,
-    /// In this process, without a network. The only way there is.
-    #[arg(long, required = true)]
+    /// In this process; without it, a server process on loopback.
+    #[arg(long)]
     embedded: bool,
     /// Where the store is made; a fresh directory below it, removed afterwards.
     #[arg(long, default_value = ".")]
@@ -64,6 +70,9 @@ fn percentile(sorted: &[u64], share: f64) -> f64 {
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     let dir = args.dir.join(format!("evenfall-bench-store-{}", std::process::id()));
+    if !args.embedded {
+        return remote::main(args, &dir);
+    }
     let mut config = StoreConfig::new(&dir);
     if args.no_objects {
         config.objects = None;

@@ -8,6 +8,7 @@
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
 //! | [`plans`] | trees chosen out of files of delays |
+//! | [`served`] | a store on a port: killed in the middle of appends |
 //! | [`stores`] | a feed recorded, proven equal, read back; after kill -9; from objects alone |
 //! | [`shuffles`] | shuffles between processes: losses, a dead rank, mistakes, Ctrl-C, a lab |
 //! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
@@ -21,6 +22,7 @@ mod faults;
 mod feeds;
 mod hosts;
 mod plans;
+mod served;
 mod shuffles;
 mod stores;
 mod surveys;

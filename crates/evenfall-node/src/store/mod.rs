@@ -22,17 +22,21 @@
 //! | [`source`] | reading, the same from a store and from an archive |
 //! | [`recording`] | a feed in the store, message by message |
 //! | [`export`], [`messages`] | CSV and Parquet of records, and of a recording's messages |
+//! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
 
 pub mod archive;
 pub mod bucket;
+pub mod client;
 pub mod directory;
 pub mod engine;
 pub mod export;
 pub mod messages;
 pub mod names;
+pub mod protocol;
 pub mod recording;
 pub mod seal;
+pub mod server;
 pub mod source;
 mod uploads;
 
@@ -41,9 +45,11 @@ mod tests;
 
 pub use archive::Archive;
 pub use bucket::Bucket;
+pub use client::{Client, Completion, RemoteFile, RemoteSource};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile};
 pub use names::{Entry, Names, NamesError};
+pub use server::{Server, ServerCounts};
 pub use source::{Listed, RecordSource};
 
 use evenfall_store::Error;

@@ -7,7 +7,7 @@ use evenfall_store::Schema;
 use super::{Archive, Store, StoreError};
 
 /// A file that can be read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
     /// Its name.
     pub name: String,

@@ -1,0 +1,103 @@
+use evenfall_core::Prng;
+
+use super::*;
+
+fn requests() -> Vec<Request<'static>> {
+    let (file, from_ns, to_ns) = (7, -5, i64::MAX);
+    vec![
+        Request::Hello { version: VERSION },
+        Request::Open { name: "aapl", schema: Some(Schema::opaque(16)) },
+        Request::Open { name: "", schema: None },
+        Request::Append { file, level: Level::Object, records: b"sixteen bytes ok" },
+        Request::Record { file, number: u64::MAX },
+        Request::Latest { file, time_ns: i64::MIN },
+        Request::Between { file, from_ns, to_ns },
+        Request::Find { file, from_ns, to_ns },
+        Request::Numbers { file, numbers: 3..9 },
+        Request::Size { file },
+        Request::List { after: "aapl" },
+    ]
+}
+
+fn replies() -> Vec<Reply<'static>> {
+    let listed = |name: &str| Listed { name: name.into(), schema: Schema::opaque(9), records: 3 };
+    vec![
+        Reply::Hello { version: VERSION, requests_max: 4 },
+        Reply::Opened { file: 1, numbers: 2..3, schema: Schema::opaque(16) },
+        Reply::Appended { first: 8 },
+        Reply::Records { bytes: b"records" },
+        Reply::Numbers { numbers: 3..1 },
+        Reply::Listed { files: vec![listed("a"), listed("b")] },
+        Reply::Failed { is_retryable: true, what: "später" },
+    ]
+}
+
+/// What any bytes are, without a panic.
+fn decode(bytes: &[u8]) -> bool {
+    let Ok(Some((header, body))) = frame(bytes) else { return false };
+    Request::decode(&header, body).is_ok() | Reply::decode(&header, body).is_ok()
+}
+
+#[test]
+fn every_frame_is_read_as_it_was_written() {
+    for request in requests() {
+        let mut bytes = Vec::new();
+        request.encode(11, &mut bytes);
+        let (header, body) = frame(&bytes).unwrap().unwrap();
+        assert_eq!((header.request, header.cost()), (11, bytes.len() as u64));
+        assert_eq!(Request::decode(&header, body), Ok(request));
+    }
+    for reply in replies() {
+        let mut bytes = Vec::new();
+        reply.encode(12, 500, &mut bytes);
+        let (header, body) = frame(&bytes).unwrap().unwrap();
+        assert_eq!((header.request, header.extra), (12, 500));
+        assert_eq!(Reply::decode(&header, body), Ok(reply));
+    }
+}
+
+#[test]
+fn cut_flipped_and_random_bytes_are_a_frame_or_malformed() {
+    let mut rng = Prng::new(4);
+    let mut frames: Vec<Vec<u8>> = Vec::new();
+    for request in requests() {
+        frames.push(Vec::new());
+        request.encode(1, frames.last_mut().unwrap());
+    }
+    for reply in replies() {
+        frames.push(Vec::new());
+        reply.encode(1, 1, frames.last_mut().unwrap());
+    }
+    for bytes in &frames {
+        for len in 0..bytes.len() {
+            assert_eq!(frame(&bytes[..len]), Ok(None), "a frame that is cut is not whole");
+            // The same, cut by who wrote it: the length fits, the body does not.
+            let mut cut = bytes[..len.max(HEADER_BYTES)].to_vec();
+            let length = (cut.len() - HEADER_BYTES) as u32;
+            cut[..4].copy_from_slice(&length.to_le_bytes());
+            decode(&cut);
+        }
+        for _ in 0..2_000 {
+            let mut flipped = bytes.clone();
+            let at = rng.below(flipped.len() as u64) as usize;
+            flipped[at] ^= 1 << rng.below(8);
+            decode(&flipped);
+        }
+    }
+    for _ in 0..50_000 {
+        let len = rng.below(64) as usize;
+        let mut random: Vec<u8> = (0..len + HEADER_BYTES).map(|_| rng.below(256) as u8).collect();
+        decode(&random);
+        random[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        random[12] = [1, 128][rng.below(2) as usize] + rng.below(11) as u8;
+        random[13..16].fill(0);
+        decode(&random);
+    }
+}
+
+#[test]
+fn a_body_over_the_limit_is_malformed_before_it_arrives() {
+    let mut head = [0; HEADER_BYTES];
+    head[..4].copy_from_slice(&(BODY_BYTES_MAX as u32 + 1).to_le_bytes());
+    assert_eq!(frame(&head), Err(Malformed("a body over the limit")));
+}
