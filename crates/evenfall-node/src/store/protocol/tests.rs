@@ -26,7 +26,7 @@ fn replies() -> Vec<Reply<'static>> {
         Reply::Opened { file: 1, numbers: 2..3, schema: Schema::opaque(16) },
         Reply::Appended { first: 8 },
         Reply::Records { bytes: b"records" },
-        Reply::Numbers { numbers: 3..1 },
+        Reply::Numbers { numbers: 3..9 },
         Reply::Listed { files: vec![listed("a"), listed("b")] },
         Reply::Failed { is_retryable: true, what: "später" },
     ]
