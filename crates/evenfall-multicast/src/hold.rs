@@ -31,7 +31,8 @@ const SAMPLES_MAX: usize = 20_000;
 /// Fewer messages than this say nothing about a tail: the initial hold stays.
 const MESSAGES_MIN: u64 = 50;
 /// Messages beyond the wanted quantile that must have been seen before that quantile is trusted,
-/// and what it is multiplied with until then: the largest of a small sample says little.
+/// and what it is multiplied with at first, less and less: the largest of a small sample says
+/// little.
 const TAIL_MIN: f64 = 5.0;
 const GUARD: f64 = 2.0;
 /// Messages of a class that stay remembered however old they are: a burst like the one a minute ago
@@ -266,7 +267,8 @@ impl HoldControl {
             let own = steady.max(quantile(&recent, RECENT_QUANTILE).unwrap_or(0));
             // The wanted quantile lies beyond what so few messages can show: some room above them.
             let seen = self.steady[class].messages as f64 * allowed;
-            let guard = if enough == Some(1) && seen >= TAIL_MIN { 1.0 } else { GUARD };
+            let known = if enough == Some(1) { (seen / TAIL_MIN).min(1.0) } else { 0.0 };
+            let guard = GUARD + (1.0 - GUARD) * known;
             self.holds[class] = self.capped(own, guard).max(self.capped(below, 1.0));
             if enough == Some(1) {
                 below = below.max(own);
