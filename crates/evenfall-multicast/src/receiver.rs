@@ -64,8 +64,9 @@ pub enum ReceiverEvent {
         /// How many messages are lost; unknown only when the root started anew after them.
         messages: Option<u64>,
     },
-    /// It begins with this frame, long gone, which a recorder has; the frames up to those that the
-    /// root sends come by repair. Nothing is missed between, and nothing comes twice.
+    /// It was to begin earlier than the live feed, and begins with this frame: what a recorder has
+    /// comes by repair, up to what the root sends. Nothing is missed between, and nothing comes
+    /// twice; what no recorder has is reported lost.
     Replaying {
         /// First frame.
         first: u64,
@@ -74,7 +75,7 @@ pub enum ReceiverEvent {
     },
     /// All that was to be replayed is released, or reported lost: what follows is the live feed.
     CaughtUp,
-    /// No recorder could say where to begin: it begins with the live feed.
+    /// No recorder could say where to begin: what was before the live feed is reported lost.
     NotReplayed,
     /// Everything up to the end of the stream was released or reported lost.
     Finished,
@@ -236,13 +237,6 @@ impl Receiver {
         self.started = true;
         self.up.start_at(frame);
         (self.next, self.next_message) = (frame, Some(message));
-        if at.is_some() {
-            let replaying = ReceiverEvent::Replaying { first: frame, first_message: message };
-            self.events.push_back(replaying);
-            self.replay_until = Some(live.0);
-        } else {
-            self.events.push_back(ReceiverEvent::NotReplayed);
-        }
         self.from_message = match begin {
             Begin::Message(number) => number,
             _ => 0,
@@ -253,8 +247,16 @@ impl Receiver {
             Begin::Message(number) if number < message => Some((frame.saturating_sub(1), number)),
             _ => None,
         };
-        if let Some((first, number)) = before.filter(|(first, _)| *first < frame) {
-            (self.next, self.next_message) = (first, Some(number));
+        let before = before.filter(|(first, _)| *first < frame);
+        let (first, first_message) = before.unwrap_or((frame, message));
+        if at.is_some() {
+            self.replay_until = Some(live.0);
+        } else {
+            self.events.push_back(ReceiverEvent::NotReplayed);
+        }
+        self.events.push_back(ReceiverEvent::Replaying { first, first_message });
+        if before.is_some() {
+            (self.next, self.next_message) = (first, Some(first_message));
             self.report_lost(frame, Some(message));
             (self.next, self.next_message) = (frame, Some(message));
         }
