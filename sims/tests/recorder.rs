@@ -5,7 +5,7 @@ use evenfall_sim::Campaign;
 use evenfall_sims::multicast::faults::{Scene, Verdict};
 
 /// Seeds of an ordinary test run.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 8;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |n| n.parse().expect("a number of seeds"))
@@ -36,6 +36,6 @@ fn nobody_misses_a_frame_that_a_recorder_has() {
 
 #[test]
 fn without_a_recorder_the_same_runs_lose_frames() {
-    let lost: u64 = (3..40).step_by(4).map(|seed| Scene::with_a_recorder(seed).run().lost).sum();
+    let lost: u64 = (3..8).step_by(4).map(|seed| Scene::with_a_recorder(seed).run().lost).sum();
     assert!(lost > 0, "pauses that lose nothing test nothing");
 }
