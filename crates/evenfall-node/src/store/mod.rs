@@ -21,6 +21,7 @@
 //! | [`directory`], [`bucket`], [`names`] | the disk, the objects, the names |
 //! | [`source`] | reading, the same from a store and from an archive |
 //! | [`recording`] | a feed in the store, message by message |
+//! | [`frames`] | which of its messages left together: what a recorder answers with |
 //! | [`export`], [`messages`] | CSV and Parquet of records, and of a recording's messages |
 //! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
@@ -31,6 +32,7 @@ pub mod client;
 pub mod directory;
 pub mod engine;
 pub mod export;
+pub mod frames;
 pub mod messages;
 pub mod names;
 pub mod protocol;

@@ -88,7 +88,8 @@ impl<'a> Run<'a> {
         let mut config = settings.multicast;
         let count = |role| settings.nodes.iter().filter(move |n| n.role == role);
         if config.membership.expect_receivers == 0 {
-            config.membership.expect_receivers = count(RoleName::Receiver).count() as u32;
+            config.membership.expect_receivers =
+                count(RoleName::Receiver).count() as u32 + count(RoleName::Recorder).count() as u32;
         }
         let roots = (0..trees)
             .map(|stream| {
