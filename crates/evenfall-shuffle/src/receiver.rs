@@ -73,6 +73,21 @@ impl Incoming {
         self.granted - self.received
     }
 
+    /// Puts a piece where it belongs. In order it is only appended; zeroes are written for gaps
+    /// alone, for to clear all first costs as much as a copy.
+    fn store(&mut self, begin: usize, payload: &[u8]) {
+        if self.buffer.capacity() == 0 {
+            // Not sooner: nothing is spent on an announcement alone.
+            self.buffer.reserve_exact(self.total as usize);
+        }
+        if begin >= self.buffer.len() {
+            self.buffer.resize(begin, 0);
+            self.buffer.extend_from_slice(payload);
+        } else {
+            self.buffer[begin..begin + payload.len()].copy_from_slice(payload);
+        }
+    }
+
     fn has(&self, index: u32) -> bool {
         self.bitmap[index as usize / 64] >> (index % 64) & 1 == 1
     }
@@ -236,13 +251,7 @@ impl Receiver {
             self.duplicates += 1;
             return Taken::Duplicate;
         }
-        if message.buffer.is_empty() {
-            // Zeroed pages that the kernel maps when they are written: nothing is spent on an
-            // announcement alone.
-            message.buffer = vec![0; message.total as usize];
-        }
-        let begin = index as usize * self.packet_bytes as usize;
-        message.buffer[begin..begin + payload.len()].copy_from_slice(payload);
+        message.store(index as usize * self.packet_bytes as usize, payload);
         message.bitmap[index as usize / 64] |= 1 << (index % 64);
         message.progress = now;
         message.received += 1;
@@ -338,13 +347,16 @@ impl Receiver {
 
     fn priority(&self, from: u16) -> u64 {
         let message = &self.messages[usize::from(from)];
+        // By what is granted, not by what is here: with windows of a whole round trip the message
+        // that came first would else be given all of it, being no less behind for it.
+        let left = u64::from(message.packets - message.granted);
         match self.policy {
             Policy::Grpf => {
                 let seed = self.randomise.then_some(message.seed);
-                fraction(message.total, self.packet_bytes, message.received, seed)
+                fraction(message.total, self.packet_bytes, message.granted, seed)
             }
-            Policy::Srpt => u64::MAX - u64::from(message.missing()),
-            Policy::Grpt => u64::from(message.missing()),
+            Policy::Srpt => u64::MAX - left,
+            Policy::Grpt => left,
             Policy::FairShare => u64::MAX - message.turn,
             Policy::Random => mix(message.seed ^ self.turn),
         }
