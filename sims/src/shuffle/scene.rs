@@ -131,6 +131,7 @@ impl Params {
             },
             // Nothing is lost here; what is late is late because its sender is away.
             resend_after: Duration::from_millis(20),
+            resend_after_min: Duration::from_millis(20),
             silence_max: Duration::from_secs(60),
             ..Config::default()
         };
