@@ -71,12 +71,15 @@
 pub mod config;
 pub mod error;
 mod exchange;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod group;
 pub mod matrix;
 mod operation;
 mod priority;
 mod receiver;
 mod reduce;
+mod rtt;
 mod sender;
 pub mod wire;
 pub mod workload;

@@ -5,9 +5,11 @@
 //! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
 //! | [`rivals`] | [`Rival`]: how others would send the same matrix |
 //! | [`faults`] | loss, crashes and what must hold; mutants that must be caught |
+//! | [`calls`] | the same for group communication |
 //! | [`study`] | the figures of chapter 6 of the thesis, run by run |
 //! | [`preempt`] | pre-emption schedules, and the bound that they leave |
 
+pub mod calls;
 pub mod faults;
 pub mod preempt;
 pub mod rivals;

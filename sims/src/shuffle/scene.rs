@@ -131,6 +131,7 @@ impl Params {
             },
             // Nothing is lost here; what is late is late because its sender is away.
             resend_after: Duration::from_millis(20),
+            resend_after_min: Duration::from_millis(20),
             silence_max: Duration::from_secs(60),
             ..Config::default()
         };
@@ -205,6 +206,11 @@ pub struct Done {
     pub core_bytes_mean: f64,
     /// Most bytes that ever waited for one port to a host.
     pub down_bytes_max: u64,
+    /// Of the sender that ended last: how long it was pre-empted, in times that the shuffle takes
+    /// at least when nobody is.
+    pub last_paused: f64,
+    /// And how long it neither was nor sent: it waited for grants.
+    pub last_starved: f64,
     /// Message skewness of the matrix.
     pub skewness: f64,
     /// Packets that crossed the network.
@@ -217,6 +223,8 @@ pub struct Done {
 struct Watch {
     messages_left: usize,
     last: SimTime,
+    /// Whose message came last.
+    last_sender: usize,
     failed: Option<String>,
     schedules: Vec<Schedule>,
     pauses: Vec<usize>,
@@ -248,9 +256,11 @@ impl Observer<Exchange, FatTree> for Watch {
     fn event(&mut self, seen: Seen, event: Event) {
         match event {
             Event::Message { from, .. } if u32::from(from) == seen.node.0 => {}
-            Event::Message { body, .. } => {
+            Event::Message { body, from, .. } => {
                 self.messages_left -= 1;
-                self.last = self.last.max(seen.at);
+                if seen.at >= self.last {
+                    (self.last, self.last_sender) = (seen.at, usize::from(from));
+                }
                 if let Some(lockstep) = &mut self.lockstep {
                     // Empty messages are announced at the start, whatever the step.
                     lockstep.left -= usize::from(!body.is_empty());
@@ -352,6 +362,7 @@ pub fn run(params: &Params) -> Result<Done, String> {
     let mut watch = Watch {
         messages_left: nodes * (nodes - 1),
         last: SimTime::ZERO,
+        last_sender: 0,
         failed: None,
         pauses: vec![0; schedules.len()],
         schedules,
@@ -379,7 +390,7 @@ pub fn run(params: &Params) -> Result<Done, String> {
         let left = watch.messages_left;
         return Err(format!("seed {}: {left} messages had not arrived at {limit:?}", params.seed));
     }
-    Ok(measure(params, &world, watch.last, bound))
+    Ok(measure(params, &world, &mut watch, &short, bound))
 }
 
 /// Messages that are not empty of one step of lock-step.
@@ -434,8 +445,19 @@ fn start(
     }
 }
 
-fn measure(params: &Params, world: &World<Exchange, FatTree>, last: SimTime, bound: f64) -> Done {
-    let completion = last.nanos() as f64 / 1e9;
+fn measure(
+    params: &Params,
+    world: &World<Exchange, FatTree>,
+    watch: &mut Watch,
+    short: &Matrix,
+    bound: f64,
+) -> Done {
+    let completion = watch.last.nanos() as f64 / 1e9;
+    let undisturbed = params.bound(short, &mut []).max(f64::MIN_POSITIVE);
+    let sender = watch.last_sender;
+    let sending = params.matrix.sent_by(sender) as f64 * 8.0 / LINK_BITS_PER_S as f64;
+    let schedule = watch.schedules.get_mut(sender);
+    let paused = schedule.map_or(0, |schedule| schedule.paused_ns(watch.last.nanos())) as f64 / 1e9;
     let tree = world.network();
     let most = |values: &mut dyn Iterator<Item = u64>| values.max().unwrap_or(0);
     let rack_bytes_max = most(&mut tree.racks().iter().map(|rack| rack.bytes_max));
@@ -452,6 +474,8 @@ fn measure(params: &Params, world: &World<Exchange, FatTree>, last: SimTime, bou
         core_bytes_max: tree.core().bytes_max,
         core_bytes_mean: tree.core().bytes_mean(),
         down_bytes_max: tree.down_bytes_max(),
+        last_paused: paused / undisturbed,
+        last_starved: (completion - paused - sending).max(0.0) / undisturbed,
         skewness: params.matrix.skewness(),
         hops: world.tally().hops,
         digest: world.digest(),

@@ -136,10 +136,14 @@ pub enum Metric {
     CoreMax,
     /// Megabytes in the core, mean over time.
     CoreMean,
+    /// How long the last sender was pre-empted; .5 is what the shuffle takes when nobody is. See [`Done::last_paused`].
+    LastPaused,
+    /// See [`Done::last_starved`].
+    LastStarved,
 }
 
 /// Metrics in the order of a record's numbers.
-const METRICS: [Metric; 7] = [
+const METRICS: [Metric; 9] = [
     Metric::Throughput,
     Metric::Optimality,
     Metric::RackMax,
@@ -147,6 +151,8 @@ const METRICS: [Metric; 7] = [
     Metric::PortMax,
     Metric::CoreMax,
     Metric::CoreMean,
+    Metric::LastPaused,
+    Metric::LastStarved,
 ];
 
 /// A finished run.
@@ -167,6 +173,8 @@ impl Record {
             Metric::PortMax => done.down_bytes_max as f64 / 1e6,
             Metric::CoreMax => done.core_bytes_max as f64 / 1e6,
             Metric::CoreMean => done.core_bytes_mean / 1e6,
+            Metric::LastPaused => done.last_paused / 2.0,
+            Metric::LastStarved => done.last_starved / 2.0,
         });
         Self { key, values }
     }
@@ -302,7 +310,7 @@ fn baseline(rival: Rival, times: u32, priorities: Priorities) -> Setup {
 
 /// Section 6.2.
 fn preempted() -> Vec<Figure> {
-    use Metric::{Optimality, PortMax, RackMax, Throughput};
+    use Metric::{LastPaused, LastStarved, Optimality, PortMax, RackMax, Throughput};
     let pauses = |rival| {
         [1, 5, 10, 20].map(|preempt_rtt| {
             let setup = Setup { preempt_rtt, ..Setup::new(40, 400, rival) };
@@ -321,6 +329,8 @@ fn preempted() -> Vec<Figure> {
         figure("6.11", "pre-empted: MADD, Gb/s", Throughput, pauses(Rival::Madd)),
         figure("6.12", "the same over the oracles' bound", Optimality, pauses(Rival::Madd)),
         figure("6.13", "pre-empted: GRPF, Gb/s", Throughput, pauses(Rival::Grpf)),
+        figure("6.14a", "last sender: time pre-empted", LastPaused, pauses(Rival::Grpf)),
+        figure("6.14b", "last sender: time without grants", LastStarved, pauses(Rival::Grpf)),
         figure("6.15", "redirection, 20 RTT, Gb/s", Throughput, redirect.into_iter().chain(any)),
         figure("6.16", "overcommitment, 20 RTT, Gb/s", Throughput, over),
         figure("6.17", "pre-empted: Hadoop-10, Gb/s", Throughput, pauses(Rival::Hadoop(10))),
