@@ -24,6 +24,11 @@ pub trait Segments {
     /// # Errors
     /// Whatever keeps it from being read; [`Error::Damaged`] when it is nowhere whole.
     fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes>;
+
+    /// Says that these data segments will be asked for, in order: who fetches from afar may begin.
+    fn expect(&mut self, file: FileId, numbers: Range<u32>) {
+        let _ = (file, numbers);
+    }
 }
 
 /// The end of a file at one moment, and all its numbers.
@@ -201,6 +206,9 @@ impl<'a> Reader<'a> {
             return Err(Error::NoRecord { record, first, end });
         }
         let size = self.at.layout.record_bytes();
+        let (first, _) = self.at.layout.locate(numbers.start)?;
+        let end = self.at.layout.locate(numbers.end - 1)?.0 + 1;
+        self.segments.expect(self.at.file, first..end.min(self.at.full_segments()));
         let mut number = numbers.start;
         while number < numbers.end {
             let (segment, slot) = self.at.layout.locate(number)?;

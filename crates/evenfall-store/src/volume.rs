@@ -20,7 +20,7 @@ mod verify;
 pub use recovery::{Loss, Recovered, RecoveredFile};
 pub use verify::{Finding, Verification, verify};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use evenfall_core::Disk;
@@ -32,6 +32,10 @@ use crate::layout::{
     segment_place,
 };
 use crate::segment::{self, Sealed};
+
+/// Chunks that are synced by name. Above, one sync of the whole file system costs less than each
+/// of them; below, it would wait for whatever else is written there.
+const SYNC_NAMES_MAX: usize = 64;
 
 /// Sizes of a volume.
 #[derive(Clone, Debug)]
@@ -76,6 +80,8 @@ pub struct Volume<D> {
     files: BTreeMap<FileId, Shelf>,
     /// Written and not synced.
     unsynced: Vec<Sealed>,
+    /// Chunks that were written since the last sync.
+    dirty: BTreeSet<(Kind, FileId, u32)>,
     /// Whether a sync has failed since, so that all of `unsynced` must be written again.
     rewrite: bool,
     number: u64,
@@ -184,6 +190,7 @@ impl<D: Disk> Volume<D> {
             self.register(Origin { file: sealed.file, record_bytes, token });
         }
         let done = put(&self.disk, &sealed);
+        self.dirty.insert((sealed.kind, sealed.file, segment_place(sealed.number).0));
         if let Err(error) = done {
             self.rewrite = true;
             self.unsynced.push(sealed);
@@ -214,15 +221,34 @@ impl<D: Disk> Volume<D> {
                 self.mark_written(&sealed);
             }
         }
-        if let Err(error) = self.disk.sync_all() {
+        if let Err(error) = self.sync_chunks() {
             self.rewrite = true;
-            return Err(error.into());
+            return Err(error);
         }
         self.rewrite = false;
+        self.dirty.clear();
         for shelf in self.files.values_mut() {
             shelf.synced = shelf.written.max(shelf.synced);
         }
         Ok(std::mem::take(&mut self.unsynced))
+    }
+
+    fn sync_chunks(&self) -> Result<()> {
+        if self.dirty.len() > SYNC_NAMES_MAX {
+            return Ok(self.disk.sync_all()?);
+        }
+        for (kind, file, chunk) in &self.dirty {
+            self.disk.sync(&chunk_name(*kind, *file, *chunk))?;
+        }
+        Ok(())
+    }
+
+    /// Adds to the batch where the file stands, when the journal does not say it yet: recovery
+    /// begins to look there.
+    pub fn push_state(&self, file: FileId, batch: &mut Batch) {
+        if let Some(shelf) = self.files.get(&file).filter(|shelf| shelf.synced > shelf.stated) {
+            batch.push_node(shelf.origin, shelf.synced);
+        }
     }
 
     /// Starts the next journal and removes those whose records are elsewhere by now.
@@ -318,6 +344,7 @@ impl<D: Disk> Volume<D> {
                 let offset = u64::from(slot) * SEGMENT_BYTES as u64;
                 if !is_hole(&self.disk.read(&name, offset, SEGMENT_BYTES)?) {
                     self.disk.write(&name, offset, &[0; SEGMENT_BYTES])?;
+                    self.dirty.insert((kind, file, chunk));
                 }
             }
         }
@@ -334,6 +361,7 @@ impl<D: Disk> Volume<D> {
         batch.push_deletion(shelf.origin);
         self.commit(&mut batch)?;
         self.unsynced.retain(|sealed| sealed.file != file);
+        self.dirty.retain(|(_, of, _)| *of != file);
         for (name, _) in self.disk.list()? {
             if crate::layout::parse_chunk_name(&name).is_some_and(|(_, of, _)| of == file) {
                 self.disk.remove(&name)?;
@@ -366,6 +394,7 @@ impl<D: Disk> Volume<D> {
                 kept.stated = shelf.synced;
             }
         }
+        self.dirty.remove(&(Kind::Data, file, chunk));
         self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
         Ok(true)
     }

@@ -22,12 +22,15 @@
 //! | [`source`] | reading, the same from a store and from an archive |
 //! | [`recording`] | a feed in the store, message by message |
 //! | [`export`], [`messages`] | CSV and Parquet of records, and of a recording's messages |
+//! | [`columns`] | records as Arrow columns |
 //! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
 
 pub mod archive;
 pub mod bucket;
 pub mod client;
+#[cfg(feature = "arrow")]
+pub mod columns;
 pub mod directory;
 pub mod engine;
 pub mod export;
