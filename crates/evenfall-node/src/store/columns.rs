@@ -104,11 +104,9 @@ impl Values {
                     .with_precision_and_scale(PRICE_DIGITS, schema.price_decimals as i8)?,
             ),
             Self::F64(values) => Arc::new(Float64Array::from(values)),
-            Self::Bytes(values) => Arc::new(FixedSizeBinaryArray::try_new(
-                i32::from(field.len),
-                values.into(),
-                None,
-            )?),
+            Self::Bytes(values) => {
+                Arc::new(FixedSizeBinaryArray::try_new(i32::from(field.len), values.into(), None)?)
+            }
         })
     }
 }

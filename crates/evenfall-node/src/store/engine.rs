@@ -58,6 +58,8 @@ pub struct StoreConfig {
     pub journal_bytes_max: u64,
     /// How often what fills no chunk is published.
     pub publish_every: Duration,
+    /// What is kept of files that have no retention of their own.
+    pub keep: Retention,
 }
 
 impl StoreConfig {
@@ -72,6 +74,7 @@ impl StoreConfig {
             cache_bytes: 256 << 20,
             journal_bytes_max: 64 << 20,
             publish_every: Duration::from_secs(10),
+            keep: Retention::default(),
         }
     }
 }
@@ -669,7 +672,10 @@ impl Shared {
             schema,
             appender: Mutex::new(appender),
             first: AtomicU64::new(entry.first),
-            retention: Mutex::new(entry.retention),
+            retention: Mutex::new(match entry.retention == Retention::default() {
+                true => self.config.keep,
+                false => entry.retention,
+            }),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
             token_before: published.token,
