@@ -6,6 +6,7 @@
 //! nothing but objects.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -47,7 +48,7 @@ pub struct Snapshot {
     /// Written index nodes.
     pub nodes: u32,
     /// Entries of the open index node.
-    pub entries: Vec<Summary>,
+    pub entries: Arc<Vec<Summary>>,
     /// Records of the open segment.
     pub tail: Bytes,
 }
@@ -62,7 +63,7 @@ impl Snapshot {
             layout: appender.layout(),
             geometry: appender.index().geometry(),
             nodes: appender.index().nodes(),
-            entries: appender.index().entries().to_vec(),
+            entries: Arc::clone(appender.index().entries()),
             tail: Bytes::copy_from_slice(appender.tail()),
         }
     }

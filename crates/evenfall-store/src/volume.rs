@@ -20,7 +20,7 @@ mod verify;
 pub use recovery::{Loss, Recovered, RecoveredFile};
 pub use verify::{Finding, Verification, verify};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use evenfall_core::Disk;
@@ -32,10 +32,6 @@ use crate::layout::{
     segment_place,
 };
 use crate::segment::{self, Sealed};
-
-/// Chunks that are synced by name. Above, one sync of the whole file system costs less than each
-/// of them; below, it would wait for whatever else is written there.
-const SYNC_NAMES_MAX: usize = 64;
 
 /// Sizes of a volume.
 #[derive(Clone, Debug)]
@@ -80,8 +76,6 @@ pub struct Volume<D> {
     files: BTreeMap<FileId, Shelf>,
     /// Written and not synced.
     unsynced: Vec<Sealed>,
-    /// Chunks that were written since the last sync.
-    dirty: BTreeSet<(Kind, FileId, u32)>,
     /// Whether a sync has failed since, so that all of `unsynced` must be written again.
     rewrite: bool,
     number: u64,
@@ -190,7 +184,6 @@ impl<D: Disk> Volume<D> {
             self.register(Origin { file: sealed.file, record_bytes, token });
         }
         let done = put(&self.disk, &sealed);
-        self.dirty.insert((sealed.kind, sealed.file, segment_place(sealed.number).0));
         if let Err(error) = done {
             self.rewrite = true;
             self.unsynced.push(sealed);
@@ -221,26 +214,17 @@ impl<D: Disk> Volume<D> {
                 self.mark_written(&sealed);
             }
         }
-        if let Err(error) = self.sync_chunks() {
+        // One sync of the file system: sixteen chunks one by one cost sixteen times as much, for
+        // each has new blocks that the file system's own journal must have first.
+        if let Err(error) = self.disk.sync_all() {
             self.rewrite = true;
-            return Err(error);
+            return Err(error.into());
         }
         self.rewrite = false;
-        self.dirty.clear();
         for shelf in self.files.values_mut() {
             shelf.synced = shelf.written.max(shelf.synced);
         }
         Ok(std::mem::take(&mut self.unsynced))
-    }
-
-    fn sync_chunks(&self) -> Result<()> {
-        if self.dirty.len() > SYNC_NAMES_MAX {
-            return Ok(self.disk.sync_all()?);
-        }
-        for (kind, file, chunk) in &self.dirty {
-            self.disk.sync(&chunk_name(*kind, *file, *chunk))?;
-        }
-        Ok(())
     }
 
     /// Adds to the batch where the file stands, when the journal does not say it yet: recovery
@@ -344,7 +328,6 @@ impl<D: Disk> Volume<D> {
                 let offset = u64::from(slot) * SEGMENT_BYTES as u64;
                 if !is_hole(&self.disk.read(&name, offset, SEGMENT_BYTES)?) {
                     self.disk.write(&name, offset, &[0; SEGMENT_BYTES])?;
-                    self.dirty.insert((kind, file, chunk));
                 }
             }
         }
@@ -361,7 +344,6 @@ impl<D: Disk> Volume<D> {
         batch.push_deletion(shelf.origin);
         self.commit(&mut batch)?;
         self.unsynced.retain(|sealed| sealed.file != file);
-        self.dirty.retain(|(_, of, _)| *of != file);
         for (name, _) in self.disk.list()? {
             if crate::layout::parse_chunk_name(&name).is_some_and(|(_, of, _)| of == file) {
                 self.disk.remove(&name)?;
@@ -394,7 +376,6 @@ impl<D: Disk> Volume<D> {
                 kept.stated = shelf.synced;
             }
         }
-        self.dirty.remove(&(Kind::Data, file, chunk));
         self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
         Ok(true)
     }

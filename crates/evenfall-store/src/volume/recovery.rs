@@ -105,7 +105,6 @@ impl<D: Disk> Volume<D> {
             config,
             files: BTreeMap::new(),
             unsynced: Vec::new(),
-            dirty: BTreeSet::new(),
             rewrite: false,
             number,
             offset: 0,

@@ -1,11 +1,14 @@
 //! Reading: recent ranges, scans to Arrow out of the cache, and cold objects.
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_node::store::columns::Columns;
-use evenfall_node::store::{Archive, Bucket, Level, Store, StoreFile};
+use evenfall_node::store::{Archive, Bucket, Client, Level, Server, Store, StoreFile};
 use evenfall_store::layout::CHUNK_BYTES;
 use evenfall_store::{FieldType, Schema};
 use serde_json::{Value, json};
@@ -18,6 +21,8 @@ const RECORDS: u64 = 4 << 20;
 const ROWS: usize = 65_536;
 /// Scans of which the median is taken.
 const SCANS: usize = 5;
+/// Ranges of which the median is taken.
+const RANGES: u64 = 1_001;
 /// Requests of the plain download that are under way at once.
 const DOWNLOADS: usize = 8;
 
@@ -50,7 +55,14 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
         let store = embedded::open(args, dir)?;
         fill(&store, &schema)?;
         value[name] = warm(&store, &schema)?;
-        store.close()?;
+        let store = Arc::new(store);
+        let server = Server::start(Arc::clone(&store), "127.0.0.1:0".parse()?)?;
+        let loopback_us = over_loopback(server.address())?;
+        server.stop();
+        let find_us = value[name]["index_search_us"].as_f64().unwrap_or(f64::NAN);
+        value[name]["range_10k_over_loopback_us"] = json!(loopback_us);
+        value[name]["index_share_over_loopback"] = json!(find_us / loopback_us);
+        Arc::into_inner(store).ok_or("a connection holds the store")?.close()?;
         if !args.no_objects {
             let usual = dir.join("objects").display().to_string();
             value[name]["cold_objects"] = cold(args.objects.as_ref().unwrap_or(&usual), &schema)?;
@@ -112,7 +124,7 @@ fn warm(store: &Store, schema: &Schema) -> Result<Value, Failure> {
     Ok(json!({
         "scan_to_arrow_per_s": median(arrow), "scan_without_arrow_per_s": median(plain),
         "range_10k_us": range_us, "index_search_us": find_us,
-        "index_share_of_10k_range": find_us / range_us,
+        "index_share_embedded": find_us / range_us,
     }))
 }
 
@@ -123,14 +135,19 @@ fn take(columns: &mut Columns) -> evenfall_store::Result<usize> {
     Ok(batch.num_rows())
 }
 
-/// Median microseconds of reading 10,000 records at random places by time, and of finding them
-/// alone: both ends, the index and the search inside a segment.
+/// Where a range of 10,000 records begins, which differs from turn to turn and meets no pattern of
+/// segments. Times are the numbers, one more.
+fn place(turn: u64, end: u64) -> i64 {
+    (turn.wrapping_mul(7_919_317) % (end - 10_000)) as i64 + 1
+}
+
+/// Median microseconds of reading 10,000 records by time, and of finding them alone: both ends, the
+/// index and the search inside a segment.
 fn ranges(store: &Store, file: &StoreFile) -> Result<(f64, f64), Failure> {
     let end = file.records();
     let (mut reads, mut finds) = (Vec::new(), Vec::new());
-    for at in 0..1_001u64 {
-        // Times are the numbers, one more; a stride that meets no pattern of segments.
-        let from = (at.wrapping_mul(7_919_317) % (end - 10_000)) as i64 + 1;
+    for turn in 0..RANGES {
+        let from = place(turn, end);
         let begun = Instant::now();
         let mut bytes = Vec::with_capacity(1 << 19);
         store.read(file, from, from + 9_999, &mut |part| {
@@ -145,21 +162,39 @@ fn ranges(store: &Store, file: &StoreFile) -> Result<(f64, f64), Failure> {
     Ok((median(reads), median(finds)))
 }
 
+/// The same reads by a client.
+fn over_loopback(address: SocketAddr) -> Result<f64, Failure> {
+    let mut client = Client::connect(address)?;
+    let file = client.open("a")?;
+    let mut times = Vec::new();
+    for turn in 0..RANGES {
+        let from = place(turn, file.numbers.end);
+        let begun = Instant::now();
+        client.between(&file, from, from + 9_999)?;
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(median(times))
+}
+
 /// The objects alone: read by the archive to Arrow, and downloaded as they are by as many requests
 /// at once. In turns, and each time under a connection of its own.
 fn cold(place: &str, schema: &Schema) -> Result<Value, Failure> {
-    let (mut scans, mut downloads) = (Vec::new(), Vec::new());
+    let (mut scans, mut reads, mut downloads) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..SCANS {
         let begun = Instant::now();
         downloads.push(download(place)? as f64 / begun.elapsed().as_secs_f64());
+        let mut bytes = 0;
         let begun = Instant::now();
-        let archive = Archive::open(place)?;
-        let mut file = archive.file("a")?;
-        let end = file.records();
+        read(place, &mut |part| {
+            bytes += part.len();
+            Ok(())
+        })?;
+        reads.push(bytes as f64 / begun.elapsed().as_secs_f64());
         let (mut columns, mut rows) = (Columns::new(schema, ROWS), 0);
-        file.read_numbers(0..end, &mut |part| {
+        let begun = Instant::now();
+        read(place, &mut |part| {
             columns.extend(&part);
-            if columns.rows() >= ROWS {
+            if columns.rows() + part.len() / usize::from(schema.record_bytes) > ROWS {
                 rows += take(&mut columns)?;
             }
             Ok(())
@@ -168,11 +203,23 @@ fn cold(place: &str, schema: &Schema) -> Result<Value, Failure> {
         let bytes = rows * usize::from(schema.record_bytes);
         scans.push(bytes as f64 / begun.elapsed().as_secs_f64());
     }
-    let (scan, download) = (median(scans), median(downloads));
+    let (scan, read, download) = (median(scans), median(reads), median(downloads));
     Ok(json!({
-        "scan_to_arrow_bytes_per_s": scan, "plain_download_bytes_per_s": download,
-        "share_of_download": scan / download,
+        "scan_to_arrow_bytes_per_s": scan, "read_bytes_per_s": read,
+        "plain_download_bytes_per_s": download, "scan_share_of_download": scan / download,
+        "read_share_of_download": read / download,
     }))
+}
+
+/// All records of the file, as the objects alone have them.
+fn read(
+    place: &str,
+    each: &mut dyn FnMut(Bytes) -> evenfall_store::Result<()>,
+) -> Result<(), Failure> {
+    let archive = Archive::open(place)?;
+    let mut file = archive.file("a")?;
+    let end = file.records();
+    Ok(file.read_numbers(0..end, each)?)
 }
 
 /// Bytes of all chunks, a few requests at a time.
