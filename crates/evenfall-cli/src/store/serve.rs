@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenfall_io::interrupt;
 use evenfall_node::store::{Server, Store, StoreConfig};
@@ -26,21 +26,47 @@ pub struct Serve {
     /// Leave chunks on the local disk and upload nothing.
     #[arg(long)]
     no_objects: bool,
+    /// Bytes of records that are on no disk yet; above, appends wait and are then refused.
+    #[arg(long)]
+    memory_bytes: Option<u64>,
+    /// Bytes of recent segments kept in memory for readers.
+    #[arg(long)]
+    cache_bytes: Option<u64>,
+    /// Bytes kept of each file that has no retention of its own.
+    #[arg(long)]
+    keep_bytes: Option<u64>,
+    /// Print the sizes of the stages so often, each time one line of JSON.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    occupancy_every: Option<Duration>,
+}
+
+impl Serve {
+    fn config(&self) -> StoreConfig {
+        let mut config = StoreConfig::new(&self.dir);
+        if self.no_objects {
+            config.objects = None;
+        }
+        config.memory_bytes_max = self.memory_bytes.unwrap_or(config.memory_bytes_max);
+        config.cache_bytes = self.cache_bytes.unwrap_or(config.cache_bytes);
+        config.keep.bytes_max = self.keep_bytes;
+        config
+    }
 }
 
 /// Runs it.
 pub fn serve(args: &Serve) -> Outcome {
     let waker = evenfall_io::Waker::new()?;
     interrupt::watch(waker)?;
-    let mut config = StoreConfig::new(&args.dir);
-    if args.no_objects {
-        config.objects = None;
-    }
-    let store = Arc::new(said(Store::open(config)?));
+    let store = Arc::new(said(Store::open(args.config())?));
     let server = Server::start(Arc::clone(&store), args.listen)?;
     println!("serving tcp://{}", server.address());
+    let mut printed_at = Instant::now();
     while !interrupt::raised() {
         std::thread::sleep(LOOK_EVERY);
+        if args.occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {
+            printed_at = Instant::now();
+            println!("{}", serde_json::to_string(&store.occupancy())?);
+        }
     }
     let counts = server.stop();
     let store = Arc::into_inner(store).ok_or("a connection holds the store")?;

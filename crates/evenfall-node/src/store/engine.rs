@@ -4,7 +4,7 @@ mod adoption;
 mod disk;
 mod disposal;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use evenfall_core::Disk as _;
 use evenfall_store::cache::{Cache, Interest};
 use evenfall_store::index::Summary;
-use evenfall_store::journal::{Batch, Origin};
+use evenfall_store::journal::Origin;
 use evenfall_store::layout::SEGMENT_BYTES;
 use evenfall_store::metadata::MetadataNode;
 use evenfall_store::retention::Retention;
@@ -58,6 +58,8 @@ pub struct StoreConfig {
     pub journal_bytes_max: u64,
     /// How often what fills no chunk is published.
     pub publish_every: Duration,
+    /// What is kept of files that have no retention of their own.
+    pub keep: Retention,
 }
 
 impl StoreConfig {
@@ -72,6 +74,7 @@ impl StoreConfig {
             cache_bytes: 256 << 20,
             journal_bytes_max: 64 << 20,
             publish_every: Duration::from_secs(10),
+            keep: Retention::default(),
         }
     }
 }
@@ -132,12 +135,15 @@ impl StoreFile {
 /// What waits for the disk thread.
 #[derive(Default)]
 struct Queue {
-    batch: Batch,
-    /// Number of the group commit that `batch` will be.
+    /// Files with records that someone waits for.
+    waiting: BTreeSet<FileId>,
+    /// Number of the group commit that will have them.
     ticket: u64,
     /// Group commits done.
     committed: u64,
     sealed: Vec<Sealed>,
+    /// The disk thread has been woken and will look.
+    has_work: bool,
 }
 
 /// Sizes of the stages at one moment.
@@ -326,24 +332,22 @@ impl Store {
         let mut appender = lock(&file.appender);
         shared.check_kept(file)?;
         let range = appender.append(records, &mut sealed)?;
-        let frame = match level {
-            Level::Local => appender.take_uncommitted(),
-            _ => None,
-        };
         let mut ticket = 0;
         if !sealed.is_empty() || level == Level::Local {
             let bytes = (sealed.len() * SEGMENT_BYTES) as u64;
             shared.memory_bytes.fetch_add(bytes, Relaxed);
+            // The appender stays locked, so that its segments are queued in order.
             let mut queue = lock(&shared.queue);
-            if let Some((first, records)) = frame {
-                let origin = origin(file, appender.token());
-                queue.batch.push_records(origin, first, &records);
+            if level == Level::Local {
+                queue.waiting.insert(file.id);
+                ticket = queue.ticket + 1;
             }
-            // Frames of this file that others pushed may wait in the same commit.
-            ticket = queue.ticket + 1;
             queue.sealed.append(&mut sealed);
+            let was_idle = std::mem::replace(&mut queue.has_work, true);
             drop(queue);
-            shared.work.notify_one();
+            if !was_idle {
+                shared.work.notify_one();
+            }
         }
         Ok((range.start, ticket))
     }
@@ -668,7 +672,10 @@ impl Shared {
             schema,
             appender: Mutex::new(appender),
             first: AtomicU64::new(entry.first),
-            retention: Mutex::new(entry.retention),
+            retention: Mutex::new(match entry.retention == Retention::default() {
+                true => self.config.keep,
+                false => entry.retention,
+            }),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
             token_before: published.token,

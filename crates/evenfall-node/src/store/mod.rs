@@ -23,12 +23,15 @@
 //! | [`recording`] | a feed in the store, message by message |
 //! | [`frames`] | which of its messages left together: what a recorder answers with |
 //! | [`export`], [`messages`] | CSV and Parquet of records, and of a recording's messages |
+//! | [`columns`] | records as Arrow columns |
 //! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
 
 pub mod archive;
 pub mod bucket;
 pub mod client;
+#[cfg(feature = "arrow")]
+pub mod columns;
 pub mod directory;
 pub mod engine;
 pub mod export;

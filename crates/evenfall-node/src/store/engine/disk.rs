@@ -1,5 +1,6 @@
 //! The thread that owns the disk: commits, chunks, syncs, checkpoints.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use evenfall_store::journal::Batch;
 use evenfall_store::layout::{CHUNK_BYTES, SEGMENT_BYTES};
 use evenfall_store::{FileId, Kind, Sealed, Volume};
 
-use super::{FLUSH_LAG, FLUSH_SEGMENTS, SHARDS, Shared, TICK};
+use super::{FLUSH_LAG, FLUSH_SEGMENTS, SHARDS, Shared, TICK, origin};
 use crate::store::{Directory, StoreError, lock};
 
 /// Says that the thread has ended, whatever ended it: who waits for a commit waits no longer.
@@ -18,6 +19,35 @@ struct Ended<'a>(&'a AtomicBool);
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
+    }
+}
+
+/// Most bytes of one frame: many fit into one commit, however much one file has.
+const FRAME_BYTES_MAX: usize = 8 << 20;
+/// Segments of one turn, for each file that has some, from which on they go to their chunks and
+/// are synced there, and the journal takes no more than what fills no segment. Below, one write to
+/// the journal costs less than a sync of many chunks.
+const WHOLE_SEGMENTS_PER_FILE: usize = 4;
+/// Segments of one turn below which the journal takes them in any case: two syncs for less than a
+/// mebibyte would cost more than writing it twice.
+const WHOLE_SEGMENTS: usize = 64;
+
+/// What the disk thread does at one time.
+struct Turn {
+    /// Files whose records are waited for.
+    waiting: BTreeSet<FileId>,
+    sealed: Vec<Sealed>,
+    stop: bool,
+}
+
+impl Turn {
+    /// Whether full segments are made durable by their chunks alone, and written once.
+    fn goes_to_chunks(&self) -> bool {
+        if self.waiting.is_empty() || self.sealed.len() < WHOLE_SEGMENTS {
+            return false;
+        }
+        let files: BTreeSet<FileId> = self.sealed.iter().map(|sealed| sealed.file).collect();
+        self.sealed.len() >= WHOLE_SEGMENTS_PER_FILE * files.len()
     }
 }
 
@@ -36,24 +66,28 @@ impl Shared {
 
     pub(super) fn run_disk(&self) {
         let _ended = Ended(&self.disk_ended);
-        let mut spare = Batch::default();
+        let mut batch = Batch::default();
         let (mut flushed_at, mut trimmed_at) = (Instant::now(), Instant::now());
         loop {
-            let (sealed, has_batch, stop) = self.take_work(&mut spare);
+            let turn = self.take_work();
             let mut volume = lock(&self.volume);
-            if has_batch {
-                self.commit(&mut volume, &mut spare);
+            let is_whole = turn.goes_to_chunks();
+            if !is_whole {
+                self.commit(&mut volume, &turn, &mut batch);
             }
-            for sealed in sealed {
+            for sealed in turn.sealed.iter().cloned() {
                 self.local_bytes.fetch_add(SEGMENT_BYTES as u64, Relaxed);
                 self.note(volume.write(sealed));
             }
             let waiting = volume.unsynced();
             let is_old = flushed_at.elapsed() > FLUSH_LAG;
-            if waiting >= FLUSH_SEGMENTS || (waiting > 0 && is_old) {
+            if is_whole || waiting >= FLUSH_SEGMENTS || (waiting > 0 && is_old) {
                 let flushed = volume.flush();
                 self.release(flushed);
                 flushed_at = Instant::now();
+            }
+            if is_whole {
+                self.commit(&mut volume, &turn, &mut batch);
             }
             if volume.is_checkpoint_due() {
                 let flushed = volume.checkpoint(&mut |file, first| self.tail_of(file, first));
@@ -67,45 +101,65 @@ impl Shared {
                 self.disk_errors.fetch_add(u64::from(trimmed.is_err()), Relaxed);
                 trimmed_at = Instant::now();
             }
-            if stop {
+            if turn.stop {
                 return;
             }
         }
     }
 
-    /// Waits for work and takes all of it. `spare` is empty, and comes back as the batch.
-    fn take_work(&self, spare: &mut Batch) -> (Vec<Sealed>, bool, bool) {
+    /// Waits for work and takes all of it.
+    fn take_work(&self) -> Turn {
         let mut queue = lock(&self.queue);
-        if queue.batch.is_empty() && queue.sealed.is_empty() && !self.is_stopping() {
+        if queue.waiting.is_empty() && queue.sealed.is_empty() && !self.is_stopping() {
             queue = self.work.wait_timeout(queue, TICK).unwrap_or_else(|e| e.into_inner()).0;
         }
-        let has_batch = !queue.batch.is_empty();
-        if has_batch {
-            std::mem::swap(&mut queue.batch, spare);
-            queue.ticket += 1;
-        } else if queue.committed == queue.ticket {
-            // Someone may wait though nothing was left to commit: all of it was committed before.
-            queue.ticket += 1;
-            queue.committed += 1;
-            self.done.notify_all();
+        queue.has_work = false;
+        queue.ticket += 1;
+        Turn {
+            waiting: std::mem::take(&mut queue.waiting),
+            sealed: std::mem::take(&mut queue.sealed),
+            stop: self.is_stopping(),
         }
-        (std::mem::take(&mut queue.sealed), has_batch, self.is_stopping())
     }
 
-    /// Commits until it is done: whoever waits has been promised nothing until then.
-    fn commit(&self, volume: &mut Volume<Directory>, batch: &mut Batch) {
+    /// Commits what the files that are waited for have and no chunk has, until it is done: whoever
+    /// waits has been promised nothing until then.
+    fn commit(&self, volume: &mut Volume<Directory>, turn: &Turn, batch: &mut Batch) {
+        for id in &turn.waiting {
+            let Some(file) = self.file_of(*id) else { continue };
+            let (token, taken) = {
+                let mut appender = lock(&file.appender);
+                (appender.token(), appender.take_uncommitted())
+            };
+            volume.push_state(*id, batch);
+            let Some((first, records)) = taken else { continue };
+            let (origin, size) = (origin(&file, token), usize::from(file.schema.record_bytes));
+            let piece = FRAME_BYTES_MAX / size.max(1) * size;
+            for (at, records) in records.chunks(piece.max(1)).enumerate() {
+                if !batch.fits(records.len()) && !self.commit_batch(volume, batch) {
+                    return;
+                }
+                batch.push_records(origin, first + (at * piece / size) as u64, records);
+            }
+        }
+        if !batch.is_empty() && !self.commit_batch(volume, batch) {
+            return;
+        }
+        lock(&self.queue).committed += 1;
+        self.done.notify_all();
+    }
+
+    /// Whether it was done: not when the store is stopping and the disk still fails.
+    fn commit_batch(&self, volume: &mut Volume<Directory>, batch: &mut Batch) -> bool {
         while let Err(error) = volume.commit(batch) {
             self.note::<()>(Err(error));
             if self.is_stopping() {
-                return;
+                return false;
             }
             std::thread::sleep(TICK);
         }
         batch.clear();
-        let mut queue = lock(&self.queue);
-        queue.committed += 1;
-        drop(queue);
-        self.done.notify_all();
+        true
     }
 
     fn note<T>(&self, done: evenfall_store::Result<T>) {
