@@ -136,7 +136,8 @@ pub enum Metric {
     CoreMax,
     /// Megabytes in the core, mean over time.
     CoreMean,
-    /// How long the last sender was pre-empted; .5 is what the shuffle takes when nobody is. See [`Done::last_paused`].
+    /// How long the last sender was pre-empted; .5 is what the shuffle takes when nobody is. See
+    /// [`Done::last_paused`].
     LastPaused,
     /// See [`Done::last_starved`].
     LastStarved,
