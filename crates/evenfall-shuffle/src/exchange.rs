@@ -270,6 +270,12 @@ impl Exchange {
         self.operations.get(&operation).map_or(0, |running| running.receiver.missing_bytes)
     }
 
+    /// How far an operation is: messages of which something is here, those that are complete, and
+    /// bytes of all of them. `None` when it has ended, or not begun.
+    pub fn progress(&self, operation: u64) -> Option<(usize, usize, u64)> {
+        Some(self.operations.get(&operation)?.receiver.progress())
+    }
+
     /// For comparison with lock-step schemes: everything for this rank may go at once.
     pub fn admit(&mut self, operation: u64, to: usize) {
         if let Some(running) = self.operations.get_mut(&operation) {

@@ -225,10 +225,10 @@ impl Operation {
         datagram: &Bytes,
     ) -> Result<Option<Happened>, Malformed> {
         let from = header.from;
-        let payload = &datagram[HEADER_BYTES..];
+        let payload = datagram.slice(HEADER_BYTES..);
         let overtaken = self.receiver.messages[usize::from(from)].overtaken();
         let announced = self.receiver.messages[usize::from(from)].announced;
-        let taken = self.receiver.data(now, header, payload)?;
+        let taken = self.receiver.data(now, header, &payload)?;
         let interval = self.rtt.interval(config);
         let probe_in = &mut self.peers[usize::from(from)].probe_in;
         if !self.receiver.messages[usize::from(from)].overtaken() {

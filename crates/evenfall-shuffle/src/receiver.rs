@@ -37,6 +37,10 @@ use crate::error::Failure;
 use crate::priority::{fraction, message_seed, mix, tie};
 use crate::wire::{HEADER_BYTES, Header, RANGES_MAX};
 
+/// A message of one packet is handed on without a copy from this length on: then it fills a good
+/// part of the receive buffer that it keeps from being used again.
+const SHARED_BYTES_MIN: usize = 16_384;
+
 /// One incoming message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Incoming {
@@ -204,7 +208,7 @@ impl Receiver {
         &mut self,
         now: Timestamp,
         header: &Header,
-        payload: &[u8],
+        payload: &Bytes,
     ) -> Result<Taken, Malformed> {
         let from = header.from;
         let message = &self.messages[usize::from(from)];
@@ -264,13 +268,16 @@ impl Receiver {
         }
     }
 
-    fn take(&mut self, now: Timestamp, from: u16, index: u32, payload: &[u8]) -> Taken {
+    fn take(&mut self, now: Timestamp, from: u16, index: u32, payload: &Bytes) -> Taken {
         let message = &mut self.messages[usize::from(from)];
         if message.has(index) {
             self.duplicates += 1;
             return Taken::Duplicate;
         }
-        message.store(index as usize * self.packet_bytes as usize, payload);
+        let shared = message.packets == 1 && payload.len() >= SHARED_BYTES_MIN;
+        if !shared {
+            message.store(index as usize * self.packet_bytes as usize, payload);
+        }
         message.bitmap[index as usize / 64] |= 1 << (index % 64);
         message.progress = now;
         message.received += 1;
@@ -286,7 +293,8 @@ impl Receiver {
         self.outstanding -= 1;
         self.missing_bytes -= payload.len() as u64;
         if message.received == message.packets {
-            return self.finish(from);
+            let whole = self.finish(from);
+            return if shared { Taken::Whole(payload.clone()) } else { whole };
         }
         self.requeue(from);
         Taken::Part
@@ -451,6 +459,13 @@ impl Receiver {
             at = message.next(end, true);
         }
         gaps
+    }
+
+    /// Messages of which something is here, those that are complete, and bytes of all of them.
+    pub(crate) fn progress(&self) -> (usize, usize, u64) {
+        let begun = self.messages.iter().filter(|m| m.received > 0 || m.complete).count();
+        let complete = self.messages.iter().filter(|m| m.complete).count();
+        (begun, complete, self.messages.iter().map(|m| u64::from(m.received_bytes)).sum())
     }
 
     /// Where the grant of a message ends, in bytes.

@@ -92,6 +92,8 @@ pub struct Params {
     pub ablation: Ablation,
     /// Overcommitment, instead of that of the scheme.
     pub overcommit: Option<f64>,
+    /// How often to look how far it is, if at all.
+    pub sample_every: Option<Duration>,
 }
 
 impl Params {
@@ -108,6 +110,7 @@ impl Params {
             seed,
             ablation: Ablation::Whole,
             overcommit: None,
+            sample_every: None,
         }
     }
 
@@ -219,6 +222,19 @@ pub struct Done {
     pub digest: u64,
 }
 
+/// How far a shuffle is at one time.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Sample {
+    /// The time, from the start.
+    pub at_us: f64,
+    /// Of what the nodes' links could receive since the last sample, how much they did.
+    pub downlinks: f64,
+    /// Messages of which something had arrived, of all that are not empty.
+    pub started: f64,
+    /// Those that had arrived in full.
+    pub completed: f64,
+}
+
 /// Watches for the last message, and does what schemes need from outside.
 struct Watch {
     messages_left: usize,
@@ -230,6 +246,18 @@ struct Watch {
     pauses: Vec<usize>,
     refresh: Option<Refresh>,
     lockstep: Option<Lockstep>,
+    timeline: Option<Timeline>,
+}
+
+/// Looks now and then how far it is.
+struct Timeline {
+    every: Duration,
+    operation: u64,
+    /// Of each node: messages that are not empty, those that are, and bytes.
+    all: Vec<(usize, usize, u64)>,
+    scale: u32,
+    received: u64,
+    samples: Vec<Sample>,
 }
 
 /// Tells receivers who is slowest, every so often and so late.
@@ -251,6 +279,8 @@ struct Lockstep {
 /// Token of the refresh, of the next step; lower ones are nodes to be paused.
 const REFRESH: u64 = 1 << 40;
 const STEP: u64 = 1 << 41;
+/// Token of the next sample.
+const SAMPLE: u64 = 1 << 42;
 
 impl Observer<Exchange, FatTree> for Watch {
     fn event(&mut self, seen: Seen, event: Event) {
@@ -275,6 +305,7 @@ impl Observer<Exchange, FatTree> for Watch {
         match token {
             REFRESH => self.tell_slowest(world),
             STEP => self.next_step(world),
+            SAMPLE => self.sample(world),
             node => self.pause(world, node as usize),
         }
     }
@@ -304,6 +335,33 @@ impl Watch {
         }
         let next = world.now() + every;
         world.schedule(next, Action::Token(REFRESH));
+    }
+
+    fn sample(&mut self, world: &mut World<Exchange, FatTree>) {
+        let Some(timeline) = &mut self.timeline else { return };
+        let (mut started, mut completed, mut received, mut messages) = (0, 0, 0, 0);
+        for (node, &(full, empty, bytes)) in timeline.all.iter().enumerate() {
+            let machine = world.machine(NodeIndex(node as u32));
+            let all = (full + empty, full + empty, bytes);
+            let (begun, complete, here) = machine.progress(timeline.operation).unwrap_or(all);
+            messages += full;
+            // Empty ones are complete with their announcement, which is not of interest here.
+            started += begun.saturating_sub(empty);
+            completed += complete.saturating_sub(empty);
+            received += here;
+        }
+        let bits = (received - timeline.received) as f64 * f64::from(timeline.scale) * 8.0;
+        let room = timeline.every.as_secs_f64() * LINK_BITS_PER_S as f64;
+        timeline.received = received;
+        let share = |count: usize| count as f64 / messages.max(1) as f64;
+        timeline.samples.push(Sample {
+            at_us: world.now().nanos() as f64 / 1e3,
+            downlinks: bits / room / timeline.all.len() as f64,
+            started: share(started),
+            completed: share(completed),
+        });
+        let next = world.now() + timeline.every;
+        world.schedule(next, Action::Token(SAMPLE));
     }
 
     fn next_step(&mut self, world: &mut World<Exchange, FatTree>) {
@@ -336,6 +394,14 @@ impl Watch {
 /// # Errors
 /// When the shuffle fails or does not end: a bug, with the words to find it by.
 pub fn run(params: &Params) -> Result<Done, String> {
+    timeline(params).map(|(done, _)| done)
+}
+
+/// Runs it, and looks how far it is as often as the parameters say.
+///
+/// # Errors
+/// As [`run`].
+pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
     let short = params.shortened();
     let nodes = short.nodes();
     let mut prng = Prng::new(params.seed ^ 0x7368_7566);
@@ -379,6 +445,14 @@ pub fn run(params: &Params) -> Result<Done, String> {
             barrier: Duration::from_nanos(reduce_ns as u64),
             operation,
         }),
+        timeline: params.sample_every.map(|every| Timeline {
+            every,
+            operation,
+            all: (0..nodes).map(|to| expected(&short, to)).collect(),
+            scale: params.control.payload().1,
+            received: 0,
+            samples: Vec::new(),
+        }),
     };
     start(params, &short, operation, &mut world, &mut watch);
     let limit = SimTime::from_nanos((bound * BOUNDS_MAX * 1e9) as u64 + 100_000_000);
@@ -390,7 +464,15 @@ pub fn run(params: &Params) -> Result<Done, String> {
         let left = watch.messages_left;
         return Err(format!("seed {}: {left} messages had not arrived at {limit:?}", params.seed));
     }
-    Ok(measure(params, &world, &mut watch, &short, bound))
+    let done = measure(params, &world, &mut watch, &short, bound);
+    Ok((done, watch.timeline.map_or_else(Vec::new, |timeline| timeline.samples)))
+}
+
+/// Messages to a node that are not empty, those that are, and bytes.
+fn expected(short: &Matrix, to: usize) -> (usize, usize, u64) {
+    let cells = (0..short.nodes()).filter(|&from| from != to).map(|from| short.cell(from, to));
+    let full = cells.clone().filter(|&bytes| bytes > 0).count();
+    (full, short.nodes() - 1 - full, cells.sum())
 }
 
 /// Messages that are not empty of one step of lock-step.
@@ -439,6 +521,9 @@ fn start(
     }
     if watch.refresh.is_some() {
         world.schedule(SimTime::from_nanos(2 * PACKET_NS * 16), Action::Token(REFRESH));
+    }
+    if let Some(timeline) = &watch.timeline {
+        world.schedule(SimTime::ZERO + timeline.every, Action::Token(SAMPLE));
     }
     if watch.lockstep.is_some() {
         world.schedule(SimTime::ZERO, Action::Token(STEP));

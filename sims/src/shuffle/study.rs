@@ -43,7 +43,7 @@ pub struct Setup {
 
 impl Setup {
     /// A scheme as it is, on a quiet network of full bisection.
-    fn new(nodes: usize, mean_packets: u32, rival: Rival) -> Self {
+    pub(super) fn new(nodes: usize, mean_packets: u32, rival: Rival) -> Self {
         Self {
             nodes,
             mean_packets,
@@ -384,18 +384,12 @@ pub fn table(figure: &Figure, points: u32, runs: u64, records: &[Record]) -> Tab
     let heads: Vec<String> = skewness.iter().map(|percent| format!(".{percent:02}")).collect();
     let mut columns = vec!["skewness"];
     columns.extend(heads.iter().map(String::as_str));
-    let by_key: BTreeMap<&str, &Record> = records.iter().map(|r| (r.key.as_str(), r)).collect();
-    let values = |setup: Setup, skewness_percent: u32| -> Vec<f64> {
-        let key = |seed| Run { setup, skewness_percent, seed }.key();
-        let found = (1..=runs).filter_map(|seed| by_key.get(key(seed).as_str()));
-        found.map(|record| record.value(figure.metric)).collect()
-    };
     let (mut least, mut most) = (usize::MAX, 0);
     let mut rows = Vec::new();
     let worst =
         if matches!(figure.metric, Metric::Throughput | Metric::Optimality) { 10 } else { 90 };
-    for (name, setup) in &figure.curves {
-        let all: Vec<_> = skewness.iter().map(|&percent| values(*setup, percent)).collect();
+    let found = values(figure, points, runs, records);
+    for ((name, _), all) in figure.curves.iter().zip(found) {
         for found in &all {
             (least, most) = (least.min(found.len()), most.max(found.len()));
         }
@@ -414,8 +408,25 @@ pub fn table(figure: &Figure, points: u32, runs: u64, records: &[Record]) -> Tab
     table
 }
 
+/// What there is of each point of each curve.
+pub(super) fn values(
+    figure: &Figure,
+    points: u32,
+    runs: u64,
+    records: &[Record],
+) -> Vec<Vec<Vec<f64>>> {
+    let by_key: BTreeMap<&str, &Record> = records.iter().map(|r| (r.key.as_str(), r)).collect();
+    let point = |setup: Setup, skewness_percent: u32| {
+        let key = |seed| Run { setup, skewness_percent, seed }.key();
+        let found = (1..=runs).filter_map(|seed| by_key.get(key(seed).as_str()));
+        found.map(|record| record.value(figure.metric)).collect()
+    };
+    let curve = |setup| skewness_points(points).map(|percent| point(setup, percent)).collect();
+    figure.curves.iter().map(|&(_, setup)| curve(setup)).collect()
+}
+
 /// The percentile by nearest rank.
-fn percentile(values: &[f64], percent: usize) -> Option<f64> {
+pub(super) fn percentile(values: &[f64], percent: usize) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (sorted.len() * percent).div_ceil(100);
