@@ -298,13 +298,6 @@ impl Scene {
 
     /// Commits what the stream has, and tries again until it is done or the node gives up.
     fn commit(&mut self, at: usize) {
-        // What fills segments may be made durable by its chunks alone, before the journal.
-        if self.prng.below(4) == 0 {
-            while let Some(sealed) = self.waiting.pop_front() {
-                let _ = self.volume.write(sealed);
-            }
-            let _ = self.flush();
-        }
         let stream = &mut self.streams[at];
         let Some((first, records)) = stream.appender.take_uncommitted() else {
             stream.local = stream.local.max(stream.appender.records());
@@ -312,7 +305,6 @@ impl Scene {
             return;
         };
         let mut batch = Batch::default();
-        self.volume.push_state(stream.origin().file, &mut batch);
         batch.push_records(stream.origin(), first, &records);
         for _ in 0..20 {
             if self.volume.commit(&mut batch).is_ok() {

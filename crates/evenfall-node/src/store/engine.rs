@@ -30,11 +30,13 @@ use super::{Bucket, Directory, Entry, Level, Names, StoreError, lock, names, sea
 
 /// Shards of the cache: enough that readers on a few cores seldom meet.
 const SHARDS: usize = 8;
-/// Unsynced segments (32 MiB) after which chunks are synced: often enough that memory drains, and
+/// Unsynced segments (64 MiB) after which chunks are synced: often enough that memory drains, and
 /// seldom enough that a sync moves megabytes.
-const FLUSH_SEGMENTS: usize = 2_048;
+const FLUSH_SEGMENTS: usize = 4_096;
 /// How long the disk thread waits for work before it looks at its timers.
 const TICK: Duration = Duration::from_millis(50);
+/// How often the thread that syncs chunks looks whether there are enough.
+const FLUSH_LOOK: Duration = Duration::from_millis(5);
 /// Segments that do not fill the flush above are synced after this long.
 const FLUSH_LAG: Duration = Duration::from_millis(500);
 
@@ -72,7 +74,7 @@ impl StoreConfig {
             memory_bytes_max: 512 << 20,
             local_bytes_max: 64 << 30,
             cache_bytes: 256 << 20,
-            journal_bytes_max: 64 << 20,
+            journal_bytes_max: 256 << 20,
             publish_every: Duration::from_secs(10),
             keep: Retention::default(),
         }
@@ -184,6 +186,8 @@ pub(super) struct Shared {
     work: Condvar,
     done: Condvar,
     volume: Mutex<Volume<Directory>>,
+    /// Whose turn it is to sync chunks; taken before the volume.
+    flush_turn: Mutex<()>,
     memory_bytes: AtomicU64,
     pub(super) local_bytes: AtomicU64,
     refused: AtomicU64,
@@ -222,7 +226,10 @@ impl Store {
         let names = Names::open(&config.directory.join(names::FILE))?;
         let bucket = config.objects.as_deref().map(Bucket::open).transpose()?;
         let (shared, losses) = Shared::open(config, disk, names, bucket)?;
-        let mut threads = vec![spawn("store-disk", &shared, Shared::run_disk)?];
+        let mut threads = vec![
+            spawn("store-disk", &shared, Shared::run_disk)?,
+            spawn("store-flush", &shared, Shared::run_flushes)?,
+        ];
         if shared.bucket.is_some() {
             threads.push(spawn("store-upload", &shared, Shared::run_uploads)?);
         }
@@ -595,6 +602,7 @@ impl Shared {
             work: Condvar::new(),
             done: Condvar::new(),
             volume: Mutex::new(volume),
+            flush_turn: Mutex::new(()),
             memory_bytes: AtomicU64::new(0),
             local_bytes: AtomicU64::new(local),
             refused: AtomicU64::new(0),

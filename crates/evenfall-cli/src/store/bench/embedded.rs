@@ -1,6 +1,7 @@
 //! Appends in this process, by one thread.
 
 use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -85,5 +86,16 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
         "records": records, "records_per_s": records as f64 / elapsed.as_secs_f64(),
         "append_us": times_us(&mut times_ns), "refused_and_tried_again": refused,
         "memory_bytes_max": peak, "settle_s": settle.as_secs_f64(),
+        "disk_bytes_per_record": disk_bytes(dir)? as f64 / records as f64,
     }))
+}
+
+/// Bytes that the directory's files take on the disk, objects left out.
+fn disk_bytes(dir: &Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(dir)? {
+        let metadata = entry?.metadata()?;
+        bytes += if metadata.is_file() { metadata.blocks() * 512 } else { 0 };
+    }
+    Ok(bytes)
 }

@@ -52,6 +52,10 @@ fn wide() -> Schema {
 pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let mut value = json!({});
     for (name, schema) in [("ticks_of_16_bytes", tick()), ("ticks_of_40_bytes", wide())] {
+        // Each run and each schema has objects of its own.
+        let run = dir.file_name().unwrap_or_default().to_string_lossy();
+        let objects = args.objects.as_ref().map(|place| format!("{place}/{run}/{name}"));
+        let args = &Args { objects, ..args.clone() };
         let store = embedded::open(args, dir)?;
         fill(&store, &schema)?;
         value[name] = warm(&store, &schema)?;
@@ -65,7 +69,8 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
         Arc::into_inner(store).ok_or("a connection holds the store")?.close()?;
         if !args.no_objects {
             let usual = dir.join("objects").display().to_string();
-            value[name]["cold_objects"] = cold(args.objects.as_ref().unwrap_or(&usual), &schema)?;
+            let place = args.objects.as_ref().unwrap_or(&usual);
+            value[name]["cold_objects"] = cold(place, &schema)?;
         }
         std::fs::remove_dir_all(dir)?;
     }

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use bytes::Bytes;
+use evenfall_core::Disk as _;
 use evenfall_store::cache::Interest;
 use evenfall_store::journal::Batch;
 use evenfall_store::layout::{CHUNK_BYTES, SEGMENT_BYTES};
+use evenfall_store::volume::pieces;
 use evenfall_store::{FileId, Kind, Sealed, Volume};
 
-use super::{FLUSH_LAG, FLUSH_SEGMENTS, SHARDS, Shared, TICK, origin};
+use super::{FLUSH_LAG, FLUSH_LOOK, FLUSH_SEGMENTS, SHARDS, Shared, TICK, origin};
 use crate::store::{Directory, StoreError, lock};
 
 /// Says that the thread has ended, whatever ended it: who waits for a commit waits no longer.
@@ -22,33 +24,12 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Most bytes of one frame: many fit into one commit, however much one file has.
-const FRAME_BYTES_MAX: usize = 8 << 20;
-/// Segments of one turn, for each file that has some, from which on they go to their chunks and
-/// are synced there, and the journal takes no more than what fills no segment. Below, one write to
-/// the journal costs less than a sync of many chunks.
-const WHOLE_SEGMENTS_PER_FILE: usize = 4;
-/// Segments of one turn below which the journal takes them in any case: two syncs for less than a
-/// mebibyte would cost more than writing it twice.
-const WHOLE_SEGMENTS: usize = 64;
-
 /// What the disk thread does at one time.
 struct Turn {
     /// Files whose records are waited for.
     waiting: BTreeSet<FileId>,
     sealed: Vec<Sealed>,
     stop: bool,
-}
-
-impl Turn {
-    /// Whether full segments are made durable by their chunks alone, and written once.
-    fn goes_to_chunks(&self) -> bool {
-        if self.waiting.is_empty() || self.sealed.len() < WHOLE_SEGMENTS {
-            return false;
-        }
-        let files: BTreeSet<FileId> = self.sealed.iter().map(|sealed| sealed.file).collect();
-        self.sealed.len() >= WHOLE_SEGMENTS_PER_FILE * files.len()
-    }
 }
 
 impl Shared {
@@ -67,31 +48,14 @@ impl Shared {
     pub(super) fn run_disk(&self) {
         let _ended = Ended(&self.disk_ended);
         let mut batch = Batch::default();
-        let (mut flushed_at, mut trimmed_at) = (Instant::now(), Instant::now());
+        let mut trimmed_at = Instant::now();
         loop {
             let turn = self.take_work();
             let mut volume = lock(&self.volume);
-            let is_whole = turn.goes_to_chunks();
-            if !is_whole {
-                self.commit(&mut volume, &turn, &mut batch);
-            }
-            for sealed in turn.sealed.iter().cloned() {
+            self.commit(&mut volume, &turn, &mut batch);
+            for sealed in turn.sealed {
                 self.local_bytes.fetch_add(SEGMENT_BYTES as u64, Relaxed);
                 self.note(volume.write(sealed));
-            }
-            let waiting = volume.unsynced();
-            let is_old = flushed_at.elapsed() > FLUSH_LAG;
-            if is_whole || waiting >= FLUSH_SEGMENTS || (waiting > 0 && is_old) {
-                let flushed = volume.flush();
-                self.release(flushed);
-                flushed_at = Instant::now();
-            }
-            if is_whole {
-                self.commit(&mut volume, &turn, &mut batch);
-            }
-            if volume.is_checkpoint_due() {
-                let flushed = volume.checkpoint(&mut |file, first| self.tail_of(file, first));
-                self.release(flushed);
             }
             drop(volume);
             self.evict();
@@ -104,6 +68,44 @@ impl Shared {
             if turn.stop {
                 return;
             }
+        }
+    }
+
+    /// Syncs chunks: beside the thread that commits, because such a sync takes as long as the disk
+    /// needs for megabytes, and who waits for a commit of kilobytes must not wait for it.
+    pub(super) fn run_flushes(&self) {
+        let mut flushed_at = Instant::now();
+        while !self.is_stopping() {
+            std::thread::sleep(FLUSH_LOOK);
+            let (waiting, is_due) = {
+                let volume = lock(&self.volume);
+                (volume.unsynced(), volume.is_checkpoint_due())
+            };
+            let is_old = waiting > 0 && flushed_at.elapsed() > FLUSH_LAG;
+            if is_due || is_old || waiting >= FLUSH_SEGMENTS {
+                self.flush_beside(is_due);
+                flushed_at = Instant::now();
+            }
+        }
+    }
+
+    /// A flush, or a checkpoint, that keeps no commit waiting while the disk syncs.
+    pub(super) fn flush_beside(&self, is_checkpoint: bool) {
+        let _turn = lock(&self.flush_turn);
+        let begun = match is_checkpoint {
+            true => lock(&self.volume).begin_checkpoint(),
+            false => lock(&self.volume).begin_flush(),
+        };
+        if begun.is_err() {
+            return self.note(begun);
+        }
+        let synced = self.disk.sync_all();
+        let flushed = lock(&self.volume).end_flush(synced.map_err(Into::into));
+        let is_flushed = flushed.is_ok();
+        self.release(flushed);
+        if is_checkpoint && is_flushed {
+            let mut volume = lock(&self.volume);
+            self.note(volume.end_checkpoint(&mut |file, first| self.tail_of(file, first)));
         }
     }
 
@@ -131,15 +133,13 @@ impl Shared {
                 let mut appender = lock(&file.appender);
                 (appender.token(), appender.take_uncommitted())
             };
-            volume.push_state(*id, batch);
             let Some((first, records)) = taken else { continue };
-            let (origin, size) = (origin(&file, token), usize::from(file.schema.record_bytes));
-            let piece = FRAME_BYTES_MAX / size.max(1) * size;
-            for (at, records) in records.chunks(piece.max(1)).enumerate() {
-                if !batch.fits(records.len()) && !self.commit_batch(volume, batch) {
+            let origin = origin(&file, token);
+            for (first, piece) in pieces(origin, first, &records) {
+                if !batch.fits(piece.len()) && !self.commit_batch(volume, batch) {
                     return;
                 }
-                batch.push_records(origin, first + (at * piece / size) as u64, records);
+                batch.push_records(origin, first, piece);
             }
         }
         if !batch.is_empty() && !self.commit_batch(volume, batch) {
