@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::{Class, Malformed, Timestamp};
 
+use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::error::Failure;
 use crate::priority::mix;
@@ -86,7 +87,7 @@ impl Operation {
         now: Timestamp,
         (number, me): (u64, u16),
         members: Vec<SocketAddr>,
-        rtt: RoundTrip,
+        (rtt, buffers): (RoundTrip, Buffers),
     ) -> Self {
         let n = members.len();
         let first = now + rtt.interval(config);
@@ -96,7 +97,7 @@ impl Operation {
             me,
             agreement: agreement(n, config.packet_bytes),
             sender: Sender::new(config, number, me, n),
-            receiver: Receiver::new(config, number, me, n),
+            receiver: Receiver::new(config, number, me, n, buffers),
             next_check: now + rtt.interval(config) / 2,
             rtt,
             peers: vec![peer; n],
