@@ -111,6 +111,8 @@ pub struct Config {
     pub silence_max: Duration,
     /// Bytes of incoming messages of one operation, at most: what memory it may take.
     pub incoming_bytes_max: u64,
+    /// Bytes of dropped messages' memory that are kept to be used again; more are freed.
+    pub kept_bytes_max: usize,
     /// Bytes of datagrams kept for operations that have not begun here; more are dropped.
     pub staged_bytes_max: usize,
     /// How long they are kept.
@@ -142,6 +144,7 @@ impl Default for Config {
             resend_after_min: Duration::from_millis(1),
             silence_max: Duration::from_secs(3),
             incoming_bytes_max: 8 << 30,
+            kept_bytes_max: 64 << 20,
             staged_bytes_max: 64 << 20,
             staged_for: Duration::from_secs(5),
             ended_max: 256,

@@ -9,6 +9,7 @@ use evenfall_core::{
     Transmit,
 };
 
+use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::error::{Failure, StartError};
 use crate::operation::{Happened, Operation};
@@ -156,13 +157,13 @@ pub struct Exchange {
     latest: Option<u64>,
     /// What was measured in operations that have ended.
     rtt: RoundTrip,
+    buffers: Buffers,
 }
 
 impl Exchange {
     /// A machine without operations.
     pub fn new(config: Config) -> Self {
         Self {
-            config,
             operations: BTreeMap::new(),
             ended: VecDeque::new(),
             staged: VecDeque::new(),
@@ -175,6 +176,8 @@ impl Exchange {
             rank: None,
             latest: None,
             rtt: RoundTrip::default(),
+            buffers: Buffers::new(config.kept_bytes_max),
+            config,
         }
     }
 
@@ -206,8 +209,8 @@ impl Exchange {
         }
         let me = plan.rank;
         self.latest = self.latest.max(Some(number));
-        let rank = (number, me as u16);
-        let mut operation = Operation::new(&self.config, now, rank, plan.members, self.rtt);
+        let (rank, lasting) = ((number, me as u16), (self.rtt, self.buffers.clone()));
+        let mut operation = Operation::new(&self.config, now, rank, plan.members, lasting);
         operation.agreement ^= about;
         for (to, send) in plan.sends.into_iter().enumerate() {
             if send == Outbound::Nothing {

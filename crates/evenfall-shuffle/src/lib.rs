@@ -84,6 +84,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod buffers;
 pub mod config;
 pub mod error;
 mod exchange;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::{Class, Malformed, Timestamp};
 
+use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::error::Failure;
 use crate::priority::mix;
@@ -86,7 +87,7 @@ impl Operation {
         now: Timestamp,
         (number, me): (u64, u16),
         members: Vec<SocketAddr>,
-        rtt: RoundTrip,
+        (rtt, buffers): (RoundTrip, Buffers),
     ) -> Self {
         let n = members.len();
         let first = now + rtt.interval(config);
@@ -96,7 +97,7 @@ impl Operation {
             me,
             agreement: agreement(n, config.packet_bytes),
             sender: Sender::new(config, number, me, n),
-            receiver: Receiver::new(config, number, me, n),
+            receiver: Receiver::new(config, number, me, n, buffers),
             next_check: now + rtt.interval(config) / 2,
             rtt,
             peers: vec![peer; n],
@@ -182,10 +183,15 @@ impl Operation {
         }
         let peer = &mut self.peers[usize::from(from)];
         peer.heard = now;
-        peer.met = true;
-        if header.kind != Kind::Wait {
-            // Who has nothing yet need not be asked more often for having said so.
-            peer.tries = 0;
+        peer.tries = 0;
+        if header.kind == Kind::Wait {
+            // It lives, and has nothing for us yet, or no use for what we have.
+            let later = now + config.resend_after;
+            (peer.probe_in, peer.probe_out) = (later, later);
+        } else if !peer.met {
+            peer.met = true;
+            let soon = now + self.rtt.interval(config);
+            (peer.probe_in, peer.probe_out) = (soon, soon);
         }
         match header.kind {
             Kind::Data => return self.data(config, now, header, datagram),
@@ -231,15 +237,20 @@ impl Operation {
         let taken = self.receiver.data(now, header, &payload)?;
         let interval = self.rtt.interval(config);
         let probe_in = &mut self.peers[usize::from(from)].probe_in;
-        if !self.receiver.messages[usize::from(from)].overtaken() {
-            *probe_in = now + interval;
-        } else if !overtaken {
+        let is_overtaken = self.receiver.messages[usize::from(from)].overtaken();
+        if is_overtaken && !overtaken {
             // The first after a gap: it is asked for soon, and what follows does not put it off.
             *probe_in = now + interval / OVERTAKEN_DIVISOR;
+        } else if !is_overtaken && (!announced || !payload.is_empty()) {
+            *probe_in = now + interval;
         }
         match taken {
-            // An announcement that repeats itself is a probe: the answer says how far we are.
-            Taken::Part if payload.is_empty() && announced => self.owe(from, Owed::Grant),
+            // An announcement that repeats itself is a probe: the answer says what is missing, or
+            // how far we are.
+            Taken::Part if payload.is_empty() && announced => {
+                let gap = self.receiver.has_gap(from);
+                self.owe(from, if gap { Owed::Resend } else { Owed::Grant });
+            }
             Taken::Part | Taken::Duplicate => {}
             Taken::Known => self.owe(from, Owed::Ack),
             Taken::Whole(body) => {

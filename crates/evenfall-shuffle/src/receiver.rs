@@ -32,6 +32,7 @@ use std::collections::BinaryHeap;
 use bytes::Bytes;
 use evenfall_core::{Malformed, Prng, Timestamp};
 
+use crate::buffers::Buffers;
 use crate::config::{Config, Policy, Window};
 use crate::error::Failure;
 use crate::priority::{fraction, message_seed, mix, tie};
@@ -80,10 +81,6 @@ impl Incoming {
     /// Puts a piece where it belongs. In order it is only appended; zeroes are written for gaps
     /// alone, for to clear all first costs as much as a copy.
     fn store(&mut self, begin: usize, payload: &[u8]) {
-        if self.buffer.capacity() == 0 {
-            // Not sooner: nothing is spent on an announcement alone.
-            self.buffer.reserve_exact(self.total as usize);
-        }
         if begin >= self.buffer.len() {
             self.buffer.resize(begin, 0);
             self.buffer.extend_from_slice(payload);
@@ -135,6 +132,7 @@ pub(crate) enum Taken {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     me: u16,
+    buffers: Buffers,
     pub(crate) messages: Vec<Incoming>,
     /// Messages that are expected and not complete.
     pub(crate) open: usize,
@@ -170,11 +168,18 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(config: &Config, operation: u64, me: u16, members: usize) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        operation: u64,
+        me: u16,
+        members: usize,
+        buffers: Buffers,
+    ) -> Self {
         let seed = |from| message_seed(operation, from as u16, me);
         let message = |from| Incoming { seed: seed(from), ..Incoming::default() };
         Self {
             me,
+            buffers,
             messages: (0..members).map(message).collect(),
             open: 0,
             missing_bytes: 0,
@@ -275,6 +280,10 @@ impl Receiver {
             return Taken::Duplicate;
         }
         let shared = message.packets == 1 && payload.len() >= SHARED_BYTES_MIN;
+        if !shared && message.buffer.capacity() == 0 {
+            // Not sooner: nothing is spent on an announcement alone.
+            message.buffer = self.buffers.take(message.total as usize);
+        }
         if !shared {
             message.store(index as usize * self.packet_bytes as usize, payload);
         }
@@ -306,7 +315,7 @@ impl Receiver {
         message.version += 1;
         message.bitmap = Vec::new();
         self.open -= 1;
-        Taken::Whole(Bytes::from(core::mem::take(&mut message.buffer)))
+        Taken::Whole(self.buffers.share(core::mem::take(&mut message.buffer)))
     }
 
     /// Enters the message anew, after something of it has changed.
