@@ -1,4 +1,4 @@
-//! Records for other programs: CSV, and Parquet that DuckDB, Polars and Spark open unchanged.
+//! Records for other programs: CSV, and Parquet or Arrow that DuckDB, Polars and Spark open.
 //! Messages of a recording are in [`messages`](super::messages).
 
 use std::io::Write;
@@ -6,6 +6,9 @@ use std::io::Write;
 use std::sync::Arc;
 
 use evenfall_store::{Field, FieldType, Schema};
+
+#[cfg(feature = "arrow")]
+use super::sheet::{Kind, Sheet};
 
 /// The head line of a CSV.
 pub fn csv_header(schema: &Schema) -> String {
@@ -53,12 +56,12 @@ fn csv_field(
     }
 }
 
-/// Writes a Parquet file of records that come in parts.
+/// Writes records that come in parts as Parquet or Arrow.
 #[cfg(feature = "arrow")]
-pub struct ParquetFile<W: Write + Send> {
+pub struct RecordSheet<W: Write + Send> {
     schema: Schema,
     arrow: arrow_schema::SchemaRef,
-    writer: parquet::arrow::ArrowWriter<W>,
+    sheet: Sheet<W>,
 }
 
 #[cfg(feature = "arrow")]
@@ -114,29 +117,21 @@ fn column(
     Ok(column)
 }
 
-/// How every Parquet file here is written.
 #[cfg(feature = "arrow")]
-pub(super) fn properties() -> parquet::file::properties::WriterProperties {
-    let properties = parquet::file::properties::WriterProperties::builder();
-    properties.set_compression(parquet::basic::Compression::SNAPPY).build()
-}
-
-#[cfg(feature = "arrow")]
-impl<W: Write + Send> ParquetFile<W> {
+impl<W: Write + Send> RecordSheet<W> {
     /// Begins one.
     ///
     /// # Errors
-    /// What Parquet or `out` says.
-    pub fn new(schema: &Schema, out: W) -> Result<Self, parquet::errors::ParquetError> {
+    /// What Parquet, Arrow or `out` says.
+    pub fn new(kind: Kind, schema: &Schema, out: W) -> Result<Self, parquet::errors::ParquetError> {
         let fields: Vec<arrow_schema::Field> = schema
             .fields
             .iter()
             .map(|f| arrow_schema::Field::new(&f.name, arrow_type(schema, f), false))
             .collect();
         let arrow = Arc::new(arrow_schema::Schema::new(fields));
-        let properties = Some(properties());
-        let writer = parquet::arrow::ArrowWriter::try_new(out, Arc::clone(&arrow), properties)?;
-        Ok(Self { schema: schema.clone(), arrow, writer })
+        let sheet = Sheet::new(kind, &arrow, out)?;
+        Ok(Self { schema: schema.clone(), arrow, sheet })
     }
 
     /// Adds whole records.
@@ -147,7 +142,7 @@ impl<W: Write + Send> ParquetFile<W> {
         let columns: Result<Vec<_>, _> =
             self.schema.fields.iter().map(|field| column(&self.schema, field, records)).collect();
         let batch = arrow_array::RecordBatch::try_new(Arc::clone(&self.arrow), columns?)?;
-        self.writer.write(&batch)
+        self.sheet.write(&batch)
     }
 
     /// Ends it.
@@ -155,6 +150,6 @@ impl<W: Write + Send> ParquetFile<W> {
     /// # Errors
     /// What Parquet or the file says.
     pub fn finish(self) -> Result<(), parquet::errors::ParquetError> {
-        self.writer.close().map(drop)
+        self.sheet.finish()
     }
 }
