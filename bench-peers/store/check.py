@@ -1,6 +1,6 @@
-"""Feeds into the store, out as Parquet, read by DuckDB and by Polars.
+"""Feeds into the store, out as Parquet, read by DuckDB and by Polars, and as Arrow by pyarrow.
 
-Each feed is also read here, by a few lines that share nothing with the program, and the three must
+Each feed is also read here, by a few lines that share nothing with the program, and all must
 agree: messages by type, sums of shares and prices, first and last time. Then the feed is put
 together again out of the Parquet file, byte for byte.
 """
@@ -17,6 +17,8 @@ from decimal import Decimal
 
 import duckdb
 import polars
+import pyarrow
+import pyarrow.compute
 
 # Where shares (offset, width) and price (offset) are, by type letter of ITCH 5.0.
 SHARES = {
@@ -98,6 +100,17 @@ def by_polars(path):
     return (types, table["shares"].sum(), Decimal(price), event.min(), event.max())
 
 
+def by_pyarrow(program, store):
+    command = [program, "store", "read", str(store), "aapl", "--format", "arrow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as reading:
+        table = pyarrow.ipc.open_stream(reading.stdout).read_all()
+    assert reading.returncode == 0
+    types = {row["values"]: row["counts"] for row in table["type"].value_counts().to_pylist()}
+    event = pyarrow.compute.min_max(table["event_ns"]).as_py()
+    sums = [pyarrow.compute.sum(table[name]).as_py() or 0 for name in ("shares", "price")]
+    return (types, sums[0], Decimal(sums[1]), event["min"], event["max"])
+
+
 def check(program, feed, work):
     content = feed.read_bytes()
     is_lobster = feed.suffix == ".zip"
@@ -107,7 +120,11 @@ def check(program, feed, work):
     run("append", str(store), "aapl", "--feed", str(feed))
     run("verify", str(store), "--feed", str(feed), "--name", "aapl")
     run("export", str(store), "aapl", "--out", path)
-    for name, found in (("DuckDB", by_duckdb(path)), ("Polars", by_polars(path))):
+    for name, found in (
+        ("DuckDB", by_duckdb(path)),
+        ("Polars", by_polars(path)),
+        ("pyarrow", by_pyarrow(program, store)),
+    ):
         assert found == facts.all(), f"{feed.name} by {name}:\n{found}\n{facts.all()}"
     rows = duckdb.execute("select message from read_parquet(?) order by number", [path]).fetchall()
     assert [row[0] for row in rows] == messages, f"{feed.name}: messages differ"
@@ -116,7 +133,8 @@ def check(program, feed, work):
         assert content in (again, again + b"\0\0"), f"{feed.name}: the file differs"
     types, shares, price, _, _ = facts.all()
     print(f"{feed.name}: {sum(types.values())} messages, {shares} shares, prices sum to {price}:")
-    print(f"  equal in DuckDB {duckdb.__version__} and Polars {polars.__version__}, bytes too")
+    versions = f"DuckDB {duckdb.__version__}, Polars {polars.__version__}"
+    print(f"  equal in {versions} and pyarrow {pyarrow.__version__}, bytes too")
 
 
 def main():

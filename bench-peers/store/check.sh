@@ -1,22 +1,24 @@
 #!/bin/sh
-# Real feeds into the store, out as Parquet, opened by DuckDB and Polars: counts and sums equal.
+# Real feeds into the store, out as Parquet, opened by DuckDB and Polars, and as an Arrow stream,
+# opened by pyarrow: counts and sums equal.
 #
 #   bench-peers/store/check.sh [PROGRAM] [FEED...]
 #
 # PROGRAM is evenfall (default: built here); without feeds, those of EVENFALL_DATA or ../shared/data
-# beside the repository. Needs Python 3 with venv; duckdb and polars go into target/venv-store by
+# beside the repository. Needs Python 3 with venv; duckdb, polars and pyarrow go into target/venv-store by
 # themselves. What is not there is said in one line that begins with "skipped:".
 set -eu
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 venv=$root/target/venv-store
-if [ ! -x "$venv/ready" ]; then
+if [ ! -x "$venv/ready" ] || [ ! -d "$(echo "$venv"/lib/python3*/site-packages/pyarrow)" ]; then
     mkdir -p "$root/target"
     if ! { python3 -m venv "$venv" &&
-        "$venv/bin/pip" install --quiet --disable-pip-version-check duckdb==2.0.0 polars==2.1.0 &&
+        "$venv/bin/pip" install --quiet --disable-pip-version-check duckdb==2.0.0 polars==2.1.0 \
+            pyarrow &&
         printf '#!/bin/sh\n' >"$venv/ready" && chmod +x "$venv/ready"; } >"$root/target/venv-store.log" 2>&1
     then
-        echo "skipped: no Python with duckdb and polars (see target/venv-store.log)"
+        echo "skipped: no Python with duckdb, polars and pyarrow (see target/venv-store.log)"
         exit 0
     fi
 fi

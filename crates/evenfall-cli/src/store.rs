@@ -138,6 +138,11 @@ pub fn open_to_read(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
 }
 
 impl Place {
+    /// Whether it is a server's address.
+    fn is_served(&self) -> bool {
+        !self.objects && self.dir.to_str().is_some_and(|place| place.starts_with("tcp://"))
+    }
+
     fn source(&self) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
         let address = self.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
         if let Some(address) = address.filter(|_| !self.objects) {

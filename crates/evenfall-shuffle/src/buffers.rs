@@ -1,7 +1,7 @@
 //! Memory of messages, used again when their owners have dropped them.
 //!
-//! An allocator gives long blocks back to the kernel, which hands out cleared pages, one fault each:
-//! for a message of 100 KB that takes about as long as a copy of it.
+//! An allocator gives long blocks back to the kernel, which hands out cleared pages, one fault
+//! each: for a message of 100 KB that takes about as long as a copy of it.
 
 use core::mem;
 use std::collections::BTreeMap;

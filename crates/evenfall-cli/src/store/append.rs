@@ -1,12 +1,15 @@
 //! `evenfall store append`: a feed file into the store, or two sides of one feed as one.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use clap::ValueEnum;
 use evenfall_feed::arbiter::{Arbiter, Counts, Event, Limits, Side};
 use evenfall_feed::{Message, Source};
 use evenfall_node::input;
-use evenfall_node::store::Level;
 use evenfall_node::store::recording::{Recorder, streams};
+use evenfall_node::store::{Level, Store};
+use evenfall_store::ordering::{Offered, Ordering, OrderingConfig};
 
 use super::{feed_of, open};
 use crate::Outcome;
@@ -27,36 +30,164 @@ pub struct Append {
     /// packet, in order of the packets' numbers and under the venue's sending time.
     #[arg(long)]
     arbitrate: bool,
+    /// What becomes of sides A and B of such a capture: one recording (as --arbitrate), or two,
+    /// NAME-a and NAME-b, each as it was captured.
+    #[arg(long, value_enum, conflicts_with = "arbitrate")]
+    sides: Option<Sides>,
+    /// Sort messages whose times go back by no more than this, such as 1s; drop copies (by the
+    /// packet's number, where there are sides); refuse what comes later. What waits in the window
+    /// is not acknowledged.
+    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "arbitrate")]
+    window: Option<Duration>,
     /// memory, local or object.
     #[arg(long, default_value = "local")]
     ack: Level,
 }
 
+/// What becomes of the sides of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sides {
+    /// The first copy of each packet.
+    One,
+    /// A recording each.
+    Apart,
+}
+
+/// Refused messages that are named one by one; the others are counted.
+const NAMED_MAX: u64 = 10;
+
 /// Runs it.
 pub fn append(args: &Append) -> Outcome {
     let mut messages = input::open(&feed_of(&args.feed))?;
     let store = open(&args.dir)?;
-    if !streams(&store, &args.name)?.is_empty() {
-        store.close()?;
-        return Err(format!("there is a recording {} already: choose a name", args.name).into());
-    }
-    let mut recorder = Recorder::new(&store, &args.name, 1, args.ack)?;
-    let taken = match args.arbitrate {
-        true => arbitrated(&mut messages, &mut recorder),
-        false => whole(&mut messages, &mut recorder),
-    };
-    // What came before a damage is recorded, and the damage is said.
-    recorder.flush()?;
-    println!("{} messages recorded as {}", recorder.messages(), args.name);
-    drop(recorder);
+    let taken = record(args, &mut messages, &store);
     store.close()?;
     taken
 }
 
-fn whole(messages: &mut dyn Source, recorder: &mut Recorder<'_>) -> Outcome {
+fn record(args: &Append, messages: &mut dyn Source, store: &Store) -> Outcome {
+    let is_apart = args.sides == Some(Sides::Apart);
+    let names = match is_apart {
+        true => vec![format!("{}-a", args.name), format!("{}-b", args.name)],
+        false => vec![args.name.clone()],
+    };
+    let mut tapes = Vec::new();
+    for name in &names {
+        if !streams(store, name)?.is_empty() {
+            return Err(format!("there is a recording {name} already: choose a name").into());
+        }
+        tapes.push(Tape::new(Recorder::new(store, name, 1, args.ack)?, args.window));
+    }
+    let taken = match (args.arbitrate || args.sides == Some(Sides::One), is_apart) {
+        (true, _) => arbitrated(messages, &mut tapes[0].recorder),
+        (_, true) => apart(messages, &mut tapes),
+        _ => whole(messages, &mut tapes[0]),
+    };
+    // What came before a damage is recorded, and the damage is said.
+    let mut refused = 0;
+    for (name, tape) in names.iter().zip(&mut tapes) {
+        tape.finish()?;
+        println!("{} messages recorded as {name}", tape.recorder.messages());
+        refused += tape.say_counts();
+    }
+    match refused {
+        0 => taken,
+        _ => taken.and(Err(format!(
+            "{refused} messages came later than the window and were refused: give a longer --window"
+        )
+        .into())),
+    }
+}
+
+/// A recording that is written, perhaps behind a window.
+struct Tape<'a> {
+    recorder: Recorder<'a>,
+    window: Option<Ordering>,
+    /// Number of the next message.
+    next: u64,
+    refused: u64,
+}
+
+impl<'a> Tape<'a> {
+    fn new(recorder: Recorder<'a>, window: Option<Duration>) -> Self {
+        let ordering = |window: Duration| {
+            let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
+            Ordering::new(OrderingConfig { window_ns, ..OrderingConfig::default() })
+        };
+        Self { recorder, window: window.map(ordering), next: 0, refused: 0 }
+    }
+
+    /// Takes a message; its sequence tells copies, and sorts equal times.
+    fn take(&mut self, sequence: u64, time_ns: i64, bytes: &[u8]) -> Outcome {
+        let Some(window) = &mut self.window else { return self.push(time_ns, bytes) };
+        let held = [&time_ns.to_le_bytes(), bytes].concat();
+        if let Offered::TooLate { time_ns, limit_ns } = window.offer(time_ns, sequence, held.into())
+        {
+            self.refused += 1;
+            if self.refused <= NAMED_MAX {
+                eprintln!("refused: message {sequence} of {time_ns} ns, behind {limit_ns} ns");
+            }
+        }
+        while let Some(held) = self.window.as_mut().and_then(Ordering::poll) {
+            self.push_held(&held)?;
+        }
+        Ok(())
+    }
+
+    fn push_held(&mut self, held: &[u8]) -> Outcome {
+        let Some((time, bytes)) = held.split_first_chunk::<8>() else { return Ok(()) };
+        self.push(i64::from_le_bytes(*time), bytes)
+    }
+
+    fn push(&mut self, time_ns: i64, bytes: &[u8]) -> Outcome {
+        self.recorder.push(0, self.next, time_ns, bytes)?;
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Everything taken is recorded when it returns.
+    fn finish(&mut self) -> Outcome {
+        while let Some(held) = self.window.as_mut().and_then(Ordering::drain) {
+            self.push_held(&held)?;
+        }
+        Ok(self.recorder.flush()?)
+    }
+
+    /// Says what the window did; gives how many messages it refused.
+    fn say_counts(&self) -> u64 {
+        if let Some(window) = &self.window {
+            let counts = window.counts();
+            println!(
+                "{} came out of order, {} copies, {} refused, {} given out early",
+                counts.reordered, counts.duplicates, counts.too_late, counts.early
+            );
+        }
+        self.refused
+    }
+}
+
+fn whole(messages: &mut dyn Source, tape: &mut Tape<'_>) -> Outcome {
     while let Some(message) = messages.next_message()? {
         let time_ns = i64::try_from(message.time_ns).unwrap_or(i64::MAX);
-        recorder.push(0, message.index, time_ns, &message.bytes)?;
+        tape.take(message.index, time_ns, &message.bytes)?;
+    }
+    Ok(())
+}
+
+/// Each side as it was captured, under the capture's times; behind a window, under the venue's.
+fn apart(messages: &mut dyn Source, tapes: &mut [Tape<'_>]) -> Outcome {
+    let mut channels = Vec::new();
+    while let Some(message) = messages.next_message()? {
+        let tape = match side_of(&message, &mut channels)? {
+            Side::A => &mut tapes[0],
+            Side::B => &mut tapes[1],
+        };
+        let (mut sequence, mut time_ns) = (message.index, message.time_ns);
+        if tape.window.is_some() {
+            (sequence, time_ns) = packet_head(&message.bytes)
+                .ok_or_else(|| format!("message {} is no packet of MDP 3.0", message.index))?;
+        }
+        tape.take(sequence, i64::try_from(time_ns).unwrap_or(i64::MAX), &message.bytes)?;
     }
     Ok(())
 }
@@ -76,7 +207,7 @@ fn side_of(message: &Message, channels: &mut Vec<u32>) -> Result<Side, Failure> 
     match channels.iter().position(|channel| *channel == message.shard_key) {
         Some(0) => Ok(Side::A),
         Some(1) => Ok(Side::B),
-        _ => Err("a third channel: --arbitrate takes the two sides of one feed".into()),
+        _ => Err("a third channel: only the two sides of one feed can be told apart".into()),
     }
 }
 

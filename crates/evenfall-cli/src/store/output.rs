@@ -1,12 +1,13 @@
-//! Where what is read goes: CSV, JSON lines or Parquet, to standard output or a file.
+//! Where what is read goes: CSV, JSON lines, Parquet or Arrow, to standard output or a file.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use clap::ValueEnum;
-use evenfall_node::store::export::{ParquetFile, csv, csv_header};
-use evenfall_node::store::messages::{self, MessageFile, Row};
+use evenfall_node::store::export::{RecordSheet, csv, csv_header};
+use evenfall_node::store::messages::{self, MessageSheet, Row};
+use evenfall_node::store::sheet::Kind;
 use evenfall_store::Schema;
 
 type Failure = Box<dyn std::error::Error>;
@@ -21,6 +22,8 @@ pub enum Format {
     Json,
     /// Parquet.
     Parquet,
+    /// An Arrow IPC stream, such as pyarrow reads from a pipe.
+    Arrow,
 }
 
 fn to(out: Option<&Path>) -> Result<Out, Failure> {
@@ -38,8 +41,8 @@ fn to(out: Option<&Path>) -> Result<Out, Failure> {
 pub enum Records {
     /// As text.
     Csv(Schema, Out),
-    /// As Parquet.
-    Parquet(Box<ParquetFile<Out>>),
+    /// As Parquet or Arrow.
+    Sheet(Box<RecordSheet<Out>>),
 }
 
 impl Records {
@@ -50,24 +53,37 @@ impl Records {
                 writeln!(out, "{}", csv_header(schema))?;
                 Ok(Self::Csv(schema.clone(), out))
             }
-            Format::Parquet => Ok(Self::Parquet(Box::new(ParquetFile::new(schema, out)?))),
-            Format::Json => Err("records of a file go out as csv or parquet".into()),
+            Format::Parquet => sheet(Kind::Parquet, schema, out),
+            Format::Arrow => sheet(Kind::Arrow, schema, out),
+            Format::Json => Err("records of a file go out as csv, parquet or arrow".into()),
         }
     }
 
     pub fn write(&mut self, records: &[u8]) -> Result<(), Failure> {
         match self {
             Self::Csv(schema, out) => Ok(csv(schema, records, out)?),
-            Self::Parquet(file) => Ok(file.write(records)?),
+            Self::Sheet(sheet) => Ok(sheet.write(records)?),
+        }
+    }
+
+    /// What was written is to be seen now; of text only.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Csv(_, out) => Ok(out.flush()?),
+            Self::Sheet(_) => Ok(()),
         }
     }
 
     pub fn finish(self) -> Result<(), Failure> {
         match self {
             Self::Csv(_, mut out) => Ok(out.flush()?),
-            Self::Parquet(file) => Ok(file.finish()?),
+            Self::Sheet(sheet) => Ok(sheet.finish()?),
         }
     }
+}
+
+fn sheet(kind: Kind, schema: &Schema, out: Out) -> Result<Records, Failure> {
+    Ok(Records::Sheet(Box::new(RecordSheet::new(kind, schema, out)?)))
 }
 
 /// Messages of a recording, going out.
@@ -76,8 +92,8 @@ pub enum Messages {
     Csv(Out),
     /// As text.
     Json(Out),
-    /// As Parquet.
-    Parquet(Box<MessageFile<Out>>),
+    /// As Parquet or Arrow.
+    Sheet(Box<MessageSheet<Out>>),
 }
 
 impl Messages {
@@ -89,7 +105,8 @@ impl Messages {
                 Self::Csv(out)
             }
             Format::Json => Self::Json(out),
-            Format::Parquet => Self::Parquet(Box::new(MessageFile::new(out)?)),
+            Format::Parquet => Self::Sheet(Box::new(MessageSheet::new(Kind::Parquet, out)?)),
+            Format::Arrow => Self::Sheet(Box::new(MessageSheet::new(Kind::Arrow, out)?)),
         })
     }
 
@@ -97,14 +114,22 @@ impl Messages {
         match self {
             Self::Csv(out) => Ok(messages::csv(&row, out)?),
             Self::Json(out) => Ok(messages::json(&row, out)?),
-            Self::Parquet(file) => Ok(file.write(row)?),
+            Self::Sheet(sheet) => Ok(sheet.write(row)?),
+        }
+    }
+
+    /// What was written is to be seen now; of text only.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Csv(out) | Self::Json(out) => Ok(out.flush()?),
+            Self::Sheet(_) => Ok(()),
         }
     }
 
     pub fn finish(self) -> Result<(), Failure> {
         match self {
             Self::Csv(mut out) | Self::Json(mut out) => Ok(out.flush()?),
-            Self::Parquet(file) => Ok(file.finish()?),
+            Self::Sheet(sheet) => Ok(sheet.finish()?),
         }
     }
 }

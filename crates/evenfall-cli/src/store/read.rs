@@ -2,16 +2,22 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use evenfall_feed::event::Events;
+use evenfall_io::interrupt;
 use evenfall_node::store::messages::Row;
-use evenfall_node::store::recording::{Replay, names, streams};
+use evenfall_node::store::recording::{Replay, first_whole, names, streams};
 use evenfall_node::store::{Listed, RecordSource};
 
 use super::Place;
 use super::output::{Format, Messages, Records};
 use crate::Outcome;
 
+/// How often a file that is followed is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long a message may be missing behind later ones before it counts as lost.
+const HOLE_CLOSES: Duration = Duration::from_secs(2);
 /// Records read and written at once.
 const PART_RECORDS: u64 = 65_536;
 
@@ -57,6 +63,9 @@ pub struct Tail {
     /// How to write.
     #[arg(long, value_enum, default_value = "csv")]
     format: Format,
+    /// Go on with what is appended, until Ctrl-C; of a server's file or recording, as text.
+    #[arg(long, short = 'f')]
+    follow: bool,
 }
 
 /// Arguments of `evenfall store export`.
@@ -141,12 +150,18 @@ fn messages(
     for stream in streams(source, recording)? {
         let mut events = Events::new();
         let mut replay = Replay::new(source, recording, stream, i64::MIN..=to)?;
+        let first = first_whole(source, recording, stream)?;
+        if first > 0 {
+            eprintln!(
+                "note: stream {stream} of {recording} begins with message {first}: retention"
+            );
+        }
         while let Some(recorded) = replay.next_message()? {
             let event = events.read(&recorded.bytes);
             let is_wanted = symbol.is_none_or(|symbol| {
                 event.symbol.is_some_and(|found| found.trimmed() == symbol.as_bytes())
             });
-            if is_wanted && recorded.time_ns >= from {
+            if is_wanted && recorded.time_ns >= from && recorded.number >= first {
                 each(Row { stream, recorded, event })?;
             }
         }
@@ -232,6 +247,9 @@ pub fn export(args: &Export) -> Outcome {
 
 /// Runs `store tail`.
 pub fn tail(args: &Tail) -> Outcome {
+    if args.follow {
+        return follow(args);
+    }
     let source = args.choice.place.source()?;
     let (from, to) = args.choice.times();
     let subject = args.choice.subject(&*source)?;
@@ -253,6 +271,108 @@ pub fn tail(args: &Tail) -> Outcome {
     let mut out = Messages::new(args.format, None)?;
     last.into_iter().try_for_each(|row| out.write(row))?;
     out.finish()
+}
+
+/// The messages of a stream as they are appended.
+struct Following {
+    stream: u32,
+    events: Events,
+    /// The next message.
+    next: u64,
+    /// Since when it is not there although a later one is.
+    hole: Option<Instant>,
+}
+
+impl Following {
+    /// Gives what is there now. Files of a recording grow one after the other, so a hole is given a
+    /// moment to close.
+    fn look(
+        &mut self,
+        source: &dyn RecordSource,
+        recording: &str,
+        each: &mut dyn FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let stream = self.stream;
+        let mut replay = Replay::from_number(source, recording, stream, self.next)?;
+        while let Some(recorded) = replay.next_message()? {
+            if recorded.number > self.next
+                && self.hole.get_or_insert_with(Instant::now).elapsed() < HOLE_CLOSES
+            {
+                return Ok(());
+            }
+            (self.next, self.hole) = (recorded.number + 1, None);
+            let event = self.events.read(&recorded.bytes);
+            each(Row { stream, recorded, event })?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `store tail --follow`.
+fn follow(args: &Tail) -> Outcome {
+    if !args.choice.place.is_served() {
+        return Err("--follow takes the tcp:// address of a server: nobody writes a directory \
+                    while it is read"
+            .into());
+    }
+    interrupt::watch(evenfall_io::Waker::new()?)?;
+    let source = args.choice.place.source()?;
+    match args.choice.subject(&*source)? {
+        Subject::File(file) => follow_file(args, &*source, &file),
+        Subject::Recording(name) => follow_recording(args, &*source, &name),
+        Subject::Symbol(..) => Err("--follow takes a file or a recording".into()),
+    }
+}
+
+/// Sleeps; whether to go on.
+fn pause() -> bool {
+    std::thread::sleep(LOOK_EVERY);
+    !interrupt::raised()
+}
+
+fn follow_file(args: &Tail, source: &dyn RecordSource, file: &Listed) -> Outcome {
+    let mut out = Records::new(&file.schema, args.format, None)?;
+    let there = source.between(&file.name, i64::MIN, i64::MAX)?;
+    let mut next = there.start.max(there.end.saturating_sub(args.count));
+    loop {
+        let end = source.between(&file.name, i64::MIN, i64::MAX)?.end;
+        if end > next {
+            records(source, file, next..end, &mut out)?;
+            out.flush()?;
+            next = end;
+        }
+        if !pause() {
+            return out.finish();
+        }
+    }
+}
+
+fn follow_recording(args: &Tail, source: &dyn RecordSource, name: &str) -> Outcome {
+    let mut out = Messages::new(args.format, None)?;
+    let mut last = VecDeque::new();
+    let mut all = Vec::new();
+    for stream in streams(source, name)? {
+        let next = first_whole(source, name, stream)?;
+        let mut following = Following { stream, events: Events::new(), next, hole: None };
+        following.look(source, name, &mut |row| {
+            last.push_back(row);
+            if last.len() as u64 > args.count {
+                last.pop_front();
+            }
+            Ok(())
+        })?;
+        all.push(following);
+    }
+    last.into_iter().try_for_each(|row| out.write(row))?;
+    loop {
+        out.flush()?;
+        if !pause() {
+            return out.finish();
+        }
+        for following in &mut all {
+            following.look(source, name, &mut |row| out.write(row))?;
+        }
+    }
 }
 
 #[cfg(test)]

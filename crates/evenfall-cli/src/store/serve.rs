@@ -29,12 +29,18 @@ pub struct Serve {
     /// Bytes of records that are on no disk yet; above, appends wait and are then refused.
     #[arg(long)]
     memory_bytes: Option<u64>,
+    /// Bytes of the local disk that chunks may take before they are uploaded.
+    #[arg(long)]
+    local_bytes: Option<u64>,
     /// Bytes of recent segments kept in memory for readers.
     #[arg(long)]
     cache_bytes: Option<u64>,
     /// Bytes kept of each file that has no retention of its own.
     #[arg(long)]
     keep_bytes: Option<u64>,
+    /// A connection that asks for nothing for this long is closed.
+    #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
+    idle_timeout: Duration,
     /// Print the sizes of the stages so often, each time one line of JSON.
     #[arg(long, value_parser = humantime::parse_duration)]
     occupancy_every: Option<Duration>,
@@ -47,6 +53,7 @@ impl Serve {
             config.objects = None;
         }
         config.memory_bytes_max = self.memory_bytes.unwrap_or(config.memory_bytes_max);
+        config.local_bytes_max = self.local_bytes.unwrap_or(config.local_bytes_max);
         config.cache_bytes = self.cache_bytes.unwrap_or(config.cache_bytes);
         config.keep.bytes_max = self.keep_bytes;
         config
@@ -58,7 +65,7 @@ pub fn serve(args: &Serve) -> Outcome {
     let waker = evenfall_io::Waker::new()?;
     interrupt::watch(waker)?;
     let store = Arc::new(said(Store::open(args.config())?));
-    let server = Server::start(Arc::clone(&store), args.listen)?;
+    let server = Server::start_with(Arc::clone(&store), args.listen, args.idle_timeout)?;
     println!("serving tcp://{}", server.address());
     let mut printed_at = Instant::now();
     while !interrupt::raised() {
@@ -72,8 +79,12 @@ pub fn serve(args: &Serve) -> Outcome {
     let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
     store.close()?;
     println!(
-        "stopped: {} connections, {} turned away, {} malformed, {} appends failed",
-        counts.accepted, counts.turned_away, counts.malformed, counts.failed_appends
+        "stopped: {} connections, {} turned away, {} malformed, {} timed out, {} appends failed",
+        counts.accepted,
+        counts.turned_away,
+        counts.malformed,
+        counts.timed_out,
+        counts.failed_appends
     );
     Ok(())
 }

@@ -183,6 +183,49 @@ fn two_sides_of_a_feed_are_recorded_as_one() {
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "a packet twice or not at all");
 }
 
+/// Rows of a recording, and the bytes of each message in hex.
+fn messages_of(dir: &Path, name: &str) -> Vec<String> {
+    let read = store(dir, &["read", name]).out;
+    read.lines().skip(1).map(|line| line.rsplit(',').next().expect("bytes").to_owned()).collect()
+}
+
+#[test]
+fn two_sides_of_a_feed_are_kept_apart() {
+    let Some(pair) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
+    let scratch = Scratch::new();
+    let (dir, pair) = (scratch.path("store"), pair.display().to_string());
+    for (name, more) in [("all", &[][..]), ("cme", &["--sides", "apart"])] {
+        let said = store(&dir, &[&["append", name, "--feed", &pair][..], more].concat());
+        assert!(said.ok, "{}{}", said.out, said.err);
+    }
+    let (a, b) = (messages_of(&dir, "cme-a"), messages_of(&dir, "cme-b"));
+    let mut all = messages_of(&dir, "all");
+    assert!(a.len() > 1_000 && b.len() > 1_000, "{} and {}", a.len(), b.len());
+    // Each side is the capture without the other, in its order.
+    let (mut left, mut right) = (a.iter().peekable(), b.iter().peekable());
+    all.retain(|row| left.next_if_eq(&row).is_none() && right.next_if_eq(&row).is_none());
+    assert!(left.next().is_none() && right.next().is_none() && all.is_empty());
+}
+
+#[test]
+fn messages_out_of_order_are_sorted_in_a_window_and_later_ones_refused_by_name() {
+    let Some(pair) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
+    let scratch = Scratch::new();
+    let (dir, pair) = (scratch.path("store"), pair.display().to_string());
+    let window = ["--sides", "apart", "--window", "1s"];
+    let said = store(&dir, &[&["append", "cme", "--feed", &pair][..], &window].concat());
+    assert!(said.ok, "{}{}", said.out, said.err);
+    let read = store(&dir, &["read", "cme-a"]).out;
+    let times = read.lines().skip(1).map(|line| line.split(',').nth(2).expect("a time"));
+    let times: Vec<i64> = times.map(|time| time.parse().expect("digits")).collect();
+    assert!(times.len() > 1_000 && times.is_sorted(), "{}", said.out);
+    // Packet numbers, the first four bytes: each once.
+    let mut numbers: Vec<String> =
+        messages_of(&dir, "cme-a").iter().map(|bytes| bytes[..8].to_owned()).collect();
+    numbers.sort();
+    assert!(numbers.windows(2).all(|pair| pair[0] != pair[1]), "a copy was kept");
+}
+
 #[test]
 fn retention_and_deletion_are_orders_of_the_command_line() {
     let recorded = Recorded::prepare(300);

@@ -298,7 +298,13 @@ impl Client {
         self.next = self.next.wrapping_add(1);
         request.encode(self.next, &mut self.out);
         let cost = (self.out.len() - start) as u64;
-        self.credit = self.credit.checked_sub(cost).ok_or_else(|| broken("no credit for it"))?;
+        let fits = cost <= (HEADER_BYTES + BODY_BYTES_MAX) as u64;
+        let Some(left) = self.credit.checked_sub(cost).filter(|_| fits) else {
+            // Nothing of it goes out: the connection is as it was.
+            self.out.truncate(start);
+            return Err(broken(format!("a request of {cost} bytes is over the limit or credit")));
+        };
+        self.credit = left;
         self.waiting += 1;
         if self.out.len() >= WRITE_BYTES {
             self.flush()?;

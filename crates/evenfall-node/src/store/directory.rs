@@ -54,7 +54,10 @@ fn locked(path: &Path, lock: FlockOperation) -> Result<File, StorageError> {
         Ok(()) => Ok(directory),
         Err(error) => Err(StorageError::Unavailable {
             name,
-            what: format!("another process has the store open ({error}); stop it first"),
+            what: format!(
+                "another process has the store open ({error}); stop it first, or, if it serves the \
+                 store (`evenfall store serve`), use its address, such as tcp://127.0.0.1:7410"
+            ),
         }),
     }
 }

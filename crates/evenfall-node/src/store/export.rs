@@ -1,14 +1,13 @@
-//! Records for other programs: CSV, and Parquet that DuckDB, Polars and Spark open unchanged.
+//! Records for other programs: CSV, and Parquet or Arrow that DuckDB, Polars and Spark open.
 //! Messages of a recording are in [`messages`](super::messages).
 
-use std::io::Write;
-#[cfg(feature = "arrow")]
-use std::sync::Arc;
-
 use evenfall_store::{Field, FieldType, Schema};
+use std::io::Write;
 
 #[cfg(feature = "arrow")]
 use super::columns::Columns;
+#[cfg(feature = "arrow")]
+use super::sheet::{Kind, Sheet};
 
 /// The head line of a CSV.
 pub fn csv_header(schema: &Schema) -> String {
@@ -56,35 +55,27 @@ fn csv_field(
     }
 }
 
-/// Records that are given to Parquet at once.
+/// Records that make a batch.
 #[cfg(feature = "arrow")]
 const ROWS: usize = 65_536;
 
-/// Writes a Parquet file of records that come in parts.
+/// Writes records that come in parts as Parquet or Arrow.
 #[cfg(feature = "arrow")]
-pub struct ParquetFile<W: Write + Send> {
+pub struct RecordSheet<W: Write + Send> {
     columns: Columns,
-    writer: parquet::arrow::ArrowWriter<W>,
-}
-
-/// How every Parquet file here is written.
-#[cfg(feature = "arrow")]
-pub(super) fn properties() -> parquet::file::properties::WriterProperties {
-    let properties = parquet::file::properties::WriterProperties::builder();
-    properties.set_compression(parquet::basic::Compression::SNAPPY).build()
+    sheet: Sheet<W>,
 }
 
 #[cfg(feature = "arrow")]
-impl<W: Write + Send> ParquetFile<W> {
+impl<W: Write + Send> RecordSheet<W> {
     /// Begins one.
     ///
     /// # Errors
-    /// What Parquet or `out` says.
-    pub fn new(schema: &Schema, out: W) -> Result<Self, parquet::errors::ParquetError> {
-        let (columns, properties) = (Columns::new(schema, ROWS), Some(properties()));
-        let arrow = Arc::clone(columns.arrow_schema());
-        let writer = parquet::arrow::ArrowWriter::try_new(out, arrow, properties)?;
-        Ok(Self { columns, writer })
+    /// What Parquet, Arrow or `out` says.
+    pub fn new(kind: Kind, schema: &Schema, out: W) -> Result<Self, parquet::errors::ParquetError> {
+        let columns = Columns::new(schema, ROWS);
+        let sheet = Sheet::new(kind, columns.arrow_schema(), out)?;
+        Ok(Self { columns, sheet })
     }
 
     /// Adds whole records.
@@ -97,7 +88,7 @@ impl<W: Write + Send> ParquetFile<W> {
     }
 
     fn write_rows(&mut self) -> Result<(), parquet::errors::ParquetError> {
-        self.writer.write(&self.columns.take()?)
+        self.sheet.write(&self.columns.take()?)
     }
 
     /// Ends it.
@@ -106,6 +97,6 @@ impl<W: Write + Send> ParquetFile<W> {
     /// What Parquet or the file says.
     pub fn finish(mut self) -> Result<(), parquet::errors::ParquetError> {
         self.write_rows()?;
-        self.writer.close().map(drop)
+        self.sheet.finish()
     }
 }

@@ -116,11 +116,11 @@ pub fn json(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
 #[cfg(feature = "arrow")]
 const ROWS: usize = 65_536;
 
-/// Writes a Parquet file of rows.
+/// Writes rows as Parquet or Arrow.
 #[cfg(feature = "arrow")]
-pub struct MessageFile<W: Write + Send> {
+pub struct MessageSheet<W: Write + Send> {
     schema: arrow_schema::SchemaRef,
-    writer: parquet::arrow::ArrowWriter<W>,
+    sheet: super::sheet::Sheet<W>,
     rows: Vec<Row>,
 }
 
@@ -151,16 +151,15 @@ fn arrow_schema() -> arrow_schema::SchemaRef {
 }
 
 #[cfg(feature = "arrow")]
-impl<W: Write + Send> MessageFile<W> {
+impl<W: Write + Send> MessageSheet<W> {
     /// Begins one.
     ///
     /// # Errors
-    /// What Parquet or `out` says.
-    pub fn new(out: W) -> Result<Self, parquet::errors::ParquetError> {
+    /// What Parquet, Arrow or `out` says.
+    pub fn new(kind: super::sheet::Kind, out: W) -> Result<Self, parquet::errors::ParquetError> {
         let schema = arrow_schema();
-        let properties = Some(super::export::properties());
-        let writer = parquet::arrow::ArrowWriter::try_new(out, schema.clone(), properties)?;
-        Ok(Self { schema, writer, rows: Vec::new() })
+        let sheet = super::sheet::Sheet::new(kind, &schema, out)?;
+        Ok(Self { schema, sheet, rows: Vec::new() })
     }
 
     /// Adds a row.
@@ -212,7 +211,7 @@ impl<W: Write + Send> MessageFile<W> {
             Arc::new(BinaryArray::from_iter_values(recorded.map(|r| &r.bytes))),
         ];
         let batch = arrow_array::RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
-        self.writer.write(&batch)
+        self.sheet.write(&batch)
     }
 
     /// Ends it.
@@ -221,6 +220,6 @@ impl<W: Write + Send> MessageFile<W> {
     /// What Parquet or the file says.
     pub fn finish(mut self) -> Result<(), parquet::errors::ParquetError> {
         self.write_rows()?;
-        self.writer.close().map(drop)
+        self.sheet.finish()
     }
 }

@@ -22,8 +22,9 @@
 //! | [`source`] | reading, the same from a store and from an archive |
 //! | [`recording`] | a feed in the store, message by message |
 //! | [`frames`] | which of its messages left together: what a recorder answers with |
-//! | [`export`], [`messages`] | CSV and Parquet of records, and of a recording's messages |
+//! | [`export`], [`messages`] | records, and a recording's messages, as text and as batches |
 //! | [`columns`] | records as Arrow columns |
+//! | [`sheet`] | batches as Parquet or as an Arrow stream |
 //! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
 
@@ -42,6 +43,8 @@ pub mod protocol;
 pub mod recording;
 pub mod seal;
 pub mod server;
+#[cfg(feature = "arrow")]
+pub mod sheet;
 pub mod source;
 mod uploads;
 

@@ -26,6 +26,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"EFST");
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest name of a file.
 pub const NAME_BYTES_MAX: usize = 1_024;
+/// Largest schema, as JSON, that a reply carries beside a name and some numbers.
+pub const SCHEMA_BYTES_MAX: usize = BODY_BYTES_MAX - NAME_BYTES_MAX - 64;
 /// Longest words of an error; what is longer is cut.
 const WORDS_BYTES_MAX: usize = 256;
 
@@ -266,6 +268,16 @@ fn schema_of(bytes: &[u8]) -> Result<Schema, Malformed> {
 
 fn json_of(schema: &Schema) -> Vec<u8> {
     serde_json::to_vec(schema).unwrap_or_default()
+}
+
+/// Bytes that a file takes in [`Reply::Listed`].
+pub fn listed_bytes(file: &Listed) -> usize {
+    2 + file.name.len() + 8 + 4 + schema_bytes(&file.schema)
+}
+
+/// Bytes that a schema takes.
+pub fn schema_bytes(schema: &Schema) -> usize {
+    json_of(schema).len()
 }
 
 fn put_name(out: &mut Vec<u8>, name: &str) {

@@ -209,6 +209,26 @@ pub fn streams(source: &dyn RecordSource, name: &str) -> Result<Vec<u32>, StoreE
     Ok(streams)
 }
 
+/// The first message of a stream from which on all are there. Retention lets go of whole chunks,
+/// file by file, so before it some sizes are there and others are not.
+///
+/// # Errors
+/// What the source says.
+pub fn first_whole(source: &dyn RecordSource, name: &str, stream: u32) -> Result<u64, StoreError> {
+    let mut first = 0;
+    for file in source.listed()? {
+        if parse_file_name(&file.name).is_none_or(|(of, s, _)| (of, s) != (name, stream)) {
+            continue;
+        }
+        let numbers = source.between(&file.name, i64::MIN, i64::MAX)?;
+        if numbers.start > 0 && !numbers.is_empty() {
+            let record = source.numbers(&file.name, numbers.start..numbers.start + 1)?;
+            first = first.max(number_of(&record));
+        }
+    }
+    Ok(first)
+}
+
 /// One class of a stream while it is merged.
 struct Cursor {
     name: String,

@@ -21,6 +21,9 @@ use super::{Store, StoreError, lock};
 /// Connections at once: each has a thread or two, and some megabytes.
 const CONNECTIONS_MAX: usize = 256;
 
+/// A connection that asks for nothing for this long, and waits for nothing, is closed.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
 /// What a server has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ServerCounts {
@@ -30,6 +33,8 @@ pub struct ServerCounts {
     pub turned_away: u64,
     /// Connections closed because of bytes that are not the protocol, or over their credit.
     pub malformed: u64,
+    /// Connections closed because their client said nothing for too long.
+    pub timed_out: u64,
     /// Appends that failed.
     pub failed_appends: u64,
 }
@@ -39,6 +44,7 @@ struct Counters {
     accepted: AtomicU64,
     turned_away: AtomicU64,
     malformed: AtomicU64,
+    timed_out: AtomicU64,
     failed_appends: AtomicU64,
 }
 
@@ -46,6 +52,7 @@ struct Counters {
 struct Served {
     store: Arc<Store>,
     counters: Counters,
+    idle_timeout: Duration,
     is_stopping: AtomicBool,
     open: Mutex<BTreeMap<u64, (TcpStream, JoinHandle<()>)>>,
 }
@@ -68,6 +75,18 @@ impl Server {
     /// When the address is not loopback: connections have no key, and without a key nothing leaves
     /// loopback. When the address cannot be had.
     pub fn start(store: Arc<Store>, listen: SocketAddr) -> Result<Self, StoreError> {
+        Self::start_with(store, listen, IDLE_TIMEOUT)
+    }
+
+    /// The same with another patience for clients that ask for nothing.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        store: Arc<Store>,
+        listen: SocketAddr,
+        idle_timeout: Duration,
+    ) -> Result<Self, StoreError> {
         if !listen.ip().is_loopback() {
             return Err(failed(format!(
                 "{listen} is not loopback: the store's connections have no key, and without a key \
@@ -80,6 +99,8 @@ impl Server {
         let served = Arc::new(Served {
             store,
             counters: Counters::default(),
+            // A timeout of zero is none to a socket.
+            idle_timeout: idle_timeout.max(Duration::from_millis(1)),
             is_stopping: AtomicBool::new(false),
             open: Mutex::default(),
         });
@@ -101,6 +122,7 @@ impl Server {
             accepted: counters.accepted.load(Relaxed),
             turned_away: counters.turned_away.load(Relaxed),
             malformed: counters.malformed.load(Relaxed),
+            timed_out: counters.timed_out.load(Relaxed),
             failed_appends: counters.failed_appends.load(Relaxed),
         }
     }

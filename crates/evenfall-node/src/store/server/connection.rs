@@ -15,7 +15,8 @@ use evenfall_store::{FileId, Schema};
 
 use super::Served;
 use crate::store::protocol::{
-    BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
+    BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
+    SCHEMA_BYTES_MAX, VERSION, frame, listed_bytes, schema_bytes,
 };
 use crate::store::{Level, Listed, StoreError, StoreFile, lock};
 
@@ -36,6 +37,8 @@ const READ_BYTES: usize = 256 << 10;
 const WRITE_BYTES: usize = 256 << 10;
 /// How long an append that a stage refused is tried again.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a client may take to say which protocol it speaks.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// A client that takes nothing for this long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -43,6 +46,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 enum Broken {
     Malformed,
     Socket,
+    /// It said nothing for too long.
+    Silent,
 }
 
 impl From<io::Error> for Broken {
@@ -125,6 +130,7 @@ impl Connection {
         let Ok(writing) = stream.try_clone() else { return false };
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
+        let _ = stream.set_read_timeout(Some(GREETING_TIMEOUT));
         let replies = Replies { stream: writing, bytes: Vec::new(), spent: 0, requests: 0 };
         let mut connection = Self {
             served: Arc::clone(served),
@@ -142,23 +148,42 @@ impl Connection {
         }
         let _ = lock(&connection.replies).flush();
         let _ = stream.shutdown(Shutdown::Both);
+        if matches!(ended, Err(Broken::Silent)) {
+            served.counters.timed_out.fetch_add(1, Relaxed);
+        }
         matches!(ended, Err(Broken::Malformed))
     }
 
     fn run(&mut self, mut stream: &TcpStream) -> Result<(), Broken> {
         let mut buffer = vec![0; READ_BYTES];
         let mut filled = 0;
+        let started = Instant::now();
         loop {
-            let read = stream.read(&mut buffer[filled..])?;
-            if read == 0 {
-                return Ok(());
+            let read = match stream.read(&mut buffer[filled..]) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if is_timeout(&error) => {
+                    // It may be waiting for the disk, as we are.
+                    if self.is_greeted && lock(&self.replies).requests > 0 {
+                        continue;
+                    }
+                    return Err(Broken::Silent);
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if !self.is_greeted && started.elapsed() > GREETING_TIMEOUT {
+                return Err(Broken::Silent);
             }
             filled += read;
             let mut at = 0;
             while let Some((header, body)) = frame(&buffer[at..filled])? {
                 lock(&self.replies).spend(header.cost())?;
                 let request = Request::decode(&header, body)?;
+                let was_greeted = self.is_greeted;
                 self.answer(&header, request)?;
+                if self.is_greeted && !was_greeted {
+                    stream.set_read_timeout(Some(self.served.idle_timeout))?;
+                }
                 at += HEADER_BYTES + body.len();
             }
             lock(&self.replies).flush()?;
@@ -214,10 +239,16 @@ impl Connection {
         schema: Option<Schema>,
     ) -> Result<(), StoreError> {
         let store = &self.served.store;
+        if schema.as_ref().is_some_and(|schema| schema_bytes(schema) > SCHEMA_BYTES_MAX) {
+            return Err(too_large(name));
+        }
         let file = match schema {
             Some(schema) => store.create(name, &schema)?,
             None => store.file(name)?,
         };
+        if schema_bytes(&file.schema) > SCHEMA_BYTES_MAX {
+            return Err(too_large(name));
+        }
         let number = match self.numbers.get(&file.id) {
             Some(number) => *number,
             None if self.files.len() == FILES_MAX => {
@@ -308,14 +339,16 @@ impl Connection {
         let mut listed = Vec::new();
         let mut bytes = 0;
         for file in behind.take(LISTED_MAX) {
-            // A schema's fields take less than 128 bytes each, beside their names.
-            let names: usize = file.schema.fields.iter().map(|field| field.name.len() + 128).sum();
-            bytes += names + file.name.len() + 256;
-            if bytes > BODY_BYTES_MAX && !listed.is_empty() {
+            let (name, schema) = (file.name.clone(), (*file.schema).clone());
+            let one = Listed { name, schema, records: file.records() };
+            if one.name.len() > NAME_BYTES_MAX || schema_bytes(&one.schema) > SCHEMA_BYTES_MAX {
+                return Err(too_large(&one.name));
+            }
+            bytes += listed_bytes(&one);
+            if bytes > BODY_BYTES_MAX {
                 break;
             }
-            let (name, schema) = (file.name.clone(), (*file.schema).clone());
-            listed.push(Listed { name, schema, records: file.records() });
+            listed.push(one);
         }
         let reply = Reply::Listed { files: listed };
         lock(&self.replies).last(header.request, header.cost(), &reply);
@@ -361,6 +394,19 @@ impl Connection {
         };
         Ok(replies.flush().map_err(gone)?)
     }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn too_large(name: &str) -> StoreError {
+    let name: String = name.chars().take(64).collect();
+    let what = format!(
+        "name or schema of {name} is over the limits of a frame ({NAME_BYTES_MAX} and \
+         {SCHEMA_BYTES_MAX} bytes): use the store where it is"
+    );
+    StoreError::Remote { what, is_retryable: false }
 }
 
 fn unopened(number: u32) -> StoreError {

@@ -99,6 +99,42 @@ fn behind_a_failed_append_nothing_is_taken_until_the_file_is_opened_again() {
 }
 
 #[test]
+fn a_request_that_does_not_fit_leaves_the_connection_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let mut client = Client::connect(server.address()).unwrap();
+    let mut schema = Schema::opaque(16);
+    for bytes in [900_000, 1_047_400, 1_048_000, 5_000_000] {
+        schema.fields[1].name = "x".repeat(bytes);
+        let name = format!("f{bytes}");
+        assert_eq!(client.create(&name, &schema).is_ok(), bytes < 1_047_000, "{bytes}");
+        assert_eq!(client.list().unwrap().len(), 1);
+    }
+    let file = client.create("a", &Schema::opaque(16)).unwrap();
+    client.append(&file, &records(0..1), Level::Memory).unwrap();
+    assert!(client.completion().unwrap().unwrap().first.is_ok());
+    assert_eq!(client.list().unwrap().len(), 2);
+    drop(client);
+    assert_eq!(server.stop().malformed, 0);
+}
+
+#[test]
+fn who_says_nothing_is_let_go_and_who_works_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store);
+    let idle = Duration::from_millis(500);
+    let server = Server::start_with(store, "127.0.0.1:0".parse().unwrap(), idle).unwrap();
+    let mut silent = TcpStream::connect(server.address()).unwrap();
+    let mut idle_client = Client::connect(server.address()).unwrap();
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0, "closed without a word");
+    assert!(idle_client.list().is_err());
+    let mut client = Client::connect(server.address()).unwrap();
+    assert!(client.list().is_ok());
+    drop(client);
+    assert_eq!(server.stop().timed_out, 2);
+}
+
+#[test]
 fn without_a_key_nothing_leaves_loopback() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store);
