@@ -175,7 +175,8 @@ fn one(args: &Args, dir: &Path) -> Result<Value, Failure> {
         if let Some(rate) = value["records_per_s"].as_f64() {
             let of = |way: &str| value["raw_file"][way].as_f64().map(|raw| rate / raw);
             value["share_of_raw"] = json!({
-                "each_batch": of("each_batch"), "each_window": of("each_window"), "once": of("once"),
+                "each_batch": of("each_batch"), "each_window": of("each_window"),
+                "once": of("once"),
             });
         }
     }
