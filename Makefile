@@ -47,6 +47,7 @@ test-long:
 bench:
 	$(CARGO) run --release --package evenfall-cli -- bench fanout --fanout 10 --size 40
 	./bench-peers/run.sh
+	./bench-peers/store/run.sh
 
 deps:
 	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"

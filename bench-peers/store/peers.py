@@ -23,7 +23,7 @@ import numpy as np
 
 BATCHES = (1_000, 10_000)
 RANGE = 10_000
-SECONDS_MAX = 3
+SECONDS_MAX = 1
 
 
 def rows_of(first, count):
@@ -247,7 +247,7 @@ class Evenfall:
         out = {}
         for batch in BATCHES:
             said = self.bench(place, "--embedded", "--no-objects", "--streams", "1", "--ack",
-                              self.level, "--batch", str(batch), "--duration", "2s")
+                              self.level, "--batch", str(batch), "--duration", "1s")
             out[f"ingest_{batch}"] = said["records_per_s"]
             out["bytes"] = said["disk_bytes_per_record"]
         said = self.bench(place, "--scan", "--no-objects")["ticks_of_16_bytes"]

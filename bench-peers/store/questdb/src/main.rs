@@ -19,10 +19,19 @@ fn count(table: &str) -> Result<i64, Failure> {
     let mut stream = TcpStream::connect(HTTP)?;
     let path = format!("/exec?query=select%20count()%20from%20{table}");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let rows = answer.split("\"dataset\":[[").nth(1).and_then(|rest| rest.split(']').next());
-    Ok(rows.and_then(|digits| digits.parse().ok()).unwrap_or(-1))
+    // The server keeps the connection open: the number is all that is waited for.
+    let (mut answer, mut part) = (String::new(), [0; 4_096]);
+    loop {
+        let read = stream.read(&mut part)?;
+        answer.push_str(&String::from_utf8_lossy(&part[..read]));
+        let rows = answer.split("\"dataset\":[[").nth(1).and_then(|rest| rest.split_once(']'));
+        match rows {
+            Some((digits, _)) => return Ok(digits.parse()?),
+            // There is no such table yet.
+            None if read == 0 || answer.contains("\"error\"") => return Ok(-1),
+            None => {}
+        }
+    }
 }
 
 fn main() -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 //!
 //! One thread per connection reads requests and answers them; appends that are acknowledged later
 //! than `memory` are answered by a second one when their commit is done. An append that a stage
-//! refuses is tried again for two seconds while the connection reads nothing, so that a client
+//! refuses is tried again for ten seconds while the connection reads nothing, so that a client
 //! feels it as missing credit; then it fails, and the file takes no append on that connection until
 //! it is opened again: what was sent behind the failed one must not overtake it.
 

@@ -48,7 +48,6 @@ impl Shared {
     pub(super) fn run_disk(&self) {
         let _ended = Ended(&self.disk_ended);
         let mut batch = Batch::default();
-        let mut trimmed_at = Instant::now();
         loop {
             let turn = self.take_work();
             let mut volume = lock(&self.volume);
@@ -59,12 +58,6 @@ impl Shared {
             }
             drop(volume);
             self.evict();
-            // With objects, the thread that speaks to them does it.
-            if self.bucket.is_none() && trimmed_at.elapsed() > self.config.publish_every {
-                let trimmed = self.trim_all();
-                self.disk_errors.fetch_add(u64::from(trimmed.is_err()), Relaxed);
-                trimmed_at = Instant::now();
-            }
             if turn.stop {
                 return;
             }
@@ -74,7 +67,7 @@ impl Shared {
     /// Syncs chunks: beside the thread that commits, because such a sync takes as long as the disk
     /// needs for megabytes, and who waits for a commit of kilobytes must not wait for it.
     pub(super) fn run_flushes(&self) {
-        let mut flushed_at = Instant::now();
+        let (mut flushed_at, mut trimmed_at) = (Instant::now(), Instant::now());
         while !self.is_stopping() {
             std::thread::sleep(FLUSH_LOOK);
             let (waiting, is_due) = {
@@ -85,6 +78,13 @@ impl Shared {
             if is_due || is_old || waiting >= FLUSH_SEGMENTS {
                 self.flush_beside(is_due);
                 flushed_at = Instant::now();
+            }
+            // It syncs for each file, so it is not for the thread that commits. With objects, the
+            // thread that speaks to them does it.
+            if self.bucket.is_none() && trimmed_at.elapsed() > self.config.publish_every {
+                let trimmed = self.trim_all();
+                self.disk_errors.fetch_add(u64::from(trimmed.is_err()), Relaxed);
+                trimmed_at = Instant::now();
             }
         }
     }

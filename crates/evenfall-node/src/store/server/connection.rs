@@ -35,8 +35,9 @@ const LISTED_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
 /// Replies above this are written at once.
 const WRITE_BYTES: usize = 256 << 10;
-/// How long an append that a stage refused is tried again.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an append that a stage refused is tried again: a shared disk may take nothing for
+/// seconds, and the client waits for credit meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client may take to say which protocol it speaks.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// A client that takes nothing for this long is gone.
