@@ -44,11 +44,11 @@ mod uploads;
 mod tests;
 
 pub use archive::Archive;
-pub use bucket::Bucket;
+pub use bucket::{Bucket, BucketOptions};
 pub use client::{Client, Completion, RemoteFile, RemoteSource};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile};
-pub use names::{Entry, Names, NamesError};
+pub use names::{ClusterConfig, Entry, Names, NamesError};
 pub use server::{Server, ServerCounts};
 pub use source::{Listed, RecordSource};
 
@@ -88,6 +88,13 @@ pub enum StoreError {
     Store(Error),
     /// The directory of names.
     Names(NamesError),
+    /// The lease of this store node has run out: what was asked for is not acknowledged.
+    LeaseLost {
+        /// The store node.
+        node: u32,
+        /// Whether it is over for good; otherwise it may still be renewed.
+        is_over: bool,
+    },
     /// There is no object store to do it with.
     NoObjects,
     /// The store is being closed.
@@ -107,7 +114,9 @@ impl StoreError {
         match self {
             Self::Store(error) => error.is_retryable(),
             Self::Remote { is_retryable, .. } => *is_retryable,
-            Self::Names(_) | Self::NoObjects | Self::Closing => false,
+            Self::LeaseLost { is_over, .. } => !is_over,
+            Self::Names(error) => matches!(error, NamesError::Unavailable(_)),
+            Self::NoObjects | Self::Closing => false,
         }
     }
 }
@@ -117,6 +126,9 @@ impl std::fmt::Display for StoreError {
         match self {
             Self::Store(error) => error.fmt(f),
             Self::Names(error) => error.fmt(f),
+            Self::LeaseLost { node, is_over } => {
+                NamesError::LeaseLost { node: *node, is_over: *is_over }.fmt(f)
+            }
             Self::NoObjects => {
                 f.write_str("no object store is configured: name one, or ask for local")
             }
@@ -142,7 +154,13 @@ impl From<evenfall_core::StorageError> for StoreError {
 
 impl From<NamesError> for StoreError {
     fn from(error: NamesError) -> Self {
-        Self::Names(error)
+        match error {
+            NamesError::LeaseLost { node, is_over } => Self::LeaseLost { node, is_over },
+            NamesError::Fenced { file, token, newer } => {
+                Error::Fenced { file, token, newer }.into()
+            }
+            other => Self::Names(other),
+        }
     }
 }
 
