@@ -8,7 +8,8 @@ use evenfall_node::input;
 use evenfall_node::store::Level;
 use evenfall_node::store::recording::{Recorder, streams};
 
-use super::{feed_of, open};
+use super::backing::Backing;
+use super::{feed_of, open_as};
 use crate::Outcome;
 
 type Failure = Box<dyn std::error::Error>;
@@ -30,12 +31,14 @@ pub struct Append {
     /// memory, local or object.
     #[arg(long, default_value = "local")]
     ack: Level,
+    #[command(flatten)]
+    backing: Backing,
 }
 
 /// Runs it.
 pub fn append(args: &Append) -> Outcome {
     let mut messages = input::open(&feed_of(&args.feed))?;
-    let store = open(&args.dir)?;
+    let store = open_as(args.backing.config(&args.dir)?)?;
     if !streams(&store, &args.name)?.is_empty() {
         store.close()?;
         return Err(format!("there is a recording {} already: choose a name", args.name).into());

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenfall_io::interrupt;
-use evenfall_node::store::{Server, Store, StoreConfig};
+use evenfall_node::store::{NamesError, Server, Store, StoreError};
 
-use super::said;
+use super::backing::Backing;
+use super::{said, tell};
 use crate::Outcome;
 
 /// How soon a signal is seen.
@@ -24,24 +25,27 @@ pub struct Serve {
     #[arg(long, default_value = "127.0.0.1:7410")]
     listen: SocketAddr,
     /// Leave chunks on the local disk and upload nothing.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "objects")]
     no_objects: bool,
+    #[command(flatten)]
+    backing: Backing,
 }
 
 /// Runs it.
 pub fn serve(args: &Serve) -> Outcome {
     let waker = evenfall_io::Waker::new()?;
     interrupt::watch(waker)?;
-    let mut config = StoreConfig::new(&args.dir);
+    let mut config = args.backing.config(&args.dir)?;
     if args.no_objects {
         config.objects = None;
     }
     let store = Arc::new(said(Store::open(config)?));
     let server = Server::start(Arc::clone(&store), args.listen)?;
     println!("serving tcp://{}", server.address());
-    while !interrupt::raised() {
-        std::thread::sleep(LOOK_EVERY);
+    if let Some(member) = store.member() {
+        member.serve_at(Some(server.address().to_string()))?;
     }
+    let lost = attend(&store, args.backing.take_over);
     let counts = server.stop();
     let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
     store.close()?;
@@ -49,5 +53,30 @@ pub fn serve(args: &Serve) -> Outcome {
         "stopped: {} connections, {} turned away, {} malformed, {} appends failed",
         counts.accepted, counts.turned_away, counts.malformed, counts.failed_appends
     );
+    Ok(lost?)
+}
+
+/// Until a signal comes or the lease is over. Files of nodes that are gone are taken over
+/// meanwhile.
+fn attend(store: &Store, take_over: bool) -> Result<(), StoreError> {
+    let mut looked_at = Instant::now();
+    while !interrupt::raised() {
+        std::thread::sleep(LOOK_EVERY);
+        let Some(member) = store.member() else { continue };
+        match member.lease().check() {
+            Err(error @ NamesError::LeaseLost { is_over: true, .. }) => return Err(error.into()),
+            _ if take_over && looked_at.elapsed() > member.lease().ttl() / 4 => {
+                looked_at = Instant::now();
+                // What fails now is tried again.
+                if let Ok((taken, losses)) = store.take_over() {
+                    tell(&losses);
+                    if taken > 0 {
+                        println!("{taken} files taken over");
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
     Ok(())
 }

@@ -226,6 +226,9 @@ impl Store {
         let names = Names::open(&path, config.node, config.cluster.as_ref())?;
         let open = |place| Bucket::open_with(place, &config.bucket_options);
         let bucket = config.objects.as_deref().map(open).transpose()?;
+        if let Some(place) = &config.objects {
+            names.settle_objects(&config.directory, place)?;
+        }
         let (shared, losses) = Shared::open(config, disk, names, bucket)?;
         let mut threads = vec![spawn("store-disk", &shared, Shared::run_disk)?];
         if shared.bucket.is_some() {
@@ -399,7 +402,7 @@ impl Store {
             Level::Object => self.publish(file)?,
         }
         // What was reached is acknowledged only by who is still the primary.
-        Ok(self.shared.names.check_lease()?)
+        Ok(self.shared.names.confirm(level == Level::Object)?)
     }
 
     /// Group commits that are done, to be compared with what [`append_begin`](Self::append_begin)

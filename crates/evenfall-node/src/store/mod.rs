@@ -20,6 +20,7 @@
 //! | [`archive`] | [`Archive`]: the same files read from objects alone |
 //! | [`directory`], [`bucket`], [`names`] | the disk, the objects, the names |
 //! | [`source`] | reading, the same from a store and from an archive |
+//! | [`cluster_source`] | any file of a cluster: objects, and the primary for what is newer |
 //! | [`recording`] | a feed in the store, message by message |
 //! | [`export`], [`messages`] | CSV and Parquet of records, and of a recording's messages |
 //! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
@@ -28,6 +29,7 @@
 pub mod archive;
 pub mod bucket;
 pub mod client;
+pub mod cluster_source;
 pub mod directory;
 pub mod engine;
 pub mod export;
@@ -45,6 +47,7 @@ mod tests;
 
 pub use archive::Archive;
 pub use bucket::{Bucket, BucketOptions};
+pub use cluster_source::{ClusterSource, Freshness};
 pub use client::{Client, Completion, RemoteFile, RemoteSource};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile};

@@ -162,6 +162,10 @@ pub struct Names {
 
 /// The setting under which a directory remembers its number in a cluster.
 const NODE: &str = "node";
+/// The setting under which it remembers the cluster's address.
+const CLUSTER: &str = "cluster";
+/// The setting under which it remembers where its objects are, when that is not below it.
+const OBJECTS: &str = "objects";
 
 impl Names {
     /// Opens or creates the file; with a cluster, joins that under the number that the file
@@ -175,7 +179,19 @@ impl Names {
         cluster: Option<&ClusterConfig>,
     ) -> Result<Self, NamesError> {
         let local = Embedded::open(path)?;
-        let Some(config) = cluster else { return Ok(Self { local, member: None, node }) };
+        let joined = local.setting(CLUSTER)?;
+        let Some(config) = cluster else {
+            return match joined {
+                None => Ok(Self { local, member: None, node }),
+                Some(there) => Err(NamesError::Failed(format!(
+                    "this directory has its names at {there}: open it with them"
+                ))),
+            };
+        };
+        if joined.is_none() && !local.list()?.is_empty() {
+            let what = "this directory has files with names of its own: begin with an empty one";
+            return Err(NamesError::Failed(what.into()));
+        }
         let known = local.setting(NODE)?.and_then(|number| number.parse().ok());
         let cluster = Cluster::open(&config.address)?;
         let node = match known {
@@ -183,6 +199,7 @@ impl Names {
             None => cluster.allot_node()?,
         };
         local.set(NODE, &node.to_string())?;
+        local.set(CLUSTER, &config.address)?;
         let member = Some(Member::join(cluster, node, config.lease)?);
         Ok(Self { local, member, node })
     }
@@ -201,6 +218,51 @@ impl Names {
     /// What is wrong with it.
     pub fn check(path: &Path) -> Result<(), NamesError> {
         Embedded::check(path)
+    }
+
+    /// Where the objects of a store in this directory are, as it remembers it; `None` of a store
+    /// that has them below itself.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn objects_of(directory: &Path) -> Result<Option<String>, NamesError> {
+        Embedded::open_to_read(&directory.join(FILE))?.setting(OBJECTS)
+    }
+
+    /// The cluster that a store in this directory is part of, as it remembers it.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn cluster_of(directory: &Path) -> Result<Option<String>, NamesError> {
+        Embedded::open_to_read(&directory.join(FILE))?.setting(CLUSTER)
+    }
+
+    /// Remembers where the objects are; a cluster has them all in one place.
+    ///
+    /// # Errors
+    /// When they are elsewhere.
+    pub fn settle_objects(&self, directory: &Path, place: &str) -> Result<(), NamesError> {
+        let absolute = match place.contains("://") {
+            true => place.to_owned(),
+            false => std::fs::canonicalize(place)
+                .map_err(|error| NamesError::Failed(format!("{place}: {error}")))?
+                .display()
+                .to_string(),
+        };
+        if let Some(member) = &self.member {
+            member.cluster().set_objects(&absolute)?;
+        }
+        let below = directory.join("objects");
+        let own = std::fs::canonicalize(&below).unwrap_or(below).display().to_string();
+        let there = match self.local.setting(OBJECTS)? {
+            None if self.local.list()?.is_empty() => absolute.clone(),
+            known => known.unwrap_or_else(|| own.clone()),
+        };
+        if there != absolute {
+            let what = format!("the objects of this store are at {there}, not at {absolute}");
+            return Err(NamesError::Failed(what));
+        }
+        if absolute == own { Ok(()) } else { self.local.set(OBJECTS, &absolute) }
     }
 
     /// Number of this store node.
@@ -229,6 +291,20 @@ impl Names {
     /// [`NamesError::LeaseLost`].
     pub fn check_lease(&self) -> Result<(), NamesError> {
         self.member.as_ref().map_or(Ok(()), |member| member.lease().check())
+    }
+
+    /// Whether what was done may be acknowledged. What outlives this node (`is_shared`) is
+    /// acknowledged only when the directory of names itself says that our lease holds: whoever
+    /// takes over later has then read what we wrote before, whatever the clocks do.
+    ///
+    /// # Errors
+    /// [`NamesError::LeaseLost`]; [`NamesError::Unavailable`].
+    pub fn confirm(&self, is_shared: bool) -> Result<(), NamesError> {
+        self.check_lease()?;
+        match &self.member {
+            Some(member) if is_shared => member.confirm(),
+            _ => Ok(()),
+        }
     }
 
     /// The names whose primary this node is, or last was; in order.

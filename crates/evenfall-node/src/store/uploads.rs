@@ -84,6 +84,10 @@ impl Shared {
                 let waited = self.uploads.wake.wait_timeout_while(due, RETRY, wait);
                 waited.unwrap_or_else(|e| e.into_inner()).0.chunks.front().copied()
             };
+            if self.names.check_lease().is_err() {
+                std::thread::sleep(RETRY);
+                continue;
+            }
             if let Some((file, chunk)) = next {
                 let done = self.upload(file, chunk);
                 let mut due = lock(&self.uploads.due);

@@ -348,13 +348,16 @@ impl Member {
             if self.commit(compare, steps)? {
                 return Ok(entries);
             }
-            self.expect_lease()?;
+            self.confirm()?;
         }
         Err(NamesError::Unavailable("others create files all the time".into()))
     }
 
     /// Whether our key still goes with our lease, as the directory of names has it.
-    fn expect_lease(&self) -> Result<(), NamesError> {
+    ///
+    /// # Errors
+    /// As [`Cluster::list`]; [`NamesError::LeaseLost`].
+    pub fn confirm(&self) -> Result<(), NamesError> {
         match self.commit(vec![], vec![])? {
             true => Ok(()),
             false => Err(NamesError::LeaseLost { node: self.node, is_over: true }),
@@ -378,7 +381,7 @@ impl Member {
             if self.claim_batch(batch, &mut claimed)? {
                 continue;
             }
-            self.expect_lease()?;
+            self.confirm()?;
             // Somebody has changed one of them: the others are still ours to claim.
             for one in batch.chunks(1) {
                 self.claim_batch(one, &mut claimed)?;
@@ -454,7 +457,7 @@ impl Member {
             if self.commit(compare, steps)? {
                 return Ok(());
             }
-            self.expect_lease()?;
+            self.confirm()?;
         }
         Err(NamesError::Unavailable("others change these files all the time".into()))
     }

@@ -181,7 +181,14 @@ impl Etcd {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn commit(&self, compare: Vec<Compare>, success: Vec<Step>) -> Result<bool, NamesError> {
-        let success = success.into_iter().map(|step| RequestOp { step: Some(step) }).collect();
+        let mut success: Vec<_> =
+            success.into_iter().map(|step| RequestOp { step: Some(step) }).collect();
+        if let (true, Some(first)) = (success.is_empty(), compare.first()) {
+            // Conditions alone are answered from what a member last heard; a read is not.
+            let key = first.key.clone();
+            let read = RangeRequest { key, ..RangeRequest::default() };
+            success.push(RequestOp { step: Some(Step::Range(read)) });
+        }
         let request = TxnRequest { compare, success };
         let answer: TxnResponse = self.call("/etcdserverpb.KV/Txn", &request)?;
         Ok(answer.succeeded)
