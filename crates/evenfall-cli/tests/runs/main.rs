@@ -2,6 +2,7 @@
 //!
 //! | module | what it shows |
 //! |---|---|
+//! | [`clusters`] | store nodes over etcd: stopped past a lease, killed, replaced |
 //! | [`demos`] | every mode, key, trees, lab: nothing lost, equal contents, all figures there |
 //! | [`experiments`] | experiment files: runs, resumption, the report in a browser |
 //! | [`faults`] | processes killed and paused, Ctrl-C |
@@ -15,6 +16,7 @@
 //! | [`words`] | what is said to somebody who made a mistake |
 #![forbid(unsafe_code)]
 
+mod clusters;
 mod common;
 mod demos;
 mod experiments;
@@ -23,6 +25,9 @@ mod feeds;
 mod hosts;
 mod plans;
 mod served;
+#[path = "../../../evenfall-node/tests/store/servers.rs"]
+#[expect(dead_code, reason = "the tests of the node start S3 servers too")]
+mod servers;
 mod shuffles;
 mod stores;
 mod surveys;

@@ -83,6 +83,11 @@ impl StoreConfig {
             publish_every: Duration::from_secs(10),
         }
     }
+
+    /// Segments of one shard of the read cache.
+    fn cache_segments(&self) -> usize {
+        self.cache_bytes as usize / SEGMENT_BYTES / SHARDS
+    }
 }
 
 /// A file of an open store.
@@ -620,7 +625,7 @@ impl Shared {
         {
             names.restore(&super::archive::catalog(bucket)?)?;
         }
-        let per_shard = config.cache_bytes as usize / SEGMENT_BYTES / SHARDS;
+        let per_shard = config.cache_segments();
         let local = disk.list()?.iter().map(|(_, len)| len).sum();
         let shared = Arc::new(Self {
             is_reading: disk.is_reading(),

@@ -1,6 +1,5 @@
 //! Names in a real etcd: leases, takeovers, and what an old primary cannot do.
 
-
 use evenfall_node::store::names::etcd::Etcd;
 use evenfall_node::store::{BucketOptions, Level, Store, StoreError};
 use evenfall_store::publication::put_chunk;

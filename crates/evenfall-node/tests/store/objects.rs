@@ -73,10 +73,12 @@ fn survives_kills(mut s3: S3) {
             store.append(&file, &records(end..end + BATCH), Level::Memory).expect("taken");
             end += BATCH;
         }
-        eventually("an upload", || store.occupancy().upload_chunks > 0 || {
-            store.append(&file, &records(end..end + BATCH), Level::Memory).expect("taken");
-            end += BATCH;
-            false
+        eventually("an upload", || {
+            store.occupancy().upload_chunks > 0 || {
+                store.append(&file, &records(end..end + BATCH), Level::Memory).expect("taken");
+                end += BATCH;
+                false
+            }
         });
         s3.server.kill();
         append_to_the_limit(&store, &mut end);

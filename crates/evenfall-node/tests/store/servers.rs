@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use evenfall_core::Objects as _;
 use evenfall_node::store::{Bucket, BucketOptions};
 use tempfile::TempDir;
 
@@ -99,11 +100,11 @@ impl S3 {
         let examples = tests.ancestors().nth(2).expect("a target directory").join("examples");
         let program = examples.join("s3_server");
         let server = Server::start(move |directory, port| {
-            std::fs::create_dir_all(directory.join("ticks")).expect("a bucket");
             let mut command = Command::new(&program);
             command.arg(directory).arg(format!("127.0.0.1:{port}"));
             command
         });
+        std::fs::create_dir(server.directory.path().join("ticks")).expect("a bucket");
         // It looks whether an object is there when a put begins, and replaces it when it ends.
         Self { server, is_atomic: false }
     }
@@ -112,7 +113,6 @@ impl S3 {
     pub fn minio() -> Option<Self> {
         let program = program("EVENFALL_MINIO", "minio")?;
         let server = Server::start(move |directory, port| {
-            std::fs::create_dir_all(directory.join("ticks")).expect("a bucket");
             let mut command = Command::new(&program);
             command.arg("server").arg(directory).arg("--quiet");
             command.arg("--address").arg(format!("127.0.0.1:{port}"));
@@ -120,18 +120,14 @@ impl S3 {
             command.env("MINIO_ROOT_PASSWORD", "evenfall-secret");
             command
         });
+        // It listens before it answers, and makes its directory ready in between.
+        let formatted = server.directory.path().join(".minio.sys/format.json");
+        eventually("a directory of MinIO", || formatted.exists());
+        std::fs::create_dir(server.directory.path().join("ticks")).expect("a bucket");
         let s3 = Self { server, is_atomic: true };
-        s3.await_ready();
+        let bucket = Bucket::open_with("s3://ticks/ready", &s3.options()).expect("a bucket");
+        eventually("an answer of MinIO", || bucket.list("").is_ok());
         Some(s3)
-    }
-
-    /// MinIO listens before it answers.
-    pub fn await_ready(&self) {
-        use evenfall_core::Objects as _;
-        eventually("an answer of MinIO", || {
-            Bucket::open_with("s3://ticks/ready", &self.options())
-                .is_ok_and(|bucket| bucket.list("").is_ok())
-        });
     }
 
     pub fn options(&self) -> BucketOptions {
@@ -156,7 +152,11 @@ pub fn etcd() -> Option<Server> {
         let peer = format!("http://127.0.0.1:{peers}");
         let mut command = Command::new(&program);
         command.arg("--data-dir").arg(directory.join("data"));
-        command.arg("--listen-client-urls").arg(&client).arg("--advertise-client-urls").arg(&client);
+        command
+            .arg("--listen-client-urls")
+            .arg(&client)
+            .arg("--advertise-client-urls")
+            .arg(&client);
         command.arg("--listen-peer-urls").arg(&peer);
         command.arg("--initial-advertise-peer-urls").arg(&peer);
         command.arg("--initial-cluster").arg(format!("default={peer}"));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use evenfall_core::Disk as _;
-use evenfall_store::cache::Interest;
+use evenfall_store::cache::{Cache, Interest};
 use evenfall_store::journal::{Batch, Origin};
 use evenfall_store::layout::parse_chunk_name;
 use evenfall_store::metadata::MetadataNode;
@@ -153,6 +153,8 @@ impl Shared {
             );
             losses.push(Loss { place: format!("file {name}"), what, is_torn_end: false });
         }
+        // Its segments were read through the cache, and are no part of the file any more.
+        self.cache.iter().for_each(|shard| *lock(shard) = Cache::new(self.config.cache_segments()));
         Ok(lock(&self.volume).delete(entry.id)?)
     }
 
