@@ -228,12 +228,7 @@ impl Bucket {
     }
 
     /// A put on the condition that the object is the one of this version.
-    async fn update(
-        &self,
-        key: &Key,
-        bytes: PutPayload,
-        at: UpdateVersion,
-    ) -> Result<(), Error> {
+    async fn update(&self, key: &Key, bytes: PutPayload, at: UpdateVersion) -> Result<(), Error> {
         // A directory has no versions: there the turn that we hold stands for them.
         let mode = match self.directory {
             Some(_) => PutMode::Overwrite,

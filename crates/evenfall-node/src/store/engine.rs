@@ -28,7 +28,8 @@ use evenfall_store::{
 use super::names::cluster::Member;
 use super::uploads::Uploads;
 use super::{
-    Bucket, BucketOptions, ClusterConfig, Directory, Entry, Level, Names, StoreError, lock, names, seal,
+    Bucket, BucketOptions, ClusterConfig, Directory, Entry, Level, Names, StoreError, lock, names,
+    seal,
 };
 
 /// Shards of the cache: enough that readers on a few cores seldom meet.
@@ -229,7 +230,7 @@ impl Store {
         disk.remove(seal::NAME)?;
         let path = config.directory.join(names::FILE);
         let names = Names::open(&path, config.node, config.cluster.as_ref())?;
-        let open = |place| Bucket::open_with(place, &config.bucket_options);
+        let open = |place: &str| Bucket::open_with(place, &config.bucket_options);
         let bucket = config.objects.as_deref().map(open).transpose()?;
         if let Some(place) = &config.objects {
             names.settle_objects(&config.directory, place)?;
@@ -252,7 +253,7 @@ impl Store {
         let names = Names::open_to_read(&config.directory.join(names::FILE))?;
         let is_there = |place: &&str| place.contains("://") || Path::new(place).is_dir();
         let objects = config.objects.as_deref().filter(is_there);
-        let open = |place| Bucket::open_with(place, &config.bucket_options);
+        let open = |place: &str| Bucket::open_with(place, &config.bucket_options);
         let bucket = objects.map(open).transpose()?;
         let (shared, losses) = Shared::open(config, disk, names, bucket)?;
         Ok(Opened { store: Self { shared, threads: Vec::new() }, losses })
@@ -614,7 +615,7 @@ impl Shared {
     fn open(
         config: StoreConfig,
         disk: Directory,
-        pub(super) names: Names,
+        names: Names,
         bucket: Option<Bucket>,
     ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {
         let (node, journal_bytes_max) = (config.node, config.journal_bytes_max);

@@ -47,8 +47,8 @@ mod tests;
 
 pub use archive::Archive;
 pub use bucket::{Bucket, BucketOptions};
-pub use cluster_source::{ClusterSource, Freshness};
 pub use client::{Client, Completion, RemoteFile, RemoteSource};
+pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile};
 pub use names::{ClusterConfig, Entry, Names, NamesError};

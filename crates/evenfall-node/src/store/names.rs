@@ -28,6 +28,9 @@ use embedded::Embedded;
 /// The file in the store's directory.
 pub const FILE: &str = "names.redb";
 
+/// Takeovers that an entry remembers: who was away for more has all its records put aside.
+const FORKS_MAX: usize = 64;
+
 /// What is known under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -50,13 +53,32 @@ pub struct Entry {
     /// Token of the life whose publication is the newest one in the object store; zero of none.
     #[serde(default)]
     pub listed: u32,
+    /// Takeovers by other nodes, the last of them: with which token, and behind how many records. A
+    /// node that comes back learns from it which of its records are no part of the file.
+    #[serde(default)]
+    pub forks: Vec<(u32, u64)>,
 }
 
 impl Entry {
     fn new(id: FileId, schema: &Schema, primary: u32, token: u32) -> Self {
         let (slot, schema) = ((id.0 - 1) as u32, schema.clone());
         let (first, listed, retention) = (0, 0, Retention::default());
-        Self { id, schema, primary, token, slot, first, retention, listed }
+        let forks = Vec::new();
+        Self { id, schema, primary, token, slot, first, retention, listed, forks }
+    }
+
+    /// Remembers a takeover.
+    pub(super) fn fork(&mut self, records: u64) {
+        if self.forks.len() >= FORKS_MAX {
+            self.forks.remove(0);
+        }
+        self.forks.push((self.token, records));
+    }
+
+    /// Behind how many records a life of this token and the file have parted.
+    pub(super) fn forked_at(&self, token: u32) -> u64 {
+        let later = self.forks.iter().filter(|(by, _)| *by > token);
+        later.map(|(_, records)| *records).min().unwrap_or(0)
     }
 }
 
@@ -360,6 +382,14 @@ impl Names {
     /// When it cannot be written; [`NamesError::Fenced`].
     pub fn keep(&self, name: &str, first: u64, retention: Retention) -> Result<(), NamesError> {
         self.change(&[name], &|entry| (entry.first, entry.retention) = (first, retention))
+    }
+
+    /// Says that this life goes on behind so many records of another node.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::Fenced`].
+    pub fn fork(&self, name: &str, records: u64) -> Result<(), NamesError> {
+        self.change(&[name], &|entry| entry.fork(records))
     }
 
     /// Says that the newest publication of these files is the one of this life.

@@ -214,8 +214,7 @@ impl Shared {
         before.into_iter().try_for_each(|token| self.drop_block(block, token))
     }
 
-    /// Removes a block of an earlier life once each of its files is published by this one, or is
-    /// gone.
+    /// Removes a block of an earlier life once each of its files is published by this one.
     fn drop_block(&self, block: u32, token: u32) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let name = block_name(token, block);

@@ -97,7 +97,9 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
     let aside = old.losses.iter().find(|loss| loss.what.contains("took it over"));
     let aside = aside.expect("a word about it").what.rsplit(' ').next().expect("a file").to_owned();
     let kept = std::fs::read(first.path().join(aside)).expect("the records");
-    assert!(kept == records(300_000..end), "{} of {}", kept.len() / 16, end - 300_000);
+    // The append at which the lease ended was taken and not acknowledged.
+    let acknowledged = records(300_000..end);
+    assert!(kept.starts_with(&acknowledged), "{} of {}", kept.len(), acknowledged.len());
     let told = said(old.store.file("a"));
     assert!(told.contains("store node 2 is the primary of a"), "{told}");
     old.store.close().expect("a clean stop");

@@ -92,6 +92,21 @@ pub fn all_of(source: &dyn RecordSource, name: &str) -> Vec<u8> {
     source.numbers(name, numbers).expect("records")
 }
 
+/// Appends as soon as there is room.
+pub fn append(store: &Store, name: &str, bytes: &[u8], level: Level) -> u64 {
+    let file = store.file(name).expect("the file");
+    let mut first = None;
+    eventually("room", || match store.append(&file, bytes, level) {
+        Ok(number) => {
+            first = Some(number);
+            true
+        }
+        Err(error) if error.is_retryable() => false,
+        Err(error) => panic!("{error}"),
+    });
+    first.expect("a number")
+}
+
 /// The error in words.
 pub fn said<T>(outcome: Result<T, StoreError>) -> String {
     outcome.err().map(|error| error.to_string()).unwrap_or_default()
@@ -156,12 +171,12 @@ fn one_of_many_wins(bucket: &Bucket, name: &str) {
 }
 
 fn appended_is_published_and_read_back(backend: &Backend, store: &Store, directory: &Path) {
-    let file = store.create("a", &schema()).expect("a file");
+    store.create("a", &schema()).expect("a file");
     for batch in 0..60u64 {
         let level = [Level::Memory, Level::Local][batch as usize % 2];
-        store.append(&file, &records(batch * 10_000..(batch + 1) * 10_000), level).expect("taken");
+        append(store, "a", &records(batch * 10_000..(batch + 1) * 10_000), level);
     }
-    store.append(&file, &records(600_000..600_001), Level::Object).expect("published");
+    append(store, "a", &records(600_000..600_001), Level::Object);
     let whole = records(0..600_001);
     assert!(all_of(store, "a") == whole, "the store's own");
     eventually("eviction of the first chunk", || {
@@ -181,7 +196,7 @@ fn kept_less(backend: &Backend, store: &Store) {
     let large = |n: u64| [(n as i64).to_le_bytes().to_vec(), vec![n as u8; 4_088]].concat();
     let file = store.create("b", &Schema::opaque(4_096)).expect("a file");
     let bytes: Vec<u8> = (0..2_000).flat_map(large).collect();
-    store.append(&file, &bytes, Level::Object).expect("published");
+    append(store, "b", &bytes, Level::Object);
     let keep = Retention { bytes_max: Some(4 << 20), age_ns_max: None };
     let first = store.retain(&file, keep).expect("retention");
     assert!(first >= 768, "{first}");

@@ -35,7 +35,8 @@ impl Shared {
             let held = before.get(&one.name).filter(|held| held.id == one.entry.id);
             let is_newest = held.is_some_and(|held| one.entry.listed <= held.token);
             let is_current = one.was_ours || is_newest;
-            self.adopt(one, recovered, is_current, &mut found.losses)?;
+            let old_token = held.filter(|_| !is_current).map(|held| held.token);
+            self.adopt(one, recovered, old_token, &mut found.losses)?;
         }
         self.put_strays_aside(&before, found)?;
         for (file, lost) in &found.files {
@@ -64,8 +65,7 @@ impl Shared {
             let Some(old) = found.files.get(&held.id) else { continue };
             let Some(entry) = member.cluster().find(name)? else { continue };
             if entry.id == held.id {
-                let published = self.published(&entry)?;
-                self.put_aside(name, &entry, old, published, &mut found.losses)?;
+                self.put_aside(name, &entry, old, held.token, &mut found.losses)?;
                 found.files.remove(&held.id);
             }
         }
@@ -77,23 +77,24 @@ impl Shared {
         let claimed = self.names.claim(true)?;
         let count = claimed.len();
         for one in claimed {
-            self.adopt(one, None, true, losses)?;
+            self.adopt(one, None, None, losses)?;
         }
         Ok(count)
     }
 
     fn adopt(
         &self,
-        Claimed { name, mut entry, .. }: Claimed,
+        Claimed { name, mut entry, was_ours }: Claimed,
         mut recovered: Option<RecoveredFile>,
-        is_current: bool,
+        old_token: Option<u32>,
         losses: &mut Vec<Loss>,
     ) -> Result<(), StoreError> {
         let schema = Arc::new(entry.schema.clone());
         let published = self.published(&entry)?;
         entry.first = entry.first.max(published.map_or(0, |node| node.first));
-        if let Some(old) = recovered.take_if(|_| !is_current) {
-            self.put_aside(&name, &entry, &old, published, losses)?;
+        if let (Some(token), Some(old)) = (old_token, &recovered) {
+            self.put_aside(&name, &entry, old, token, losses)?;
+            recovered = None;
         }
         let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
         let start = match published {
@@ -102,6 +103,10 @@ impl Shared {
             }
             _ => self.adopt_local(&name, &entry, &schema, records, tail)?,
         };
+        if !was_ours {
+            self.names.fork(&name, start.records)?;
+            entry.fork(start.records);
+        }
         let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
         let none = MetadataNode { file: entry.id, ..MetadataNode::default() };
         self.install(&name, entry, schema, appender, published.unwrap_or(none));
@@ -117,45 +122,63 @@ impl Shared {
         }
     }
 
-    /// This disk has a file that another node was the primary of meanwhile. What the disk has
-    /// beyond the objects was acknowledged by us, at most at `local`, and is no part of the file
-    /// any more: it is kept beside, as plain records, and the disk begins anew.
+    /// This disk has a file that another node was the primary of since the life of `token` here.
+    /// What the disk has from there on was acknowledged by us, at most at `local`, and is no part
+    /// of the file any more: it is kept beside, as plain records, and the disk begins anew.
     fn put_aside(
         &self,
         name: &str,
         entry: &Entry,
         old: &RecoveredFile,
-        published: Option<MetadataNode>,
+        token: u32,
         losses: &mut Vec<Loss>,
     ) -> Result<(), StoreError> {
-        let common = published.map_or(0, |node| node.records).max(entry.first);
+        let common = entry.forked_at(token).max(entry.first);
         if old.records > common {
-            let schema = Arc::new(entry.schema.clone());
-            let file = self.unborn(name, entry, &schema)?;
-            let mut segments = self.segments(&file, Interest::Passing);
-            let (id, tail) = (entry.id, old.tail.clone());
-            let held = resume(
-                id, entry.token, &schema, old.records, tail, &mut segments, &mut Vec::new(),
-            )?;
-            let appender = Appender::resume(id, entry.token, Arc::clone(&schema), held)?;
-            let at = Snapshot::of(&appender, entry.first);
-            let aside = format!("ASIDE-{id}-{:08x}-{common}", old.origin.token);
-            let mut offset = 0;
-            Reader::new(&at, &mut segments).records(common..old.records, &mut |part: Bytes| {
-                self.disk.write(&aside, offset, &part)?;
-                offset += part.len() as u64;
-                Ok(())
-            })?;
-            self.disk.sync(&aside)?;
-            let what = format!(
-                "another node took it over; {} records that only this disk had are in {aside}",
-                old.records - common
-            );
+            let aside = format!("ASIDE-{}-{token:08x}-{common}", entry.id);
+            let count = old.records - common;
+            let what = match self.copy_aside(name, entry, old, common, &aside) {
+                Ok(()) => format!(
+                    "another node took it over; {count} records that only this disk had are in \
+                     {aside}"
+                ),
+                // It stays where it is until there is room.
+                Err(error @ StoreError::Store(Error::Storage(_))) => return Err(error),
+                Err(error) => format!(
+                    "another node took it over; {count} records that only this disk had cannot \
+                     all be read: {error}"
+                ),
+            };
             losses.push(Loss { place: format!("file {name}"), what, is_torn_end: false });
         }
         // Its segments were read through the cache, and are no part of the file any more.
         self.cache.iter().for_each(|shard| *lock(shard) = Cache::new(self.config.cache_segments()));
         Ok(lock(&self.volume).delete(entry.id)?)
+    }
+
+    fn copy_aside(
+        &self,
+        name: &str,
+        entry: &Entry,
+        old: &RecoveredFile,
+        from: u64,
+        aside: &str,
+    ) -> Result<(), StoreError> {
+        let schema = Arc::new(entry.schema.clone());
+        let file = self.unborn(name, entry, &schema)?;
+        let mut segments = self.segments(&file, Interest::Passing);
+        let (id, token, records, tail) = (entry.id, entry.token, old.records, old.tail.clone());
+        let mut rebuilt = Vec::new();
+        let held = resume(id, token, &schema, records, tail, &mut segments, &mut rebuilt)?;
+        let appender = Appender::resume(id, token, Arc::clone(&schema), held)?;
+        let at = Snapshot::of(&appender, entry.first);
+        let mut offset = 0;
+        Reader::new(&at, &mut segments).records(from..records, &mut |part: Bytes| {
+            self.disk.write(aside, offset, &part)?;
+            offset += part.len() as u64;
+            Ok(())
+        })?;
+        Ok(self.disk.sync(aside)?)
     }
 
     /// A file that is not installed yet, to read its segments with.

@@ -154,7 +154,8 @@ impl Cluster {
     /// As [`list`](Self::list); when they are elsewhere.
     pub fn set_objects(&self, place: &str) -> Result<(), NamesError> {
         let key = self.key("objects");
-        self.etcd.commit(vec![etcd::is_absent(&key)], vec![etcd::put(&key, place.to_owned(), 0)])?;
+        self.etcd
+            .commit(vec![etcd::is_absent(&key)], vec![etcd::put(&key, place.to_owned(), 0)])?;
         match self.objects()? {
             Some(there) if there != place => Err(failed(format!(
                 "the objects of this directory of names are at {there}, not at {place}"
@@ -226,7 +227,8 @@ impl Member {
         let value = encode(&Node { token: 0, address: None });
         loop {
             let condition = vec![etcd::is_absent(&key)];
-            let taken = cluster.etcd.commit(condition, vec![etcd::put(&key, value.clone(), lease.id())])?;
+            let taken =
+                cluster.etcd.commit(condition, vec![etcd::put(&key, value.clone(), lease.id())])?;
             // The answer to an earlier try may have been lost.
             if taken || cluster.etcd.commit(vec![etcd::has_lease(&key, lease.id())], vec![])? {
                 break;
@@ -472,6 +474,8 @@ impl Member {
         let token = files.iter().map(|(_, entry)| entry.token).max().unwrap_or(0);
         cluster.raise("file", file)?;
         cluster.raise("token", token.into())?;
+        let node = files.iter().map(|(_, entry)| entry.primary).max().unwrap_or(0);
+        cluster.raise("node", node.into())?;
         // Ours was given out before anybody knew of those.
         self.token.store(cluster.allot("token")? as u32, Relaxed);
         self.serve_at(None)?;

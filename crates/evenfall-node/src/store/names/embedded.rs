@@ -46,7 +46,8 @@ impl Embedded {
     /// # Errors
     /// When it cannot be read or is damaged.
     pub fn open_to_read(path: &Path) -> Result<Self, NamesError> {
-        let words = |error: std::io::Error| NamesError::Failed(format!("{}: {error}", path.display()));
+        let words =
+            |error: std::io::Error| NamesError::Failed(format!("{}: {error}", path.display()));
         let memory = InMemoryBackend::new();
         match std::fs::read(path) {
             Ok(bytes) => {
@@ -133,8 +134,7 @@ impl Embedded {
                     entries.push((entry, false));
                     continue;
                 }
-                let slot = (next - 1) as u32;
-                let entry = Entry::new(FileId(next), schema, node, self.token.load(Relaxed), slot);
+                let entry = Entry::new(FileId(next), schema, node, self.token.load(Relaxed));
                 let bytes = serde_json::to_vec(&entry).unwrap_or_default();
                 table.insert(name.as_str(), bytes.as_slice())?;
                 entries.push((entry, true));
@@ -179,11 +179,7 @@ impl Embedded {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn change(
-        &self,
-        names: &[&str],
-        change: &dyn Fn(&mut Entry),
-    ) -> Result<(), NamesError> {
+    pub fn change(&self, names: &[&str], change: &dyn Fn(&mut Entry)) -> Result<(), NamesError> {
         let write = self.database.begin_write()?;
         {
             let mut table = write.open_table(FILES)?;

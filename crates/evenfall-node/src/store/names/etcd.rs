@@ -59,7 +59,7 @@ impl Etcd {
             .enable_all()
             .build()
             .map_err(|error| failed(error.to_string()))?;
-        let _inside = runtime.enter();
+        let inside = runtime.enter();
         let mut channels = Vec::new();
         for endpoint in endpoints.split(',') {
             let resolved = endpoint.to_socket_addrs();
@@ -76,15 +76,12 @@ impl Etcd {
             let url = url.connect_timeout(CONNECT_TIMEOUT).timeout(REQUEST_TIMEOUT);
             channels.push(url.connect_lazy());
         }
-        drop(_inside);
+        drop(inside);
         Ok(Self { runtime, channels, preferred: AtomicUsize::new(0) })
     }
 
     /// Asks one endpoint after the other until one answers.
-    fn ask<T>(
-        &self,
-        ask: impl AsyncFn(Channel) -> Result<T, Status>,
-    ) -> Result<T, NamesError> {
+    fn ask<T>(&self, ask: impl AsyncFn(Channel) -> Result<T, Status>) -> Result<T, NamesError> {
         let first = self.preferred.load(Relaxed);
         let mut said = String::new();
         for turn in 0..self.channels.len() {
@@ -114,8 +111,8 @@ impl Etcd {
         R: Message + Default + 'static,
     {
         self.ask(async |channel| {
-            let mut grpc = tonic::client::Grpc::new(channel)
-                .max_decoding_message_size(ANSWER_BYTES_MAX);
+            let mut grpc =
+                tonic::client::Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
             let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::default());
             let answer = grpc.unary(Request::new(request.clone()), path, codec).await?;
@@ -237,8 +234,13 @@ impl Etcd {
 fn is_passing(code: Code) -> bool {
     matches!(
         code,
-        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown
-            | Code::Internal | Code::ResourceExhausted | Code::Aborted
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::Internal
+            | Code::ResourceExhausted
+            | Code::Aborted
     )
 }
 
