@@ -132,9 +132,10 @@ impl StoreFile {
         *lock(&self.retention)
     }
 
-    /// The entry as names and catalogue should have it now.
+    /// The entry as names and catalogue have it once this life has published the file.
     pub(super) fn entry_now(&self) -> Entry {
-        Entry { first: self.first(), retention: self.retention(), ..self.entry.clone() }
+        let (first, retention, listed) = (self.first(), self.retention(), self.entry.token);
+        Entry { first, retention, listed, ..self.entry.clone() }
     }
 
     /// Time of the last record; `None` of none.

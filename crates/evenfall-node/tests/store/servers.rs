@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenfall_core::Objects as _;
+use evenfall_node::store::names::etcd::Etcd;
 use evenfall_node::store::{Bucket, BucketOptions};
 use tempfile::TempDir;
 
@@ -147,7 +148,7 @@ impl S3 {
 pub fn etcd() -> Option<Server> {
     let program = program("EVENFALL_ETCD", "etcd")?;
     let peers = free_port();
-    Some(Server::start(move |directory, port| {
+    let server = Server::start(move |directory, port| {
         let client = format!("http://127.0.0.1:{port}");
         let peer = format!("http://127.0.0.1:{peers}");
         let mut command = Command::new(&program);
@@ -161,7 +162,11 @@ pub fn etcd() -> Option<Server> {
         command.arg("--initial-advertise-peer-urls").arg(&peer);
         command.arg("--initial-cluster").arg(format!("default={peer}"));
         command
-    }))
+    });
+    // It listens before it has elected itself.
+    let client = Etcd::connect(&format!("127.0.0.1:{}", server.port)).expect("etcd");
+    eventually("an answer of etcd", || client.get("x").is_ok());
+    Some(server)
 }
 
 /// The directory of names on this etcd.
