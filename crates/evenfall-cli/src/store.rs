@@ -134,11 +134,6 @@ fn tell(losses: &[Loss]) {
     }
 }
 
-/// Opens a store to write, and says on stderr what it dropped.
-pub fn open(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
-    open_as(StoreConfig::new(dir))
-}
-
 /// Opens a store of these limits to write, and says on stderr what it dropped.
 pub fn open_as(config: StoreConfig) -> Result<Store, Box<dyn std::error::Error>> {
     Ok(said(Store::open(config)?))

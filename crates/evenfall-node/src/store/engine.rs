@@ -625,7 +625,10 @@ impl Shared {
         if let Some(bucket) = &bucket
             && names.is_empty()?
         {
-            names.restore(&super::archive::catalog(bucket)?)?;
+            let known = super::archive::catalog(bucket)?;
+            if !known.is_empty() {
+                names.restore(&known)?;
+            }
         }
         let per_shard = config.cache_segments();
         let local = disk.list()?.iter().map(|(_, len)| len).sum();

@@ -89,7 +89,7 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
     assert!(matches!(old.create("b", &schema()), Err(StoreError::LeaseLost { .. })));
     assert!(matches!(old.delete("a"), Err(StoreError::LeaseLost { .. })));
     let stale = put_chunk(&backend.bucket(), (Kind::Data, file.id, 1), 1, vec![0; 4 << 20].into());
-    assert!(matches!(stale, Err(Error::Fenced { token: 1, newer: 2, .. })), "{stale:?}");
+    assert!(matches!(stale, Err(Error::Fenced { .. })), "{stale:?}");
     let whole = [records(0..common), others].concat();
     assert!(all_of(&backend.archive(), "a") == whole, "the old one has changed something");
     assert!(all_of(&new, "a") == whole);
