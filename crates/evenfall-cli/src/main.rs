@@ -64,15 +64,21 @@ enum Command {
 }
 
 /// What a command ends with: success, or words for people.
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
 fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
     let error = error.downcast_ref::<std::io::Error>();
     error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+/// The standard library's panic when `println!` finds nobody who reads.
+fn is_unread_print(panic: &(dyn std::any::Any + Send)) -> bool {
+    let words = panic.downcast_ref::<String>().map(String::as_str);
+    words.is_some_and(|words| words.starts_with("failed printing to stdout"))
+}
 
-fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+fn command() -> Outcome {
+    match Cli::parse().command {
         Command::Demo(args) => demo::main(&args),
         Command::Run(args) => run::main(&args),
         Command::Report(args) => report::main(&args),
@@ -83,14 +89,26 @@ fn main() -> ExitCode {
         Command::Store(args) => store::main(&args),
         Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads the output has seen enough, such as `| head`.
-        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
-        Err(error) => {
+    }
+}
+
+fn main() -> ExitCode {
+    let standard = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !is_unread_print(panic.payload()) {
+            standard(panic);
+        }
+    }));
+    // Whoever reads the output has seen enough, such as `| head`. Unwound, so that what runs beside
+    // is taken down.
+    match std::panic::catch_unwind(command) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
             eprintln!("evenfall: {error}");
             ExitCode::FAILURE
         }
+        Err(panic) if is_unread_print(&*panic) => ExitCode::SUCCESS,
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use evenfall_node::Settings;
 use evenfall_node::roles::receiver::NoSink;
-use evenfall_node::roles::{agent, proxy, receiver, root};
+use evenfall_node::roles::{agent, proxy, receiver, recorder, root};
 use evenfall_node::settings::{Node, RoleName};
 
 use crate::Outcome;
@@ -19,6 +19,8 @@ enum RoleArg {
     Proxy,
     /// Holds and releases.
     Recv,
+    /// Holds and releases, keeps every message in a store, and answers those who miss some.
+    Recorder,
     /// Measures delays when `evenfall plan live` asks.
     Agent,
 }
@@ -34,6 +36,13 @@ pub struct Args {
     /// Which `[[node]]` of the settings this is. May be left out when only one has the role.
     #[arg(long)]
     name: Option<String>,
+    /// Where a receiver begins: start (of what a recorder has), live, the number of a message, or a
+    /// time such as 2026-11-21T14:30:00Z. Overrides `from` of the settings.
+    #[arg(long, value_name = "WHERE")]
+    from: Option<String>,
+    /// Directory of the store that a recorder writes. Overrides `record` of the settings.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
     /// Change a setting, such as --set multicast.mode=tree; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -73,8 +82,20 @@ pub fn main(args: &Args) -> Outcome {
             serde_json::to_value(proxy::run(&settings, &node)?)?
         }
         RoleArg::Recv => {
-            let node = find(&settings, RoleName::Receiver, name)?;
+            let mut node = find(&settings, RoleName::Receiver, name)?;
+            node.from = args.from.clone().or(node.from);
             serde_json::to_value(receiver::run(&settings, &node, &mut NoSink)?)?
+        }
+        RoleArg::Recorder => {
+            let mut node = find(&settings, RoleName::Recorder, name)?;
+            node.record = args.record.clone().or(node.record);
+            let dir = node.record.clone().ok_or_else(|| {
+                format!("node {}: where to? give record = \"DIR\" or --record DIR", node.name)
+            })?;
+            let store = crate::store::open(&dir)?;
+            let recorded = recorder::run(&settings, &node, &store);
+            store.close()?;
+            serde_json::to_value(recorded?)?
         }
         RoleArg::Agent => {
             let node = find(&settings, RoleName::Agent, name)?;

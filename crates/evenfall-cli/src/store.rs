@@ -134,6 +134,11 @@ fn tell(losses: &[Loss]) {
     }
 }
 
+/// Opens a store to write, and says on stderr what it dropped.
+pub fn open(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
+    open_as(backing::remembered(dir)?)
+}
+
 /// Opens a store of these limits to write, and says on stderr what it dropped.
 pub fn open_as(config: StoreConfig) -> Result<Store, Box<dyn std::error::Error>> {
     Ok(said(Store::open(config)?))

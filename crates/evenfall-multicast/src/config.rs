@@ -112,7 +112,7 @@ impl Default for Deadline {
             // Well above the .99 that a venue would promise: messages between two reports are sent
             // on
             // old knowledge, and on a shared machine the next second is not like the last.
-            target: 0.997,
+            target: 0.994,
             // Long enough for a first message over any one cloud region.
             hold_initial: Duration::from_millis(2),
             hold_max: Duration::from_millis(50),
@@ -145,6 +145,13 @@ pub struct Repair {
     pub missing_hold: Duration,
     /// Frames that one child may have waiting for repair; more requests are dropped and counted.
     pub child_queue_max: usize,
+    /// How long a late joiner waits for a recorder to say where its messages begin; then it begins
+    /// with the live feed, and reports what it should have had before as lost.
+    #[serde(with = "humantime_serde")]
+    pub locate_timeout: Duration,
+    /// Frames per second that a recorder sends to all who ask, so that neither its own reception
+    /// nor the live feed on a shared link suffers.
+    pub recorder_frames_per_second: u32,
     /// Dropped repair requests within a second after which a child is too slow and is evicted.
     pub evict_after_drops: u32,
 }
@@ -160,6 +167,10 @@ impl Default for Repair {
             retry: Duration::from_millis(5),
             missing_hold: Duration::from_millis(1_000),
             child_queue_max: 4_096,
+            // A recorder that is just joining, or just died and is being replaced.
+            locate_timeout: Duration::from_secs(2),
+            // Several times a venue's mean rate: who is a minute behind is back within seconds.
+            recorder_frames_per_second: 50_000,
             // Eight full queues: a child that asks faster than it reads.
             evict_after_drops: 32_768,
         }
@@ -356,6 +367,9 @@ impl Config {
                 "repair.window_frames = {}: must be a power of two, at least 64",
                 r.window_frames
             ));
+        }
+        if r.recorder_frames_per_second == 0 {
+            return Err("repair.recorder_frames_per_second: must be at least 1".into());
         }
         if self.shape.depth == Some(0) || self.shape.depth > Some(8) {
             return Err("shape.depth: must be 1 to 8".into());

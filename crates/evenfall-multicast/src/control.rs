@@ -14,6 +14,23 @@ pub enum Role {
     Proxy,
     /// Holds and releases.
     Receiver,
+    /// A receiver that keeps everything, and answers those who miss what nobody else has any more.
+    Recorder,
+}
+
+impl Role {
+    /// Whether it is a leaf of the tree: it releases, and counts among the receivers.
+    pub fn receives(self) -> bool {
+        self != Self::Proxy
+    }
+
+    fn wire(self) -> u8 {
+        match self {
+            Self::Proxy => 0,
+            Self::Receiver => 1,
+            Self::Recorder => 2,
+        }
+    }
 }
 
 /// A node and where it is reached.
@@ -72,7 +89,7 @@ pub(crate) struct Join {
 impl Join {
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(9);
-        out.put_u8(matches!(self.role, Role::Receiver).into());
+        out.put_u8(self.role.wire());
         out.put_u64_le(self.incarnation);
         out.freeze()
     }
@@ -82,6 +99,7 @@ impl Join {
         let role = match r.u8()? {
             0 => Role::Proxy,
             1 => Role::Receiver,
+            2 => Role::Recorder,
             _ => return Err(r.malformed("role")),
         };
         let join = Self { role, incarnation: r.u64()? };
@@ -108,7 +126,12 @@ pub struct Place {
     pub children: Vec<Peer>,
     /// Children of siblings, to whom it sends extra copies.
     pub nieces: Vec<Peer>,
+    /// Who has what everybody else has forgotten; not the node itself.
+    pub recorders: Vec<Peer>,
 }
+
+/// Recorders that a place names at most: more would only be asked one after the other.
+pub(crate) const RECORDERS_MAX: usize = 4;
 
 impl Place {
     /// The parent, if it has one.
@@ -125,6 +148,7 @@ impl Place {
         put_peers(&mut out, &self.sources);
         put_peers(&mut out, &self.children);
         put_peers(&mut out, &self.nieces);
+        put_peers(&mut out, &self.recorders);
         out.freeze()
     }
 
@@ -138,6 +162,7 @@ impl Place {
             sources: peers(&mut r)?,
             children: peers(&mut r)?,
             nieces: peers(&mut r)?,
+            recorders: peers(&mut r)?,
         };
         r.finish()?;
         Ok(place)
@@ -174,6 +199,87 @@ impl Beacon {
         }
         r.finish()?;
         Ok(Self { next, root_beat, end: (end.0 != u64::MAX).then_some(end) })
+    }
+}
+
+/// Where a receiver's messages begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begin {
+    /// With the frame under construction when it comes in.
+    #[default]
+    Live,
+    /// With the first that a recorder has.
+    Start,
+    /// With the message of this number.
+    Message(u64),
+    /// With the first that was recorded at or after this time, ns since 1970.
+    Time(i64),
+}
+
+impl Begin {
+    fn put(self, out: &mut BytesMut) {
+        let (kind, value) = match self {
+            Self::Live => (0, 0),
+            Self::Start => (1, 0),
+            Self::Message(number) => (2, number),
+            Self::Time(ns) => (3, ns as u64),
+        };
+        out.put_u8(kind);
+        out.put_u64_le(value);
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (kind, value) = (r.u8()?, r.u64()?);
+        match kind {
+            1 => Ok(Self::Start),
+            2 if value <= NUMBER_MAX => Ok(Self::Message(value)),
+            3 => Ok(Self::Time(value as i64)),
+            _ => Err(r.malformed("where to begin")),
+        }
+    }
+
+    /// Body of `Locate`.
+    pub(crate) fn encode(self) -> Bytes {
+        let mut out = BytesMut::with_capacity(9);
+        self.put(&mut out);
+        out.freeze()
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(body);
+        let begin = Self::read(&mut r)?;
+        r.finish()?;
+        Ok(begin)
+    }
+}
+
+/// A recorder's answer: the frame and its first message; nothing when it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Located {
+    pub begin: Begin,
+    pub at: Option<(u64, u64)>,
+}
+
+impl Located {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(26);
+        self.begin.put(&mut out);
+        let (frame, message) = self.at.unwrap_or_default();
+        out.put_u8(self.at.is_some().into());
+        out.put_u64_le(frame);
+        out.put_u64_le(message);
+        out.freeze()
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(body);
+        let begin = Begin::read(&mut r)?;
+        let (found, at) = (r.u8()?, (r.number()?, r.number()?));
+        if found > 1 {
+            return Err(r.malformed("neither found nor not"));
+        }
+        r.finish()?;
+        Ok(Self { begin, at: (found == 1).then_some(at) })
     }
 }
 
@@ -426,12 +532,20 @@ mod tests {
             sources: vec![peer(1, "127.0.0.1:9"), peer(2, "[::1]:10")],
             children: vec![],
             nieces: vec![peer(7, "10.1.2.3:65535")],
+            recorders: vec![peer(8, "10.1.2.3:1")],
         };
         assert_eq!(Place::decode(&place.encode()).unwrap(), place);
         let beacon = Beacon { next: 9, root_beat: 2, end: None };
         assert_eq!(Beacon::decode(&beacon.encode()).unwrap(), beacon);
         let ranges = vec![(5, 2), (9, 1)];
         assert_eq!(decode_ranges(&encode_ranges(&ranges)).unwrap(), ranges);
+        for begin in [Begin::Start, Begin::Message(7), Begin::Time(-1)] {
+            assert_eq!(Begin::decode(&begin.encode()).unwrap(), begin);
+            for at in [None, Some((3, 9))] {
+                let located = Located { begin, at };
+                assert_eq!(Located::decode(&located.encode()).unwrap(), located);
+            }
+        }
         let mut report = Report { p95_ns: 4, ..Report::default() };
         report.tally.late = 7;
         report.samples.push(Sample { sequence: 3, latest_ns: 99, receivers: 2 });

@@ -14,6 +14,7 @@
 //! | [`root`] | [`Root`]: frames, deadlines, the book of members |
 //! | [`relay`] | [`Relay`], the proxy: forwards first copies, keeps a ring, merges reports |
 //! | [`receiver`] | [`Receiver`]: holds, releases in order, asks for what is missing |
+//! | [`recorder`] | [`Recorder`], a receiver whose owner keeps everything: answers who comes late |
 //! | [`tree`] | who sends to whom; the rule for D and F; hedging |
 //! | [`replace`] | stragglers by name; a spare in their place, make before break |
 //! | [`config`] | every limit, with unit and reason |
@@ -76,6 +77,7 @@ mod members;
 mod merge;
 mod outbox;
 pub mod receiver;
+pub mod recorder;
 pub mod relay;
 pub mod replace;
 mod ring;
@@ -87,9 +89,10 @@ mod window;
 pub mod wire;
 
 pub use config::{Config, Mode, Shape};
-pub use control::{Place, Reason, Role, Tally};
+pub use control::{Begin, Place, Reason, Role, Tally};
 pub use members::View;
 pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release};
+pub use recorder::{Archived, Recorder, RecorderStatus, Wanted};
 pub use relay::{Relay, RelayEvent, RelayStatus};
 pub use replace::{Replacement, Replacements};
 pub use ring::Stored;

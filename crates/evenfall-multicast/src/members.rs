@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use evenfall_core::{NodeId, Timestamp};
 
 use crate::config::Config;
-use crate::control::{Join, Peer, Place, Reason, Role};
+use crate::control::{Join, Peer, Place, RECORDERS_MAX, Reason, Role};
 use crate::replace::{Replacement, Step};
 use crate::tree::Tree;
 
@@ -148,8 +148,14 @@ impl Members {
         self.members.get(&id)?.place.as_ref().map(|place| place.start)
     }
 
-    pub(crate) fn count(&self, role: Role) -> usize {
-        self.members.values().filter(|m| m.role == role).count()
+    /// Members that forward.
+    pub(crate) fn proxies(&self) -> usize {
+        self.members.values().filter(|m| !m.role.receives()).count()
+    }
+
+    /// Members that release, recorders among them.
+    pub(crate) fn receivers(&self) -> usize {
+        self.members.len() - self.proxies()
     }
 
     pub(crate) fn tree(&self) -> Option<&Tree> {
@@ -179,7 +185,7 @@ impl Members {
         self.members.insert(id, member);
         if let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) {
             match role {
-                Role::Receiver => tree.add_receiver(id),
+                Role::Receiver | Role::Recorder => tree.add_receiver(id),
                 Role::Proxy => {
                     tree.add_spare(id);
                     self.rebuild |= tree.missing() > 0;
@@ -273,7 +279,7 @@ impl Members {
         };
         if reason == Reason::TooSlow {
             // Only a receiver is let go for being slow: a slow proxy shows by silence.
-            if member.role == Role::Receiver {
+            if member.role.receives() {
                 self.remove(now, suspect, reason, config);
             }
             return;
@@ -347,9 +353,9 @@ impl Members {
     /// Whether the first tree may be built; any later one may. If not, says when to look again.
     fn may_form(&mut self, now: Timestamp, config: &Config) -> bool {
         let m = &config.membership;
-        let receivers = self.count(Role::Receiver);
-        let enough = receivers >= m.expect_receivers as usize
-            && self.count(Role::Proxy) >= m.expect_proxies as usize;
+        let receivers = self.receivers();
+        let enough =
+            receivers >= m.expect_receivers as usize && self.proxies() >= m.expect_proxies as usize;
         let timed_out = self.forming_until.is_none_or(|until| until <= now);
         if self.tree.is_some() || receivers > 0 && (enough || timed_out) {
             return true;
@@ -376,13 +382,22 @@ impl Members {
         }
     }
 
-    fn ids(&self, role: Role) -> Vec<NodeId> {
-        self.members.iter().filter(|(_, m)| m.role == role).map(|(id, _)| *id).collect()
+    /// Those that release, or those that forward.
+    fn ids(&self, receives: bool) -> Vec<NodeId> {
+        let wanted = self.members.iter().filter(|(_, m)| m.role.receives() == receives);
+        wanted.map(|(id, _)| *id).collect()
+    }
+
+    /// Recorders other than this node.
+    fn recorders_for(&self, id: NodeId) -> Vec<Peer> {
+        let others = self.members.iter().filter(|(other, _)| **other != id);
+        let recorders = others.filter(|(_, m)| m.role == Role::Recorder);
+        recorders.map(|(id, m)| Peer { id: *id, addr: m.addr }).take(RECORDERS_MAX).collect()
     }
 
     fn make_view(&mut self, now: Timestamp, config: &Config, start: Start) {
         if self.tree.is_none() || core::mem::take(&mut self.rebuild) {
-            let (mut proxies, receivers) = (self.ids(Role::Proxy), self.ids(Role::Receiver));
+            let (mut proxies, receivers) = (self.ids(false), self.ids(true));
             proxies.sort_by_key(|id| self.let_go.get(id));
             let (shape, mode) = (&config.shape, config.mode);
             self.tree = Some(Tree::build(self.root, &proxies, &receivers, shape, mode));
@@ -392,8 +407,10 @@ impl Members {
             let place = self.place_of(id, start);
             let member = self.members.get_mut(&id).expect("a key of this map");
             let same = member.place.as_ref().is_some_and(|old| {
-                (old.level, &old.sources, &old.children, &old.nieces)
-                    == (place.level, &place.sources, &place.children, &place.nieces)
+                let near = |p: &Place| (p.sources.clone(), p.children.clone(), p.nieces.clone());
+                old.level == place.level
+                    && near(old) == near(&place)
+                    && old.recorders == place.recorders
             });
             if !same {
                 // What it has to have begins where it came in, not where it moved.
@@ -422,7 +439,8 @@ impl Members {
             sources.clear();
         }
         let (children, nieces) = (peers(&near.children), peers(&near.nieces));
-        Place { view, level, start, start_message, sources, children, nieces }
+        let recorders = self.recorders_for(id);
+        Place { view, level, start, start_message, sources, children, nieces, recorders }
     }
 
     fn peer(&self, id: NodeId) -> Option<Peer> {

@@ -10,7 +10,7 @@ use evenfall_core::{
 };
 
 use crate::config::Config;
-use crate::control::{Place, Reason, Role, Tally};
+use crate::control::{Begin, Place, Reason, Role, Tally};
 use crate::merge::Margins;
 use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
@@ -64,6 +64,19 @@ pub enum ReceiverEvent {
         /// How many messages are lost; unknown only when the root started anew after them.
         messages: Option<u64>,
     },
+    /// It was to begin earlier than the live feed, and begins with this frame: what a recorder has
+    /// comes by repair, up to what the root sends. Nothing is missed between, and nothing comes
+    /// twice; what no recorder has is reported lost.
+    Replaying {
+        /// First frame.
+        first: u64,
+        /// Number of its first message.
+        first_message: u64,
+    },
+    /// All that was to be replayed is released, or reported lost: what follows is the live feed.
+    CaughtUp,
+    /// No recorder could say where to begin: what was before the live feed is reported lost.
+    NotReplayed,
     /// Everything up to the end of the stream was released or reported lost.
     Finished,
     /// The root started again under this epoch: what was not released of its last run is lost, and
@@ -115,15 +128,36 @@ pub struct Receiver {
     started: bool,
     finished: bool,
     refused_full: u64,
+    /// Messages below this number are not wanted, though their frame may be.
+    from_message: u64,
+    /// The first frame that is not replayed, until it is reached.
+    replay_until: Option<u64>,
 }
 
 impl Receiver {
     /// A receiver that will join when first asked for its timeout.
     pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
+        Self::of_role(Role::Receiver, config, who, key, now)
+    }
+
+    /// Begins elsewhere than with the live feed; a recorder must have what was before. To be said
+    /// before it joins.
+    pub fn beginning(mut self, begin: Begin) -> Self {
+        self.up.begin = begin;
+        self
+    }
+
+    pub(crate) fn of_role(
+        role: Role,
+        config: Config,
+        who: Identity,
+        key: Option<&SharedKey>,
+        now: Timestamp,
+    ) -> Self {
         let mut margins = Margins::default();
         margins.tally.receivers = 1;
         Self {
-            up: Uplink::new(config, who, Role::Receiver, key, now),
+            up: Uplink::new(config, who, role, key, now),
             margins,
             held: BTreeMap::new(),
             next: 0,
@@ -132,6 +166,8 @@ impl Receiver {
             started: false,
             finished: false,
             refused_full: 0,
+            from_message: 0,
+            replay_until: None,
         }
     }
 
@@ -160,6 +196,10 @@ impl Receiver {
         self.up.place.as_ref()
     }
 
+    pub(crate) fn up(&mut self) -> &mut Uplink {
+        &mut self.up
+    }
+
     fn tally(&self) -> Tally {
         Tally { repaired: self.up.repaired, ..self.margins.tally }
     }
@@ -167,12 +207,14 @@ impl Receiver {
     fn on_news(&mut self, now: Timestamp, news: News) {
         match news {
             News::Placed(place) => {
-                if !core::mem::replace(&mut self.started, true) {
+                let live = self.up.begin == Begin::Live;
+                if live && !core::mem::replace(&mut self.started, true) {
                     self.next = place.start;
                     self.next_message = Some(place.start_message);
                 }
                 self.events.push_back(ReceiverEvent::Placed(place));
             }
+            News::Located(at) => self.begin(now, at),
             News::Restarted { place, epoch, known } => {
                 self.restart((place.start, place.start_message), known);
                 self.events.push_back(ReceiverEvent::Restarted { epoch });
@@ -185,6 +227,42 @@ impl Receiver {
         self.release(now);
     }
 
+    /// A recorder said where to begin, or none did in time.
+    fn begin(&mut self, now: Timestamp, at: Option<(u64, u64)>) {
+        let Some(place) = &self.up.place else { return };
+        let live = (place.start, place.start_message);
+        let (frame, message) = at.filter(|(frame, _)| *frame <= live.0).unwrap_or(live);
+        let begin = self.up.begin;
+        self.up.begin = Begin::Live;
+        self.started = true;
+        self.up.start_at(frame);
+        (self.next, self.next_message) = (frame, Some(message));
+        self.from_message = match begin {
+            Begin::Message(number) => number,
+            _ => 0,
+        };
+        // The beginning that nobody has is lost, and said to be.
+        let before = match begin {
+            Begin::Start => Some((0, 0)),
+            Begin::Message(number) if number < message => Some((frame.saturating_sub(1), number)),
+            _ => None,
+        };
+        let before = before.filter(|(first, _)| *first < frame);
+        let (first, first_message) = before.unwrap_or((frame, message));
+        if at.is_some() {
+            self.replay_until = Some(live.0);
+        } else {
+            self.events.push_back(ReceiverEvent::NotReplayed);
+        }
+        self.events.push_back(ReceiverEvent::Replaying { first, first_message });
+        if before.is_some() {
+            (self.next, self.next_message) = (first, Some(first_message));
+            self.report_lost(frame, Some(message));
+            (self.next, self.next_message) = (frame, Some(message));
+        }
+        self.up.catch_up(now);
+    }
+
     /// The root started anew: what is still held or missing of its last run is lost, since nobody
     /// can repair it or say where it ends.
     fn restart(&mut self, (start, start_message): (u64, u64), known: u64) {
@@ -195,6 +273,8 @@ impl Receiver {
         self.next = start;
         self.next_message = Some(start_message);
         self.finished = false;
+        self.started = true;
+        (self.from_message, self.replay_until) = (0, None);
         self.margins.restart();
     }
 
@@ -210,7 +290,12 @@ impl Receiver {
             self.margins.tally.duplicates += 1;
             return Ok(());
         }
-        self.up.reach(sequence);
+        if !self.up.reach(sequence) {
+            // Recorders are asked for it when what they have before it is here.
+            self.refused_full += 1;
+            self.up.hear_of(now, sequence + 1);
+            return Ok(());
+        }
         // Counted from the next frame to release, so that there is always room for what others wait
         // for; when nothing is held, what was given up does not count.
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
@@ -232,7 +317,9 @@ impl Receiver {
         }
         let arrived = self.up.clock().sync(received);
         let delay = arrived.since(datagram.fixed.origin);
-        self.margins.arrived(sequence, delay, datagram.hop.flags & SAMPLED != 0);
+        if !self.is_replayed(sequence) {
+            self.margins.arrived(sequence, delay, datagram.hop.flags & SAMPLED != 0);
+        }
         let parent = self.up.place.as_ref().and_then(Place::parent);
         let held = Held {
             hedge_win: datagram.fixed.class == Class::Live
@@ -268,7 +355,10 @@ impl Receiver {
             self.hand_on(held);
             self.next = sequence + 1;
         }
-        let Some((end, end_message)) = self.up.end else { return };
+        if self.replay_until.take_if(|until| self.next >= *until || settled >= *until).is_some() {
+            self.events.push_back(ReceiverEvent::CaughtUp);
+        }
+        let Some((end, end_message)) = self.up.end.filter(|_| self.started) else { return };
         if self.next < end && self.held.is_empty() && settled >= end {
             self.report_lost(end, Some(end_message));
             self.next = end;
@@ -301,16 +391,21 @@ impl Receiver {
         let fixed = held.fixed;
         self.next_message = Some(fixed.first_message + u64::from(fixed.count));
         let late = fixed.deadline > SyncTime::ZERO && held.arrived > fixed.deadline;
-        self.margins.tally.released += u64::from(fixed.count);
-        self.margins.tally.late += if late { u64::from(fixed.count) } else { 0 };
-        let messages = Messages::new(held.body, fixed.count).expect("checked on arrival");
+        let late = late && !self.is_replayed(fixed.sequence);
+        let mut messages = Messages::new(held.body, fixed.count).expect("checked on arrival");
+        let unwanted = self.from_message.saturating_sub(fixed.first_message);
+        let unwanted = unwanted.min(u64::from(fixed.count)) as u16;
+        (0..unwanted).for_each(|_| drop(messages.next()));
+        let count = fixed.count - unwanted;
+        self.margins.tally.released += u64::from(count);
+        self.margins.tally.late += if late { u64::from(count) } else { 0 };
         self.events.push_back(ReceiverEvent::Released(Release {
             stream: fixed.stream,
             epoch: fixed.epoch,
             sequence: fixed.sequence,
-            first_message: fixed.first_message,
+            first_message: fixed.first_message + u64::from(unwanted),
             messages,
-            count: fixed.count,
+            count,
             origin: fixed.origin,
             deadline: fixed.deadline,
             arrived: held.arrived,
@@ -319,20 +414,38 @@ impl Receiver {
             repaired: held.repaired,
         }));
     }
+
+    /// Whether a frame was made before the root expected this receiver to have it: it cannot be
+    /// late, and its delay says nothing about the tree.
+    fn is_replayed(&self, sequence: u64) -> bool {
+        self.up.place.as_ref().is_some_and(|place| sequence < place.start)
+    }
+
+    /// Takes a genuine datagram.
+    pub(crate) fn take(
+        &mut self,
+        now: Timestamp,
+        datagram: Datagram,
+        received: Timestamp,
+    ) -> Result<(), Malformed> {
+        if datagram.fixed.kind == Kind::Data {
+            return self.on_data(now, datagram, received);
+        }
+        if let Some(news) = self.up.on_control(now, &datagram)? {
+            self.on_news(now, news);
+        }
+        Ok(())
+    }
 }
 
 impl Machine for Receiver {
     type Event = ReceiverEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let Some(datagram) = self.up.open(now, &arrival)? else { return Ok(()) };
-        if datagram.fixed.kind == Kind::Data {
-            return self.on_data(now, datagram, arrival.received);
+        match self.up.open(now, &arrival)? {
+            Some(datagram) => self.take(now, datagram, arrival.received),
+            None => Ok(()),
         }
-        if let Some(news) = self.up.on_control(now, &datagram)? {
-            self.on_news(now, news);
-        }
-        Ok(())
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
@@ -340,7 +453,7 @@ impl Machine for Receiver {
             self.on_news(now, news);
         }
         if let Some(limit) = self.up.overdue(now) {
-            self.up.give_up(limit);
+            self.up.give_up_overdue(now, limit);
         }
         self.release(now);
         if self.up.report_due(now) {

@@ -144,6 +144,8 @@ impl Relay {
             }
             News::RootLost => self.events.push_back(RelayEvent::RootLost),
             News::Ended => self.beacon_at = Some(now),
+            // It does not ask where to begin.
+            News::Located(_) => {}
         }
     }
 

@@ -96,7 +96,7 @@ impl std::error::Error for PublishError {}
 pub struct RootStatus {
     /// Number of the view in force.
     pub view: u32,
-    /// Receivers and proxies that are members.
+    /// Receivers that are members, recorders among them.
     pub receivers: usize,
     /// Proxies that are members, spares among them.
     pub proxies: usize,
@@ -315,8 +315,8 @@ impl Root {
     pub fn status(&self) -> RootStatus {
         RootStatus {
             view: self.view.number,
-            receivers: self.members.count(Role::Receiver),
-            proxies: self.members.count(Role::Proxy),
+            receivers: self.members.receivers(),
+            proxies: self.members.proxies(),
             frames: self.next_frame,
             messages: self.next_message,
             hold_ns: evenfall_core::time::nanos(self.hold.hold()),
@@ -504,7 +504,7 @@ impl Root {
         let tally = self.merger.tally();
         let all = tally.receivers > 0
             && tally.finished == tally.receivers
-            && tally.receivers as usize >= self.members.count(Role::Receiver);
+            && tally.receivers as usize >= self.members.receivers();
         if self.ended && all && !core::mem::replace(&mut self.finished, true) {
             self.events.push_back(RootEvent::Finished(tally));
         }
@@ -658,9 +658,15 @@ impl Machine for Root {
             Kind::Suspect => self.on_suspect(now, &datagram, arrival.from)?,
             Kind::Alive => self.members.alive(now, datagram.hop.from, &self.config),
             Kind::Leave => self.on_leave(now, &datagram, arrival.from),
-            Kind::Data | Kind::Beacon | Kind::Assign | Kind::Probe | Kind::Evict => {
+            Kind::Data
+            | Kind::Beacon
+            | Kind::Assign
+            | Kind::Probe
+            | Kind::Evict
+            | Kind::Locate
+            | Kind::Located => {
                 self.status.refusals.forged += 1;
-                return Err(Malformed { what: "a kind that only flows down the tree", offset: 3 });
+                return Err(Malformed { what: "a kind that no root is sent", offset: 3 });
             }
         }
         self.act(now);

@@ -10,8 +10,8 @@ use evenfall_core::{Arrival, Class, Clock, Malformed, NodeId, Timestamp};
 
 use crate::config::Config;
 use crate::control::{
-    Beacon, Join, Peer, Place, RANGES_MAX, Reason, Role, decode_verdict, encode_ranges,
-    encode_verdict,
+    Beacon, Begin, Join, Located, Peer, Place, RANGES_MAX, Reason, Role, decode_verdict,
+    encode_ranges, encode_verdict,
 };
 use crate::merge::Edges;
 use crate::outbox::Outbox;
@@ -46,7 +46,20 @@ pub(crate) enum News {
     RootLost,
     /// The end of the stream is known.
     Ended,
+    /// A recorder said where to begin, or none did in time.
+    Located(Option<(u64, u64)>),
 }
+
+/// A late joiner that waits to be told which frame it begins with.
+#[derive(Clone, Copy, Debug)]
+struct Locating {
+    until: Timestamp,
+    next_ask: Timestamp,
+    asks: usize,
+}
+
+/// Nodes whose control numbers are remembered. Neighbours are few; a recorder may be asked by all.
+const SENDERS_MAX: usize = 65_536;
 
 /// Counters of what came in wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -74,6 +87,14 @@ pub(crate) struct Uplink {
     pub root_beat: u64,
     pub refusals: Refusals,
     pub repaired: u64,
+    /// Where this node wants to begin.
+    pub begin: Begin,
+    locating: Option<Locating>,
+    /// The frame after the highest one that exists as far as is known, be it beyond the window.
+    heard: u64,
+    /// Who has what everybody else has forgotten, and whether they were asked in vain.
+    recorders: Vec<Peer>,
+    recorders_fail: bool,
     epoch: Option<u32>,
     root_id: Option<NodeId>,
     parent_heard: Timestamp,
@@ -119,6 +140,11 @@ impl Uplink {
             root_beat: 0,
             refusals: Refusals::default(),
             repaired: 0,
+            begin: Begin::Live,
+            locating: None,
+            heard: 0,
+            recorders: Vec::new(),
+            recorders_fail: false,
             epoch: None,
             root_id: None,
             parent_heard: now,
@@ -151,6 +177,9 @@ impl Uplink {
         }
         let from = datagram.hop.from;
         if datagram.fixed.class == Class::Control {
+            if self.last_control.len() >= SENDERS_MAX && !self.last_control.contains_key(&from) {
+                return Err(Malformed { what: "more senders than a node remembers", offset: 48 });
+            }
             let last = self.last_control.entry(from).or_insert(0);
             if datagram.fixed.sequence < *last {
                 self.refusals.replayed += 1;
@@ -197,7 +226,10 @@ impl Uplink {
             Kind::Nack => listed(&place.children) || listed(&place.nieces),
             _ => false,
         };
-        self.place.as_ref().is_some_and(by)
+        let asks = matches!(kind, Kind::Nack | Kind::Locate) && self.role == Role::Recorder;
+        let answers = matches!(kind, Kind::Data | Kind::Located) && listed(&self.recorders);
+        asks || answers
+            || self.place.as_ref().is_some_and(by)
             || self.previous.as_ref().is_some_and(by)
             || (addr == self.who.root && self.root_id == Some(id))
     }
@@ -217,6 +249,11 @@ impl Uplink {
         match datagram.fixed.kind {
             Kind::Assign => self.on_assign(now, datagram),
             Kind::Beacon => self.on_beacon(now, datagram),
+            Kind::Located => {
+                let located = Located::decode(&datagram.body)?;
+                let asked = located.begin == self.begin && self.locating.take().is_some();
+                Ok(asked.then_some(News::Located(located.at)))
+            }
             Kind::Probe if self.leaving => {
                 self.say_good_bye();
                 Ok(None)
@@ -271,6 +308,10 @@ impl Uplink {
             (self.place, self.previous, self.window) = (None, None, None);
             self.gaps = Gaps::default();
             self.end = None;
+            self.heard = 0;
+            // The next run begins where this node comes in: it was there when the last one ended.
+            self.begin = if restarted.is_some() { Begin::Live } else { self.begin };
+            self.locating = None;
             // The new root counts its beats from one again.
             self.root_beat = 0;
         }
@@ -287,13 +328,51 @@ impl Uplink {
         self.out.level = place.level;
         self.join_at = None;
         self.parent_heard = now;
-        let frames = self.config.repair.window_frames;
-        self.window.get_or_insert_with(|| Window::new(frames, place.start));
+        if self.recorders != place.recorders {
+            self.recorders.clone_from(&place.recorders);
+            self.recorders_fail = false;
+        }
+        if self.begin != Begin::Live && self.window.is_none() {
+            let until = now + self.config.repair.locate_timeout;
+            let asked = Locating { until, next_ask: now, asks: 0 };
+            self.locating.get_or_insert(asked);
+        } else {
+            self.start_at(place.start);
+        }
         self.previous = self.place.replace(place.clone());
         Ok(Some(match restarted {
             Some(known) => News::Restarted { place, epoch, known },
             None => News::Placed(place),
         }))
+    }
+
+    /// What this node has to have begins with this frame.
+    pub(crate) fn start_at(&mut self, frame: u64) {
+        let frames = self.config.repair.window_frames;
+        self.window.get_or_insert_with(|| Window::new(frames, frame));
+    }
+
+    /// Whether to wait for recorders instead of giving up what has fallen out of the window. A
+    /// proxy never waits: those behind it want the newest, and ask for the rest themselves.
+    fn is_patient(&self) -> bool {
+        self.role.receives() && !self.recorders.is_empty() && !self.recorders_fail
+    }
+
+    fn locate(&mut self, now: Timestamp) -> Option<News> {
+        let locating = self.locating.as_mut()?;
+        if locating.until <= now {
+            self.locating = None;
+            return Some(News::Located(None));
+        }
+        if locating.next_ask <= now {
+            locating.next_ask = now + self.config.membership.join_retry;
+            locating.asks += 1;
+            let count = self.recorders.len().max(1);
+            if let Some(recorder) = self.recorders.get(locating.asks % count) {
+                self.out.control_to(recorder.addr, Kind::Locate, self.begin.encode());
+            }
+        }
+        None
     }
 
     fn on_beacon(
@@ -320,6 +399,7 @@ impl Uplink {
 
     /// Frames below `next` exist: those not heard of before are missing.
     pub(crate) fn hear_of(&mut self, now: Timestamp, next: u64) {
+        self.heard = self.heard.max(next);
         if self.is_spare() {
             // It follows the stream without having it, so that a place finds it at its end; to have
             // all of it as repair would cost the root as much as another child.
@@ -332,16 +412,35 @@ impl Uplink {
         if let Some(gap) = self.window.as_mut().and_then(|w| w.hear_of(next)) {
             // Only the root makes new frames: it lives.
             self.root_heard = now;
-            self.open_gap(now, gap);
+            if !self.is_patient() || !self.gaps.extend(gap) {
+                self.open_gap(now, gap);
+            }
         }
     }
 
     /// Makes the window reach as far as this frame, at the price of what is missing behind it.
-    pub(crate) fn reach(&mut self, sequence: u64) {
-        let Some(window) = &self.window else { return };
+    /// `false` when recorders may have that still: then the frame is asked for in its turn.
+    pub(crate) fn reach(&mut self, sequence: u64) -> bool {
+        let Some(window) = &self.window else { return true };
         if sequence >= window.base() + window.capacity() {
+            if self.is_patient() {
+                return false;
+            }
             let limit = sequence + 1 - window.capacity();
             self.give_up(limit);
+        }
+        true
+    }
+
+    /// The window has moved on: frames that were beyond it may be within.
+    pub(crate) fn catch_up(&mut self, now: Timestamp) {
+        let Some(window) = &mut self.window else { return };
+        if self.heard <= window.next() {
+            return;
+        }
+        let Some(gap) = window.hear_of(self.heard) else { return };
+        if !self.gaps.extend(gap) {
+            self.open_gap(now, gap);
         }
     }
 
@@ -366,7 +465,10 @@ impl Uplink {
             self.edges.arrived(datagram.hop.from, owd);
         }
         let sequence = datagram.fixed.sequence;
-        self.reach(sequence);
+        if !self.reach(sequence) {
+            self.hear_of(now, sequence + 1);
+            return Seen::Beyond;
+        }
         let Some(window) = &mut self.window else { return Seen::Duplicate };
         let highest = sequence >= window.next();
         let (seen, gap) = window.insert(sequence);
@@ -376,12 +478,21 @@ impl Uplink {
         if highest {
             // Only the root makes new frames: it lives.
             self.root_heard = now;
-        } else if !self.gaps.is_empty() && self.gaps.fill(now, sequence) {
-            self.repaired += u64::from(datagram.fixed.class == Class::Repair);
+        } else if !self.gaps.is_empty() {
+            let from = datagram.hop.from;
+            let by_recorder = self.recorders.iter().any(|recorder| recorder.id == from);
+            if self.gaps.fill(now, sequence, by_recorder) {
+                self.repaired += u64::from(datagram.fixed.class == Class::Repair);
+            }
+            if by_recorder {
+                self.recorders_fail = false;
+                self.rearm();
+            }
         }
         if let Some(gap) = gap {
             self.open_gap(now, gap);
         }
+        self.catch_up(now);
         seen
     }
 
@@ -392,6 +503,14 @@ impl Uplink {
         }
         self.gaps.give_up(sequence);
         self.rearm();
+    }
+
+    /// Gives up gaps that nobody could mend in time, and does not wait for recorders any more until
+    /// one of them answers.
+    pub(crate) fn give_up_overdue(&mut self, now: Timestamp, limit: u64) {
+        self.give_up(limit);
+        self.recorders_fail = true;
+        self.catch_up(now);
     }
 
     /// When the oldest gaps have waited long enough without progress: the frame after them.
@@ -432,6 +551,9 @@ impl Uplink {
                 self.out.control_to(self.who.root, Kind::Suspect, body);
             }
         }
+        if let Some(news) = self.locate(now) {
+            return Some(news);
+        }
         if self.awaits_root() && now.since(self.root_heard) >= m.root_timeout {
             self.root_lost = true;
             return Some(News::RootLost);
@@ -445,7 +567,7 @@ impl Uplink {
         self.root_id.is_some() && !self.root_lost && !self.leaving
     }
 
-    /// Asks for what is missing: parent, then aunts, then the root, then around again.
+    /// Asks for what is missing: parent, then aunts, the root, recorders, then around again.
     fn ask(&mut self, now: Timestamp) {
         let due = self.gaps.due(now, self.config.repair.retry, RANGES_MAX);
         let mut targets: Vec<SocketAddr> =
@@ -453,6 +575,7 @@ impl Uplink {
         if !targets.contains(&self.who.root) {
             targets.push(self.who.root);
         }
+        targets.extend(self.recorders.iter().map(|recorder| recorder.addr));
         let mut asks: Vec<Vec<(u64, u16)>> = vec![Vec::new(); targets.len()];
         for ask in due {
             asks[ask.attempt as usize % targets.len()].push((ask.first, ask.count));
@@ -473,7 +596,8 @@ impl Uplink {
         let root = self.awaits_root().then(|| self.root_heard + m.root_timeout);
         let overdue = self.gaps.progress().map(|at| at + self.config.repair.missing_hold);
         let report = self.place.is_some().then_some(self.report_at);
-        let timers = [self.join_at, self.gaps.next_ask(), parent, root, overdue, report];
+        let locate = self.locating.map(|locating| locating.next_ask.min(locating.until));
+        let timers = [self.join_at, self.gaps.next_ask(), parent, root, overdue, report, locate];
         self.due = timers.into_iter().flatten().min().unwrap_or(Timestamp::MAX);
     }
 

@@ -129,6 +129,10 @@ struct Gap {
     next_ask: Timestamp,
     /// How often it was asked for.
     asks: u32,
+    /// One past the last frame that was asked for.
+    asked: u64,
+    /// Who answers has answered most of it: the next part is asked for before the rest has come.
+    more: bool,
     /// When it was found, or when a frame of it last arrived.
     progress: Timestamp,
 }
@@ -144,6 +148,8 @@ pub(crate) struct Ask {
 /// Frames asked for at once from one range; more follow as these arrive, so that a long gap does
 /// not overflow the queue of who repairs it.
 const ASK_FRAMES_MAX: u64 = 512;
+/// When fewer than this are still to come of what was asked for, a recorder is asked for more.
+const ASK_AHEAD: u64 = ASK_FRAMES_MAX / 2;
 /// Ranges tracked at once. Beyond, the oldest is given up: who loses every other frame for this
 /// long is not helped by repair.
 const GAPS_MAX: usize = 4_096;
@@ -178,21 +184,41 @@ impl Gaps {
         reorder_delay: Duration,
     ) -> Option<u64> {
         let next_ask = now + reorder_delay;
-        self.gaps.push_back(Gap { first, end, next_ask, asks: 0, progress: now });
+        let gap = Gap { first, end, next_ask, asks: 0, asked: first, more: false, progress: now };
+        self.gaps.push_back(gap);
         self.next_ask = Some(self.next_ask.map_or(next_ask, |t| t.min(next_ask)));
         (self.gaps.len() > GAPS_MAX).then(|| self.gaps[0].end)
     }
 
-    /// A frame arrived; returns whether it had been missing.
-    pub(crate) fn fill(&mut self, now: Timestamp, sequence: u64) -> bool {
+    /// More frames behind the last gap are missing: they are part of it. Returns `false` when there
+    /// is no gap that they continue.
+    pub(crate) fn extend(&mut self, (first, end): (u64, u64)) -> bool {
+        let last = self.gaps.back_mut().filter(|gap| gap.end == first);
+        last.map(|gap| gap.end = end).is_some()
+    }
+
+    /// A frame arrived; returns whether it had been missing. What a recorder sends is asked for in
+    /// a stream: each frame that comes makes room to ask for another.
+    pub(crate) fn fill(&mut self, now: Timestamp, sequence: u64, by_recorder: bool) -> bool {
         let at = self.gaps.partition_point(|gap| gap.end <= sequence);
         let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.first <= sequence) else {
             return false;
         };
         gap.progress = now;
         // What lies behind an answered part was not asked for yet: it starts with the parent again.
-        let rest = Gap { first: sequence + 1, asks: gap.asks.min(1), ..*gap };
+        let mut rest = Gap { first: sequence + 1, asks: gap.asks.min(1), ..*gap };
         gap.end = sequence;
+        gap.asked = gap.asked.min(sequence);
+        gap.more = false;
+        if by_recorder {
+            // Who answered is asked again, and at once when most of the answer is here.
+            rest.asks = gap.asks.saturating_sub(1);
+            rest.more = rest.asked < rest.end && rest.asked <= rest.first + ASK_AHEAD;
+            if rest.more {
+                rest.next_ask = now;
+                self.next_ask = Some(now);
+            }
+        }
         match (gap.first < gap.end, rest.first < rest.end) {
             (false, false) => drop(self.gaps.remove(at)),
             (false, true) => self.gaps[at] = rest,
@@ -234,9 +260,13 @@ impl Gaps {
         let mut earliest = None::<Timestamp>;
         for gap in &mut self.gaps {
             if gap.next_ask <= now && due.len() < max && budget > 0 {
-                let count = (gap.end - gap.first).min(budget);
+                let more = core::mem::take(&mut gap.more);
+                let first = if more { gap.asked.max(gap.first) } else { gap.first };
+                let ahead = if more { ASK_AHEAD } else { ASK_FRAMES_MAX };
+                let count = (gap.end - first).min(budget).min(ahead);
                 budget -= count;
-                due.push(Ask { first: gap.first, count: count as u16, attempt: gap.asks });
+                gap.asked = first + count;
+                due.push(Ask { first, count: count as u16, attempt: gap.asks });
                 // Patience doubles up to eight times: a source that is far or busy is not flooded.
                 gap.next_ask = now + retry * (1 << gap.asks.min(3));
                 gap.asks += 1;
@@ -297,7 +327,7 @@ mod tests {
         let mut gaps = Gaps::default();
         assert_eq!(gaps.open(NOW, (5, 10), RETRY), None);
         assert!(gaps.due(NOW, RETRY, 9).is_empty(), "reordering is given a chance");
-        assert!(gaps.fill(NOW, 7) && !gaps.fill(NOW, 7) && !gaps.fill(NOW, 4));
+        assert!(gaps.fill(NOW, 7, false) && !gaps.fill(NOW, 7, false) && !gaps.fill(NOW, 4, false));
         let later = NOW + RETRY;
         let ask = |first, count, attempt| Ask { first, count, attempt };
         assert_eq!(gaps.due(later, RETRY, 9), [ask(5, 2, 0), ask(8, 2, 0)]);
@@ -305,8 +335,31 @@ mod tests {
         gaps.give_up(6);
         assert_eq!(gaps.due(later + RETRY, RETRY, 9), [ask(6, 1, 1), ask(8, 2, 1)]);
         for frame in [6, 8, 9] {
-            assert!(gaps.fill(later, frame));
+            assert!(gaps.fill(later, frame, false));
         }
         assert!(gaps.is_empty() && gaps.next_ask().is_none());
+    }
+
+    #[test]
+    fn a_recorder_is_asked_in_a_stream_and_a_stall_asks_again() {
+        let mut gaps = Gaps::default();
+        gaps.open(NOW, (0, 10_000), RETRY);
+        let mut now = NOW + RETRY;
+        let asks = gaps.due(now, RETRY, 9);
+        assert_eq!((asks[0].first, asks[0].count), (0, 512));
+        let mut most = 512;
+        for frame in 0..3_000 {
+            assert!(gaps.fill(now, frame, true));
+            if gaps.next_ask().is_some_and(|at| at <= now) {
+                for ask in gaps.due(now, RETRY, 9) {
+                    assert_eq!((ask.first, ask.attempt), (most, 0));
+                    most = ask.first + u64::from(ask.count);
+                }
+            }
+            assert!(most > frame + 1 && most <= frame + 1 + 512, "{frame}: {most} asked for");
+        }
+        now += RETRY * 8;
+        assert_eq!(gaps.due(now, RETRY, 9)[0].first, 3_000, "what did not come is asked for again");
+        assert!(gaps.extend((10_000, 10_001)) && !gaps.extend((20_000, 20_001)));
     }
 }

@@ -71,10 +71,14 @@ pub enum Kind {
     Leave = 11,
     /// "You are out, and this is why": root to node.
     Evict = 12,
+    /// "Which frame do I begin with?": late joiner to recorder.
+    Locate = 13,
+    /// "With this one": recorder to late joiner.
+    Located = 14,
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::Data,
         Self::Beacon,
         Self::Report,
@@ -87,6 +91,8 @@ impl Kind {
         Self::Alive,
         Self::Leave,
         Self::Evict,
+        Self::Locate,
+        Self::Located,
     ];
 }
 

@@ -3,39 +3,36 @@
 //! Who takes part binds a [`Seat`], learns the addresses of all others from wherever it likes, and
 //! becomes a [`Member`]. All members make the same calls in the same order.
 //!
-//! Four local processes, as threads here (`examples/shuffle.rs` starts real ones):
+//! Four local processes that shuffle. [`local`] starts this program three more times; elsewhere
+//! something else starts them, and tells each its rank and all addresses:
 //!
-//! ```
+//! ```standalone_crate
 //! use bytes::Bytes;
-//! use evenfall_node::group::{Seat, SeatOptions};
-//! use evenfall_shuffle::group::Settings;
+//! use evenfall_node::group;
 //!
-//! let bind = |_| Seat::bind("127.0.0.1:0".parse().unwrap(), SeatOptions::default()).unwrap();
-//! let seats: Vec<Seat> = (0..4).map(bind).collect();
-//! let all: Vec<_> = seats.iter().map(Seat::address).collect();
-//! std::thread::scope(|scope| {
-//!     for (rank, seat) in seats.into_iter().enumerate() {
-//!         let mut member = seat.join(rank, all.clone(), Settings::default()).unwrap();
-//!         scope.spawn(move || {
-//!             let to = |to| Bytes::from(format!("from {rank} to {to}"));
-//!             let here = member.shuffle((0..4).map(to).collect()).unwrap();
-//!             assert_eq!(here[3], format!("from 3 to {rank}"));
-//!             member.leave();
-//!         });
-//!     }
-//! });
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut member = group::local(4)?;
+//!     let me = member.rank();
+//!     let message = |to| Bytes::from(format!("from {me} to {to}"));
+//!     let here = member.shuffle((0..4).map(message).collect())?;
+//!     assert_eq!(here[3], format!("from 3 to {me}"));
+//!     member.leave();
+//!     Ok(())
+//! }
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::Duration;
+use std::{env, fmt, io};
 
 use bytes::Bytes;
 use evenfall_core::Timestamp;
 use evenfall_io::clock::MonotonicClock;
 use evenfall_io::interrupt;
+use evenfall_io::process::end_with_parent;
 use evenfall_io::run::Loop;
 use evenfall_io::udp::{Counters as UdpCounters, Inject, Options, UdpDriver, Wake};
 use evenfall_shuffle::config::Pace;
@@ -53,6 +50,8 @@ const ETHERNET_BYTES: u32 = 14;
 /// Memory for what has arrived and was not yet read: several messages to each of many members, on
 /// a host whose cores are all busy.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
+/// Tells a process that [`local`] starts its rank, then all addresses.
+const LOCAL: &str = "EVENFALL_LOCAL_GROUP";
 /// Rounds of [`Member::measure`].
 const MEASURE_ROUNDS: usize = 16;
 
@@ -182,8 +181,53 @@ impl Seat {
             linger,
             watch_queue: self.watch_queue,
             waiting_bytes_max: 0,
+            others: Vec::new(),
         })
     }
+}
+
+/// Takes part in a group of this many processes of this program on this host, over loopback. The
+/// first one, rank 0, starts the others with its own arguments; they begin at `main` again, and
+/// come here. For trying things out: ports are found by chance, and another program may take one
+/// before its rank does, which is then an error of that rank.
+///
+/// # Errors
+/// When a socket cannot be bound, or the program not be started.
+///
+/// # Panics
+/// When there is no rank at all, or more than 65,535.
+pub fn local(ranks: usize) -> Result<Member, GroupError> {
+    let told = env::var(LOCAL).ok();
+    let seat = |address| Seat::bind(address, SeatOptions::default());
+    let mut words = told.iter().flat_map(|told| told.split(' '));
+    let rank = words.next().and_then(|rank| rank.parse().ok());
+    let members: Vec<SocketAddr> = words.map_while(|word| word.parse().ok()).collect();
+    if let Some(rank) = rank.filter(|&rank| rank < members.len()) {
+        return Ok(seat(members[rank])?.join(rank, members, Settings::default())?);
+    }
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut seats = (0..ranks).map(|_| seat(any)).collect::<Result<Vec<_>, _>>()?;
+    let members: Vec<SocketAddr> = seats.iter().map(Seat::address).collect();
+    // The others bind theirs again.
+    seats.truncate(1);
+    let own = seats.pop().expect("one rank at least");
+    let others = (1..ranks).map(|rank| again(rank, &members)).collect::<io::Result<_>>();
+    let others = others.map_err(|source| evenfall_io::Error::Os {
+        what: "start this program again".into(),
+        source,
+        advice: "is its file still there?",
+    })?;
+    let member = own.join(0, members, Settings::default())?;
+    Ok(Member { others, ..member })
+}
+
+fn again(rank: usize, members: &[SocketAddr]) -> io::Result<Child> {
+    let mut words = vec![rank.to_string()];
+    words.extend(members.iter().map(ToString::to_string));
+    let mut command = Command::new(env::current_exe()?);
+    command.args(env::args_os().skip(1)).env(LOCAL, words.join(" "));
+    end_with_parent(&mut command);
+    command.spawn()
 }
 
 /// One rank of a group, in this thread. Nothing is sent or answered outside its calls, so a member
@@ -196,9 +240,16 @@ pub struct Member {
     linger: Duration,
     watch_queue: bool,
     waiting_bytes_max: u64,
+    /// What [`local`] started.
+    others: Vec<Child>,
 }
 
 impl Member {
+    /// Its number among the members.
+    pub fn rank(&self) -> usize {
+        self.group[0].rank()
+    }
+
     /// Begins a call, for [`wait`](Self::wait): several may run at once.
     ///
     /// # Errors
@@ -365,19 +416,22 @@ impl Member {
     }
 
     /// Answers for what was lost of the last calls, until nobody has asked for four resend
-    /// intervals, at most for two seconds; then the socket closes.
+    /// intervals, at most for two seconds; then the socket closes. Rank 0 of a [`local`] group also
+    /// waits for the others' ends.
     pub fn leave(mut self) {
         let end = MonotonicClock::now() + Duration::from_secs(2);
         let mut quiet = MonotonicClock::now() + self.linger;
         while MonotonicClock::now() < quiet.min(end) && !interrupt::raised() {
             let received = self.driver.counters().received;
             if self.drive(Some(quiet.min(end))).is_err() {
-                return;
+                break;
             }
             if self.driver.counters().received > received {
                 quiet = MonotonicClock::now() + self.linger;
             }
         }
+        // A status would be of use to nobody here.
+        self.others.iter_mut().for_each(|other| drop(other.wait()));
     }
 }
 

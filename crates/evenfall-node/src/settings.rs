@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_core::NodeId;
-use evenfall_multicast::{Config, SharedKey};
+use evenfall_multicast::{Begin, Config, SharedKey};
 use evenfall_placement::survey::{AgentConfig, Timing};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,8 @@ pub enum RoleName {
     Proxy,
     /// Holds and releases.
     Receiver,
+    /// A receiver that keeps every message in a store, and answers those who miss some.
+    Recorder,
     /// Measures what a surveyor orders.
     Agent,
 }
@@ -64,6 +66,43 @@ pub struct Node {
     /// The tree that a proxy serves, when there are several.
     #[serde(default)]
     pub tree: u32,
+    /// Directory of the store in which a recorder keeps what it receives; relative to the settings
+    /// file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<PathBuf>,
+    /// Where a receiver begins, if not with the live feed: `start` of what a recorder has, the
+    /// number of a message, or a time such as `2026-11-21T14:30:00Z`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+impl Node {
+    /// Where it begins.
+    ///
+    /// # Errors
+    /// When `from` is none of what it may be.
+    pub fn begin(&self) -> Result<Begin, SettingsError> {
+        match self.from.as_deref() {
+            None | Some("live") => Ok(Begin::Live),
+            Some("start") => Ok(Begin::Start),
+            Some(text) => begin_at(text).ok_or_else(|| {
+                SettingsError(format!(
+                    "node {}: from = \"{text}\": must be start, live, the number of a message, or \
+                     a time such as 2026-11-21T14:30:00Z",
+                    self.name
+                ))
+            }),
+        }
+    }
+}
+
+fn begin_at(text: &str) -> Option<Begin> {
+    if let Ok(number) = text.parse() {
+        return Some(Begin::Message(number));
+    }
+    let time = humantime::parse_rfc3339_weak(text).ok()?;
+    let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_nanos()).ok().map(Begin::Time)
 }
 
 /// Where the messages come from.
@@ -350,6 +389,9 @@ impl Settings {
         settings.run.key_file = settings.run.key_file.map(|key| base.join(key));
         settings.feed.file = settings.feed.file.map(|file| base.join(file));
         settings.inject.file = settings.inject.file.map(|file| base.join(file));
+        for node in &mut settings.nodes {
+            node.record = node.record.take().map(|dir| base.join(dir));
+        }
         Ok(settings)
     }
 
@@ -420,6 +462,16 @@ impl Settings {
                         other.name, other.id.0, node.name, node.id.0
                     ));
                 }
+            }
+            node.begin().map_err(|error| error.to_string())?;
+            if node.from.is_some() && node.role != RoleName::Receiver {
+                return Err(format!("node {}: from belongs to a receiver", node.name));
+            }
+            if node.record.is_some() && node.role != RoleName::Recorder {
+                return Err(format!(
+                    "node {}: record belongs to a node with role = \"recorder\"",
+                    node.name
+                ));
             }
             if node.tree >= self.run.trees {
                 return Err(format!(

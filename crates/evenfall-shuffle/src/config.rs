@@ -103,6 +103,9 @@ pub struct Config {
     /// How long a message may make no progress before its receiver asks again. Far above the
     /// longest queue, or it adds load to a congested network.
     pub resend_after: Duration,
+    /// What that interval falls to where answers come sooner: it follows the measured round trip,
+    /// between this and `resend_after`. The same value twice keeps it fixed.
+    pub resend_after_min: Duration,
     /// How long a member may be silent while something is expected of it; then the operation
     /// fails and names it.
     pub silence_max: Duration,
@@ -136,6 +139,7 @@ impl Default for Config {
             reduce: false,
             pace: Pace::default(),
             resend_after: Duration::from_millis(10),
+            resend_after_min: Duration::from_millis(1),
             silence_max: Duration::from_secs(3),
             incoming_bytes_max: 8 << 30,
             staged_bytes_max: 64 << 20,

@@ -12,6 +12,7 @@ use evenfall_core::{
 use crate::config::Config;
 use crate::error::{Failure, StartError};
 use crate::operation::{Happened, Operation};
+use crate::rtt::RoundTrip;
 use crate::wire::{Header, Kind};
 
 /// Answers on behalf of ended operations that wait to be sent, at most; more are dropped, and
@@ -153,6 +154,8 @@ pub struct Exchange {
     rank: Option<u16>,
     /// The operation begun last, by number.
     latest: Option<u64>,
+    /// What was measured in operations that have ended.
+    rtt: RoundTrip,
 }
 
 impl Exchange {
@@ -171,6 +174,7 @@ impl Exchange {
             paced_until: None,
             rank: None,
             latest: None,
+            rtt: RoundTrip::default(),
         }
     }
 
@@ -202,7 +206,8 @@ impl Exchange {
         }
         let me = plan.rank;
         self.latest = self.latest.max(Some(number));
-        let mut operation = Operation::new(&self.config, now, (number, me as u16), plan.members);
+        let rank = (number, me as u16);
+        let mut operation = Operation::new(&self.config, now, rank, plan.members, self.rtt);
         operation.agreement ^= about;
         for (to, send) in plan.sends.into_iter().enumerate() {
             if send == Outbound::Nothing {
@@ -263,6 +268,12 @@ impl Exchange {
     /// Bytes that an operation misses, of the messages whose length is known.
     pub fn missing_bytes(&self, operation: u64) -> u64 {
         self.operations.get(&operation).map_or(0, |running| running.receiver.missing_bytes)
+    }
+
+    /// How far an operation is: messages of which something is here, those that are complete, and
+    /// bytes of all of them. `None` when it has ended, or not begun.
+    pub fn progress(&self, operation: u64) -> Option<(usize, usize, u64)> {
+        Some(self.operations.get(&operation)?.receiver.progress())
     }
 
     /// For comparison with lock-step schemes: everything for this rank may go at once.
@@ -399,7 +410,8 @@ impl Exchange {
         self.counters.data_again += running.sender.sent_again;
         // What was owed to others, the last acknowledgements above all, is still sent.
         let mut running = running;
-        while let Some((to, header)) = running.next_control() {
+        self.rtt = running.rtt;
+        while let Some((to, header, _)) = running.next_control() {
             if header.kind != Kind::Reduce {
                 self.answer(running.members[usize::from(to)], header);
             }
@@ -430,13 +442,13 @@ impl Exchange {
         Transmit { class: header.class, to: Destination::One(to), head, body }
     }
 
-    fn next_control(&mut self) -> Option<(SocketAddr, Header)> {
-        if let Some(answer) = self.answers.pop_front() {
-            return Some(answer);
+    fn next_control(&mut self) -> Option<(SocketAddr, Header, Bytes)> {
+        if let Some((to, header)) = self.answers.pop_front() {
+            return Some((to, header, Bytes::new()));
         }
         self.operations.values_mut().find_map(|running| {
-            let (to, header) = running.next_control()?;
-            Some((running.members[usize::from(to)], header))
+            let (to, header, payload) = running.next_control()?;
+            Some((running.members[usize::from(to)], header, payload))
         })
     }
 }
@@ -503,10 +515,10 @@ impl Machine for Exchange {
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        if let Some((to, header)) = self.next_control() {
+        if let Some((to, header, payload)) = self.next_control() {
             self.counters.control_sent += 1;
             self.spend(now, self.config.pace.ps_per_control);
-            return Some(self.transmit(to, &header, Bytes::new()));
+            return Some(self.transmit(to, &header, payload));
         }
         self.paced_until = None;
         let free_at = self.free_at();

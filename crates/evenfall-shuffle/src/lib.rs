@@ -14,11 +14,27 @@
 //! | [`wire`] | the datagrams, drawn |
 //! | [`matrix`] | who sends what to whom, and what that takes at least |
 //! | [`workload`] | matrices to measure with |
+//! | `operation`, `sender`, `receiver` | one operation: both halves, who is alive |
+//! | `rtt` | how long a repeat waits |
 //!
-//! Over UDP, with blocking calls: `evenfall_node::group`; four processes that shuffle are in
-//! `crates/evenfall-node/examples/shuffle.rs`.
+//! Over UDP, with blocking calls: `evenfall_node::group`. This shuffles between four local
+//! processes (`crates/evenfall-node/examples/shuffle.rs`, and run with that crate's docs):
 //!
-//! Four ranks that shuffle over UDP, each with the smallest possible driver:
+//! ```text
+//! use bytes::Bytes;
+//! use evenfall_node::group;
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut member = group::local(4)?; // starts this program three more times
+//!     let me = member.rank();
+//!     let message = |to| Bytes::from(format!("from {me} to {to}"));
+//!     println!("{me} got {:?}", member.shuffle((0..4).map(message).collect())?);
+//!     member.leave();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! By hand, to show the contract: four ranks, each with the smallest possible driver:
 //!
 //! ```
 //! use std::{io, net::{SocketAddr, UdpSocket}, thread, time::{Duration, Instant}};
@@ -71,12 +87,15 @@
 pub mod config;
 pub mod error;
 mod exchange;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod group;
 pub mod matrix;
 mod operation;
 mod priority;
 mod receiver;
 mod reduce;
+mod rtt;
 mod sender;
 pub mod wire;
 pub mod workload;

@@ -11,13 +11,17 @@ use crate::error::Failure;
 use crate::priority::mix;
 use crate::receiver::{Receiver, Taken};
 use crate::reduce::{Reduction, Step};
+use crate::rtt::RoundTrip;
 use crate::sender::Sender;
-use crate::wire::{Header, Kind};
+use crate::wire::{HEADER_BYTES, Header, Kind, encode_ranges, ranges};
 
 /// Bytes per unit of a remainder on the wire: 32 bits then cover a terabyte.
 const REMAINDER_UNIT: u64 = 256;
 /// Repeats of a probe until its interval no longer doubles.
 const BACKOFF_MAX: u32 = 4;
+/// A packet that others have overtaken is asked for after this part of the interval: long enough
+/// for what is only reordered.
+const OVERTAKEN_DIVISOR: u32 = 4;
 /// A result of the all-reduce is trusted for this many times as long as it took; then somebody
 /// has left, and windows go by what is known here.
 const RESULT_AGE_MAX: u32 = 4;
@@ -40,6 +44,10 @@ struct Peer {
     probe_out: Timestamp,
     tries: u32,
     owed: u8,
+    /// Whether it was heard of in this operation.
+    met: bool,
+    /// When the last packet of its message left, if it was met then and nothing was repeated.
+    last_sent: Option<Timestamp>,
 }
 
 /// What an operation tells the exchange.
@@ -59,6 +67,7 @@ pub(crate) struct Operation {
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     pub(crate) next_check: Timestamp,
+    pub(crate) rtt: RoundTrip,
     peers: Vec<Peer>,
     owed: VecDeque<(u16, Owed)>,
     reduction: Option<Reduction>,
@@ -77,9 +86,10 @@ impl Operation {
         now: Timestamp,
         (number, me): (u64, u16),
         members: Vec<SocketAddr>,
+        rtt: RoundTrip,
     ) -> Self {
         let n = members.len();
-        let first = now + config.resend_after;
+        let first = now + rtt.interval(config);
         let peer = Peer { heard: now, probe_in: first, probe_out: first, ..Peer::default() };
         Self {
             number,
@@ -87,7 +97,8 @@ impl Operation {
             agreement: agreement(n, config.packet_bytes),
             sender: Sender::new(config, number, me, n),
             receiver: Receiver::new(config, number, me, n),
-            next_check: now + config.resend_after / 2,
+            next_check: now + rtt.interval(config) / 2,
+            rtt,
             peers: vec![peer; n],
             owed: VecDeque::new(),
             reduction: (config.reduce && n > 1).then(|| Reduction::new(n, usize::from(me))),
@@ -171,18 +182,26 @@ impl Operation {
         }
         let peer = &mut self.peers[usize::from(from)];
         peer.heard = now;
-        peer.tries = 0;
+        peer.met = true;
+        if header.kind != Kind::Wait {
+            // Who has nothing yet need not be asked more often for having said so.
+            peer.tries = 0;
+        }
         match header.kind {
             Kind::Data => return self.data(config, now, header, datagram),
             Kind::Grant => {
                 let granted = header.offset.div_ceil(config.packet_bytes);
                 self.sender.grant(from, granted);
-                self.peers[usize::from(from)].probe_out = now + config.resend_after;
+                self.peers[usize::from(from)].probe_out = now + self.rtt.interval(config);
             }
             Kind::Ack => {
-                self.sender.ack(from);
+                if self.sender.ack(from)
+                    && let Some(sent) = self.peers[usize::from(from)].last_sent
+                {
+                    self.rtt.take(now.since(sent));
+                }
             }
-            Kind::Resend => self.resend(config, header),
+            Kind::Resend => self.resend(config, header, &datagram[HEADER_BYTES..]),
             Kind::Wait | Kind::Abort => {}
             Kind::Reduce => {
                 let own = self.remainder();
@@ -206,10 +225,18 @@ impl Operation {
         datagram: &Bytes,
     ) -> Result<Option<Happened>, Malformed> {
         let from = header.from;
-        let payload = &datagram[crate::wire::HEADER_BYTES..];
+        let payload = datagram.slice(HEADER_BYTES..);
+        let overtaken = self.receiver.messages[usize::from(from)].overtaken();
         let announced = self.receiver.messages[usize::from(from)].announced;
-        let taken = self.receiver.data(now, header, payload)?;
-        self.peers[usize::from(from)].probe_in = now + config.resend_after;
+        let taken = self.receiver.data(now, header, &payload)?;
+        let interval = self.rtt.interval(config);
+        let probe_in = &mut self.peers[usize::from(from)].probe_in;
+        if !self.receiver.messages[usize::from(from)].overtaken() {
+            *probe_in = now + interval;
+        } else if !overtaken {
+            // The first after a gap: it is asked for soon, and what follows does not put it off.
+            *probe_in = now + interval / OVERTAKEN_DIVISOR;
+        }
         match taken {
             // An announcement that repeats itself is a probe: the answer says how far we are.
             Taken::Part if payload.is_empty() && announced => self.owe(from, Owed::Grant),
@@ -226,7 +253,7 @@ impl Operation {
         Ok(None)
     }
 
-    fn resend(&mut self, config: &Config, header: &Header) {
+    fn resend(&mut self, config: &Config, header: &Header, payload: &[u8]) {
         let from = header.from;
         let message = &self.sender.messages[usize::from(from)];
         if message.body.is_none() {
@@ -235,9 +262,13 @@ impl Operation {
             }
             return;
         }
-        let begin = header.offset / config.packet_bytes;
-        let end = header.offset.saturating_add(header.length).div_ceil(config.packet_bytes);
-        if header.length == 0 || !self.sender.resend(from, begin, end) {
+        self.peers[usize::from(from)].last_sent = None;
+        let packets = |(offset, length): (u32, u32)| {
+            let end = offset.saturating_add(length).div_ceil(config.packet_bytes);
+            (offset / config.packet_bytes, end)
+        };
+        let missing = ranges(header, payload).map(packets);
+        if header.length == 0 || !self.sender.resend(from, missing) {
             self.owe(from, Owed::Announce);
         }
     }
@@ -256,7 +287,7 @@ impl Operation {
 
     /// Looks for what has stalled. The failure, when a rank has been silent for too long.
     pub(crate) fn check(&mut self, config: &Config, now: Timestamp) -> Option<Failure> {
-        self.next_check = now + config.resend_after / 2;
+        self.next_check = now + self.rtt.interval(config) / 2;
         let (at, took_ns) = self.reduced;
         if self.reduction.is_some() && now.since(at) > config.resend_after {
             let mut out = Vec::new();
@@ -291,16 +322,20 @@ impl Operation {
         if now.since(peer.heard) >= config.silence_max {
             return Some(Failure::Silent { rank });
         }
-        let interval = config.resend_after * (1 << peer.tries.min(BACKOFF_MAX));
-        let stuck = !incoming.announced || self.receiver.first_gap(rank).is_some();
+        let backoff = 1 << peer.tries.min(BACKOFF_MAX);
+        let interval = self.rtt.interval(config) * backoff;
+        // Before its announcement it is the sender who asks soon.
+        let patience = if incoming.announced { interval } else { config.resend_after * backoff };
+        let stuck = !incoming.announced || self.receiver.has_gap(rank);
         if wants_in && stuck && now >= peer.probe_in {
-            self.peers[at].probe_in = now + interval;
+            self.peers[at].probe_in = now + patience;
             self.peers[at].tries += 1;
             self.owe(rank, Owed::Resend);
         }
         if wants_out && now >= peer.probe_out {
             self.peers[at].probe_out = now + interval;
             self.peers[at].tries += 1;
+            self.peers[at].last_sent = None;
             self.owe(rank, Owed::Announce);
         }
         None
@@ -322,50 +357,47 @@ impl Operation {
     }
 
     /// The next control datagram and its receiver.
-    pub(crate) fn next_control(&mut self) -> Option<(u16, Header)> {
+    pub(crate) fn next_control(&mut self) -> Option<(u16, Header, Bytes)> {
         if let Some(Step { to, round, step, value }) = self.steps.pop_front() {
             let header = self.header(Kind::Reduce, to, Class::Control);
-            return Some((to, Header { offset: step, length: value, extra: round, ..header }));
+            let header = Header { offset: step, length: value, extra: round, ..header };
+            return Some((to, header, Bytes::new()));
         }
         while let Some((to, owed)) = self.owed.pop_front() {
             self.peers[usize::from(to)].owed &= !(owed as u8);
-            if let Some(header) = self.control(to, owed) {
-                return Some((to, header));
+            if let Some((header, payload)) = self.control(to, owed) {
+                return Some((to, header, payload));
             }
         }
         None
     }
 
     /// The datagram for what is owed, unless it has become pointless.
-    fn control(&self, to: u16, owed: Owed) -> Option<Header> {
+    fn control(&self, to: u16, owed: Owed) -> Option<(Header, Bytes)> {
         let plain = |kind| Header { length: 0, extra: 0, ..self.header(kind, to, Class::Control) };
         let incoming = &self.receiver.messages[usize::from(to)];
-        match owed {
-            Owed::Ack => Some(plain(Kind::Ack)),
-            Owed::Wait => Some(plain(Kind::Wait)),
-            Owed::Grant if incoming.complete => None,
-            Owed::Grant => {
-                Some(Header { offset: self.receiver.granted_bytes(to), ..plain(Kind::Grant) })
-            }
+        let header = match owed {
+            Owed::Ack => plain(Kind::Ack),
+            Owed::Wait => plain(Kind::Wait),
+            Owed::Grant | Owed::Resend if incoming.complete => return None,
+            Owed::Grant => Header { offset: self.receiver.granted_bytes(to), ..plain(Kind::Grant) },
             Owed::Announce => {
                 let message = &self.sender.messages[usize::from(to)];
                 message.body.as_ref()?;
-                Some(self.header(Kind::Data, to, Class::Control))
+                self.header(Kind::Data, to, Class::Control)
             }
-            Owed::Resend if incoming.complete => None,
             Owed::Resend => {
-                let packet = u64::from(self.sender_packet_bytes());
-                let (begin, end) = self.receiver.first_gap(to).unwrap_or((0, 0));
+                let packet = u64::from(self.sender.packet_bytes);
                 let bytes =
                     |index: u32| (u64::from(index) * packet).min(u64::from(u32::MAX)) as u32;
-                let (offset, length) = (bytes(begin), bytes(end) - bytes(begin));
-                Some(Header { offset, length, ..plain(Kind::Resend) })
+                let range = |(begin, end)| (bytes(begin), bytes(end) - bytes(begin));
+                let missing: Vec<_> = self.receiver.gaps(to).into_iter().map(range).collect();
+                let (offset, length) = missing.first().copied().unwrap_or((0, 0));
+                let header = Header { offset, length, ..plain(Kind::Resend) };
+                return Some((header, encode_ranges(&missing)));
             }
-        }
-    }
-
-    fn sender_packet_bytes(&self) -> u32 {
-        self.sender.packet_bytes
+        };
+        Some((header, Bytes::new()))
     }
 
     /// The next packet with payload.
@@ -375,7 +407,11 @@ impl Operation {
         now: Timestamp,
     ) -> Option<(u16, Header, Bytes)> {
         let (to, index, again) = self.sender.next()?;
-        self.peers[usize::from(to)].probe_out = now + config.resend_after;
+        let interval = self.rtt.interval(config);
+        let message = &self.sender.messages[usize::from(to)];
+        let peer = &mut self.peers[usize::from(to)];
+        peer.probe_out = now + interval;
+        peer.last_sent = (peer.met && !again && index + 1 == message.packets).then_some(now);
         let class = if again { Class::Repair } else { Class::Bulk };
         let header = self.header(Kind::Data, to, class);
         let begin = index * config.packet_bytes;

@@ -35,7 +35,11 @@ use evenfall_core::{Malformed, Prng, Timestamp};
 use crate::config::{Config, Policy, Window};
 use crate::error::Failure;
 use crate::priority::{fraction, message_seed, mix, tie};
-use crate::wire::{HEADER_BYTES, Header};
+use crate::wire::{HEADER_BYTES, Header, RANGES_MAX};
+
+/// A message of one packet is handed on without a copy from this length on: then it fills a good
+/// part of the receive buffer that it keeps from being used again.
+const SHARED_BYTES_MIN: usize = 16_384;
 
 /// One incoming message.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +75,40 @@ impl Incoming {
 
     fn outstanding(&self) -> u32 {
         self.granted - self.received
+    }
+
+    /// Puts a piece where it belongs. In order it is only appended; zeroes are written for gaps
+    /// alone, for to clear all first costs as much as a copy.
+    fn store(&mut self, begin: usize, payload: &[u8]) {
+        if self.buffer.capacity() == 0 {
+            // Not sooner: nothing is spent on an announcement alone.
+            self.buffer.reserve_exact(self.total as usize);
+        }
+        if begin >= self.buffer.len() {
+            self.buffer.resize(begin, 0);
+            self.buffer.extend_from_slice(payload);
+        } else {
+            self.buffer[begin..begin + payload.len()].copy_from_slice(payload);
+        }
+    }
+
+    /// The first packet from this one on that is missing, or that is not; `packets` for none.
+    fn next(&self, from: u32, missing: bool) -> u32 {
+        let mut at = from;
+        while at < self.packets {
+            let word = self.bitmap[at as usize / 64] ^ if missing { u64::MAX } else { 0 };
+            let rest = word >> (at % 64);
+            if rest != 0 {
+                return (at + rest.trailing_zeros()).min(self.packets);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        self.packets
+    }
+
+    /// Whether a packet came after one that is missing: that one is lost, or late.
+    pub(crate) fn overtaken(&self) -> bool {
+        self.received > self.first_missing
     }
 
     fn has(&self, index: u32) -> bool {
@@ -170,7 +208,7 @@ impl Receiver {
         &mut self,
         now: Timestamp,
         header: &Header,
-        payload: &[u8],
+        payload: &Bytes,
     ) -> Result<Taken, Malformed> {
         let from = header.from;
         let message = &self.messages[usize::from(from)];
@@ -230,26 +268,21 @@ impl Receiver {
         }
     }
 
-    fn take(&mut self, now: Timestamp, from: u16, index: u32, payload: &[u8]) -> Taken {
+    fn take(&mut self, now: Timestamp, from: u16, index: u32, payload: &Bytes) -> Taken {
         let message = &mut self.messages[usize::from(from)];
         if message.has(index) {
             self.duplicates += 1;
             return Taken::Duplicate;
         }
-        if message.buffer.is_empty() {
-            // Zeroed pages that the kernel maps when they are written: nothing is spent on an
-            // announcement alone.
-            message.buffer = vec![0; message.total as usize];
+        let shared = message.packets == 1 && payload.len() >= SHARED_BYTES_MIN;
+        if !shared {
+            message.store(index as usize * self.packet_bytes as usize, payload);
         }
-        let begin = index as usize * self.packet_bytes as usize;
-        message.buffer[begin..begin + payload.len()].copy_from_slice(payload);
         message.bitmap[index as usize / 64] |= 1 << (index % 64);
         message.progress = now;
         message.received += 1;
         message.received_bytes += payload.len() as u32;
-        while message.first_missing < message.packets && message.has(message.first_missing) {
-            message.first_missing += 1;
-        }
+        message.first_missing = message.next(message.first_missing, true);
         if message.granted < message.received.max(index + 1) {
             // Its sender took more than it was given; count it as given.
             let granted = message.received.max(index + 1);
@@ -260,7 +293,8 @@ impl Receiver {
         self.outstanding -= 1;
         self.missing_bytes -= payload.len() as u64;
         if message.received == message.packets {
-            return self.finish(from);
+            let whole = self.finish(from);
+            return if shared { Taken::Whole(payload.clone()) } else { whole };
         }
         self.requeue(from);
         Taken::Part
@@ -338,13 +372,16 @@ impl Receiver {
 
     fn priority(&self, from: u16) -> u64 {
         let message = &self.messages[usize::from(from)];
+        // By what is granted, not by what is here: with windows of a whole round trip the message
+        // that came first would else be given all of it, being no less behind for it.
+        let left = u64::from(message.packets - message.granted);
         match self.policy {
             Policy::Grpf => {
                 let seed = self.randomise.then_some(message.seed);
-                fraction(message.total, self.packet_bytes, message.received, seed)
+                fraction(message.total, self.packet_bytes, message.granted, seed)
             }
-            Policy::Srpt => u64::MAX - u64::from(message.missing()),
-            Policy::Grpt => u64::from(message.missing()),
+            Policy::Srpt => u64::MAX - left,
+            Policy::Grpt => left,
             Policy::FairShare => u64::MAX - message.turn,
             Policy::Random => mix(message.seed ^ self.turn),
         }
@@ -405,15 +442,30 @@ impl Receiver {
         self.requeue(from);
     }
 
-    /// The first range of packets that were granted and are not here.
-    pub(crate) fn first_gap(&self, from: u16) -> Option<(u32, u32)> {
+    /// Whether packets that were granted are not here.
+    pub(crate) fn has_gap(&self, from: u16) -> bool {
         let message = &self.messages[usize::from(from)];
-        if message.complete || !message.announced || message.first_missing >= message.granted {
-            return None;
+        !message.complete && message.announced && message.first_missing < message.granted
+    }
+
+    /// Ranges of packets that were granted and are not here, the first ones of them.
+    pub(crate) fn gaps(&self, from: u16) -> Vec<(u32, u32)> {
+        let message = &self.messages[usize::from(from)];
+        let mut gaps = Vec::new();
+        let mut at = message.first_missing;
+        while self.has_gap(from) && at < message.granted && gaps.len() < RANGES_MAX {
+            let end = message.next(at, false).min(message.granted);
+            gaps.push((at, end));
+            at = message.next(end, true);
         }
-        let begin = message.first_missing;
-        let end = (begin..message.granted).find(|&index| message.has(index));
-        Some((begin, end.unwrap_or(message.granted)))
+        gaps
+    }
+
+    /// Messages of which something is here, those that are complete, and bytes of all of them.
+    pub(crate) fn progress(&self) -> (usize, usize, u64) {
+        let begun = self.messages.iter().filter(|m| m.received > 0 || m.complete).count();
+        let complete = self.messages.iter().filter(|m| m.complete).count();
+        (begun, complete, self.messages.iter().map(|m| u64::from(m.received_bytes)).sum())
     }
 
     /// Where the grant of a message ends, in bytes.

@@ -38,8 +38,8 @@ pub(crate) struct Outgoing {
     pub(crate) unscheduled: u32,
     /// Whether the receiver has it all.
     pub(crate) acked: bool,
-    /// Packets to be sent again, `begin..end`.
-    again: Option<(u32, u32)>,
+    /// Packets to be sent again, `begin..end` each; what one RESEND asks for, at most.
+    again: VecDeque<(u32, u32)>,
     in_ready: bool,
     turn: u64,
     seed: u64,
@@ -244,12 +244,16 @@ impl Sender {
     pub(crate) fn next(&mut self) -> Option<(u16, u32, bool)> {
         while let Some(&to) = self.again.front() {
             let message = &mut self.messages[usize::from(to)];
-            if let Some((index, end)) = message.again.filter(|_| !message.acked) {
-                message.again = (index + 1 < end).then_some((index + 1, end));
+            if let Some((index, end)) = message.again.front_mut().filter(|_| !message.acked) {
+                let next = *index;
+                *index += 1;
+                if *index >= *end {
+                    message.again.pop_front();
+                }
                 self.sent_again += 1;
-                return Some((to, index, true));
+                return Some((to, next, true));
             }
-            message.again = None;
+            message.again.clear();
             self.again.pop_front();
         }
         let &(key, _, to) = self.ready.peek()?;
@@ -295,21 +299,25 @@ impl Sender {
         }
     }
 
-    /// The receiver misses `begin..end`. Whether any of it had been sent: if not, the packets only
+    /// The receiver misses these ranges. Whether any of it had been sent: if not, the packets only
     /// wait in the schedule and the receiver needs no more than a sign of life.
-    pub(crate) fn resend(&mut self, to: u16, begin: u32, end: u32) -> bool {
-        // What lies beyond was granted, and the grant was lost.
-        self.grant(to, end);
-        let message = &mut self.messages[usize::from(to)];
-        let end = end.min(message.sent);
-        if message.acked || begin >= end {
-            return false;
+    pub(crate) fn resend(&mut self, to: u16, ranges: impl Iterator<Item = (u32, u32)>) -> bool {
+        let waited = !self.messages[usize::from(to)].again.is_empty();
+        self.messages[usize::from(to)].again.clear();
+        for (begin, end) in ranges {
+            // What lies beyond was granted, and the grant was lost.
+            self.grant(to, end);
+            let message = &mut self.messages[usize::from(to)];
+            let end = end.min(message.sent);
+            if !message.acked && begin < end {
+                message.again.push_back((begin, end));
+            }
         }
-        if message.again.is_none() {
+        let again = !self.messages[usize::from(to)].again.is_empty();
+        if again && !waited {
             self.again.push_back(to);
         }
-        message.again = Some((begin, end));
-        true
+        again
     }
 
     /// The receiver has all of it. True the first time.

@@ -10,13 +10,14 @@
 //! 16                20                24                28               32
 //!  | offset         | length          | extra          | agreement      |
 //! 32                                  40
-//!  | message authentication code      | DATA: payload
+//!  | message authentication code      | DATA: payload; RESEND: offset, length, ...
 //! ```
 //!
 //! Decoding is total: any bytes give a value or [`Malformed`].
 
 use core::hash::Hasher;
 
+use bytes::Bytes;
 use evenfall_core::{Class, Head, Malformed};
 use siphasher::sip::SipHasher24;
 
@@ -28,6 +29,11 @@ pub const VERSION: u8 = 1;
 pub const HEADER_BYTES: usize = 40;
 /// Where the authentication code begins.
 const MAC_OFFSET: usize = 32;
+
+/// Ranges that one RESEND asks for, at most. A datagram of it stays far below an Ethernet frame.
+pub const RANGES_MAX: usize = 64;
+/// Bytes of each range after the first: offset and length.
+pub const RANGE_BYTES: usize = 8;
 
 /// The secret that all members share, and its number on the wire.
 pub type Key = [u8; 16];
@@ -43,7 +49,8 @@ pub enum Kind {
     Grant = 2,
     /// The whole message is here.
     Ack = 3,
-    /// Please send `offset..offset + length` again; a length of 0 asks for a sign of life.
+    /// Please send `offset..offset + length` again; a length of 0 asks for a sign of life. Its
+    /// payload is further ranges.
     Resend = 4,
     /// "I live, but have no message for you yet": the answer to a resend before its time.
     Wait = 5,
@@ -102,6 +109,19 @@ fn mac(key: Option<&Key>, fixed: &[u8], payload: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// The payload of a RESEND for these ranges, of which its head has the first: offset and length.
+pub fn encode_ranges(ranges: &[(u32, u32)]) -> Bytes {
+    let words = ranges.iter().skip(1).flat_map(|&(offset, length)| [offset, length]);
+    words.flat_map(u32::to_le_bytes).collect()
+}
+
+/// The ranges of a RESEND: that of its head, then those of its payload.
+pub fn ranges<'a>(header: &Header, payload: &'a [u8]) -> impl Iterator<Item = (u32, u32)> + 'a {
+    let further =
+        payload.chunks_exact(RANGE_BYTES).map(|range| (u32_at(range, 0), u32_at(range, 4)));
+    std::iter::once((header.offset, header.length)).chain(further)
+}
+
 impl Header {
     /// The head of a datagram with this payload.
     pub fn encode(&self, key: Option<&Key>, payload: &[u8]) -> Head {
@@ -152,8 +172,14 @@ impl Header {
         {
             return refuse("authentication code does not match", MAC_OFFSET);
         }
-        if kind != Kind::Data && !payload.is_empty() {
+        if !matches!(kind, Kind::Data | Kind::Resend) && !payload.is_empty() {
             return refuse("payload where there is none", HEADER_BYTES);
+        }
+        let ranges = payload.len() / RANGE_BYTES;
+        if kind == Kind::Resend
+            && (ranges >= RANGES_MAX || !payload.len().is_multiple_of(RANGE_BYTES))
+        {
+            return refuse("not whole ranges, or too many", HEADER_BYTES);
         }
         Ok(Self {
             kind,
@@ -188,6 +214,27 @@ mod tests {
             bytes.extend_from_slice(b"payload");
             assert_eq!(Header::decode(&bytes, key.as_ref()), Ok(header(Kind::Data)));
         }
+    }
+
+    #[test]
+    fn ranges_of_a_resend_come_back_and_too_many_are_refused() {
+        let all: Vec<(u32, u32)> =
+            (0..RANGES_MAX as u32 + 1).map(|at| (at * 1_432, 1_432)).collect();
+        let datagram = |ranges: &[(u32, u32)]| {
+            let (offset, length) = ranges[0];
+            let payload = encode_ranges(ranges);
+            let head = Header { offset, length, ..header(Kind::Resend) }.encode(None, &payload);
+            [head.as_slice(), &payload].concat()
+        };
+        for count in [1, 2, RANGES_MAX] {
+            let bytes = datagram(&all[..count]);
+            let header = Header::decode(&bytes, None).expect("whole");
+            let back: Vec<_> = ranges(&header, &bytes[HEADER_BYTES..]).collect();
+            assert_eq!(back, &all[..count]);
+        }
+        assert!(Header::decode(&datagram(&all), None).is_err());
+        let cut = datagram(&all[..3]);
+        assert!(Header::decode(&cut[..cut.len() - 1], None).is_err());
     }
 
     #[test]

@@ -27,6 +27,8 @@ mod search;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 pub use search::{Bound, IndexView, NodeSource, partition, summarise};
 
 use bytes::Bytes;
@@ -221,12 +223,18 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node in this segment.
+    /// The node in this segment, which is [checked](segment::expect) already: a search meets the
+    /// same nodes again and again, and reading all of each would be most of its time.
     ///
     /// # Errors
     /// [`Error::Damaged`] when it is not this node of this file.
     pub fn open(geometry: Geometry, file: FileId, number: u32, bytes: Bytes) -> Result<Self> {
-        let header = segment::expect(&bytes, Kind::Index, file, number)?;
+        let found = segment::header(&bytes).filter(|header| {
+            (header.kind, header.file, header.number) == (Kind::Index, file, number)
+        });
+        let header = found.ok_or_else(|| {
+            Error::damaged(format!("index node {number} of {file}"), "it is another segment")
+        })?;
         let room = geometry.entries_per_node();
         if usize::from(header.entry_bytes) != geometry.entry_bytes() || header.count > room {
             let place = format!("index node {number} of {file}");
@@ -280,13 +288,14 @@ pub struct Builder {
     /// Nodes written.
     nodes: u32,
     roots: Vec<(u32, Summary)>,
-    entries: Vec<Summary>,
+    /// Shared with the snapshots of readers, so that a read copies none of it.
+    entries: Arc<Vec<Summary>>,
 }
 
 impl Builder {
     /// Of an empty file.
     pub fn new(geometry: Geometry) -> Self {
-        Self { geometry, nodes: 0, roots: Vec::new(), entries: Vec::new() }
+        Self { geometry, nodes: 0, roots: Vec::new(), entries: Arc::default() }
     }
 
     /// Of a file whose first `nodes` nodes are written.
@@ -301,7 +310,7 @@ impl Builder {
             })?;
             roots.push((root.height, summary));
         }
-        Ok(Self { geometry, nodes, roots, entries: Vec::new() })
+        Ok(Self { geometry, nodes, roots, entries: Arc::default() })
     }
 
     /// The arithmetic.
@@ -315,7 +324,7 @@ impl Builder {
     }
 
     /// Entries of the node being filled.
-    pub fn entries(&self) -> &[Summary] {
+    pub fn entries(&self) -> &Arc<Vec<Summary>> {
         &self.entries
     }
 
@@ -326,7 +335,7 @@ impl Builder {
 
     /// Adds the next segment; gives the node's bytes when that filled it.
     pub fn push(&mut self, entry: Summary, file: FileId, token: u32) -> Option<Bytes> {
-        self.entries.push(entry);
+        Arc::make_mut(&mut self.entries).push(entry);
         if (self.entries.len() as u32) < self.geometry.entries_per_node() {
             return None;
         }
@@ -334,7 +343,8 @@ impl Builder {
         let height = self.geometry.height(self.nodes);
         let children = if height > 0 { FAN_OUT as usize } else { 0 };
         let below = self.roots.split_off(self.roots.len() - children);
-        let parts = below.into_iter().map(|(_, summary)| summary).chain(self.entries.drain(..));
+        let entries = std::mem::take(&mut self.entries);
+        let parts = below.into_iter().map(|(_, s)| s).chain(entries.iter().cloned());
         let summary = parts.reduce(|mut all, part| {
             all.merge(&part);
             all
@@ -356,7 +366,7 @@ impl Builder {
             summary.write(slot);
         }
         let body = bytes[SEGMENT_HEADER_BYTES..].chunks_exact_mut(size).skip(FAN_OUT as usize);
-        for (slot, summary) in body.zip(&self.entries) {
+        for (slot, summary) in body.zip(self.entries.iter()) {
             summary.write(slot);
         }
         let header = Header {

@@ -20,6 +20,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Objects, PutOutcome};
@@ -248,6 +249,7 @@ impl<'a, O: Objects> Publication<'a, O> {
                 return Err(short());
             }
         }
+        let entries = Arc::new(entries);
         let (first, records, nodes) = (self.node.first, self.node.records, self.node.index_nodes);
         Ok(Snapshot { file, first, records, layout, geometry, nodes, entries, tail })
     }

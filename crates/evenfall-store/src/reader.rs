@@ -6,6 +6,7 @@
 //! nothing but objects.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -24,6 +25,11 @@ pub trait Segments {
     /// # Errors
     /// Whatever keeps it from being read; [`Error::Damaged`] when it is nowhere whole.
     fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes>;
+
+    /// Says that these data segments will be asked for, in order: who fetches from afar may begin.
+    fn expect(&mut self, file: FileId, numbers: Range<u32>) {
+        let _ = (file, numbers);
+    }
 }
 
 /// The end of a file at one moment, and all its numbers.
@@ -42,7 +48,7 @@ pub struct Snapshot {
     /// Written index nodes.
     pub nodes: u32,
     /// Entries of the open index node.
-    pub entries: Vec<Summary>,
+    pub entries: Arc<Vec<Summary>>,
     /// Records of the open segment.
     pub tail: Bytes,
 }
@@ -57,7 +63,7 @@ impl Snapshot {
             layout: appender.layout(),
             geometry: appender.index().geometry(),
             nodes: appender.index().nodes(),
-            entries: appender.index().entries().to_vec(),
+            entries: Arc::clone(appender.index().entries()),
             tail: Bytes::copy_from_slice(appender.tail()),
         }
     }
@@ -201,6 +207,9 @@ impl<'a> Reader<'a> {
             return Err(Error::NoRecord { record, first, end });
         }
         let size = self.at.layout.record_bytes();
+        let (first, _) = self.at.layout.locate(numbers.start)?;
+        let end = self.at.layout.locate(numbers.end - 1)?.0 + 1;
+        self.segments.expect(self.at.file, first..end.min(self.at.full_segments()));
         let mut number = numbers.start;
         while number < numbers.end {
             let (segment, slot) = self.at.layout.locate(number)?;

@@ -81,21 +81,29 @@ pub fn open(bytes: &[u8], place: &str) -> Result<Header> {
     if bytes[4] != VERSION {
         return Err(Error::Version { place: place.into(), version: bytes[4] });
     }
-    let kind = Kind::from_letter(bytes[5]).ok_or_else(|| Error::damaged(place, "unknown kind"))?;
-    let header = Header {
-        kind,
-        entry_bytes: u16::from_le_bytes([bytes[6], bytes[7]]),
-        file: FileId(u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"))),
-        number: word(16),
-        count: word(20),
-        token: word(24),
-    };
+    let header = header(bytes).ok_or_else(|| Error::damaged(place, "unknown kind"))?;
     // A count of entries of no bytes could be anything: the product is checked, not trusted.
     let used = u64::from(header.count) * u64::from(header.entry_bytes);
     if header.entry_bytes == 0 || used > (SEGMENT_BYTES - SEGMENT_HEADER_BYTES) as u64 {
         return Err(Error::damaged(place, "more entries than fit"));
     }
     Ok(header)
+}
+
+/// What a segment says of itself, unchecked; `None` when it can be no segment.
+pub fn header(bytes: &[u8]) -> Option<Header> {
+    if bytes.len() != SEGMENT_BYTES {
+        return None;
+    }
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    Some(Header {
+        kind: Kind::from_letter(bytes[5])?,
+        entry_bytes: u16::from_le_bytes([bytes[6], bytes[7]]),
+        file: FileId(u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"))),
+        number: word(16),
+        count: word(20),
+        token: word(24),
+    })
 }
 
 /// [`open`], and it must be the segment that is meant.

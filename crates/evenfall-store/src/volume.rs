@@ -33,6 +33,9 @@ use crate::layout::{
 };
 use crate::segment::{self, Sealed};
 
+/// Most bytes of records in one frame: several fit into one commit, however much one file has.
+const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
+
 /// Sizes of a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeConfig {
@@ -76,6 +79,9 @@ pub struct Volume<D> {
     files: BTreeMap<FileId, Shelf>,
     /// Written and not synced.
     unsynced: Vec<Sealed>,
+    /// Written before a sync that is under way began, and how far each file was written then.
+    flushing: Vec<Sealed>,
+    reached: Vec<(FileId, u64)>,
     /// Whether a sync has failed since, so that all of `unsynced` must be written again.
     rewrite: bool,
     number: u64,
@@ -207,6 +213,18 @@ impl<D: Disk> Volume<D> {
     /// # Errors
     /// `Error::Storage`; all of them stay, and the next flush writes them again first.
     pub fn flush(&mut self) -> Result<Vec<Sealed>> {
+        self.begin_flush()?;
+        let synced = self.disk.sync_all();
+        self.end_flush(synced.map_err(Into::into))
+    }
+
+    /// The first half of a [`flush`](Self::flush): the second one must be told what a sync of the
+    /// whole disk that began behind this said. Commits may go on in between; no other flush,
+    /// checkpoint or close may.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn begin_flush(&mut self) -> Result<()> {
         if self.rewrite {
             for at in 0..self.unsynced.len() {
                 put(&self.disk, &self.unsynced[at])?;
@@ -214,15 +232,32 @@ impl<D: Disk> Volume<D> {
                 self.mark_written(&sealed);
             }
         }
-        if let Err(error) = self.disk.sync_all() {
-            self.rewrite = true;
-            return Err(error.into());
-        }
         self.rewrite = false;
-        for shelf in self.files.values_mut() {
-            shelf.synced = shelf.written.max(shelf.synced);
+        self.flushing.append(&mut self.unsynced);
+        let behind = self.files.iter().filter(|(_, shelf)| shelf.written > shelf.synced);
+        self.reached = behind.map(|(file, shelf)| (*file, shelf.written)).collect();
+        Ok(())
+    }
+
+    /// The second half: gives the segments that may leave memory.
+    ///
+    /// # Errors
+    /// What the sync said.
+    pub fn end_flush(&mut self, synced: Result<()>) -> Result<Vec<Sealed>> {
+        let flushed = std::mem::take(&mut self.flushing);
+        let reached = std::mem::take(&mut self.reached);
+        if let Err(error) = synced {
+            self.rewrite = true;
+            let later = std::mem::replace(&mut self.unsynced, flushed);
+            self.unsynced.extend(later);
+            return Err(error);
         }
-        Ok(std::mem::take(&mut self.unsynced))
+        for (file, written) in reached {
+            if let Some(shelf) = self.files.get_mut(&file) {
+                shelf.synced = shelf.synced.max(written);
+            }
+        }
+        Ok(flushed)
     }
 
     /// Starts the next journal and removes those whose records are elsewhere by now.
@@ -233,16 +268,36 @@ impl<D: Disk> Volume<D> {
     /// # Errors
     /// `Error::Storage`; nothing that was promised is lost, and it may be called again.
     pub fn checkpoint(&mut self, tails: &mut Tails) -> Result<Vec<Sealed>> {
+        self.begin_checkpoint()?;
+        let synced = self.disk.sync_all();
+        let flushed = self.end_flush(synced.map_err(Into::into))?;
+        self.end_checkpoint(tails)?;
+        Ok(flushed)
+    }
+
+    /// The first part of a [`checkpoint`](Self::checkpoint), and of a flush: commits go to the next
+    /// journal from here on. A sync of the whole disk and [`end_flush`](Self::end_flush) follow.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn begin_checkpoint(&mut self) -> Result<()> {
         if self.offset > 0 {
             self.retire(self.number + 1);
         }
-        let flushed = self.flush()?;
+        self.begin_flush()
+    }
+
+    /// The last part of a [`checkpoint`](Self::checkpoint), when the flush has ended well.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint).
+    pub fn end_checkpoint(&mut self, tails: &mut Tails) -> Result<()> {
         self.rebase(tails)?;
         while let Some(old) = self.old.first() {
             self.disk.remove(&journal_name(old.number))?;
             self.old.remove(0);
         }
-        Ok(flushed)
+        Ok(())
     }
 
     /// Commits to the current journal where each file stands, and what of the old journals is in no
@@ -259,14 +314,17 @@ impl<D: Disk> Volume<D> {
             let file = shelf.origin.file;
             let needs_tail = ends.get(&file).is_some_and(|end| *end > shelf.synced);
             let tail = if needs_tail { tails(file, shelf.synced) } else { None };
-            let len = tail.as_ref().map_or(0, Bytes::len);
-            if !batch.fits(len + journal::FRAME_BYTES) {
+            if !batch.fits(journal::FRAME_BYTES) {
                 self.commit(&mut batch)?;
                 batch.clear();
             }
             batch.push_node(shelf.origin, shelf.synced);
-            if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {
-                batch.push_records(shelf.origin, shelf.synced, &tail);
+            for (first, piece) in pieces(shelf.origin, shelf.synced, &tail.unwrap_or_default()) {
+                if !batch.fits(piece.len()) {
+                    self.commit(&mut batch)?;
+                    batch.clear();
+                }
+                batch.push_records(shelf.origin, first, piece);
             }
         }
         if !batch.is_empty() {
@@ -334,6 +392,7 @@ impl<D: Disk> Volume<D> {
         batch.push_deletion(shelf.origin);
         self.commit(&mut batch)?;
         self.unsynced.retain(|sealed| sealed.file != file);
+        self.flushing.retain(|sealed| sealed.file != file);
         for (name, _) in self.disk.list()? {
             if crate::layout::parse_chunk_name(&name).is_some_and(|(_, of, _)| of == file) {
                 self.disk.remove(&name)?;
@@ -369,6 +428,14 @@ impl<D: Disk> Volume<D> {
         self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
         Ok(true)
     }
+}
+
+/// Records as parts that fit into a commit, each with the number of its first.
+pub fn pieces(origin: Origin, first: u64, records: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let size = usize::from(origin.record_bytes).max(1);
+    let count = (FRAME_RECORDS_BYTES_MAX / size).max(1);
+    let parts = records.chunks(count * size).enumerate();
+    parts.map(move |(at, part)| (first + (at * count) as u64, part))
 }
 
 fn put(disk: &impl Disk, sealed: &Sealed) -> Result<()> {

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use evenfall_core::{NodeId, Timestamp};
-use evenfall_multicast::{Config, Identity, Receiver, Relay, Root, SharedKey};
+use evenfall_multicast::{Begin, Config, Identity, Receiver, Recorder, Relay, Root, SharedKey};
 
+use super::archive::Archive;
 use super::node::Node;
 
 /// What the machines of one tree have in common.
@@ -41,6 +42,20 @@ impl Cast {
     pub fn receiver(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
         let who = self.identity(id, incarnation);
         Node::Receiver(Box::new(Receiver::new(self.config, who, self.key.as_ref(), now)))
+    }
+
+    /// A receiver that comes late and begins elsewhere than with the live feed.
+    pub fn late_receiver(&self, id: NodeId, begin: Begin, now: Timestamp) -> Node {
+        let who = self.identity(id, 1);
+        let receiver = Receiver::new(self.config, who, self.key.as_ref(), now);
+        Node::Receiver(Box::new(receiver.beginning(begin)))
+    }
+
+    /// A recorder.
+    pub fn recorder(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
+        let who = self.identity(id, incarnation);
+        let recorder = Recorder::new(self.config, who, self.key.as_ref(), now);
+        Node::Recorder(Box::new(Archive::new(recorder)))
     }
 
     fn identity(&self, id: NodeId, incarnation: u64) -> Identity {

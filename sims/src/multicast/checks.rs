@@ -165,6 +165,8 @@ pub struct Checks {
     pub released: u64,
     /// Frames reported lost.
     pub lost: u64,
+    /// Late joiners that had all they asked for and reached the live feed.
+    pub caught_up: u64,
 }
 
 /// Bytes of message `number` of a fault run: from none to a hundred, so that frames differ.
@@ -185,6 +187,7 @@ impl Checks {
             scratch: Vec::new(),
             released: 0,
             lost: 0,
+            caught_up: 0,
         }
     }
 
@@ -295,7 +298,9 @@ impl Checks {
                 life.epoch = self.epoch;
                 life.next = Some(place.start);
             }
-            ReceiverEvent::Placed(_) => {}
+            ReceiverEvent::Replaying { first, .. } => life.next = Some(*first),
+            ReceiverEvent::CaughtUp => self.caught_up += 1,
+            ReceiverEvent::Placed(_) | ReceiverEvent::NotReplayed => {}
             ReceiverEvent::Released(release) => self.release(seen, release),
             ReceiverEvent::Lost { first, frames, first_message, messages } => {
                 self.lose(seen, (*first, *frames), (*first_message, *messages));

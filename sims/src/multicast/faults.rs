@@ -121,7 +121,12 @@ pub struct Scene {
     slow: Option<NodeIndex>,
     /// A proxy that turns slow, and must be replaced without anybody missing a frame.
     replaced: Option<Replaced>,
+    /// The last receiver is a recorder; whether it dies.
+    recorder: Option<RecorderDies>,
 }
+
+/// Whether the recorder of a run dies in the middle.
+type RecorderDies = bool;
 
 /// What a fault run came to.
 #[derive(Clone, Debug, Default)]
@@ -140,6 +145,8 @@ pub struct Verdict {
     pub acts: u64,
     /// Replacements tried, made, rolled back and abandoned.
     pub replacements: [u64; 4],
+    /// Late joiners that had all they asked for and reached the live feed.
+    pub caught_up: u64,
 }
 
 const MODES: [Mode; 5] = [Mode::Unicast, Mode::Tree, Mode::Hedge, Mode::Release, Mode::Cloudex];
@@ -266,6 +273,7 @@ impl Scene {
             exact_clocks: false,
             slow: None,
             replaced: None,
+            recorder: None,
         }
     }
 
@@ -320,8 +328,57 @@ impl Scene {
         scene
     }
 
+    /// A recorder, rings that remember a quarter of a second, a receiver that stops for longer,
+    /// two that come late and want what was before, and a network that loses, doubles and
+    /// reorders. Nobody may miss a frame; of every fourth seed the recorder dies, and nothing else
+    /// may suffer from it.
+    pub fn with_a_recorder(seed: u64) -> Self {
+        let mut prng = Prng::new(seed).fork(0x72_65_63);
+        let key = seed % 2;
+        let knobs = [("receivers", 6), ("fanout", 2), ("timers", 0), ("tamper", 0), ("key", key)];
+        let mut scene = Self::calm(seed, &knobs);
+        scene.config.repair.ring_frames = 128;
+        scene.config.repair.window_frames = if prng.chance(0.5) { 128 } else { 4_096 };
+        let dies = seed % 4 == 3;
+        scene.recorder = Some(dies);
+        let first = 1 + scene.proxies;
+        let victim = NodeIndex(first + prng.below(5) as u32);
+        let at = SimTime::from_millis(200 + prng.below(400));
+        let pause = Duration::from_millis(900 + prng.below(1_000));
+        let rates = Rates {
+            loss: prng.unit() * MILD_LOSS,
+            duplicate: prng.unit() * 0.2,
+            reorder: prng.unit() * 0.2,
+            reorder_by: Duration::from_millis(5),
+        };
+        scene.plan.faults = vec![
+            (SimTime::from_millis(100), Fault::Rates(rates)),
+            (at, Fault::Pause(victim, pause)),
+            (scene.calm, Fault::Rates(Rates::default())),
+        ];
+        if dies {
+            let recorder = NodeIndex(scene.proxies + scene.receivers);
+            let at = SimTime::from_millis(500 + prng.below(2_000));
+            scene.plan.faults.push((at, Fault::Crash(recorder)));
+            scene.plan.faults.sort_by_key(|(at, _)| *at);
+        }
+        scene.acts = vec![
+            (SimTime::from_millis(400 + prng.below(2_000)), JOIN),
+            (SimTime::from_millis(2_500 + prng.below(2_000)), JOIN + 1),
+        ];
+        scene
+    }
+
+    /// Whether late joiners ask for what was before.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recorder.is_some()
+    }
+
     /// Whether faults are so mild that nothing may be lost.
     fn lossless(&self) -> bool {
+        if let Some(dies) = self.recorder {
+            return !dies;
+        }
         self.plan.kinds.iter().all(|kind| MILD.contains(kind))
             && self.plan.rates.loss <= MILD_LOSS
             // A proxy does not open bodies: it may keep, and repair with, a tampered one.
@@ -364,7 +421,12 @@ impl Scene {
             mean_gap: Duration::from_millis(50),
             length: Quantiles::exponential(Duration::from_millis(1)),
         });
-        let receive_queue = if self.slow.is_some() { 8 } else { 2_048 };
+        let receive_queue = match (self.slow, self.recorder) {
+            (Some(_), _) => 8,
+            // What comes during a pause is gone.
+            (None, Some(_)) => 64,
+            (None, None) => 2_048,
+        };
         (HostSpec { clock, stalls, receive_queue, ..HostSpec::default() }, origin)
     }
 
@@ -423,6 +485,9 @@ impl Scene {
             let node = match number {
                 0 => cast.root(1, now),
                 _ if number <= self.proxies => cast.relay(NodeId(number), 1, now),
+                _ if self.recorder.is_some() && number == self.proxies + self.receivers => {
+                    cast.recorder(NodeId(number), 1, now)
+                }
                 _ => cast.receiver(NodeId(number), 1, now),
             };
             world.add(self.dress(node, number, SimTime::ZERO, now), spec);
@@ -533,6 +598,7 @@ fn verdict(world: &World<Subject, Cloud>, owner: Owner) -> Verdict {
         digest: world.digest(),
         acts: owner.acts,
         replacements: owner.replacements,
+        caught_up: checks.caught_up,
         violations: checks.violations,
     }
 }

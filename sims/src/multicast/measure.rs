@@ -273,7 +273,7 @@ impl Owner {
                     let duplicates = receiver.status().tally.duplicates;
                     self.ledger.duplicates(self.layout.receiver_of(index), duplicates);
                 }
-                Node::Relay(_) => {}
+                Node::Relay(_) | Node::Recorder(_) => {}
             }
         }
         let Outcome { mut results, series } = self.ledger.finish(params.clock_error());

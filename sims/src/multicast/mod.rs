@@ -5,6 +5,7 @@
 //! the same fairness ledger that judges real runs. [`faults`] breaks things from a seed and lets
 //! [`checks`] watch; [`mutants`] are machines that the checkers must catch.
 
+pub mod archive;
 pub mod cast;
 pub mod checks;
 pub mod faults;

@@ -4,6 +4,8 @@ use evenfall_core::{
     Arrival, ClockReading, Install, Machine, Malformed, NodeId, Timestamp, Transmit,
 };
 use evenfall_multicast::{Receiver, ReceiverEvent, Relay, RelayEvent, Root, RootEvent};
+
+use super::archive::Archive;
 use evenfall_sim::{NodeIndex, Strict};
 
 /// A machine of the overlay.
@@ -14,6 +16,8 @@ pub enum Node {
     Relay(Box<Relay>),
     /// A receiver.
     Receiver(Box<Receiver>),
+    /// A recorder and what it keeps.
+    Recorder(Box<Archive>),
 }
 
 /// What a machine of the overlay tells its owner.
@@ -38,6 +42,7 @@ macro_rules! each {
             Node::Root($machine) => $call,
             Node::Relay($machine) => $call,
             Node::Receiver($machine) => $call,
+            Node::Recorder($machine) => $call,
         }
     };
 }
@@ -64,6 +69,7 @@ impl Machine for Node {
             Self::Root(m) => m.poll_event().map(NodeEvent::Root),
             Self::Relay(m) => m.poll_event().map(NodeEvent::Relay),
             Self::Receiver(m) => m.poll_event().map(NodeEvent::Receiver),
+            Self::Recorder(m) => m.poll_event().map(NodeEvent::Receiver),
         }
     }
 

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use evenfall_core::{NodeId, Prng, Timestamp};
-use evenfall_multicast::{Root, RootEvent};
+use evenfall_multicast::{Begin, Root, RootEvent};
 use evenfall_sim::{Action, Cloud, Fault, NodeIndex, Observer, Seen, SimTime, Transcript, World};
 
 use super::cast::{Cast, message};
@@ -23,6 +23,9 @@ pub(super) const TICK: u64 = 0;
 pub(super) const JOIN: u64 = 100;
 pub(super) const LEAVE: u64 = 200;
 pub(super) const SWITCH: u64 = 300;
+
+/// A late joiner of a recorded run wants what was recorded since then.
+const RECORDED_SINCE_NS: i64 = 300_000_000;
 
 /// Something that has an [`Owner`] inside.
 pub(super) trait Watch: Observer<Subject, Cloud> {
@@ -112,7 +115,16 @@ impl Owner {
         let node = NodeIndex(world.node_count() as u32);
         let (spec, origin) = self.scene.newcomer(&mut self.prng);
         let now = origin + world.now().since(SimTime::ZERO);
-        let machine = self.cast.receiver(NodeId(node.0), 1, now);
+        let machine = match self.scene.is_recorded() {
+            false => self.cast.receiver(NodeId(node.0), 1, now),
+            true => {
+                let begin = match node.0 % 2 {
+                    0 => Begin::Start,
+                    _ => Begin::Time(RECORDED_SINCE_NS),
+                };
+                self.cast.late_receiver(NodeId(node.0), begin, now)
+            }
+        };
         world.add(self.scene.dress(machine, node.0, world.now(), now), spec);
         self.checks.born(node);
     }
@@ -149,6 +161,7 @@ impl Owner {
                     }
                     continue;
                 }
+                Node::Recorder(_) => continue,
             };
             if stored.frames > config.repair.ring_frames
                 || stored.bytes > config.repair.ring_bytes
@@ -181,7 +194,7 @@ impl Owner {
                 Node::Relay(relay) => relay.place().is_some_and(|place| {
                     place.children.iter().any(|child| child.id == NodeId(node.0))
                 }),
-                Node::Receiver(_) => false,
+                Node::Receiver(_) | Node::Recorder(_) => false,
             });
             if !knows {
                 let what = format!("its parent is dead or does not know it: {place:?}");
@@ -231,7 +244,7 @@ impl Observer<Subject, Cloud> for Owner {
                 self.checks.left(seen.node);
                 receiver.leave();
             }
-            Node::Relay(_) => {}
+            Node::Relay(_) | Node::Recorder(_) => {}
         });
     }
 

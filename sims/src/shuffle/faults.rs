@@ -15,7 +15,7 @@ use evenfall_shuffle::{Config, Event, Exchange, Failure, Plan};
 use evenfall_sim::{Action, Collect, Fault, HostSpec, NodeIndex, Rates, SimTime, Wire, World};
 
 /// Where the kind stands in a datagram.
-const KIND_OFFSET: usize = 3;
+pub(super) const KIND_OFFSET: usize = 3;
 /// Every so many events or datagrams a mutant does what is wrong.
 const MUTANT_EVERY: u64 = 3;
 
@@ -185,6 +185,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Vec<Violation> {
     let config = Config {
         packet_bytes: 100,
         resend_after: Duration::from_millis(1),
+        resend_after_min: Duration::from_micros(100),
         silence_max: Duration::from_millis(200),
         reduce: prng.chance(0.3),
         grant_packets: 1 + prng.below(4) as u32,

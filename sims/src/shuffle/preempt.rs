@@ -41,6 +41,19 @@ impl Schedule {
         self.pauses[number]
     }
 
+    /// How long it is away until this time.
+    pub fn paused_ns(&mut self, until_ns: u64) -> u64 {
+        let mut paused = 0;
+        for number in 0.. {
+            let (begin, end) = self.pause(number);
+            if begin >= until_ns {
+                break;
+            }
+            paused += end.min(until_ns) - begin;
+        }
+        paused
+    }
+
     /// When work of this length is done at the earliest, if it is begun at once and goes on
     /// whenever the node runs: the sender's oracle of section 6.2.1. What the card has begun when
     /// the node is taken away it ends, `packet_ns` at most.

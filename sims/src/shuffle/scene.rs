@@ -92,6 +92,8 @@ pub struct Params {
     pub ablation: Ablation,
     /// Overcommitment, instead of that of the scheme.
     pub overcommit: Option<f64>,
+    /// How often to look how far it is, if at all.
+    pub sample_every: Option<Duration>,
 }
 
 impl Params {
@@ -108,6 +110,7 @@ impl Params {
             seed,
             ablation: Ablation::Whole,
             overcommit: None,
+            sample_every: None,
         }
     }
 
@@ -131,6 +134,7 @@ impl Params {
             },
             // Nothing is lost here; what is late is late because its sender is away.
             resend_after: Duration::from_millis(20),
+            resend_after_min: Duration::from_millis(20),
             silence_max: Duration::from_secs(60),
             ..Config::default()
         };
@@ -205,6 +209,11 @@ pub struct Done {
     pub core_bytes_mean: f64,
     /// Most bytes that ever waited for one port to a host.
     pub down_bytes_max: u64,
+    /// Of the sender that ended last: how long it was pre-empted, in times that the shuffle takes
+    /// at least when nobody is.
+    pub last_paused: f64,
+    /// And how long it neither was nor sent: it waited for grants.
+    pub last_starved: f64,
     /// Message skewness of the matrix.
     pub skewness: f64,
     /// Packets that crossed the network.
@@ -213,15 +222,42 @@ pub struct Done {
     pub digest: u64,
 }
 
+/// How far a shuffle is at one time.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Sample {
+    /// The time, from the start.
+    pub at_us: f64,
+    /// Of what the nodes' links could receive since the last sample, how much they did.
+    pub downlinks: f64,
+    /// Messages of which something had arrived, of all that are not empty.
+    pub started: f64,
+    /// Those that had arrived in full.
+    pub completed: f64,
+}
+
 /// Watches for the last message, and does what schemes need from outside.
 struct Watch {
     messages_left: usize,
     last: SimTime,
+    /// Whose message came last.
+    last_sender: usize,
     failed: Option<String>,
     schedules: Vec<Schedule>,
     pauses: Vec<usize>,
     refresh: Option<Refresh>,
     lockstep: Option<Lockstep>,
+    timeline: Option<Timeline>,
+}
+
+/// Looks now and then how far it is.
+struct Timeline {
+    every: Duration,
+    operation: u64,
+    /// Of each node: messages that are not empty, those that are, and bytes.
+    all: Vec<(usize, usize, u64)>,
+    scale: u32,
+    received: u64,
+    samples: Vec<Sample>,
 }
 
 /// Tells receivers who is slowest, every so often and so late.
@@ -243,14 +279,18 @@ struct Lockstep {
 /// Token of the refresh, of the next step; lower ones are nodes to be paused.
 const REFRESH: u64 = 1 << 40;
 const STEP: u64 = 1 << 41;
+/// Token of the next sample.
+const SAMPLE: u64 = 1 << 42;
 
 impl Observer<Exchange, FatTree> for Watch {
     fn event(&mut self, seen: Seen, event: Event) {
         match event {
             Event::Message { from, .. } if u32::from(from) == seen.node.0 => {}
-            Event::Message { body, .. } => {
+            Event::Message { body, from, .. } => {
                 self.messages_left -= 1;
-                self.last = self.last.max(seen.at);
+                if seen.at >= self.last {
+                    (self.last, self.last_sender) = (seen.at, usize::from(from));
+                }
                 if let Some(lockstep) = &mut self.lockstep {
                     // Empty messages are announced at the start, whatever the step.
                     lockstep.left -= usize::from(!body.is_empty());
@@ -265,6 +305,7 @@ impl Observer<Exchange, FatTree> for Watch {
         match token {
             REFRESH => self.tell_slowest(world),
             STEP => self.next_step(world),
+            SAMPLE => self.sample(world),
             node => self.pause(world, node as usize),
         }
     }
@@ -294,6 +335,33 @@ impl Watch {
         }
         let next = world.now() + every;
         world.schedule(next, Action::Token(REFRESH));
+    }
+
+    fn sample(&mut self, world: &mut World<Exchange, FatTree>) {
+        let Some(timeline) = &mut self.timeline else { return };
+        let (mut started, mut completed, mut received, mut messages) = (0, 0, 0, 0);
+        for (node, &(full, empty, bytes)) in timeline.all.iter().enumerate() {
+            let machine = world.machine(NodeIndex(node as u32));
+            let all = (full + empty, full + empty, bytes);
+            let (begun, complete, here) = machine.progress(timeline.operation).unwrap_or(all);
+            messages += full;
+            // Empty ones are complete with their announcement, which is not of interest here.
+            started += begun.saturating_sub(empty);
+            completed += complete.saturating_sub(empty);
+            received += here;
+        }
+        let bits = (received - timeline.received) as f64 * f64::from(timeline.scale) * 8.0;
+        let room = timeline.every.as_secs_f64() * LINK_BITS_PER_S as f64;
+        timeline.received = received;
+        let share = |count: usize| count as f64 / messages.max(1) as f64;
+        timeline.samples.push(Sample {
+            at_us: world.now().nanos() as f64 / 1e3,
+            downlinks: bits / room / timeline.all.len() as f64,
+            started: share(started),
+            completed: share(completed),
+        });
+        let next = world.now() + timeline.every;
+        world.schedule(next, Action::Token(SAMPLE));
     }
 
     fn next_step(&mut self, world: &mut World<Exchange, FatTree>) {
@@ -326,6 +394,14 @@ impl Watch {
 /// # Errors
 /// When the shuffle fails or does not end: a bug, with the words to find it by.
 pub fn run(params: &Params) -> Result<Done, String> {
+    timeline(params).map(|(done, _)| done)
+}
+
+/// Runs it, and looks how far it is as often as the parameters say.
+///
+/// # Errors
+/// As [`run`].
+pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
     let short = params.shortened();
     let nodes = short.nodes();
     let mut prng = Prng::new(params.seed ^ 0x7368_7566);
@@ -352,6 +428,7 @@ pub fn run(params: &Params) -> Result<Done, String> {
     let mut watch = Watch {
         messages_left: nodes * (nodes - 1),
         last: SimTime::ZERO,
+        last_sender: 0,
         failed: None,
         pauses: vec![0; schedules.len()],
         schedules,
@@ -368,6 +445,14 @@ pub fn run(params: &Params) -> Result<Done, String> {
             barrier: Duration::from_nanos(reduce_ns as u64),
             operation,
         }),
+        timeline: params.sample_every.map(|every| Timeline {
+            every,
+            operation,
+            all: (0..nodes).map(|to| expected(&short, to)).collect(),
+            scale: params.control.payload().1,
+            received: 0,
+            samples: Vec::new(),
+        }),
     };
     start(params, &short, operation, &mut world, &mut watch);
     let limit = SimTime::from_nanos((bound * BOUNDS_MAX * 1e9) as u64 + 100_000_000);
@@ -379,7 +464,15 @@ pub fn run(params: &Params) -> Result<Done, String> {
         let left = watch.messages_left;
         return Err(format!("seed {}: {left} messages had not arrived at {limit:?}", params.seed));
     }
-    Ok(measure(params, &world, watch.last, bound))
+    let done = measure(params, &world, &mut watch, &short, bound);
+    Ok((done, watch.timeline.map_or_else(Vec::new, |timeline| timeline.samples)))
+}
+
+/// Messages to a node that are not empty, those that are, and bytes.
+fn expected(short: &Matrix, to: usize) -> (usize, usize, u64) {
+    let cells = (0..short.nodes()).filter(|&from| from != to).map(|from| short.cell(from, to));
+    let full = cells.clone().filter(|&bytes| bytes > 0).count();
+    (full, short.nodes() - 1 - full, cells.sum())
 }
 
 /// Messages that are not empty of one step of lock-step.
@@ -429,13 +522,27 @@ fn start(
     if watch.refresh.is_some() {
         world.schedule(SimTime::from_nanos(2 * PACKET_NS * 16), Action::Token(REFRESH));
     }
+    if let Some(timeline) = &watch.timeline {
+        world.schedule(SimTime::ZERO + timeline.every, Action::Token(SAMPLE));
+    }
     if watch.lockstep.is_some() {
         world.schedule(SimTime::ZERO, Action::Token(STEP));
     }
 }
 
-fn measure(params: &Params, world: &World<Exchange, FatTree>, last: SimTime, bound: f64) -> Done {
-    let completion = last.nanos() as f64 / 1e9;
+fn measure(
+    params: &Params,
+    world: &World<Exchange, FatTree>,
+    watch: &mut Watch,
+    short: &Matrix,
+    bound: f64,
+) -> Done {
+    let completion = watch.last.nanos() as f64 / 1e9;
+    let undisturbed = params.bound(short, &mut []).max(f64::MIN_POSITIVE);
+    let sender = watch.last_sender;
+    let sending = params.matrix.sent_by(sender) as f64 * 8.0 / LINK_BITS_PER_S as f64;
+    let schedule = watch.schedules.get_mut(sender);
+    let paused = schedule.map_or(0, |schedule| schedule.paused_ns(watch.last.nanos())) as f64 / 1e9;
     let tree = world.network();
     let most = |values: &mut dyn Iterator<Item = u64>| values.max().unwrap_or(0);
     let rack_bytes_max = most(&mut tree.racks().iter().map(|rack| rack.bytes_max));
@@ -452,6 +559,8 @@ fn measure(params: &Params, world: &World<Exchange, FatTree>, last: SimTime, bou
         core_bytes_max: tree.core().bytes_max,
         core_bytes_mean: tree.core().bytes_mean(),
         down_bytes_max: tree.down_bytes_max(),
+        last_paused: paused / undisturbed,
+        last_starved: (completion - paused - sending).max(0.0) / undisturbed,
         skewness: params.matrix.skewness(),
         hops: world.tally().hops,
         digest: world.digest(),

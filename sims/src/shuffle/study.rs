@@ -43,7 +43,7 @@ pub struct Setup {
 
 impl Setup {
     /// A scheme as it is, on a quiet network of full bisection.
-    fn new(nodes: usize, mean_packets: u32, rival: Rival) -> Self {
+    pub(super) fn new(nodes: usize, mean_packets: u32, rival: Rival) -> Self {
         Self {
             nodes,
             mean_packets,
@@ -136,10 +136,15 @@ pub enum Metric {
     CoreMax,
     /// Megabytes in the core, mean over time.
     CoreMean,
+    /// How long the last sender was pre-empted; .5 is what the shuffle takes when nobody is. See
+    /// [`Done::last_paused`].
+    LastPaused,
+    /// See [`Done::last_starved`].
+    LastStarved,
 }
 
 /// Metrics in the order of a record's numbers.
-const METRICS: [Metric; 7] = [
+const METRICS: [Metric; 9] = [
     Metric::Throughput,
     Metric::Optimality,
     Metric::RackMax,
@@ -147,6 +152,8 @@ const METRICS: [Metric; 7] = [
     Metric::PortMax,
     Metric::CoreMax,
     Metric::CoreMean,
+    Metric::LastPaused,
+    Metric::LastStarved,
 ];
 
 /// A finished run.
@@ -167,6 +174,8 @@ impl Record {
             Metric::PortMax => done.down_bytes_max as f64 / 1e6,
             Metric::CoreMax => done.core_bytes_max as f64 / 1e6,
             Metric::CoreMean => done.core_bytes_mean / 1e6,
+            Metric::LastPaused => done.last_paused / 2.0,
+            Metric::LastStarved => done.last_starved / 2.0,
         });
         Self { key, values }
     }
@@ -302,7 +311,7 @@ fn baseline(rival: Rival, times: u32, priorities: Priorities) -> Setup {
 
 /// Section 6.2.
 fn preempted() -> Vec<Figure> {
-    use Metric::{Optimality, PortMax, RackMax, Throughput};
+    use Metric::{LastPaused, LastStarved, Optimality, PortMax, RackMax, Throughput};
     let pauses = |rival| {
         [1, 5, 10, 20].map(|preempt_rtt| {
             let setup = Setup { preempt_rtt, ..Setup::new(40, 400, rival) };
@@ -321,6 +330,8 @@ fn preempted() -> Vec<Figure> {
         figure("6.11", "pre-empted: MADD, Gb/s", Throughput, pauses(Rival::Madd)),
         figure("6.12", "the same over the oracles' bound", Optimality, pauses(Rival::Madd)),
         figure("6.13", "pre-empted: GRPF, Gb/s", Throughput, pauses(Rival::Grpf)),
+        figure("6.14a", "last sender: time pre-empted", LastPaused, pauses(Rival::Grpf)),
+        figure("6.14b", "last sender: time without grants", LastStarved, pauses(Rival::Grpf)),
         figure("6.15", "redirection, 20 RTT, Gb/s", Throughput, redirect.into_iter().chain(any)),
         figure("6.16", "overcommitment, 20 RTT, Gb/s", Throughput, over),
         figure("6.17", "pre-empted: Hadoop-10, Gb/s", Throughput, pauses(Rival::Hadoop(10))),
@@ -373,18 +384,12 @@ pub fn table(figure: &Figure, points: u32, runs: u64, records: &[Record]) -> Tab
     let heads: Vec<String> = skewness.iter().map(|percent| format!(".{percent:02}")).collect();
     let mut columns = vec!["skewness"];
     columns.extend(heads.iter().map(String::as_str));
-    let by_key: BTreeMap<&str, &Record> = records.iter().map(|r| (r.key.as_str(), r)).collect();
-    let values = |setup: Setup, skewness_percent: u32| -> Vec<f64> {
-        let key = |seed| Run { setup, skewness_percent, seed }.key();
-        let found = (1..=runs).filter_map(|seed| by_key.get(key(seed).as_str()));
-        found.map(|record| record.value(figure.metric)).collect()
-    };
     let (mut least, mut most) = (usize::MAX, 0);
     let mut rows = Vec::new();
     let worst =
         if matches!(figure.metric, Metric::Throughput | Metric::Optimality) { 10 } else { 90 };
-    for (name, setup) in &figure.curves {
-        let all: Vec<_> = skewness.iter().map(|&percent| values(*setup, percent)).collect();
+    let found = values(figure, points, runs, records);
+    for ((name, _), all) in figure.curves.iter().zip(found) {
         for found in &all {
             (least, most) = (least.min(found.len()), most.max(found.len()));
         }
@@ -403,8 +408,25 @@ pub fn table(figure: &Figure, points: u32, runs: u64, records: &[Record]) -> Tab
     table
 }
 
+/// What there is of each point of each curve.
+pub(super) fn values(
+    figure: &Figure,
+    points: u32,
+    runs: u64,
+    records: &[Record],
+) -> Vec<Vec<Vec<f64>>> {
+    let by_key: BTreeMap<&str, &Record> = records.iter().map(|r| (r.key.as_str(), r)).collect();
+    let point = |setup: Setup, skewness_percent: u32| {
+        let key = |seed| Run { setup, skewness_percent, seed }.key();
+        let found = (1..=runs).filter_map(|seed| by_key.get(key(seed).as_str()));
+        found.map(|record| record.value(figure.metric)).collect()
+    };
+    let curve = |setup| skewness_points(points).map(|percent| point(setup, percent)).collect();
+    figure.curves.iter().map(|&(_, setup)| curve(setup)).collect()
+}
+
 /// The percentile by nearest rank.
-fn percentile(values: &[f64], percent: usize) -> Option<f64> {
+pub(super) fn percentile(values: &[f64], percent: usize) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (sorted.len() * percent).div_ceil(100);

@@ -65,7 +65,8 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
             None => SocketAddr::new(loopback, 0),
         };
         let http = (lab.is_none() && role == RoleName::Root).then(free_tcp).transpose()?;
-        nodes.push(Node { name, id: NodeId(id as u32), role, address, http, tree });
+        let id = NodeId(id as u32);
+        nodes.push(Node { name, id, role, address, http, tree, record: None, from: None });
         Ok(())
     };
     add("root".into(), RoleName::Root, 0)?;
@@ -80,7 +81,7 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         add(format!("recv-{i}"), RoleName::Receiver, 0)?;
     }
     if args.record.is_some() {
-        add(super::record::NODE.into(), RoleName::Receiver, 0)?;
+        add(super::record::NODE.into(), RoleName::Recorder, 0)?;
     }
     for fault in &args.fault {
         if !nodes.iter().any(|node| node.name == fault.name) {
@@ -126,6 +127,7 @@ fn start(args: &Args, node: &Node, lab: Option<&Lab>) -> Result<Child, String> {
         RoleName::Root => "root",
         RoleName::Proxy => "proxy",
         RoleName::Receiver => "recv",
+        RoleName::Recorder => "recorder",
         RoleName::Agent => "agent",
     };
     let stderr = File::create(args.dir.join(format!("{}.stderr", node.name)))

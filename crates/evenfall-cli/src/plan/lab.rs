@@ -73,6 +73,8 @@ fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
         address: SocketAddr::new(IpAddr::V4(lab.address(host.into())), PORT),
         http: None,
         tree: 0,
+        record: None,
+        from: None,
     };
     let run = Run {
         dir: PathBuf::from("."),

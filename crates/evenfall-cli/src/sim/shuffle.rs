@@ -1,12 +1,13 @@
 //! `evenfall sim shuffle`: one shuffle on a simulated fat tree.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use evenfall_core::Prng;
 use evenfall_shuffle::{Matrix, workload};
 use evenfall_sim::Priorities;
-use evenfall_sims::shuffle::{Control, Params, Rival, run};
+use evenfall_sims::shuffle::{Ablation, Control, Params, Rival, timeline};
 
 use crate::Outcome;
 
@@ -53,6 +54,12 @@ pub struct Args {
     /// With --policy global: how many times slower than the best in software the all-reduce is.
     #[arg(long, default_value_t = 0.0)]
     stale: f64,
+    /// What the scheme shall lack, in the order of section 6.1.
+    #[arg(long, value_enum, default_value_t = Lacks::Nothing)]
+    lacks: Lacks,
+    /// Print how far it is after every so many microseconds.
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeline: Option<u64>,
     /// The same seed gives the same run, on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -67,6 +74,18 @@ enum Generator {
     Sampled,
     /// What a distributed sort would move; skewness is the share of duplicate keys.
     Sorted,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Lacks {
+    /// It is whole.
+    Nothing,
+    /// Unscheduled packets.
+    Unscheduled,
+    /// Those, and chance in its priorities.
+    Chance,
+    /// Those, and windows in proportion: the baseline.
+    Windows,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -95,7 +114,7 @@ pub fn main(args: &Args) -> Outcome {
             .map_err(|error| format!("--save-matrix {}: {error}", path.display()))?;
     }
     let started = std::time::Instant::now();
-    let done = run(&params)?;
+    let (done, samples) = timeline(&params)?;
     let took = started.elapsed().as_secs_f64();
     if args.json {
         let mut json = serde_json::to_value(done)?;
@@ -104,6 +123,9 @@ pub fn main(args: &Args) -> Outcome {
         json["nodes"] = params.matrix.nodes().into();
         json["digest"] = format!("{:016x}", done.digest).into();
         json["wall_s"] = took.into();
+        if args.timeline.is_some() {
+            json["timeline"] = serde_json::to_value(samples)?;
+        }
         println!("{json}");
         return Ok(());
     }
@@ -114,6 +136,11 @@ pub fn main(args: &Args) -> Outcome {
     println!("  throughput     {:.2} Gb/s per node", done.throughput_gbps);
     println!("  largest buffer {} bytes", done.buffer_bytes_max);
     println!("  {} packets in {took:.2} s; seed {}", done.hops, args.seed);
+    for s in samples {
+        let (at, busy) = (s.at_us, s.downlinks * 100.0);
+        let (begun, done) = (s.started * 100.0, s.completed * 100.0);
+        println!("  {at:>8.0} us: links {busy:.1} % busy, {begun:.1} % begun, {done:.1} % here");
+    }
     Ok(())
 }
 
@@ -158,6 +185,13 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
         control,
         stale: args.stale,
         overcommit: args.overcommit,
+        sample_every: args.timeline.map(Duration::from_micros),
+        ablation: match args.lacks {
+            Lacks::Nothing => Ablation::Whole,
+            Lacks::Unscheduled => Ablation::Scheduled,
+            Lacks::Chance => Ablation::Even,
+            Lacks::Windows => Ablation::Baseline,
+        },
         ..Params::new(matrix, args.seed)
     })
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use evenfall_sims::shuffle::plot;
 use evenfall_sims::shuffle::study::{self, Figure, Record};
 use evenfall_sims::studies::Table;
 
@@ -25,6 +26,9 @@ pub struct Args {
     /// only).
     #[arg(long)]
     keep: Option<PathBuf>,
+    /// Draw each figure into this folder, as SVG (shuffle only).
+    #[arg(long)]
+    plots: Option<PathBuf>,
     /// Begin no run after this long; the tables say how many there are (shuffle only).
     #[arg(long, value_parser = humantime::parse_duration)]
     budget: Option<Duration>,
@@ -50,7 +54,21 @@ pub fn tables(args: &Args, progress: &mut dyn FnMut(&str)) -> Result<Vec<Table>,
         }
     }
     let all: Vec<Record> = records.all.into_values().collect();
+    if let Some(folder) = &args.plots {
+        draw(folder, &figures, args, &all)?;
+    }
     Ok(figures.iter().map(|f| study::table(f, args.points, args.runs, &all)).collect())
+}
+
+fn draw(folder: &Path, figures: &[Figure], args: &Args, all: &[Record]) -> Result<(), String> {
+    for figure in figures {
+        if let Some(drawing) = plot::svg(figure, args.points, args.runs, all) {
+            let path = folder.join(format!("{}.svg", figure.number));
+            std::fs::write(&path, drawing)
+                .map_err(|error| format!("--plots {}: {error}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn chosen(args: &Args) -> Result<Vec<Figure>, String> {
@@ -70,7 +88,7 @@ struct Records {
 }
 
 impl Records {
-    fn open(path: Option<&std::path::Path>) -> Result<Self, String> {
+    fn open(path: Option<&Path>) -> Result<Self, String> {
         let Some(path) = path else { return Ok(Self { all: BTreeMap::new(), file: None }) };
         let name = path.display().to_string();
         let failed = |error: std::io::Error| format!("--keep {name}: {error}");

@@ -1,18 +1,23 @@
-//! `evenfall bench store`: what the store takes, over loopback or embedded.
+//! `evenfall bench store`: what the store takes and gives, over loopback or embedded.
 
+mod embedded;
+mod figures;
+mod raw;
 mod remote;
+mod scan;
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use evenfall_node::store::{Level, Store, StoreConfig};
-use evenfall_store::Schema;
-use serde_json::json;
+use evenfall_node::store::Level;
+use serde_json::{Map, Value, json};
 
 use crate::Outcome;
 
+pub(super) type Failure = Box<dyn std::error::Error>;
+
 /// Arguments of `evenfall bench store`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Bytes of a record.
     #[arg(long, default_value_t = 16)]
@@ -33,9 +38,14 @@ pub struct Args {
     /// with --embedded.
     #[arg(long, conflicts_with = "embedded")]
     rate: Option<f64>,
-    /// Appends under way at once (embedded, ack local): how many batches share a group commit.
-    #[arg(long, default_value_t = 64)]
-    window: usize,
+    /// Twice the rate in one second of five, three quarters of it in the others; appends are not
+    /// waited for.
+    #[arg(long, requires = "rate")]
+    burst: bool,
+    /// Bytes of appends under way at once: how many share a group commit. Unless said, 4 MiB for
+    /// memory and 64 MiB for local.
+    #[arg(long)]
+    window_bytes: Option<u64>,
     /// In this process; without it, a server process on loopback.
     #[arg(long)]
     embedded: bool,
@@ -45,164 +55,148 @@ pub struct Args {
     /// Leave chunks on the local disk and upload nothing.
     #[arg(long)]
     no_objects: bool,
+    /// The object store of --scan, an empty directory or `s3://` address; inside the store's
+    /// directory unless said.
+    #[arg(long, requires = "scan")]
+    objects: Option<String>,
+    /// The store's limit of records that are on no disk yet.
+    #[arg(long, default_value_t = 512 << 20)]
+    memory_bytes: u64,
+    /// The store's cache of recent segments.
+    #[arg(long, default_value_t = 256 << 20)]
+    cache_bytes: u64,
+    /// Bytes of each file that are kept, so that a long run does not fill the disk.
+    #[arg(long)]
+    keep_bytes: Option<u64>,
+    /// Measure beside each run what a raw file takes on the same disk, for so long per way.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    raw: Option<Duration>,
+    /// Measure reading instead: scans to Arrow from the cache and from cold objects, and the share
+    /// of the index search in a read.
+    #[arg(long)]
+    scan: bool,
+    /// Measure a figure of the thesis, and print it as a table.
+    #[arg(long)]
+    figure: Option<figures::Figure>,
+    /// Runs; the medians are printed, and the least and the greatest rate.
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// What one run measured.
-struct Measured {
-    records: u64,
-    elapsed: Duration,
-    latencies_ns: Vec<u64>,
-    refused: u64,
-    read_us: f64,
-    scan_per_s: f64,
-    memory_bytes_peak: u64,
-    settle: Duration,
+impl Args {
+    fn window_bytes(&self) -> u64 {
+        let usual = if self.ack == Level::Memory { 4 << 20 } else { 64 << 20 };
+        self.window_bytes.unwrap_or(usual)
+    }
+
+    /// A directory of one run.
+    fn fresh(&self, run: usize) -> PathBuf {
+        self.dir.join(format!("evenfall-bench-store-{}-{run}", std::process::id()))
+    }
 }
 
+/// Microseconds below which this share of the times lies.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
     let at = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
     sorted.get(at).map_or(f64::NAN, |ns| *ns as f64 / 1_000.0)
 }
 
+/// Half of the times and all but a hundredth of them, in microseconds.
+fn times_us(times_ns: &mut [u64]) -> Value {
+    times_ns.sort_unstable();
+    json!({"p50": percentile(times_ns, 0.5), "p99": percentile(times_ns, 0.99)})
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The median of each number of several results of one shape.
+fn medians(runs: &[Value]) -> Value {
+    match runs.first() {
+        Some(Value::Object(first)) => {
+            let part = |key: &String| -> Vec<Value> {
+                runs.iter().filter_map(|run| run.get(key).cloned()).collect()
+            };
+            let parts = first.keys().map(|key| (key.clone(), medians(&part(key))));
+            Value::Object(parts.collect::<Map<_, _>>())
+        }
+        Some(Value::Number(_)) => json!(median(runs.iter().filter_map(Value::as_f64).collect())),
+        Some(other) => other.clone(),
+        None => Value::Null,
+    }
+}
+
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
-    let dir = args.dir.join(format!("evenfall-bench-store-{}", std::process::id()));
-    if !args.embedded {
-        return remote::main(args, &dir);
+    if let Some(figure) = args.figure {
+        return figures::main(args, figure);
     }
-    let mut config = StoreConfig::new(&dir);
-    if args.no_objects {
-        config.objects = None;
+    let mut runs = Vec::new();
+    for run in 0..args.runs.max(1) {
+        let value = one(args, &args.fresh(run))?;
+        if args.runs > 1 {
+            eprintln!("run {} of {}: {value}", run + 1, args.runs);
+        }
+        runs.push(value);
     }
-    let store = Store::open(config)?.store;
-    let measured = measure(args, &store);
-    store.close()?;
-    std::fs::remove_dir_all(&dir)?;
-    let mut measured = measured?;
-    measured.latencies_ns.sort_unstable();
-    let rate = measured.records as f64 / measured.elapsed.as_secs_f64();
-    let (p50, p99) =
-        (percentile(&measured.latencies_ns, 0.5), percentile(&measured.latencies_ns, 0.99));
-    if args.json {
-        let line = json!({
-            "record_bytes": args.record_bytes, "batch": args.batch, "streams": args.streams,
-            "embedded": true, "records": measured.records, "records_per_s": rate,
-            "append_us": {"p50": p50, "p99": p99}, "refused": measured.refused,
-            "range_10k_us": measured.read_us, "scan_records_per_s": measured.scan_per_s,
-            "memory_bytes_peak": measured.memory_bytes_peak,
-            "settle_s": measured.settle.as_secs_f64(),
-        });
-        println!("{line}");
-        return Ok(());
+    let rates = || runs.iter().filter_map(|run| run["records_per_s"].as_f64());
+    let (least, greatest) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
+    let mut value = medians(&runs);
+    if args.runs > 1 && greatest > 0.0 {
+        value["records_per_s_least"] = json!(least);
+        value["records_per_s_greatest"] = json!(greatest);
+        value["runs"] = json!(args.runs);
     }
-    println!("{} records in {:.2} s", measured.records, measured.elapsed.as_secs_f64());
-    println!("  {:.2} M records/s, append p50 {p50:.1} us, p99 {p99:.1} us", rate / 1e6);
-    println!("  {} appends refused and tried again", measured.refused);
-    println!("  unsynced at most {} MiB", measured.memory_bytes_peak >> 20);
-    println!("  all synced {:.2} s after the last append", measured.settle.as_secs_f64());
-    println!("  last 10,000 records: {:.1} us (median)", measured.read_us);
-    println!("  scan of recent data: {:.1} M records/s", measured.scan_per_s / 1e6);
+    match args.json {
+        true => println!("{value}"),
+        false => print(&value, ""),
+    }
     Ok(())
 }
 
-fn measure(args: &Args, store: &Store) -> Result<Measured, Box<dyn std::error::Error>> {
-    let schema = Schema::opaque(args.record_bytes);
-    let wanted: Vec<_> = (0..args.streams).map(|n| (format!("s{n}"), schema.clone())).collect();
-    let files = store.create_all(&wanted)?;
-    let size = usize::from(args.record_bytes);
-    let mut batch = vec![0u8; args.batch * size];
-    let (mut latencies_ns, mut refused, mut records, mut peak) = (Vec::new(), 0, 0u64, 0);
-    let mut waiting = std::collections::VecDeque::new();
-    let mut clock = 0i64;
-    let started = Instant::now();
-    let mut turn = 0;
-    while started.elapsed() < args.duration {
-        for record in batch.chunks_exact_mut(size) {
-            clock += 1;
-            record[..8].copy_from_slice(&clock.to_le_bytes());
-        }
-        let file = &files[turn % files.len()];
-        turn += 1;
-        let begun = Instant::now();
-        let (_, ticket) = loop {
-            match store.append_begin(file, &batch, args.ack) {
-                Err(error) if error.is_retryable() => {
-                    refused += 1;
-                    std::thread::sleep(Duration::from_micros(500));
-                }
-                done => break done?,
-            }
-        };
-        records += args.batch as u64;
-        if args.ack == Level::Memory {
-            latencies_ns.push(begun.elapsed().as_nanos() as u64);
-        } else {
-            waiting.push_back((begun, file, ticket));
-        }
-        while waiting.len() >= args.window.max(1) {
-            let Some((begun, file, ticket)) = waiting.pop_front() else { break };
-            store.append_end(file, ticket, args.ack)?;
-            latencies_ns.push(begun.elapsed().as_nanos() as u64);
-        }
-        if turn % 1_024 == 0 {
-            peak = peak.max(store.occupancy().memory_bytes);
+/// One run, and with it what a raw file takes.
+fn one(args: &Args, dir: &Path) -> Result<Value, Failure> {
+    let measured = match (args.scan, args.embedded) {
+        (true, _) => scan::run(args, dir),
+        (false, true) => embedded::run(args, dir),
+        (false, false) => remote::run(args, dir),
+    };
+    if dir.exists() {
+        std::fs::remove_dir_all(dir)?;
+    }
+    let mut value = measured?;
+    if let Some(duration) = args.raw {
+        value["raw_file"] = raw::run(args, duration)?;
+        if let Some(rate) = value["records_per_s"].as_f64() {
+            let of = |way: &str| value["raw_file"][way].as_f64().map(|raw| rate / raw);
+            value["share_of_raw"] = json!({
+                "each_batch": of("each_batch"),
+                "each_window": of("each_window"),
+                "once": of("once"),
+            });
         }
     }
-    for (begun, file, ticket) in waiting {
-        store.append_end(file, ticket, args.ack)?;
-        latencies_ns.push(begun.elapsed().as_nanos() as u64);
-    }
-    let elapsed = started.elapsed();
-    let settle = Instant::now();
-    while store.occupancy().memory_bytes > 0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let settle = settle.elapsed();
-    let (read_us, scan_per_s) = reads(store, &files[0])?;
-    Ok(Measured {
-        records,
-        elapsed,
-        latencies_ns,
-        refused,
-        read_us,
-        scan_per_s,
-        memory_bytes_peak: peak,
-        settle,
-    })
+    Ok(value)
 }
 
-/// Median time of reading the last 10,000 records, and the rate of a scan of the last million.
-fn reads(
-    store: &Store,
-    file: &evenfall_node::store::StoreFile,
-) -> Result<(f64, f64), Box<dyn std::error::Error>> {
-    let end = file.records();
-    let first = end.saturating_sub(10_000);
-    let from = evenfall_store::layout::record_time(&store.record(file, first)?);
-    let mut times = Vec::new();
-    for _ in 0..101 {
-        let begun = Instant::now();
-        let mut bytes = Vec::with_capacity(1 << 18);
-        store.read(file, from, i64::MAX, &mut |part| {
-            bytes.extend_from_slice(&part);
-            Ok(())
-        })?;
-        times.push(begun.elapsed().as_nanos() as u64);
+fn print(value: &Value, prefix: &str) {
+    let Value::Object(parts) = value else { return };
+    for (key, part) in parts {
+        match part {
+            Value::Object(_) => print(part, &format!("{prefix}{key}.")),
+            Value::Number(number) => {
+                let number = number.as_f64().unwrap_or(f64::NAN);
+                match number.abs() >= 1e5 {
+                    true => println!("{prefix}{key}: {:.2} M", number / 1e6),
+                    false => println!("{prefix}{key}: {number:.4}"),
+                }
+            }
+            other => println!("{prefix}{key}: {other}"),
+        }
     }
-    times.sort_unstable();
-    let first = end.saturating_sub(1_000_000);
-    let mut rates = Vec::new();
-    for _ in 0..5 {
-        let (begun, mut bytes) = (Instant::now(), Vec::new());
-        store.read_numbers(file, first..end, &mut |part| {
-            bytes.extend_from_slice(&part);
-            Ok(())
-        })?;
-        rates.push((end - first) as f64 / begun.elapsed().as_secs_f64());
-    }
-    rates.sort_by(f64::total_cmp);
-    Ok((percentile(&times, 0.5), rates[2]))
 }

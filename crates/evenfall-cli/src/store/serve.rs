@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenfall_io::interrupt;
-use evenfall_node::store::{NamesError, Server, Store, StoreError};
+use evenfall_node::store::{NamesError, Server, Store, StoreConfig, StoreError};
 
 use super::backing::Backing;
 use super::{said, tell};
@@ -29,23 +29,44 @@ pub struct Serve {
     no_objects: bool,
     #[command(flatten)]
     backing: Backing,
+    /// Bytes of records that are on no disk yet; above, appends wait and are then refused.
+    #[arg(long)]
+    memory_bytes: Option<u64>,
+    /// Bytes of recent segments kept in memory for readers.
+    #[arg(long)]
+    cache_bytes: Option<u64>,
+    /// Bytes kept of each file that has no retention of its own.
+    #[arg(long)]
+    keep_bytes: Option<u64>,
+    /// Print the sizes of the stages so often, each time one line of JSON.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    occupancy_every: Option<Duration>,
+}
+
+impl Serve {
+    fn config(&self) -> Result<StoreConfig, Box<dyn std::error::Error>> {
+        let mut config = self.backing.config(&self.dir)?;
+        if self.no_objects {
+            config.objects = None;
+        }
+        config.memory_bytes_max = self.memory_bytes.unwrap_or(config.memory_bytes_max);
+        config.cache_bytes = self.cache_bytes.unwrap_or(config.cache_bytes);
+        config.keep.bytes_max = self.keep_bytes;
+        Ok(config)
+    }
 }
 
 /// Runs it.
 pub fn serve(args: &Serve) -> Outcome {
     let waker = evenfall_io::Waker::new()?;
     interrupt::watch(waker)?;
-    let mut config = args.backing.config(&args.dir)?;
-    if args.no_objects {
-        config.objects = None;
-    }
-    let store = Arc::new(said(Store::open(config)?));
+    let store = Arc::new(said(Store::open(args.config()?)?));
     let server = Server::start(Arc::clone(&store), args.listen)?;
     println!("serving tcp://{}", server.address());
     if let Some(member) = store.member() {
         member.serve_at(Some(server.address().to_string()))?;
     }
-    let lost = attend(&store, args.backing.take_over);
+    let lost = attend(&store, args);
     let counts = server.stop();
     let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
     store.close()?;
@@ -58,10 +79,15 @@ pub fn serve(args: &Serve) -> Outcome {
 
 /// Until a signal comes or the lease is over. Files of nodes that are gone are taken over
 /// meanwhile.
-fn attend(store: &Store, take_over: bool) -> Result<(), StoreError> {
-    let mut looked_at = Instant::now();
+fn attend(store: &Store, args: &Serve) -> Result<(), StoreError> {
+    let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
+    let take_over = args.backing.take_over;
     while !interrupt::raised() {
         std::thread::sleep(LOOK_EVERY);
+        if args.occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {
+            printed_at = Instant::now();
+            println!("{}", serde_json::to_string(&store.occupancy()).unwrap_or_default());
+        }
         let Some(member) = store.member() else { continue };
         match member.lease().check() {
             Err(error @ NamesError::LeaseLost { is_over: true, .. }) => return Err(error.into()),

@@ -9,6 +9,7 @@
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
 //! | [`plans`] | trees chosen out of files of delays |
+//! | [`recorders`] | a recorder among the hosts: a stopped receiver, a late one, its own death |
 //! | [`served`] | a store on a port: killed in the middle of appends |
 //! | [`stores`] | a feed recorded, proven equal, read back; after kill -9; from objects alone |
 //! | [`shuffles`] | shuffles between processes: losses, a dead rank, mistakes, Ctrl-C, a lab |
@@ -24,6 +25,7 @@ mod faults;
 mod feeds;
 mod hosts;
 mod plans;
+mod recorders;
 mod served;
 #[path = "../../../evenfall-node/tests/store/servers.rs"]
 #[expect(dead_code, reason = "the tests of the node start S3 servers too")]

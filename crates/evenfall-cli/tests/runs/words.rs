@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::common::{Scratch, is_root, say};
+use super::common::{Scratch, evenfall, finish, is_root, say};
 
 fn check(text: &str) -> String {
     let scratch = Scratch::new();
@@ -111,4 +111,15 @@ fn lab_without_permission_says_what_to_do() {
         say(&["demo", "--lab"]).err
     };
     assert!(said.contains("need root") && said.contains("loopback needs no rights"), "{said}");
+}
+
+#[test]
+fn whoever_stops_reading_ends_a_command_without_a_word() {
+    for arguments in [&["config", "default"][..], &["feed", "--help"]] {
+        let mut child = evenfall(arguments).spawn().expect("the program");
+        // Closed before anything was written: any line finds nobody.
+        drop(child.stdout.take());
+        let said = finish(child);
+        assert!(said.ok && said.err.is_empty(), "{arguments:?}: {}", said.err);
+    }
 }

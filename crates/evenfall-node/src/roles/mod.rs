@@ -4,6 +4,7 @@
 pub mod agent;
 pub mod proxy;
 pub mod receiver;
+pub mod recorder;
 pub mod root;
 pub mod surveyor;
 
@@ -56,6 +57,8 @@ pub enum RoleError {
     File(String, io::Error),
     /// The HTTP address cannot be used.
     Http(String),
+    /// The store of a recorder refuses, or is full.
+    Store(String),
     /// Control messages cannot be carried.
     Carrier(String),
     /// The root was silent for the stated time.
@@ -88,7 +91,7 @@ impl fmt::Display for RoleError {
                 write!(f, "{error}; the {sent} messages before it were sent")
             }
             Self::File(path, error) => write!(f, "{path}: {error}"),
-            Self::Http(why) | Self::Carrier(why) => f.write_str(why),
+            Self::Http(why) | Self::Carrier(why) | Self::Store(why) => f.write_str(why),
             Self::RootLost(silence) => write!(
                 f,
                 "the root has been silent for {silence:?} (multicast.membership.root_timeout); \
@@ -154,7 +157,7 @@ fn logged(role: RoleName) -> Option<Role> {
     match role {
         RoleName::Root => Some(Role::Root),
         RoleName::Proxy => Some(Role::Proxy),
-        RoleName::Receiver => Some(Role::Receiver),
+        RoleName::Receiver | RoleName::Recorder => Some(Role::Receiver),
         RoleName::Agent => None,
     }
 }

@@ -64,23 +64,41 @@ pub struct ReceiverSummary {
 }
 
 /// Takes the machine's events apart: first to the sink, then to the log.
-struct Delivery<'s, S> {
-    sink: &'s mut S,
-    clock: Clock,
+pub(super) struct Delivery<'s, S> {
+    pub sink: &'s mut S,
+    pub clock: Clock,
     receiver: NodeId,
-    hash: ContentHash,
-    records: Vec<Record>,
-    finished: u32,
-    failed: Option<RoleError>,
+    pub hash: ContentHash,
+    pub records: Vec<Record>,
+    pub finished: u32,
+    pub failed: Option<RoleError>,
     root_timeout: Duration,
+    /// The first message, tree by tree, that the root expects this receiver to have; what was
+    /// replayed before is no part of the run's log.
+    live_from: Vec<Option<u64>>,
 }
 
-impl<S: Sink> Delivery<'_, S> {
-    fn on(&mut self, machine: &Receiver, _: Timestamp, event: ReceiverEvent) {
+impl<'s, S: Sink> Delivery<'s, S> {
+    /// Nothing yet.
+    pub(super) fn new(sink: &'s mut S, settings: &Settings, node: &Node, clock: Clock) -> Self {
+        let trees = settings.run.trees as usize;
+        Self {
+            sink,
+            clock,
+            receiver: node.id,
+            hash: ContentHash::new(trees),
+            records: Vec::new(),
+            finished: 0,
+            failed: None,
+            root_timeout: settings.multicast.membership.root_timeout,
+            live_from: vec![None; trees],
+        }
+    }
+
+    pub(super) fn on(&mut self, stream: u32, event: ReceiverEvent) {
         match event {
             ReceiverEvent::Released(release) => self.released(&release),
             ReceiverEvent::Lost { first_message, messages, frames, first } => {
-                let stream = machine.stream();
                 eprintln!(
                     "lost: tree {stream}, frames {first}..{}, messages from {first_message:?}, \
                      {messages:?} of them",
@@ -105,8 +123,21 @@ impl<S: Sink> Delivery<'_, S> {
             ReceiverEvent::Evicted(Reason::TooSlow) => {
                 self.failed = Some(RoleError::Evicted(Reason::TooSlow));
             }
+            ReceiverEvent::Placed(place) => {
+                if let Some(from) = self.live_from.get_mut(stream as usize) {
+                    from.get_or_insert(place.start_message);
+                }
+            }
+            ReceiverEvent::NotReplayed => {
+                eprintln!(
+                    "tree {stream}: no recorder has what was asked for (is there a node with role \
+                     = \"recorder\"?): beginning with the live feed"
+                );
+            }
             // The machine joins again by itself.
-            ReceiverEvent::Placed(_) | ReceiverEvent::Evicted(_) => {}
+            ReceiverEvent::Evicted(_)
+            | ReceiverEvent::Replaying { .. }
+            | ReceiverEvent::CaughtUp => {}
         }
     }
 
@@ -117,7 +148,8 @@ impl<S: Sink> Delivery<'_, S> {
         for message in release.messages.clone() {
             self.hash.update(release.stream as usize, &message);
         }
-        if release.count == 0 {
+        let live_from = self.live_from.get(release.stream as usize).copied().flatten();
+        if release.count == 0 || live_from.is_some_and(|from| release.first_message < from) {
             return;
         }
         let mut flags = Flags::default();
@@ -140,7 +172,7 @@ impl<S: Sink> Delivery<'_, S> {
     }
 }
 
-fn metrics(name: &str, trees: &[ReceiverStatus], malformed: u64) -> String {
+pub(super) fn metrics(name: &str, trees: &[ReceiverStatus], malformed: u64) -> String {
     let mut m = Metrics::of(name, "receiver");
     for (tree, status) in trees.iter().enumerate() {
         let (tree, t) = (tree as u32, &status.tally);
@@ -172,33 +204,35 @@ pub fn run<S: Sink>(
     let started = process.sync_now();
     let key = process.key.clone();
     let mut machines = Vec::new();
+    let begin = node.begin()?;
     for stream in 0..trees {
         let who = identity(settings, node, stream, started)?;
         let now = MonotonicClock::now();
-        machines.push(Receiver::new(settings.multicast, who, key.as_ref(), now));
+        let receiver = Receiver::new(settings.multicast, who, key.as_ref(), now);
+        machines.push(receiver.beginning(begin));
     }
-    let mut delivery = Delivery {
-        sink,
-        clock: process.clock(),
-        receiver: node.id,
-        hash: ContentHash::new(trees as usize),
-        records: Vec::new(),
-        finished: 0,
-        failed: None,
-        root_timeout: settings.multicast.membership.root_timeout,
-    };
+    let mut delivery = Delivery::new(sink, settings, node, process.clock());
     let mut resident_bytes_max = 0;
     let mut duplicates = 0;
     let mut first = true;
     let mut leave_at: Option<Timestamp> = None;
     let ended = loop {
-        process.keep_time(&mut machines, core::mem::take(&mut first), &mut |m, now, event| {
-            delivery.on(m, now, event);
-        })?;
+        process.keep_time(
+            &mut machines,
+            core::mem::take(&mut first),
+            &mut |m: &Receiver, _, event| {
+                delivery.on(m.stream(), event);
+            },
+        )?;
         delivery.clock = process.clock();
-        process.turn.turn(&mut machines, &mut process.driver, leave_at, &mut |m, now, event| {
-            delivery.on(m, now, event);
-        })?;
+        process.turn.turn(
+            &mut machines,
+            &mut process.driver,
+            leave_at,
+            &mut |m: &Receiver, _, event| {
+                delivery.on(m.stream(), event);
+            },
+        )?;
         for record in delivery.records.drain(..) {
             process.note(record);
         }
@@ -245,7 +279,7 @@ pub fn run<S: Sink>(
 }
 
 /// Logs the copies dropped since `before`; returns how many there were in all.
-fn note_duplicates(process: &mut Process, all: &[ReceiverStatus], before: u64) -> u64 {
+pub(super) fn note_duplicates(process: &mut Process, all: &[ReceiverStatus], before: u64) -> u64 {
     let now: u64 = all.iter().map(|s| s.tally.duplicates).sum();
     if now > before {
         process.note(Record::Duplicates(now - before));

@@ -58,6 +58,19 @@ impl std::fmt::Debug for Bucket {
     }
 }
 
+/// A part of an object on its way.
+pub struct Fetch {
+    name: String,
+    coming: tokio::task::JoinHandle<Result<Bytes, Error>>,
+}
+
+impl Drop for Fetch {
+    /// Who does not wait for it does not want it.
+    fn drop(&mut self) {
+        self.coming.abort();
+    }
+}
+
 fn storage_error(name: &str, error: &Error) -> StorageError {
     let (name, what) = (name.to_owned(), error.to_string());
     match error {
@@ -124,6 +137,32 @@ impl Bucket {
         let store = cloud(scheme, place, options)?;
         let (runtime, prefix, is_ordered) = (runtime()?, prefix.to_owned(), scheme == "s3");
         Ok(Self { store, runtime, prefix, directory: None, is_ordered })
+    }
+
+    /// Begins to read a part of an object; [`wait`](Self::wait) gives it.
+    pub fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
+        let (store, key, name) = (Arc::clone(&self.store), self.key(name), name.to_owned());
+        let range = offset..offset.saturating_add(len as u64);
+        let get = async move { store.get_range(&key, range).await };
+        Fetch { name, coming: self.runtime.spawn(get) }
+    }
+
+    /// What [`fetch`](Self::fetch) began; `None` when there is no such object.
+    ///
+    /// # Errors
+    /// As [`Objects::get`].
+    pub fn wait(&self, mut fetch: Fetch) -> Result<Option<Bytes>, StorageError> {
+        match self.runtime.block_on(&mut fetch.coming) {
+            Ok(Ok(bytes)) => Ok(Some(bytes)),
+            Ok(Err(error @ Error::NotFound { .. })) => {
+                self.missing(&fetch.name, &error).map(|()| None)
+            }
+            Ok(Err(error)) => Err(storage_error(&fetch.name, &error)),
+            Err(error) => {
+                let (name, what) = (fetch.name.clone(), error.to_string());
+                Err(StorageError::Unavailable { name, what })
+            }
+        }
     }
 
     fn key(&self, name: &str) -> Key {

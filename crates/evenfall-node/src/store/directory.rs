@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use evenfall_core::{Disk, StorageError};
-use rustix::fs::FlockOperation;
+use evenfall_store::layout::parse_chunk_name;
+use rustix::fs::{Advice, FlockOperation};
 
 /// Files kept open; a thousand streams are written in turns, and opening costs a system call more.
 const OPEN_MAX: usize = 512;
+/// Bytes of a chunk whose writing begins without waiting for a sync, so that the disk is busy
+/// between syncs and a sync finds little to do.
+const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
 struct Shared {
@@ -20,6 +25,8 @@ struct Shared {
     open: Mutex<BTreeMap<String, Arc<File>>>,
     /// The directory itself: synced for names, and locked against a second process.
     directory: File,
+    /// Whether names were made that no sync of the directory has seen.
+    has_new_names: Mutex<bool>,
     /// What was written since it was opened to read, whole files; `None` of what was removed.
     /// Without it, writes go to the disk.
     overlay: Option<Mutex<Overlay>>,
@@ -91,7 +98,8 @@ impl Directory {
 
     fn with(path: &Path, directory: File, overlay: Option<Mutex<Overlay>>) -> Self {
         let open = Mutex::new(BTreeMap::new());
-        Self(Arc::new(Shared { path: path.to_owned(), open, directory, overlay }))
+        let (path, has_new_names) = (path.to_owned(), Mutex::new(false));
+        Self(Arc::new(Shared { path, open, directory, has_new_names, overlay }))
     }
 
     fn overlay(&self) -> Option<MutexGuard<'_, Overlay>> {
@@ -120,9 +128,14 @@ impl Directory {
         }
         let path = self.0.path.join(name);
         let mut options = OpenOptions::new();
-        let file = match create {
-            true => options.read(true).write(true).create(true).truncate(false).open(path)?,
-            false => options.read(true).open(path)?,
+        let opened = options.read(true).write(create).open(&path);
+        let file = match opened {
+            Err(error) if create && error.kind() == ErrorKind::NotFound => {
+                let file = options.create(true).truncate(false).open(path)?;
+                *self.0.has_new_names.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                file
+            }
+            opened => opened?,
         };
         let file = Arc::new(file);
         if create {
@@ -148,8 +161,18 @@ impl Disk for Directory {
             whole[offset as usize..end].copy_from_slice(bytes);
             return Ok(());
         }
-        let done = self.file(name, true).and_then(|file| file.write_all_at(bytes, offset));
-        done.map_err(|error| storage_error(name, &error))
+        let write = || {
+            let file = self.file(name, true)?;
+            file.write_all_at(bytes, offset)?;
+            let end = offset + bytes.len() as u64;
+            if end.is_multiple_of(WRITE_BEHIND_BYTES) && parse_chunk_name(name).is_some() {
+                let (from, len) = (end - WRITE_BEHIND_BYTES, NonZeroU64::new(WRITE_BEHIND_BYTES));
+                // It is only advice: a file system that does not take it syncs all at once.
+                let _ = rustix::fs::fadvise(&file, from, len, Advice::DontNeed);
+            }
+            Ok(())
+        };
+        write().map_err(|error| storage_error(name, &error))
     }
 
     fn sync(&self, name: &str) -> Result<(), StorageError> {
@@ -157,11 +180,13 @@ impl Disk for Directory {
             return Ok(());
         }
         let sync = || {
-            let file = self.file(name, true)?;
-            let fresh = file.metadata()?.len() < (1 << 20);
-            file.sync_data()?;
-            // A name is new at the file's first sync, and a file is short then.
-            if fresh { self.0.directory.sync_all() } else { Ok(()) }
+            self.file(name, true)?.sync_data()?;
+            let new = &mut *self.0.has_new_names.lock().unwrap_or_else(PoisonError::into_inner);
+            if *new {
+                self.0.directory.sync_all()?;
+                *new = false;
+            }
+            Ok(())
         };
         sync().map_err(|error| storage_error(name, &error))
     }

@@ -4,7 +4,7 @@ mod adoption;
 mod disk;
 mod disposal;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use evenfall_core::Disk as _;
 use evenfall_store::cache::{Cache, Interest};
 use evenfall_store::index::Summary;
-use evenfall_store::journal::{Batch, Origin};
+use evenfall_store::journal::Origin;
 use evenfall_store::layout::SEGMENT_BYTES;
 use evenfall_store::metadata::MetadataNode;
 use evenfall_store::retention::Retention;
@@ -34,11 +34,13 @@ use super::{
 
 /// Shards of the cache: enough that readers on a few cores seldom meet.
 const SHARDS: usize = 8;
-/// Unsynced segments (32 MiB) after which chunks are synced: often enough that memory drains, and
+/// Unsynced segments (64 MiB) after which chunks are synced: often enough that memory drains, and
 /// seldom enough that a sync moves megabytes.
-const FLUSH_SEGMENTS: usize = 2_048;
+const FLUSH_SEGMENTS: usize = 4_096;
 /// How long the disk thread waits for work before it looks at its timers.
 const TICK: Duration = Duration::from_millis(50);
+/// How often the thread that syncs chunks looks whether there are enough.
+const FLUSH_LOOK: Duration = Duration::from_millis(5);
 /// Segments that do not fill the flush above are synced after this long.
 const FLUSH_LAG: Duration = Duration::from_millis(500);
 
@@ -66,6 +68,8 @@ pub struct StoreConfig {
     pub journal_bytes_max: u64,
     /// How often what fills no chunk is published.
     pub publish_every: Duration,
+    /// What is kept of files that have no retention of their own.
+    pub keep: Retention,
 }
 
 impl StoreConfig {
@@ -80,8 +84,9 @@ impl StoreConfig {
             memory_bytes_max: 512 << 20,
             local_bytes_max: 64 << 30,
             cache_bytes: 256 << 20,
-            journal_bytes_max: 64 << 20,
+            journal_bytes_max: 256 << 20,
             publish_every: Duration::from_secs(10),
+            keep: Retention::default(),
         }
     }
 
@@ -148,12 +153,15 @@ impl StoreFile {
 /// What waits for the disk thread.
 #[derive(Default)]
 struct Queue {
-    batch: Batch,
-    /// Number of the group commit that `batch` will be.
+    /// Files with records that someone waits for.
+    waiting: BTreeSet<FileId>,
+    /// Number of the group commit that will have them.
     ticket: u64,
     /// Group commits done.
     committed: u64,
     sealed: Vec<Sealed>,
+    /// The disk thread has been woken and will look.
+    has_work: bool,
 }
 
 /// Sizes of the stages at one moment.
@@ -194,6 +202,8 @@ pub(super) struct Shared {
     work: Condvar,
     done: Condvar,
     volume: Mutex<Volume<Directory>>,
+    /// Whose turn it is to sync chunks; taken before the volume.
+    flush_turn: Mutex<()>,
     memory_bytes: AtomicU64,
     pub(super) local_bytes: AtomicU64,
     refused: AtomicU64,
@@ -237,7 +247,10 @@ impl Store {
             names.settle_objects(&config.directory, place)?;
         }
         let (shared, losses) = Shared::open(config, disk, names, bucket)?;
-        let mut threads = vec![spawn("store-disk", &shared, Shared::run_disk)?];
+        let mut threads = vec![
+            spawn("store-disk", &shared, Shared::run_disk)?,
+            spawn("store-flush", &shared, Shared::run_flushes)?,
+        ];
         if shared.bucket.is_some() {
             threads.push(spawn("store-upload", &shared, Shared::run_uploads)?);
         }
@@ -371,24 +384,22 @@ impl Store {
         let mut appender = lock(&file.appender);
         shared.check_kept(file)?;
         let range = appender.append(records, &mut sealed)?;
-        let frame = match level {
-            Level::Local => appender.take_uncommitted(),
-            _ => None,
-        };
         let mut ticket = 0;
         if !sealed.is_empty() || level == Level::Local {
             let bytes = (sealed.len() * SEGMENT_BYTES) as u64;
             shared.memory_bytes.fetch_add(bytes, Relaxed);
+            // The appender stays locked, so that its segments are queued in order.
             let mut queue = lock(&shared.queue);
-            if let Some((first, records)) = frame {
-                let origin = origin(file, appender.token());
-                queue.batch.push_records(origin, first, &records);
+            if level == Level::Local {
+                queue.waiting.insert(file.id);
+                ticket = queue.ticket + 1;
             }
-            // Frames of this file that others pushed may wait in the same commit.
-            ticket = queue.ticket + 1;
             queue.sealed.append(&mut sealed);
+            let was_idle = std::mem::replace(&mut queue.has_work, true);
             drop(queue);
-            shared.work.notify_one();
+            if !was_idle {
+                shared.work.notify_one();
+            }
         }
         Ok((range.start, ticket))
     }
@@ -644,6 +655,7 @@ impl Shared {
             work: Condvar::new(),
             done: Condvar::new(),
             volume: Mutex::new(volume),
+            flush_turn: Mutex::new(()),
             memory_bytes: AtomicU64::new(0),
             local_bytes: AtomicU64::new(local),
             refused: AtomicU64::new(0),
@@ -725,7 +737,10 @@ impl Shared {
             schema,
             appender: Mutex::new(appender),
             first: AtomicU64::new(entry.first),
-            retention: Mutex::new(entry.retention),
+            retention: Mutex::new(match entry.retention == Retention::default() {
+                true => self.config.keep,
+                false => entry.retention,
+            }),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
             token_before: entry.listed,

@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use evenfall_store::{Field, FieldType, Schema};
 
+#[cfg(feature = "arrow")]
+use super::columns::Columns;
+
 /// The head line of a CSV.
 pub fn csv_header(schema: &Schema) -> String {
     let names: Vec<&str> = schema.fields.iter().map(|field| field.name.as_str()).collect();
@@ -53,65 +56,15 @@ fn csv_field(
     }
 }
 
+/// Records that are given to Parquet at once.
+#[cfg(feature = "arrow")]
+const ROWS: usize = 65_536;
+
 /// Writes a Parquet file of records that come in parts.
 #[cfg(feature = "arrow")]
 pub struct ParquetFile<W: Write + Send> {
-    schema: Schema,
-    arrow: arrow_schema::SchemaRef,
+    columns: Columns,
     writer: parquet::arrow::ArrowWriter<W>,
-}
-
-#[cfg(feature = "arrow")]
-fn arrow_type(schema: &Schema, field: &Field) -> arrow_schema::DataType {
-    use arrow_schema::{DataType, TimeUnit};
-    match field.kind {
-        FieldType::Time => DataType::Timestamp(TimeUnit::Nanosecond, None),
-        FieldType::U8 => DataType::UInt8,
-        FieldType::U16 => DataType::UInt16,
-        FieldType::U32 => DataType::UInt32,
-        FieldType::U64 => DataType::UInt64,
-        FieldType::I64 => DataType::Int64,
-        // Nineteen digits are what an i64 can have at most.
-        FieldType::Price => DataType::Decimal128(19, schema.price_decimals as i8),
-        FieldType::F64 => DataType::Float64,
-        FieldType::Bytes => DataType::FixedSizeBinary(i32::from(field.len)),
-    }
-}
-
-/// One column of records.
-#[cfg(feature = "arrow")]
-fn column(
-    schema: &Schema,
-    field: &Field,
-    records: &[u8],
-) -> Result<arrow_array::ArrayRef, arrow_schema::ArrowError> {
-    use arrow_array::{
-        ArrayRef, Decimal128Array, FixedSizeBinaryArray, Float64Array, Int64Array,
-        TimestampNanosecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
-    };
-    let rows = || records.chunks_exact(usize::from(schema.record_bytes));
-    let whole = || rows().map(|record| field.whole(record));
-    let column: ArrayRef = match field.kind {
-        FieldType::Time => {
-            Arc::new(TimestampNanosecondArray::from_iter_values(whole().map(|v| v as i64)))
-        }
-        FieldType::U8 => Arc::new(UInt8Array::from_iter_values(whole().map(|v| v as u8))),
-        FieldType::U16 => Arc::new(UInt16Array::from_iter_values(whole().map(|v| v as u16))),
-        FieldType::U32 => Arc::new(UInt32Array::from_iter_values(whole().map(|v| v as u32))),
-        FieldType::U64 => Arc::new(UInt64Array::from_iter_values(whole().map(|v| v as u64))),
-        FieldType::I64 => Arc::new(Int64Array::from_iter_values(whole().map(|v| v as i64))),
-        FieldType::Price => {
-            let prices = Decimal128Array::from_iter_values(whole());
-            Arc::new(prices.with_precision_and_scale(19, schema.price_decimals as i8)?)
-        }
-        FieldType::F64 => Arc::new(Float64Array::from_iter_values(
-            rows().map(|record| f64::from_le_bytes(field.of(record).try_into().unwrap_or([0; 8]))),
-        )),
-        FieldType::Bytes => {
-            Arc::new(FixedSizeBinaryArray::try_from_iter(rows().map(|record| field.of(record)))?)
-        }
-    };
-    Ok(column)
 }
 
 /// How every Parquet file here is written.
@@ -128,15 +81,10 @@ impl<W: Write + Send> ParquetFile<W> {
     /// # Errors
     /// What Parquet or `out` says.
     pub fn new(schema: &Schema, out: W) -> Result<Self, parquet::errors::ParquetError> {
-        let fields: Vec<arrow_schema::Field> = schema
-            .fields
-            .iter()
-            .map(|f| arrow_schema::Field::new(&f.name, arrow_type(schema, f), false))
-            .collect();
-        let arrow = Arc::new(arrow_schema::Schema::new(fields));
-        let properties = Some(properties());
-        let writer = parquet::arrow::ArrowWriter::try_new(out, Arc::clone(&arrow), properties)?;
-        Ok(Self { schema: schema.clone(), arrow, writer })
+        let (columns, properties) = (Columns::new(schema, ROWS), Some(properties()));
+        let arrow = Arc::clone(columns.arrow_schema());
+        let writer = parquet::arrow::ArrowWriter::try_new(out, arrow, properties)?;
+        Ok(Self { columns, writer })
     }
 
     /// Adds whole records.
@@ -144,17 +92,20 @@ impl<W: Write + Send> ParquetFile<W> {
     /// # Errors
     /// What Parquet or the file says.
     pub fn write(&mut self, records: &[u8]) -> Result<(), parquet::errors::ParquetError> {
-        let columns: Result<Vec<_>, _> =
-            self.schema.fields.iter().map(|field| column(&self.schema, field, records)).collect();
-        let batch = arrow_array::RecordBatch::try_new(Arc::clone(&self.arrow), columns?)?;
-        self.writer.write(&batch)
+        self.columns.extend(records);
+        if self.columns.rows() < ROWS { Ok(()) } else { self.write_rows() }
+    }
+
+    fn write_rows(&mut self) -> Result<(), parquet::errors::ParquetError> {
+        self.writer.write(&self.columns.take()?)
     }
 
     /// Ends it.
     ///
     /// # Errors
     /// What Parquet or the file says.
-    pub fn finish(self) -> Result<(), parquet::errors::ParquetError> {
+    pub fn finish(mut self) -> Result<(), parquet::errors::ParquetError> {
+        self.write_rows()?;
         self.writer.close().map(drop)
     }
 }

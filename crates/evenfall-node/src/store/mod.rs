@@ -22,7 +22,9 @@
 //! | [`source`] | reading, the same from a store and from an archive |
 //! | [`cluster_source`] | any file of a cluster: objects, and the primary for what is newer |
 //! | [`recording`] | a feed in the store, message by message |
+//! | [`frames`] | which of its messages left together: what a recorder answers with |
 //! | [`export`], [`messages`] | CSV and Parquet of records, and of a recording's messages |
+//! | [`columns`] | records as Arrow columns |
 //! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
 
@@ -30,9 +32,12 @@ pub mod archive;
 pub mod bucket;
 pub mod client;
 pub mod cluster_source;
+#[cfg(feature = "arrow")]
+pub mod columns;
 pub mod directory;
 pub mod engine;
 pub mod export;
+pub mod frames;
 pub mod messages;
 pub mod names;
 pub mod protocol;

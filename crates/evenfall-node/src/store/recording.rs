@@ -164,10 +164,16 @@ fn parse_file_name(name: &str) -> Option<(&str, u32, u16)> {
 /// Whether this file is part of this recording.
 pub fn is_file_of(file: &str, recording: &str) -> bool {
     parse_file_name(file).is_some_and(|(name, _, _)| name == recording)
+        || super::frames::is_file_of(file, recording)
 }
 
 /// A recorder has nowhere to put what is refused, so it waits.
-fn begin(store: &Store, file: &StoreFile, bytes: &[u8], level: Level) -> Result<u64, StoreError> {
+pub(super) fn begin(
+    store: &Store,
+    file: &StoreFile,
+    bytes: &[u8],
+    level: Level,
+) -> Result<u64, StoreError> {
     loop {
         match store.append_begin(file, bytes, level) {
             Err(error) if error.is_retryable() => std::thread::sleep(REFUSED),
@@ -228,6 +234,26 @@ impl Cursor {
     }
 }
 
+/// The first of these records of which something holds that holds of all behind it; their end when
+/// it holds of none.
+pub(super) fn first_where(
+    source: &dyn RecordSource,
+    file: &str,
+    numbers: std::ops::Range<u64>,
+    holds: impl Fn(&[u8]) -> bool,
+) -> Result<u64, StoreError> {
+    let (mut low, mut high) = (numbers.start, numbers.end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(&source.numbers(file, middle..middle + 1)?) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Ok(low)
+}
+
 fn number_of(record: &[u8]) -> u64 {
     u64::from_le_bytes(record[8..16].try_into().expect("a record has a number"))
 }
@@ -260,6 +286,25 @@ impl<'a> Replay<'a> {
             cursors.push(Cursor { name: file.name, size, next, end, records: Vec::new(), at: 0 });
         }
         Ok(Self { source, cursors })
+    }
+
+    /// Those from this number on.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub fn from_number(
+        source: &'a dyn RecordSource,
+        name: &str,
+        stream: u32,
+        number: u64,
+    ) -> Result<Self, StoreError> {
+        let mut replay = Self::new(source, name, stream, i64::MIN..=i64::MAX)?;
+        for cursor in &mut replay.cursors {
+            let numbers = cursor.next..cursor.end;
+            let is_it = |record: &[u8]| number_of(record) >= number;
+            cursor.next = first_where(source, &cursor.name, numbers, is_it)?;
+        }
+        Ok(replay)
     }
 
     /// Passes over all but the last `messages`, and perhaps a few more.

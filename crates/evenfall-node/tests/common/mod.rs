@@ -31,6 +31,8 @@ pub fn settings(receivers: u32, trees: u32) -> Settings {
         address,
         http: None,
         tree: 0,
+        record: None,
+        from: None,
     };
     let [root] = free_addresses();
     settings.nodes.push(node("root".into(), 0, RoleName::Root, root));

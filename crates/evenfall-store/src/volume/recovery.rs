@@ -105,6 +105,8 @@ impl<D: Disk> Volume<D> {
             config,
             files: BTreeMap::new(),
             unsynced: Vec::new(),
+            flushing: Vec::new(),
+            reached: Vec::new(),
             rewrite: false,
             number,
             offset: 0,

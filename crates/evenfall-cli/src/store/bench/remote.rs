@@ -1,44 +1,86 @@
-//! The same over loopback: a server in its own process, one client thread here.
+//! Appends over loopback: a server in its own process, client threads here.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_io::process;
-use evenfall_node::store::{Client, Completion, RemoteFile};
+use evenfall_node::store::{Client, Completion, RemoteFile, Store, StoreConfig};
 use evenfall_store::Schema;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Args, percentile};
-use crate::Outcome;
-
-type Failure = Box<dyn std::error::Error>;
+use super::{Args, Failure, median, percentile, times_us};
 
 /// More than the requests that a server lets be under way.
 const STARTS: usize = 1 << 16;
+/// How often the server says how full its stages are.
+const SAMPLE_EVERY: &str = "250ms";
+
+/// What the server said at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) at: Instant,
+    pub(super) stages: Value,
+}
 
 /// A server process; it ends with this value.
-struct Served {
+pub(super) struct Served {
     child: Child,
     address: String,
+    samples: Arc<Mutex<Vec<Sample>>>,
 }
 
 impl Served {
-    fn start(args: &Args, dir: &Path) -> Result<Self, Failure> {
+    /// Makes the files, which one commit for all does fastest in this process, and serves them.
+    pub(super) fn start(args: &Args, dir: &Path, streams: usize) -> Result<Self, Failure> {
+        let mut config = StoreConfig::new(dir);
+        config.objects = None;
+        let store = Store::open(config)?.store;
+        let schema = Schema::opaque(args.record_bytes);
+        let wanted: Vec<_> = (0..streams).map(|n| (format!("s{n}"), schema.clone())).collect();
+        store.create_all(&wanted)?;
+        store.close()?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["store", "serve", "--listen", "127.0.0.1:0"]).arg(dir);
+        command.args(["--occupancy-every", SAMPLE_EVERY]);
+        command.args(["--memory-bytes", &args.memory_bytes.to_string()]);
+        command.args(["--cache-bytes", &args.cache_bytes.to_string()]);
+        if let Some(bytes) = args.keep_bytes {
+            command.args(["--keep-bytes", &bytes.to_string()]);
+        }
         if args.no_objects {
             command.arg("--no-objects");
         }
         process::end_with_parent(&mut command);
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let out = child.stdout.take().ok_or("the server has no output")?;
-        let mut line = String::new();
-        BufReader::new(out).read_line(&mut line)?;
+        let mut lines = BufReader::new(out).lines();
+        let line = lines.next().transpose()?.unwrap_or_default();
         let address = line.trim().strip_prefix("serving tcp://").map(str::to_owned);
         let address = address.ok_or_else(|| format!("the server did not start: {line}"))?;
-        Ok(Self { child, address })
+        let samples = Arc::<Mutex<Vec<Sample>>>::default();
+        let kept = Arc::clone(&samples);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Ok(stages) = serde_json::from_str(&line) {
+                    let sample = Sample { at: Instant::now(), stages };
+                    kept.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
+                }
+            }
+        });
+        Ok(Self { child, address, samples })
+    }
+
+    pub(super) fn connect(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(self.address.parse()?)?)
+    }
+
+    /// What the server said between two moments.
+    pub(super) fn samples(&self, from: Instant, to: Instant) -> Vec<Sample> {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.iter().filter(|sample| (from..to).contains(&sample.at)).cloned().collect()
     }
 }
 
@@ -53,54 +95,63 @@ impl Drop for Served {
 /// Appends under way and what is known of those that are done.
 struct Flow {
     starts: Vec<Instant>,
-    latencies_ns: Vec<u64>,
+    times_ns: Vec<u64>,
+    /// Bytes under way.
+    bytes: u64,
     records: u64,
+    /// Records that were asked for.
+    offered: u64,
 }
 
 impl Flow {
-    fn done(&mut self, completion: Completion) -> Outcome {
+    fn done(&mut self, completion: Completion, bytes: u64) -> Result<(), Failure> {
         completion.first?;
+        self.bytes -= bytes;
         let begun = self.starts[completion.request as usize % STARTS];
-        self.latencies_ns.push(begun.elapsed().as_nanos() as u64);
+        self.times_ns.push(begun.elapsed().as_nanos() as u64);
         Ok(())
     }
 }
 
-/// Runs it.
-pub(super) fn main(args: &Args, dir: &Path) -> Outcome {
-    let served = Served::start(args, dir)?;
-    let measured = measure(args, &served);
-    drop(served);
-    std::fs::remove_dir_all(dir)?;
-    let (mut flow, elapsed, range_us) = measured?;
-    flow.latencies_ns.sort_unstable();
+/// One run.
+pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
+    let served = Served::start(args, dir, args.streams)?;
+    let mut client = served.connect()?;
+    let open = |n| client.open(&format!("s{n}"));
+    let files: Vec<RemoteFile> = (0..args.streams).map(open).collect::<Result<_, _>>()?;
+    let started = Instant::now();
+    let starts = vec![started; STARTS];
+    let mut flow = Flow { starts, times_ns: Vec::new(), bytes: 0, records: 0, offered: 0 };
+    let elapsed = append(args, &mut client, &files, &mut flow)?;
+    let samples = served.samples(started, started + elapsed);
     let rate = flow.records as f64 / elapsed.as_secs_f64();
-    let (p50, p99) = (percentile(&flow.latencies_ns, 0.5), percentile(&flow.latencies_ns, 0.99));
-    if args.json {
-        let line = json!({
-            "record_bytes": args.record_bytes, "batch": args.batch, "streams": args.streams,
-            "embedded": false, "records": flow.records, "records_per_s": rate,
-            "append_us": {"p50": p50, "p99": p99}, "range_10k_us": range_us,
-        });
-        println!("{line}");
-        return Ok(());
+    let mut value = json!({
+        "records": flow.records, "records_per_s": rate, "append_us": times_us(&mut flow.times_ns),
+        "range_10k_us": ranges(&mut client, &files[0])?,
+        "flush_lag": lag(&samples, rate * f64::from(args.record_bytes)),
+    });
+    if args.rate.is_some() {
+        value["share_of_offered"] = json!(flow.records as f64 / flow.offered.max(1) as f64);
     }
-    println!("{} records in {:.2} s over loopback", flow.records, elapsed.as_secs_f64());
-    println!("  {:.2} M records/s, append p50 {p50:.1} us, p99 {p99:.1} us", rate / 1e6);
-    println!("  last 10,000 records: {range_us:.1} us (median)");
-    Ok(())
+    if args.burst {
+        value["curve"] = curve(&samples, started);
+    }
+    Ok(value)
 }
 
-fn measure(args: &Args, served: &Served) -> Result<(Flow, Duration, f64), Failure> {
-    let mut client = Client::connect(served.address.parse()?)?;
-    let schema = Schema::opaque(args.record_bytes);
-    let create = |n| client.create(&format!("s{n}"), &schema);
-    let files: Vec<RemoteFile> = (0..args.streams).map(create).collect::<Result<_, _>>()?;
-    let now = Instant::now();
-    let mut flow = Flow { starts: vec![now; STARTS], latencies_ns: Vec::new(), records: 0 };
-    let elapsed = append(args, &mut client, &files, &mut flow)?;
-    let range_us = ranges(&mut client, &files[0])?;
-    Ok((flow, elapsed, range_us))
+/// When an append of the schedule is due. In bursts, the first second of five has twice the rate
+/// and the others three quarters of it, which is the rate on the whole.
+fn due(args: &Args, rate: f64, turn: u64) -> Duration {
+    let records = turn as f64 * args.batch as f64;
+    if !args.burst {
+        return Duration::from_secs_f64(records / rate);
+    }
+    let (rounds, rest) = ((records / (5.0 * rate)).floor(), records % (5.0 * rate));
+    let within = match rest < 2.0 * rate {
+        true => rest / (2.0 * rate),
+        false => 1.0 + (rest - 2.0 * rate) / (0.75 * rate),
+    };
+    Duration::from_secs_f64(rounds * 5.0 + within)
 }
 
 fn append(
@@ -111,16 +162,17 @@ fn append(
 ) -> Result<Duration, Failure> {
     let size = usize::from(args.record_bytes);
     let mut batch = vec![0u8; args.batch * size];
+    let (bytes, window) = (batch.len() as u64, args.window_bytes());
     let (mut clock, mut turn) = (0i64, 0);
-    let interval = args.rate.map(|rate| Duration::from_secs_f64(args.batch as f64 / rate));
     let started = Instant::now();
     while started.elapsed() < args.duration {
         for record in batch.chunks_exact_mut(size) {
             clock += 1;
             record[..8].copy_from_slice(&clock.to_le_bytes());
         }
-        let due = interval.map(|interval| started + interval * turn);
+        let due = args.rate.map(|rate| started + due(args, rate, turn));
         while let Some(wait) = due.and_then(|due| due.checked_duration_since(Instant::now())) {
+            client.flush()?;
             std::thread::sleep(wait);
         }
         // An append that comes late, because the one before took long, counts from when it was due.
@@ -128,23 +180,66 @@ fn append(
         let request = client.append(&files[turn as usize % files.len()], &batch, args.ack)?;
         flow.starts[request as usize % STARTS] = begun;
         flow.records += args.batch as u64;
+        flow.bytes += bytes;
         turn += 1;
-        if interval.is_some() {
-            finish(client, flow)?;
+        let most = if args.rate.is_some() && !args.burst { 0 } else { window };
+        while flow.bytes > most {
+            let Some(completion) = client.completion()? else { break };
+            flow.done(completion, bytes)?;
         }
         while let Some(completion) = client.completed() {
-            flow.done(completion)?;
+            flow.done(completion, bytes)?;
         }
     }
-    finish(client, flow)?;
-    Ok(started.elapsed())
+    while let Some(completion) = client.completion()? {
+        flow.done(completion, bytes)?;
+    }
+    let elapsed = started.elapsed();
+    flow.offered = args.rate.map_or(0.0, |rate| rate * args.duration.as_secs_f64()) as u64;
+    Ok(elapsed)
 }
 
-fn finish(client: &mut Client, flow: &mut Flow) -> Outcome {
-    while let Some(completion) = client.completion()? {
-        flow.done(completion)?;
+/// How far the disk was behind: in bytes that no synced chunk had, and in seconds at the run's
+/// rate. It grows when its last quarter is above its second one by more than half and 32 MiB.
+fn lag(samples: &[Sample], bytes_per_s: f64) -> Value {
+    let bytes = |sample: &Sample| sample.stages["memory_bytes"].as_f64().unwrap_or(0.0);
+    let all: Vec<f64> = samples.iter().map(bytes).collect();
+    let quarter = all.len() / 4;
+    let part = |range: std::ops::Range<usize>| median(all[range].to_vec());
+    let (early, late) = match quarter {
+        0 => (f64::NAN, f64::NAN),
+        _ => (part(quarter..2 * quarter), part(all.len() - quarter..all.len())),
+    };
+    let most = all.iter().fold(0.0, |most: f64, bytes| most.max(*bytes));
+    let half = median(all.clone());
+    let refused = samples.last().map_or(0.0, |s| s.stages["refused"].as_f64().unwrap_or(0.0));
+    let grows = late > 1.5 * early + f64::from(32 << 20);
+    json!({
+        "samples": all.len(), "memory_mib": {
+            "p50": half / 1_048_576.0, "max": most / 1_048_576.0,
+            "second_quarter": early / 1_048_576.0, "last_quarter": late / 1_048_576.0,
+        },
+        "seconds": {"p50": half / bytes_per_s, "max": most / bytes_per_s},
+        "grows": f64::from(u8::from(grows)), "refused_and_tried_again": refused,
+    })
+}
+
+/// Sizes of the stages over time, one row a second.
+fn curve(samples: &[Sample], started: Instant) -> Value {
+    let mut rows = Vec::new();
+    for sample in samples {
+        let second = sample.at.duration_since(started).as_secs();
+        if second < rows.len() as u64 {
+            continue;
+        }
+        let mib = |name: &str| sample.stages[name].as_f64().unwrap_or(0.0) / 1_048_576.0;
+        rows.push(json!({
+            "s": second, "memory_mib": mib("memory_bytes"), "cache_mib": mib("cache_bytes"),
+            "local_mib": mib("local_bytes"), "upload_chunks": sample.stages["upload_chunks"],
+            "refused": sample.stages["refused"],
+        }));
     }
-    Ok(())
+    Value::Array(rows)
 }
 
 /// Median time of reading the last 10,000 records.

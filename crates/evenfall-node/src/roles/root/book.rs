@@ -145,7 +145,7 @@ impl Book {
     fn joined(&mut self, now: Timestamp, stream: u32, id: NodeId, role: Role) {
         let text = format!("{} joined tree {stream}", self.name(id));
         self.event(now, "join", Some(id), text);
-        if role != Role::Receiver {
+        if !role.receives() {
             return;
         }
         let known = self.receivers.contains(&id);

@@ -19,8 +19,14 @@ use crate::intake::{self, FeedStatus, Intake, Next};
 use crate::settings::{Node, RoleName, Settings};
 use crate::telemetry::Order;
 
-/// Frames per second that measure the paths before the first message.
-const WARM_UP_INTERVAL: Duration = Duration::from_millis(1);
+/// The rehearsal before the first message: bursts of so many empty frames, so that the hold of a
+/// burst is known before the open brings one.
+const REHEARSED: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// How long the tree rests after a burst: at least, and for each frame of it.
+const REST_MIN: Duration = Duration::from_millis(2);
+const REST_PER_FRAME: Duration = Duration::from_micros(400);
+/// Frames of a burst that leave in one turn: as many as `PUBLISH_BATCH` messages fill.
+const REHEARSED_BATCH: usize = 8;
 /// Messages published before arrivals and departures get their turn.
 const PUBLISH_BATCH: usize = 256;
 /// How long the root stays after the last receiver finished, for repairs on their way.
@@ -82,7 +88,8 @@ impl<'a> Run<'a> {
         let mut config = settings.multicast;
         let count = |role| settings.nodes.iter().filter(move |n| n.role == role);
         if config.membership.expect_receivers == 0 {
-            config.membership.expect_receivers = count(RoleName::Receiver).count() as u32;
+            config.membership.expect_receivers =
+                count(RoleName::Receiver).count() as u32 + count(RoleName::Recorder).count() as u32;
         }
         let roots = (0..trees)
             .map(|stream| {
@@ -165,13 +172,29 @@ impl<'a> Run<'a> {
         }
         self.write_info()?;
         let end = MonotonicClock::now() + self.settings.run.warm_up;
-        while MonotonicClock::now() < end {
+        for frames in REHEARSED.into_iter().cycle() {
+            if MonotonicClock::now() >= end {
+                break;
+            }
+            if !self.rehearse(frames)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends a burst of empty frames and lets it drain. `false` when a signal came.
+    fn rehearse(&mut self, frames: usize) -> Result<bool, RoleError> {
+        for sent in 1..=frames {
             self.each_root(Root::warm_up)?;
-            let next = MonotonicClock::now() + WARM_UP_INTERVAL;
-            while MonotonicClock::now() < next {
-                if !self.turn(Some(next))? {
-                    return Ok(false);
-                }
+            if sent % REHEARSED_BATCH == 0 && !self.turn(Some(MonotonicClock::now()))? {
+                return Ok(false);
+            }
+        }
+        let rested = MonotonicClock::now() + REST_MIN + REST_PER_FRAME * frames as u32;
+        while MonotonicClock::now() < rested {
+            if !self.turn(Some(rested))? {
+                return Ok(false);
             }
         }
         Ok(true)

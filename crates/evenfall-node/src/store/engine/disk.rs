@@ -1,15 +1,18 @@
 //! The thread that owns the disk: commits, chunks, syncs, checkpoints.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use bytes::Bytes;
+use evenfall_core::Disk as _;
 use evenfall_store::cache::Interest;
 use evenfall_store::journal::Batch;
 use evenfall_store::layout::{CHUNK_BYTES, SEGMENT_BYTES};
+use evenfall_store::volume::pieces;
 use evenfall_store::{FileId, Kind, Sealed, Volume};
 
-use super::{FLUSH_LAG, FLUSH_SEGMENTS, SHARDS, Shared, TICK};
+use super::{FLUSH_LAG, FLUSH_LOOK, FLUSH_SEGMENTS, SHARDS, Shared, TICK, origin};
 use crate::store::{Directory, StoreError, lock};
 
 /// Says that the thread has ended, whatever ended it: who waits for a commit waits no longer.
@@ -19,6 +22,14 @@ impl Drop for Ended<'_> {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
     }
+}
+
+/// What the disk thread does at one time.
+struct Turn {
+    /// Files whose records are waited for.
+    waiting: BTreeSet<FileId>,
+    sealed: Vec<Sealed>,
+    stop: bool,
 }
 
 impl Shared {
@@ -36,28 +47,15 @@ impl Shared {
 
     pub(super) fn run_disk(&self) {
         let _ended = Ended(&self.disk_ended);
-        let mut spare = Batch::default();
-        let (mut flushed_at, mut trimmed_at) = (Instant::now(), Instant::now());
+        let mut batch = Batch::default();
+        let mut trimmed_at = Instant::now();
         loop {
-            let (sealed, has_batch, stop) = self.take_work(&mut spare);
+            let turn = self.take_work();
             let mut volume = lock(&self.volume);
-            if has_batch {
-                self.commit(&mut volume, &mut spare);
-            }
-            for sealed in sealed {
+            self.commit(&mut volume, &turn, &mut batch);
+            for sealed in turn.sealed {
                 self.local_bytes.fetch_add(SEGMENT_BYTES as u64, Relaxed);
                 self.note(volume.write(sealed));
-            }
-            let waiting = volume.unsynced();
-            let is_old = flushed_at.elapsed() > FLUSH_LAG;
-            if waiting >= FLUSH_SEGMENTS || (waiting > 0 && is_old) {
-                let flushed = volume.flush();
-                self.release(flushed);
-                flushed_at = Instant::now();
-            }
-            if volume.is_checkpoint_due() {
-                let flushed = volume.checkpoint(&mut |file, first| self.tail_of(file, first));
-                self.release(flushed);
             }
             drop(volume);
             self.evict();
@@ -67,45 +65,101 @@ impl Shared {
                 self.disk_errors.fetch_add(u64::from(trimmed.is_err()), Relaxed);
                 trimmed_at = Instant::now();
             }
-            if stop {
+            if turn.stop {
                 return;
             }
         }
     }
 
-    /// Waits for work and takes all of it. `spare` is empty, and comes back as the batch.
-    fn take_work(&self, spare: &mut Batch) -> (Vec<Sealed>, bool, bool) {
-        let mut queue = lock(&self.queue);
-        if queue.batch.is_empty() && queue.sealed.is_empty() && !self.is_stopping() {
-            queue = self.work.wait_timeout(queue, TICK).unwrap_or_else(|e| e.into_inner()).0;
+    /// Syncs chunks: beside the thread that commits, because such a sync takes as long as the disk
+    /// needs for megabytes, and who waits for a commit of kilobytes must not wait for it.
+    pub(super) fn run_flushes(&self) {
+        let mut flushed_at = Instant::now();
+        while !self.is_stopping() {
+            std::thread::sleep(FLUSH_LOOK);
+            let (waiting, is_due) = {
+                let volume = lock(&self.volume);
+                (volume.unsynced(), volume.is_checkpoint_due())
+            };
+            let is_old = waiting > 0 && flushed_at.elapsed() > FLUSH_LAG;
+            if is_due || is_old || waiting >= FLUSH_SEGMENTS {
+                self.flush_beside(is_due);
+                flushed_at = Instant::now();
+            }
         }
-        let has_batch = !queue.batch.is_empty();
-        if has_batch {
-            std::mem::swap(&mut queue.batch, spare);
-            queue.ticket += 1;
-        } else if queue.committed == queue.ticket {
-            // Someone may wait though nothing was left to commit: all of it was committed before.
-            queue.ticket += 1;
-            queue.committed += 1;
-            self.done.notify_all();
-        }
-        (std::mem::take(&mut queue.sealed), has_batch, self.is_stopping())
     }
 
-    /// Commits until it is done: whoever waits has been promised nothing until then.
-    fn commit(&self, volume: &mut Volume<Directory>, batch: &mut Batch) {
+    /// A flush, or a checkpoint, that keeps no commit waiting while the disk syncs.
+    pub(super) fn flush_beside(&self, is_checkpoint: bool) {
+        let _turn = lock(&self.flush_turn);
+        let begun = match is_checkpoint {
+            true => lock(&self.volume).begin_checkpoint(),
+            false => lock(&self.volume).begin_flush(),
+        };
+        if begun.is_err() {
+            return self.note(begun);
+        }
+        let synced = self.disk.sync_all();
+        let flushed = lock(&self.volume).end_flush(synced.map_err(Into::into));
+        let is_flushed = flushed.is_ok();
+        self.release(flushed);
+        if is_checkpoint && is_flushed {
+            let mut volume = lock(&self.volume);
+            self.note(volume.end_checkpoint(&mut |file, first| self.tail_of(file, first)));
+        }
+    }
+
+    /// Waits for work and takes all of it.
+    fn take_work(&self) -> Turn {
+        let mut queue = lock(&self.queue);
+        if queue.waiting.is_empty() && queue.sealed.is_empty() && !self.is_stopping() {
+            queue = self.work.wait_timeout(queue, TICK).unwrap_or_else(|e| e.into_inner()).0;
+        }
+        queue.has_work = false;
+        queue.ticket += 1;
+        Turn {
+            waiting: std::mem::take(&mut queue.waiting),
+            sealed: std::mem::take(&mut queue.sealed),
+            stop: self.is_stopping(),
+        }
+    }
+
+    /// Commits what the files that are waited for have and no chunk has, until it is done: whoever
+    /// waits has been promised nothing until then.
+    fn commit(&self, volume: &mut Volume<Directory>, turn: &Turn, batch: &mut Batch) {
+        for id in &turn.waiting {
+            let Some(file) = self.file_of(*id) else { continue };
+            let (token, taken) = {
+                let mut appender = lock(&file.appender);
+                (appender.token(), appender.take_uncommitted())
+            };
+            let Some((first, records)) = taken else { continue };
+            let origin = origin(&file, token);
+            for (first, piece) in pieces(origin, first, &records) {
+                if !batch.fits(piece.len()) && !self.commit_batch(volume, batch) {
+                    return;
+                }
+                batch.push_records(origin, first, piece);
+            }
+        }
+        if !batch.is_empty() && !self.commit_batch(volume, batch) {
+            return;
+        }
+        lock(&self.queue).committed += 1;
+        self.done.notify_all();
+    }
+
+    /// Whether it was done: not when the store is stopping and the disk still fails.
+    fn commit_batch(&self, volume: &mut Volume<Directory>, batch: &mut Batch) -> bool {
         while let Err(error) = volume.commit(batch) {
             self.note::<()>(Err(error));
             if self.is_stopping() {
-                return;
+                return false;
             }
             std::thread::sleep(TICK);
         }
         batch.clear();
-        let mut queue = lock(&self.queue);
-        queue.committed += 1;
-        drop(queue);
-        self.done.notify_all();
+        true
     }
 
     fn note<T>(&self, done: evenfall_store::Result<T>) {

@@ -76,8 +76,7 @@ impl Shared {
             return Ok(());
         }
         // Index nodes over what goes are synced now.
-        let flushed = lock(&self.volume).flush();
-        self.release(flushed);
+        self.flush_beside(false);
         let first = at.layout.first_record(chunk * SEGMENTS_PER_CHUNK);
         self.names.keep(&file.name, first, retention)?;
         file.first.store(first, Relaxed);
@@ -103,12 +102,8 @@ impl Shared {
         }
         self.names.remove(&file.name)?;
         self.by_name.write().unwrap_or_else(|e| e.into_inner()).remove(&file.name);
-        {
-            let mut volume = lock(&self.volume);
-            let flushed = volume.flush();
-            self.release(flushed);
-            volume.delete(file.id)?;
-        }
+        self.flush_beside(false);
+        lock(&self.volume).delete(file.id)?;
         self.files.write().unwrap_or_else(|e| e.into_inner()).remove(&file.id);
         let Some(bucket) = &self.bucket else { return Ok(()) };
         // Publications under way have ended when this lock is had.

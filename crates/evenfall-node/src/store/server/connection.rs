@@ -19,8 +19,10 @@ use crate::store::protocol::{
 };
 use crate::store::{Level, Listed, StoreError, StoreFile, lock};
 
-/// Bytes of requests without a last reply that a client may have: some milliseconds at full speed.
-const CREDIT_BYTES: u64 = 4 << 20;
+/// Bytes of requests without a last reply that a client may have: what one group commit of a slow
+/// disk can take. Nothing is buffered for them but one request; a client that wants its appends
+/// acknowledged sooner sends fewer at once.
+const CREDIT_BYTES: u64 = 64 << 20;
 /// Requests of that kind. Their short replies fit into the socket, so neither side waits for the
 /// other to read.
 const REQUESTS_MAX: u64 = 1_024;

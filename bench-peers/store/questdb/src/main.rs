@@ -1,0 +1,62 @@
+//! Rows into QuestDB over ILP, timed until they can be read.
+//!
+//!     questdb-peer <tcp|http> <table> <rows> <batch>
+//!
+//! One connection, one flush per batch, rows of a time and a long. Prints rows per second, first of
+//! what was sent, then until a count sees them all.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use questdb::ingress::{Sender, TimestampNanos};
+
+type Failure = Box<dyn std::error::Error>;
+
+const HTTP: &str = "127.0.0.1:9000";
+
+fn count(table: &str) -> Result<i64, Failure> {
+    let mut stream = TcpStream::connect(HTTP)?;
+    let path = format!("/exec?query=select%20count()%20from%20{table}");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let rows = answer.split("\"dataset\":[[").nth(1).and_then(|rest| rest.split(']').next());
+    Ok(rows.and_then(|digits| digits.parse().ok()).unwrap_or(-1))
+}
+
+fn main() -> Result<(), Failure> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [transport, table, rows, batch] = args.as_slice() else {
+        return Err("usage: questdb-peer <tcp|http> <table> <rows> <batch>".into());
+    };
+    let (rows, batch): (i64, i64) = (rows.parse()?, batch.parse()?);
+    let mut sender = Sender::from_conf(match transport.as_str() {
+        "tcp" => "tcp::addr=127.0.0.1:9009;protocol_version=2;".to_owned(),
+        _ => format!("http::addr={HTTP};"),
+    })?;
+    let mut buffer = sender.new_buffer();
+    let started = Instant::now();
+    let mut row = 0;
+    while row < rows {
+        for _ in 0..batch.min(rows - row) {
+            // Times begin at the epoch and are record numbers in microseconds.
+            let at = TimestampNanos::new(row * 1_000);
+            // Numbers that do not compress to nothing.
+            let value = row * 2_654_435_761 % 1_000_003;
+            buffer.table(table.as_str())?.column_i64("value", value)?.at(at)?;
+            row += 1;
+        }
+        sender.flush(&mut buffer)?;
+    }
+    let sent = started.elapsed();
+    while count(table)? < rows {
+        std::thread::sleep(Duration::from_millis(5));
+        if started.elapsed() > Duration::from_secs(120) {
+            return Err("the rows did not come".into());
+        }
+    }
+    let seen = started.elapsed();
+    println!("{} {}", rows as f64 / sent.as_secs_f64(), rows as f64 / seen.as_secs_f64());
+    Ok(())
+}

@@ -1,0 +1,348 @@
+//! The recorder: a receiver whose owner keeps every frame, and which answers those who miss what
+//! root and proxies have forgotten.
+//!
+//! Rings are short: who was away for longer, or came in late, finds nothing there. A recorder joins
+//! as a leaf like any other, and the root names it in every place. It is asked last, with the same
+//! request as everybody else ([`Kind::Nack`](crate::wire::Kind::Nack)), so a replay from the
+//! beginning is nothing but the repair of a very long gap: the asker's window is the credit, and
+//! its de-duplication makes the step to the live feed without a hole and without a copy.
+//!
+//! Where frames are kept is the owner's matter, and may take its time:
+//!
+//! ```text
+//!  asker  --Nack-->   Recorder  --poll_wanted-->  owner: reads its archive
+//!  asker  <--Data--   Recorder  <--supply------   owner
+//! ```
+//!
+//! What an asker waits for is bounded by `repair.child_queue_max`; askers are served in turn; all
+//! of it leaves no faster than `repair.recorder_frames_per_second`. What does not fit, or is not in
+//! the archive, is dropped and asked for again. A frame is sealed as the root sealed it, so that a
+//! copy from the archive is the same bytes.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Class, ClockReading, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
+    Transmit,
+};
+
+use crate::config::Config;
+use crate::control::{Begin, Located, Place, Role, decode_ranges};
+use crate::receiver::{Receiver, ReceiverEvent, ReceiverStatus};
+use crate::ring::Frame;
+use crate::seal::SharedKey;
+use crate::uplink::Identity;
+use crate::wire::{Datagram, Fixed, Kind, put_message};
+
+/// Askers served at once; further ones ask again later.
+const ASKERS_MAX: usize = 1_024;
+/// Frames that the owner is asked for at once: a read of some kilobytes.
+const READ_FRAMES: u64 = 64;
+/// Reads that may be under way, so that the next is done while one is sent.
+const READS_MAX: usize = 4;
+/// Frames read and not yet sent, at which the owner is not asked for more.
+const WAITING_MAX: usize = 256;
+/// Frames that may leave at once after a pause: a full segmented send.
+const BURST: u32 = 64;
+
+/// A frame as it is archived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Archived {
+    /// Frame number.
+    pub sequence: u64,
+    /// Number of its first message.
+    pub first_message: u64,
+    /// When the root sent it.
+    pub origin: SyncTime,
+    /// When it might be released; zero when it was not held.
+    pub deadline: SyncTime,
+    /// Its messages.
+    pub messages: Vec<Bytes>,
+}
+
+/// What the owner is to read; each is answered once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Frames: answered by [`Recorder::supply`].
+    Frames {
+        /// For whom.
+        asker: NodeId,
+        /// First frame.
+        first: u64,
+        /// How many.
+        count: u16,
+    },
+    /// The frame that begins there: answered by [`Recorder::locate`].
+    Location {
+        /// For whom.
+        asker: NodeId,
+        /// Where it wants to begin.
+        begin: Begin,
+    },
+}
+
+/// Counters of a recorder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RecorderStatus {
+    /// As a receiver.
+    pub receiver: ReceiverStatus,
+    /// Frames sent to those who asked.
+    pub repairs_sent: u64,
+    /// Frames asked for beyond what an asker may have waiting.
+    pub dropped: u64,
+    /// Frames asked for that the archive does not have.
+    pub absent: u64,
+    /// Those who came late and were told where to begin.
+    pub located: u64,
+    /// Askers that wait now.
+    pub askers: usize,
+}
+
+#[derive(Debug)]
+struct Asker {
+    to: SocketAddr,
+    wanted: BTreeSet<u64>,
+    locate: Option<Begin>,
+    /// Reads for it under way.
+    reads: usize,
+}
+
+/// One recorder of one tree.
+pub struct Recorder {
+    receiver: Receiver,
+    config: Config,
+    asked: BTreeMap<NodeId, Asker>,
+    /// Whose turn it was last.
+    last: NodeId,
+    reads: usize,
+    ready: VecDeque<(SocketAddr, Frame)>,
+    /// When the next frame may leave.
+    send_at: Timestamp,
+    status: RecorderStatus,
+}
+
+impl Recorder {
+    /// A recorder that will join when first asked for its timeout.
+    pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
+        Self {
+            receiver: Receiver::of_role(Role::Recorder, config, who, key, now),
+            config,
+            asked: BTreeMap::new(),
+            last: NodeId(0),
+            reads: 0,
+            ready: VecDeque::new(),
+            send_at: now,
+            status: RecorderStatus::default(),
+        }
+    }
+
+    /// See [`Receiver::leave`].
+    pub fn leave(&mut self) {
+        self.receiver.leave();
+    }
+
+    /// Which tree it records.
+    pub fn stream(&self) -> u32 {
+        self.receiver.stream()
+    }
+
+    /// Its place in the tree, if it has one.
+    pub fn place(&self) -> Option<&Place> {
+        self.receiver.place()
+    }
+
+    /// Its counters.
+    pub fn status(&self) -> RecorderStatus {
+        let (receiver, askers) = (self.receiver.status(), self.asked.len());
+        RecorderStatus { receiver, askers, ..self.status }
+    }
+
+    /// Whether the root has been silent for so long that nobody needs this recorder any more. A
+    /// root falls silent when all have everything.
+    pub fn is_alone(&mut self, now: Timestamp) -> bool {
+        let silence = self.config.membership.silence;
+        self.asked.is_empty() && self.receiver.up().root_silence(now) >= silence * 2
+    }
+
+    /// What the owner is to read next; nothing while enough is waiting to be sent.
+    pub fn poll_wanted(&mut self) -> Option<Wanted> {
+        if self.reads >= READS_MAX || self.ready.len() >= WAITING_MAX {
+            return None;
+        }
+        let waits = |asker: &Asker| !asker.wanted.is_empty() || asker.locate.is_some();
+        let after = NodeId(self.last.0.wrapping_add(1));
+        let mut turns = self.asked.range_mut(after..).find(|(_, asker)| waits(asker));
+        if turns.is_none() {
+            turns = self.asked.iter_mut().find(|(_, asker)| waits(asker));
+        }
+        let (&id, asker) = turns?;
+        self.last = id;
+        self.reads += 1;
+        asker.reads += 1;
+        if let Some(begin) = asker.locate.take() {
+            return Some(Wanted::Location { asker: id, begin });
+        }
+        let first = asker.wanted.pop_first().expect("it waits for frames");
+        let mut end = first + 1;
+        while end < first + READ_FRAMES && asker.wanted.remove(&end) {
+            end += 1;
+        }
+        Some(Wanted::Frames { asker: id, first, count: (end - first) as u16 })
+    }
+
+    fn answered(&mut self, asker: NodeId) -> Option<SocketAddr> {
+        self.reads = self.reads.saturating_sub(1);
+        let there = self.asked.get_mut(&asker)?;
+        there.reads = there.reads.saturating_sub(1);
+        let to = there.to;
+        if there.reads == 0 && there.wanted.is_empty() && there.locate.is_none() {
+            self.asked.remove(&asker);
+        }
+        Some(to)
+    }
+
+    /// Answers [`Wanted::Frames`] with what the archive has of them.
+    pub fn supply(
+        &mut self,
+        asker: NodeId,
+        count: u16,
+        frames: impl IntoIterator<Item = Archived>,
+    ) {
+        let Some(to) = self.answered(asker) else { return };
+        let before = self.ready.len();
+        for archived in frames.into_iter().take(usize::from(count)) {
+            let frame = self.seal(archived);
+            self.ready.push_back((to, frame));
+        }
+        let found = self.ready.len() - before;
+        self.status.absent += u64::from(count).saturating_sub(found as u64);
+    }
+
+    fn seal(&mut self, archived: Archived) -> Frame {
+        let stream = self.receiver.stream();
+        let out = &mut self.receiver.up().out;
+        let mut body = bytes::BytesMut::new();
+        archived.messages.iter().for_each(|message| put_message(&mut body, message));
+        let fixed = Fixed {
+            kind: Kind::Data,
+            class: Class::Live,
+            key_id: out.seal.key_id(),
+            count: archived.messages.len() as u16,
+            stream,
+            epoch: out.epoch,
+            sequence: archived.sequence,
+            first_message: archived.first_message,
+            origin: archived.origin,
+            deadline: archived.deadline,
+        };
+        let body = out.seal.seal(&fixed, body);
+        Frame { fixed, flags: 0, body }
+    }
+
+    /// Answers [`Wanted::Location`]: the frame to begin with and the number of its first message.
+    pub fn locate(&mut self, asker: NodeId, begin: Begin, at: Option<(u64, u64)>) {
+        let Some(to) = self.answered(asker) else { return };
+        self.status.located += 1;
+        let body = Located { begin, at }.encode();
+        self.receiver.up().out.control_to(to, Kind::Located, body);
+    }
+
+    fn asker(&mut self, id: NodeId, to: SocketAddr) -> Option<&mut Asker> {
+        if self.asked.len() >= ASKERS_MAX && !self.asked.contains_key(&id) {
+            return None;
+        }
+        let new = Asker { to, wanted: BTreeSet::new(), locate: None, reads: 0 };
+        let asker = self.asked.entry(id).or_insert(new);
+        asker.to = to;
+        Some(asker)
+    }
+
+    fn on_nack(&mut self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
+        let ranges = decode_ranges(&datagram.body)?;
+        let most = self.config.repair.child_queue_max;
+        let mut dropped = 0;
+        if let Some(asker) = self.asker(datagram.hop.from, from) {
+            for (first, count) in ranges {
+                for sequence in first..first.saturating_add(u64::from(count)) {
+                    if asker.wanted.len() < most {
+                        asker.wanted.insert(sequence);
+                    } else {
+                        dropped += 1;
+                    }
+                }
+            }
+            if asker.wanted.is_empty() && asker.locate.is_none() && asker.reads == 0 {
+                self.asked.remove(&datagram.hop.from);
+            }
+        }
+        self.status.dropped += dropped;
+        Ok(())
+    }
+
+    fn on_locate(&mut self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
+        let begin = Begin::decode(&datagram.body)?;
+        if let Some(asker) = self.asker(datagram.hop.from, from) {
+            asker.locate = Some(begin);
+        }
+        Ok(())
+    }
+
+    /// A copy that may leave by now.
+    fn paced(&mut self, now: Timestamp) -> Option<Transmit> {
+        if self.send_at > now {
+            return None;
+        }
+        let (to, frame) = self.ready.pop_front()?;
+        let every = Duration::from_secs(1) / self.config.repair.recorder_frames_per_second;
+        self.send_at = self.send_at.max(now - every * BURST) + every;
+        self.status.repairs_sent += 1;
+        Some(self.receiver.up().out.repair(now, to, &frame))
+    }
+}
+
+impl Machine for Recorder {
+    type Event = ReceiverEvent;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let Some(datagram) = self.receiver.up().open(now, &arrival)? else { return Ok(()) };
+        match datagram.fixed.kind {
+            Kind::Nack => self.on_nack(&datagram, arrival.from),
+            Kind::Locate => self.on_locate(&datagram, arrival.from),
+            _ => self.receiver.take(now, datagram, arrival.received),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.receiver.handle_timeout(now);
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        self.receiver.handle_clock(now, reading);
+    }
+
+    fn poll_event(&mut self) -> Option<ReceiverEvent> {
+        let event = self.receiver.poll_event()?;
+        if matches!(event, ReceiverEvent::Restarted { .. }) {
+            // What was asked for was of the last run.
+            self.asked.clear();
+            self.ready.clear();
+        }
+        Some(event)
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        self.receiver.poll_install()
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.receiver.poll_transmit(now).or_else(|| self.paced(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let paced = (!self.ready.is_empty()).then_some(self.send_at);
+        self.receiver.poll_timeout().into_iter().chain(paced).min()
+    }
+}

@@ -1,0 +1,340 @@
+//! A recorder as a process, or inside one: a receiver whose messages go into a store, and which
+//! answers from it those who miss what nobody else has any more.
+//!
+//! Three threads share the work, so that no disk delays the reception: this one turns the machine,
+//! one writes what was released, one reads what others ask for.
+//!
+//! ```text
+//!  machine --released--> writer --> store --> reader --frames--> machine --> who asked
+//!     |                                         ^
+//!     +------------------wanted-----------------+
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use evenfall_core::{NodeId, SyncTime};
+use evenfall_io::clock::{MonotonicClock, SyncSource};
+use evenfall_io::{Waker, interrupt};
+use evenfall_multicast::{Archived, Begin, Recorder, RecorderStatus, Release, Wanted};
+use serde::Serialize;
+
+use super::receiver::{Delivery, Sink, metrics, note_duplicates};
+use super::{Process, RoleError, identity};
+use crate::settings::{Node, Settings};
+use crate::store::frames::{FrameLog, FrameReader};
+use crate::store::recording::{self, streams};
+use crate::store::{Level, RecordSource, Store, StoreError};
+
+/// Name of the recording in its store.
+pub const NAME: &str = "feed";
+/// Frames that may wait to be written. A disk that is further behind is too slow to record this
+/// feed: the recorder ends with an error that says so, and nobody else notices.
+const WAITING_MAX: usize = 65_536;
+/// Messages after which what was gathered is appended, so that a crash loses little.
+const FLUSH_MESSAGES: u64 = 512;
+/// And the longest that a message waits for that.
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// Reads that may wait, per tree; the machine wants no more at once.
+const READS_MAX: usize = 8;
+
+/// What a recorder leaves behind.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecorderSummary {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: NodeId,
+    /// Messages released, and kept.
+    pub messages: u64,
+    /// Hash of what it released, in order, over all trees.
+    pub content_hash: String,
+    /// Messages that were lost before it.
+    pub lost: u64,
+    /// Its counters, a tree each.
+    pub trees: Vec<RecorderStatus>,
+    /// Datagrams that were no messages.
+    pub malformed: u64,
+    /// Largest resident memory seen, bytes.
+    pub resident_bytes_max: u64,
+    /// Why it ended.
+    pub ended: String,
+}
+
+/// Passes on what is released, and never waits.
+struct Tape {
+    to: Option<SyncSender<(Release, SyncTime)>>,
+    lost: u64,
+    is_behind: bool,
+}
+
+impl Sink for Tape {
+    fn released(&mut self, release: &Release, at: SyncTime) {
+        let Some(to) = &self.to else { return };
+        match to.try_send((release.clone(), at)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.is_behind = true,
+            // The writer has ended; it says why when it is joined.
+            Err(TrySendError::Disconnected(_)) => self.to = None,
+        }
+    }
+
+    fn lost(&mut self, _: u32, _: Option<u64>, messages: Option<u64>) {
+        self.lost += messages.unwrap_or(1);
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.is_behind || self.to.is_none()
+    }
+}
+
+/// What makes nanoseconds since 1970 of the run's time: processes of one host share a clock that
+/// counts from its start, and a recording is read after that.
+fn epoch_ns(settings: &Settings) -> i64 {
+    let is_local = matches!(settings.run.clock.as_str(), "same-host" | "auto");
+    let reading = is_local.then(|| SyncSource::Realtime.read().ok()).flatten();
+    reading.map_or(0, |reading| reading.offset_ns)
+}
+
+/// Keeps what comes until nothing more does; `kept` counts the messages that are acknowledged.
+fn write(
+    store: &Store,
+    trees: u32,
+    epoch_ns: i64,
+    from: &Receiver<(Release, SyncTime)>,
+    kept: &AtomicU64,
+) -> Result<(), StoreError> {
+    let mut tape = recording::Recorder::new(store, NAME, trees, Level::Local)?;
+    let mut frames = FrameLog::new(store, NAME, trees)?;
+    let (mut flushed, mut flushed_at) = (0, Instant::now());
+    loop {
+        let next = from.recv_timeout(FLUSH_EVERY);
+        if let Ok((release, at)) = &next {
+            let at = i64::try_from(at.nanos()).unwrap_or(i64::MAX).saturating_add(epoch_ns);
+            for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
+                tape.push(release.stream, number, at, &bytes)?;
+            }
+            frames.push(release, at);
+        }
+        let has_ended = matches!(next, Err(RecvTimeoutError::Disconnected));
+        let is_due = flushed_at.elapsed() >= FLUSH_EVERY;
+        if has_ended || is_due || tape.messages() - flushed >= FLUSH_MESSAGES {
+            tape.flush()?;
+            frames.flush()?;
+            (flushed, flushed_at) = (tape.messages(), Instant::now());
+            kept.store(flushed, Ordering::Release);
+        }
+        if has_ended {
+            return Ok(());
+        }
+    }
+}
+
+/// What a reader found.
+enum Found {
+    Frames { asker: NodeId, count: u16, frames: Vec<Archived> },
+    Location { asker: NodeId, begin: Begin, at: Option<(u64, u64)> },
+}
+
+/// Reads what is wanted until nothing more is. What cannot be read is not there: whoever asked
+/// asks again.
+fn read(
+    store: &Store,
+    from: &Receiver<(u32, Wanted)>,
+    to: &SyncSender<(u32, Found)>,
+    waker: &Waker,
+) {
+    let mut reader = FrameReader::new(store as &dyn RecordSource, NAME);
+    while let Ok((stream, wanted)) = from.recv() {
+        let found = match wanted {
+            Wanted::Frames { asker, first, count } => {
+                let frames = reader.frames((asker, stream), first, count);
+                let frames = frames.unwrap_or_else(|error| {
+                    eprintln!("frames {first} and {count} on for node {}: {error}", asker.0);
+                    Vec::new()
+                });
+                Found::Frames { asker, count, frames }
+            }
+            Wanted::Location { asker, begin } => {
+                let at = reader.locate(stream, begin).unwrap_or_else(|error| {
+                    eprintln!("where node {} begins: {error}", asker.0);
+                    None
+                });
+                Found::Location { asker, begin, at }
+            }
+        };
+        if to.send((stream, found)).is_err() {
+            return;
+        }
+        waker.wake();
+    }
+}
+
+/// The machines of a recorder, and the way to its reader.
+struct Desk {
+    machines: Vec<Recorder>,
+    wanted: SyncSender<(u32, Wanted)>,
+    found: Receiver<(u32, Found)>,
+}
+
+impl Desk {
+    /// Passes on what machines want, and hands them what was found.
+    fn serve(&mut self) {
+        for (stream, machine) in self.machines.iter_mut().enumerate() {
+            while let Some(wanted) = machine.poll_wanted() {
+                if self.wanted.try_send((stream as u32, wanted)).is_err() {
+                    // Not there, as far as the machine is concerned.
+                    answer(machine, none(wanted));
+                }
+            }
+        }
+        while let Ok((stream, found)) = self.found.try_recv() {
+            if let Some(machine) = self.machines.get_mut(stream as usize) {
+                answer(machine, found);
+            }
+        }
+    }
+}
+
+fn none(wanted: Wanted) -> Found {
+    match wanted {
+        Wanted::Frames { asker, count, .. } => Found::Frames { asker, count, frames: Vec::new() },
+        Wanted::Location { asker, begin } => Found::Location { asker, begin, at: None },
+    }
+}
+
+fn answer(machine: &mut Recorder, found: Found) {
+    match found {
+        Found::Frames { asker, count, frames } => machine.supply(asker, count, frames),
+        Found::Location { asker, begin, at } => machine.locate(asker, begin, at),
+    }
+}
+
+fn page(name: &str, machines: &[Recorder], refused: u64, kept: u64) -> (String, bool) {
+    let all: Vec<RecorderStatus> = machines.iter().map(Recorder::status).collect();
+    let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();
+    let mut text = metrics(name, &receivers, refused);
+    let mut m = crate::telemetry::Metrics::of(name, "recorder");
+    m.counter("kept_messages_total", "Messages kept in the store.", 0, kept);
+    for (tree, status) in (0..).zip(&all) {
+        let help = "Frames sent to those who missed them.";
+        m.counter("recorder_frames_total", help, tree, status.repairs_sent);
+        m.counter("absent_frames_total", "Asked for and not there.", tree, status.absent);
+        m.gauge("askers", "Nodes that wait for frames.", tree, status.askers as f64);
+    }
+    text.push_str(&m.finish());
+    (text, machines.iter().any(|machine| machine.place().is_none()))
+}
+
+/// Runs a recorder into a store until the feed has ended and nobody needs it, a signal comes or
+/// the root is lost. It does not close the store.
+///
+/// # Errors
+/// [`RoleError`]; what was kept before is in the store.
+pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSummary, RoleError> {
+    let failed = |error: StoreError| RoleError::Store(error.to_string());
+    if !streams(store, NAME).map_err(failed)?.is_empty() {
+        return Err(RoleError::Store(format!(
+            "node {}: its directory has a recording {NAME} already: give another, or delete that",
+            node.name
+        )));
+    }
+    let process = Process::start(settings, node)?;
+    let trees = settings.run.trees;
+    let (tape, released) = sync_channel(WAITING_MAX);
+    let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
+    let (found, was_read) = sync_channel(READS_MAX * trees as usize);
+    let kept = &AtomicU64::new(0);
+    let (waker, epoch_ns) = (process.driver.waker(), epoch_ns(settings));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || write(store, trees, epoch_ns, &released, kept));
+        scope.spawn(move || read(store, &to_read, &found, &waker));
+        let tape = Tape { to: Some(tape), lost: 0, is_behind: false };
+        let desk = Desk { machines: Vec::new(), wanted, found: was_read };
+        let recorded = turn(settings, node, process, tape, desk, kept);
+        let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        written.map_err(failed)?;
+        let mut summary = recorded?;
+        if summary.lost > 0 {
+            eprintln!("{}: {} messages were lost before it", node.name, summary.lost);
+        }
+        summary.messages = kept.load(Ordering::Acquire);
+        Ok(summary)
+    })
+}
+
+fn turn(
+    settings: &Settings,
+    node: &Node,
+    mut process: Process,
+    mut tape: Tape,
+    mut desk: Desk,
+    kept: &AtomicU64,
+) -> Result<RecorderSummary, RoleError> {
+    let started = process.sync_now();
+    let key = process.key.clone();
+    for stream in 0..settings.run.trees {
+        let who = identity(settings, node, stream, started)?;
+        let now = MonotonicClock::now();
+        desk.machines.push(Recorder::new(settings.multicast, who, key.as_ref(), now));
+    }
+    let clock = process.clock();
+    let mut delivery = Delivery::new(&mut tape, settings, node, clock);
+    let (mut resident_bytes_max, mut duplicates, mut first) = (0, 0, true);
+    let ended = loop {
+        let mut events = |m: &Recorder, _, event| delivery.on(m.stream(), event);
+        let is_first = core::mem::take(&mut first);
+        process.keep_time(&mut desk.machines, is_first, &mut events)?;
+        process.turn.turn(&mut desk.machines, &mut process.driver, None, &mut events)?;
+        desk.serve();
+        delivery.clock = process.clock();
+        for record in delivery.records.drain(..) {
+            process.note(record);
+        }
+        if process.housekeeping_due() {
+            let kept = kept.load(Ordering::Acquire);
+            let (text, ill) = page(&node.name, &desk.machines, process.refused(), kept);
+            let all: Vec<_> = desk.machines.iter().map(Recorder::status).collect();
+            let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();
+            duplicates = note_duplicates(&mut process, &receivers, duplicates);
+            process.telemetry.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
+            if let Ok(usage) = evenfall_io::procstat::this_process() {
+                resident_bytes_max = resident_bytes_max.max(usage.resident_bytes);
+            }
+        }
+        if let Some(error) = delivery.failed.take() {
+            break Err(error);
+        }
+        if delivery.sink.is_behind {
+            break Err(RoleError::Store(format!(
+                "{}: {WAITING_MAX} frames wait to be written: the disk is too slow for this feed",
+                node.name
+            )));
+        }
+        if delivery.sink.wants_to_stop() || interrupt::raised() {
+            desk.machines.iter_mut().for_each(Recorder::leave);
+            let none = &mut |_: &Recorder, _, _| {};
+            process.turn.turn(&mut desk.machines, &mut process.driver, None, none)?;
+            break Ok("asked to stop");
+        }
+        let now = MonotonicClock::now();
+        let is_over = delivery.finished >= settings.run.trees;
+        if is_over && desk.machines.iter_mut().all(|machine| machine.is_alone(now)) {
+            break Ok("the stream ended");
+        }
+    };
+    let summary = RecorderSummary {
+        name: node.name.clone(),
+        id: node.id,
+        messages: delivery.hash.messages(),
+        content_hash: delivery.hash.finish_hex(),
+        lost: delivery.sink.lost,
+        trees: desk.machines.iter().map(Recorder::status).collect(),
+        malformed: process.refused(),
+        resident_bytes_max,
+        ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
+    };
+    process.end(settings, &summary)?;
+    ended.map(|_| summary)
+}

@@ -1,0 +1,53 @@
+//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
+//! promise breaks.
+
+use bytes::Bytes;
+use evenfall_core::{Arrival, Machine, StampedBy, Timestamp};
+
+use crate::config::Config;
+use crate::exchange::{Exchange, Plan};
+use crate::group::bundle;
+use crate::wire::{HEADER_BYTES, Header, Kind, encode_ranges, ranges};
+
+/// Bundles: what can be read is packed to the same bytes, and no entry is longer than the bundle.
+pub fn bundles(data: &[u8]) {
+    let bytes = Bytes::copy_from_slice(data);
+    let Ok(entries) = bundle::unpack(&bytes) else { return };
+    assert_eq!(bundle::pack(entries.iter()), bytes);
+}
+
+/// Datagrams, each with two bytes of length in front: what decodes is encoded to the same bytes,
+/// and an exchange in the midst of an operation takes any of them.
+pub fn datagrams(data: &[u8]) {
+    let members: Vec<std::net::SocketAddr> =
+        (1..=3).map(|port| ([127, 0, 0, 1], port).into()).collect();
+    let config = Config { incoming_bytes_max: 1 << 20, ..Config::default() };
+    let mut exchange = Exchange::new(config);
+    let messages = vec![Bytes::from_static(&[7; 4_000]); 3];
+    let plan = Plan::shuffle(1, 0, members.clone(), messages);
+    exchange.start(Timestamp::ZERO, plan).expect("a plan of our own is right");
+    let (mut at, mut number) = (0, 0);
+    while let Some(head) = data.get(at..at + 2) {
+        let length = usize::from(u16::from_le_bytes([head[0], head[1]]));
+        let datagram = &data[at + 2..data.len().min(at + 2 + length)];
+        at += 2 + length;
+        number += 1;
+        if let Ok(header) = Header::decode(datagram, None) {
+            let payload = &datagram[HEADER_BYTES..];
+            let again = header.encode(None, payload);
+            assert_eq!(again.as_slice()[..32], datagram[..32]);
+            if header.kind == Kind::Resend {
+                let all: Vec<_> = ranges(&header, payload).collect();
+                assert_eq!(encode_ranges(&all), payload);
+            }
+        }
+        let now = Timestamp::from_nanos(number * 1_000_000);
+        let (from, stamped_by) = (members[1 + number as usize % 2], StampedBy::User);
+        let datagram = Bytes::copy_from_slice(datagram);
+        // Malformed ones are refused, and that is all.
+        exchange.handle(now, Arrival { from, datagram, received: now, stamped_by }).ok();
+        exchange.handle_timeout(now);
+        while exchange.poll_event().is_some() {}
+        while exchange.poll_transmit(now).is_some() {}
+    }
+}

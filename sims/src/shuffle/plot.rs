@@ -1,0 +1,143 @@
+//! A figure of the study as a drawing: plain SVG, a line per curve through the medians, with the
+//! 10th and 90th percentiles as a shade around it.
+
+use std::fmt::Write as _;
+
+use super::study::{Figure, Record, percentile, skewness_points, values};
+
+/// Size of the drawing and of its margins, in its own units.
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 360.0;
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = 210.0;
+const TOP: f64 = 28.0;
+const BOTTOM: f64 = 36.0;
+/// One colour per curve; told apart by people who see fewer of them, as far as eight allow.
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#999933"];
+
+/// Where a value stands.
+struct Scale {
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    /// From zero, or from just below all values where they keep close together.
+    fn of(all: &[f64]) -> Self {
+        let high = all.iter().copied().fold(0.0, f64::max).max(1e-9);
+        let low = all.iter().copied().fold(high, f64::min);
+        if low > 0.85 * high {
+            let margin = ((high - low) * 0.2).max(high * 0.002);
+            return Self { low: low - margin, high: high + margin };
+        }
+        Self { low: 0.0, high: high * 1.05 }
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let part = (value - self.low) / (self.high - self.low);
+        HEIGHT - BOTTOM - part * (HEIGHT - BOTTOM - TOP)
+    }
+}
+
+fn x(percent: u32) -> f64 {
+    LEFT + f64::from(percent) / 100.0 * (WIDTH - LEFT - RIGHT)
+}
+
+/// The drawing of a figure from whatever records there are; `None` while there are none.
+pub fn svg(figure: &Figure, points: u32, runs: u64, records: &[Record]) -> Option<String> {
+    let found = values(figure, points, runs, records);
+    let all: Vec<f64> = found.iter().flatten().flatten().copied().collect();
+    if all.is_empty() {
+        return None;
+    }
+    let scale = Scale::of(&all);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{WIDTH}\" \
+         height=\"{HEIGHT}\" fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"16\">{}: {}</text>\n",
+        figure.number, figure.title
+    );
+    axes(&mut out, &scale);
+    for (at, ((name, _), curve)) in figure.curves.iter().zip(&found).enumerate() {
+        let colour = COLOURS[at % COLOURS.len()];
+        // The second eight are dashed.
+        let dash = if at < COLOURS.len() { "" } else { " stroke-dasharray=\"5 3\"" };
+        let line = |percent| {
+            let points = skewness_points(points).zip(curve);
+            let points = points.filter_map(|(skewness, values)| {
+                Some(format!("{:.1},{:.1}", x(skewness), scale.y(percentile(values, percent)?)))
+            });
+            points.collect::<Vec<_>>()
+        };
+        let mut shade = line(10);
+        shade.extend(line(90).into_iter().rev());
+        let (shade, line) = (shade.join(" "), line(50).join(" "));
+        let y = TOP + 12.0 + 17.0 * at as f64;
+        let (begin, end) = (WIDTH - RIGHT + 12.0, WIDTH - RIGHT + 34.0);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            out,
+            "<polygon points=\"{shade}\" fill=\"{colour}\" opacity=\"0.15\"/>\n\
+             <polyline points=\"{line}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"\
+             {dash}/>\n<line x1=\"{begin}\" y1=\"{y}\" x2=\"{end}\" y2=\"{y}\" \
+             stroke=\"{colour}\" stroke-width=\"2\"{dash}/>\n<text x=\"{}\" y=\"{}\">{name}\
+             </text>\n",
+            end + 6.0,
+            y + 4.0
+        );
+    }
+    out.push_str("</svg>\n");
+    Some(out)
+}
+
+fn axes(out: &mut String, scale: &Scale) {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    for step in 0..=4 {
+        let value = scale.low + (scale.high - scale.low) * f64::from(step) / 4.0;
+        let y = scale.y(value);
+        let digits = if scale.high - scale.low < 0.5 { 3 } else { 1 };
+        let _ = write!(
+            out,
+            "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\n\
+             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{value:.digits$}</text>\n",
+            LEFT - 6.0,
+            y + 4.0
+        );
+    }
+    for percent in (0..=100).step_by(20) {
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{:.1}</text>",
+            x(percent),
+            bottom + 15.0,
+            f64::from(percent) / 100.0
+        );
+    }
+    let middle = (LEFT + right) / 2.0;
+    let _ = writeln!(
+        out,
+        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">message skewness</text>",
+        bottom + 30.0
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shuffle::Rival;
+    use crate::shuffle::study::{Metric, Run, Setup};
+
+    #[test]
+    fn a_figure_is_drawn_with_a_line_for_each_curve() {
+        let setup = Setup::new(4, 2, Rival::Madd);
+        let (number, metric) = ("0", Metric::Throughput);
+        let curves = vec![("a".to_owned(), setup)];
+        let figure = Figure { number, title: "t", metric, curves };
+        assert_eq!(svg(&figure, 1, 1, &[]), None);
+        let record = Run { setup, skewness_percent: 50, seed: 1 }.run().expect("runs");
+        let drawing = svg(&figure, 1, 1, &[record]).expect("there is a record");
+        assert_eq!(drawing.matches("<polyline").count(), 1);
+        assert!(!drawing.contains("NaN"), "{drawing}");
+    }
+}
