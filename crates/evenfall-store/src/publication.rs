@@ -6,13 +6,13 @@
 //! not needed. Every step can be repeated.
 //!
 //! Two primaries: what one primary alone writes carries its token in its name (tail, metadata,
-//! catalogue), so that a put of the old one that lands late changes an object that nobody reads any
-//! more. Chunks are the exception, because their names are computed by readers. A chunk is put only
-//! where none is. Where there is one, an equal one is our own of an earlier try; one with a lower
-//! token was put by a primary that has lost its lease, and is swapped for ours, on condition that it
-//! still has the bytes that we compared; one with a higher token says that we have lost ours. A put
-//! of the old primary that is still under way is one of these two: "where none is" does nothing once
-//! ours is there, and "in the place of those bytes" does nothing once ours are.
+//! catalogue), so that a put of the old one that lands late changes an object that nobody reads
+//! any more. Chunks are the exception, because their names are computed by readers. A chunk is put
+//! only where none is. Where there is one, an equal one is our own of an earlier try; one with a
+//! lower token was put by a primary that has lost its lease, and is swapped for ours, on condition
+//! that it still has the bytes that we compared; one with a higher token says that we have lost
+//! ours. A put of the old primary that is still under way is one of these two: "where none is" does
+//! nothing once ours is there, and "in the place of those bytes" does nothing once ours are.
 //!
 //! ```text
 //! tail object:  "EFTL" v  first data u32  data u32  first index u32  index u32  crc32c | segments

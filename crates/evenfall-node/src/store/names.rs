@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Each life of a store node has a token, greater than all before, and claims files with it. Every
-//! segment, tail, block of metadata and journal frame carries it, and every later change of a file's
-//! entry is made on condition that the token is still there.
+//! segment, tail, block of metadata and journal frame carries it, and every later change of a
+//! file's entry is made on condition that the token is still there.
 
 pub mod cluster;
 pub mod embedded;

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A node writes on two conditions, in the same transaction: its key among the nodes goes with its
-//! own lease, and the entry is as it has read it, with its own token. To take a file over it needs a
-//! third: the old primary has no key among the nodes any more.
+//! own lease, and the entry is as it has read it, with its own token. To take a file over it needs
+//! a third: the old primary has no key among the nodes any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
