@@ -136,19 +136,17 @@ fn a_lost_bucket_has_its_own_error() {
         &Backend { objects, options, names: None, is_atomic: true },
         &bucket,
     );
-    let s3 = S3::s3s();
+}
+
+/// `s3s-fs` takes a bucket that is not there for an empty one, so this takes another server.
+#[test]
+fn a_bucket_that_minio_has_lost_has_its_own_error() {
+    let Some(s3) = S3::minio() else { return };
+    says_that_the_bucket_is_lost(&in_s3(&s3), &s3.server.directory.path().join("ticks"));
     let never = Backend { objects: "s3://never/made".into(), ..in_s3(&s3) };
     let directory = TempDir::new().expect("a directory");
     let opened = Store::open(never.config(directory.path())).map(drop);
     assert!(said(opened).contains("the bucket is not there"));
-}
-
-/// `s3s-fs` makes a bucket that is lost again with the first put, so this takes another server.
-#[test]
-fn a_bucket_that_minio_has_lost_has_its_own_error() {
-    if let Some(s3) = S3::minio() {
-        says_that_the_bucket_is_lost(&in_s3(&s3), &s3.server.directory.path().join("ticks"));
-    }
 }
 
 #[test]
