@@ -76,6 +76,9 @@ fn storage_error(name: &str, error: &Error) -> StorageError {
     match error {
         // Every name that we ask for and that may be absent is asked for by `get`.
         Error::NotFound { .. } => StorageError::NoBucket { name, what },
+        error if format!("{error:?}").contains("NoSuchBucket") => {
+            StorageError::NoBucket { name, what }
+        }
         Error::PermissionDenied { .. }
         | Error::Unauthenticated { .. }
         | Error::InvalidPath { .. }
