@@ -41,7 +41,9 @@ deploy:
 	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"
 	./deploy/test.sh
 
+# With MinIO beside, when it can be built or found; without, its tests say that they are skipped.
 test-long:
+	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace
 
 bench:

@@ -13,6 +13,7 @@ wanted=(
   "chromium  chromium         the test that opens a run's report in a browser"
   "dockerd   docker.io        the containers of deploy/test.sh"
   "systemd-analyze systemd    the check of the service units"
+  "etcd      etcd-server      the names of a cluster of store nodes"
   "unzip     unzip            feed files that come as zip archives"
   "mpicc     libopenmpi-dev   MPI_Alltoallv beside bench shuffle (bench-peers/shuffle)"
   "mpirun    openmpi-bin      the same"

@@ -1,6 +1,7 @@
 //! `evenfall store`: the files of a store, from its directory or from its objects alone.
 
 mod append;
+mod backing;
 pub mod bench;
 mod output;
 pub mod proof;
@@ -14,11 +15,14 @@ use clap::Subcommand;
 use evenfall_node::settings::Feed;
 use evenfall_node::store::recording::is_file_of;
 use evenfall_node::store::{
-    Archive, Client, Opened, RecordSource, RemoteSource, Store, StoreConfig, StoreFile,
+    Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,
+    Store, StoreConfig, StoreFile,
 };
 use evenfall_store::retention::Retention;
+use evenfall_store::volume::Loss;
 use serde_json::json;
 
+use self::backing::Backing;
 use crate::Outcome;
 
 /// Arguments of `evenfall store`.
@@ -53,12 +57,15 @@ enum Command {
 /// Where a store is.
 #[derive(clap::Args, Debug)]
 struct Place {
-    /// The store's directory, or tcp://127.0.0.1:7410 of a server; with --objects, the directory
-    /// or address of its objects.
+    /// The store's directory, tcp://127.0.0.1:7410 of a server, or etcd://127.0.0.1:2379/name of a
+    /// cluster; with --objects, the directory or address of its objects.
     dir: PathBuf,
     /// Read objects alone, as a second node does.
     #[arg(long)]
     objects: bool,
+    /// Of a cluster: see what is not published yet too, from each file's primary.
+    #[arg(long)]
+    fresh: bool,
 }
 
 /// Arguments of `evenfall store ls`.
@@ -84,6 +91,8 @@ struct Retain {
     /// Bytes of each file above this may go, the oldest first; counted in chunks of 4 MiB.
     #[arg(long)]
     bytes: Option<u64>,
+    #[command(flatten)]
+    backing: Backing,
 }
 
 /// Arguments of `evenfall store delete`.
@@ -93,6 +102,8 @@ struct Delete {
     dir: PathBuf,
     /// A file or a recording.
     name: String,
+    #[command(flatten)]
+    backing: Backing,
 }
 
 /// Runs it.
@@ -112,16 +123,20 @@ pub fn main(args: &Args) -> Outcome {
 
 /// The store, once it was said on stderr what it dropped.
 fn said(opened: Opened) -> Store {
-    for loss in &opened.losses {
+    tell(&opened.losses);
+    opened.store
+}
+
+fn tell(losses: &[Loss]) {
+    for loss in losses {
         let kind = if loss.is_torn_end { "note" } else { "damage" };
         eprintln!("{kind}: {}: {}", loss.place, loss.what);
     }
-    opened.store
 }
 
 /// Opens a store to write, and says on stderr what it dropped.
 pub fn open(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
-    open_as(StoreConfig::new(dir))
+    open_as(backing::remembered(dir)?)
 }
 
 /// Opens a store of these limits to write, and says on stderr what it dropped.
@@ -134,7 +149,7 @@ pub fn open_to_read(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
     if !dir.is_dir() {
         return Err(format!("{}: no such directory", dir.display()).into());
     }
-    Ok(said(Store::open_to_read(StoreConfig::new(dir))?))
+    Ok(said(Store::open_to_read(backing::remembered(dir)?)?))
 }
 
 impl Place {
@@ -148,10 +163,15 @@ impl Place {
         if let Some(address) = address.filter(|_| !self.objects) {
             return Ok(Box::new(RemoteSource::new(Client::connect(address.parse()?)?)));
         }
+        let place = self.dir.display().to_string();
+        if place.starts_with("etcd://") {
+            let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
+            let options = BucketOptions::default();
+            return Ok(Box::new(ClusterSource::open(&place, None, &options, freshness)?));
+        }
         if !self.objects {
             return Ok(Box::new(open_to_read(&self.dir)?));
         }
-        let place = self.dir.display().to_string();
         if !place.contains("://") && !self.dir.is_dir() {
             return Err(format!("{place}: no such directory").into());
         }
@@ -189,11 +209,11 @@ fn files_of(store: &Store, name: &str) -> Result<Vec<Arc<StoreFile>>, Box<dyn st
 }
 
 /// Does something in a store and closes it, whatever came of it.
-fn change(dir: &Path, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
+fn change(dir: &Path, backing: &Backing, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
     if !dir.is_dir() {
         return Err(format!("{}: no such directory", dir.display()).into());
     }
-    let store = open(dir)?;
+    let store = open_as(backing.config(dir)?)?;
     let done = work(&store);
     store.close()?;
     done
@@ -202,7 +222,7 @@ fn change(dir: &Path, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
 fn retain(args: &Retain) -> Outcome {
     let age_ns_max = args.age.map(|age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
     let retention = Retention { age_ns_max, bytes_max: args.bytes };
-    change(&args.dir, |store| {
+    change(&args.dir, &args.backing, |store| {
         for file in files_of(store, &args.name)? {
             let first = store.retain(&file, retention)?;
             let (records, name) = (file.records(), &file.name);
@@ -213,7 +233,7 @@ fn retain(args: &Retain) -> Outcome {
 }
 
 fn delete(args: &Delete) -> Outcome {
-    change(&args.dir, |store| {
+    change(&args.dir, &args.backing, |store| {
         for file in files_of(store, &args.name)? {
             store.delete(&file.name)?;
             println!("{} deleted: {} records", file.name, file.records());

@@ -23,6 +23,14 @@ pub enum StorageError {
         /// The world's own words.
         what: String,
     },
+    /// The bucket or directory itself is not there: lost, or never made. What was in it is lost
+    /// with it; what goes there next waits.
+    NoBucket {
+        /// File or object.
+        name: String,
+        /// The world's own words.
+        what: String,
+    },
     /// The request itself is refused: permission, a name that is not one, a broken device.
     Failed {
         /// File or object.
@@ -44,6 +52,10 @@ impl fmt::Display for StorageError {
         match self {
             Self::Full { name } => write!(f, "no room left for {name}: free some, then try again"),
             Self::Unavailable { name, what } => write!(f, "{name} cannot be reached now: {what}"),
+            Self::NoBucket { name, what } => write!(
+                f,
+                "{name}: the bucket is not there ({what}): make it again, or correct its address"
+            ),
             Self::Failed { name, what } => write!(f, "{name}: {what}"),
         }
     }
@@ -112,6 +124,14 @@ pub trait Objects {
     /// # Errors
     /// The object may then be there or not.
     fn put_new(&self, name: &str, bytes: Bytes) -> Result<PutOutcome, StorageError>;
+
+    /// Puts the object in the place of one that has exactly the bytes `was`, in one step: who
+    /// decided to replace those and is late replaces nothing else. [`PutOutcome::Exists`] when
+    /// another one is there by now, or none.
+    ///
+    /// # Errors
+    /// The object may then be the old or the new one, never a mixture.
+    fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Result<PutOutcome, StorageError>;
 
     /// Up to `len` bytes from this offset, fewer at the object's end; `None` when there is none.
     ///

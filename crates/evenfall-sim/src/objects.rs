@@ -105,6 +105,16 @@ impl Objects for SimObjects {
         })
     }
 
+    fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Result<PutOutcome, StorageError> {
+        self.request(name, |state| {
+            if state.objects.get(name) != Some(was) {
+                return PutOutcome::Exists;
+            }
+            state.objects.insert(name.into(), bytes);
+            PutOutcome::Created
+        })
+    }
+
     fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError> {
         self.request(name, |state| {
             let bytes = state.objects.get(name)?;

@@ -8,7 +8,8 @@
 //! record n      segment n / R, slot n % R          R = (16,384 - 32) / record length
 //! segment s     chunk s / 256, byte (s % 256) * 16,384 of it
 //! chunk c       D-<file id>-<c>   data             I-<file id>-<c>   index
-//! tail          T-<file id>-<token>                metadata block    M-<node>-<block>
+//! tail          T-<file id>-<token>                metadata block    M-<token>-<block>
+//! catalogue     S-<file id>-<token>
 //! ```
 
 use crate::error::{Error, Result};
@@ -101,9 +102,24 @@ pub fn tail_name(file: FileId, token: u32) -> String {
     format!("T-{file}-{token:08x}")
 }
 
-/// The name of a block of metadata nodes, which one store node alone writes.
-pub fn block_name(node: u32, block: u32) -> String {
-    format!("M-{node:08x}-{block:08x}")
+/// The name of a block of metadata nodes. The token is that of one life of one store node, which
+/// alone writes it: a put that is still under way when that life has ended changes nothing that a
+/// later one wrote.
+pub fn block_name(token: u32, block: u32) -> String {
+    format!("M-{token:08x}-{block:08x}")
+}
+
+/// The name of a file's entry in the catalogue; the one with the greatest token counts.
+pub fn catalog_name(file: FileId, token: u32) -> String {
+    format!("S-{file}-{token:08x}")
+}
+
+/// What [`catalog_name`] was made of; `None` for any other name.
+pub fn parse_catalog_name(name: &str) -> Option<(FileId, u32)> {
+    let (file, token) = name.strip_prefix("S-")?.split_once('-')?;
+    let file = FileId(u64::from_str_radix(file, 16).ok()?);
+    let token = u32::from_str_radix(token, 16).ok()?;
+    (catalog_name(file, token) == name).then_some((file, token))
 }
 
 /// The name of a journal file.
@@ -201,6 +217,8 @@ mod tests {
         }
         assert_eq!(parse_journal_name(&journal_name(9)), Some(9));
         assert_eq!(parse_journal_name("J-9"), None);
+        assert_eq!(parse_catalog_name(&catalog_name(FileId(7), 2)), Some((FileId(7), 2)));
+        assert_eq!(parse_catalog_name("S-0000000000000007"), None);
     }
 
     #[test]

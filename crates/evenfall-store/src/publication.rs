@@ -5,10 +5,14 @@
 //! both reach: a reader who follows the node never meets a half-done publication, and listing is
 //! not needed. Every step can be repeated.
 //!
-//! Two primaries: names carry no order, so the tokens inside do. A chunk is put only where none is.
-//! Where there is one, an equal one is our own of an earlier try, one with a lower token was put by
-//! a primary that had lost its lease, and is replaced, and one with a higher token says that we
-//! have lost ours.
+//! Two primaries: what one primary alone writes carries its token in its name (tail, metadata,
+//! catalogue), so that a put of the old one that lands late changes an object that nobody reads
+//! any more. Chunks are the exception, because their names are computed by readers. A chunk is put
+//! only where none is. Where there is one, an equal one is our own of an earlier try; one with a
+//! lower token was put by a primary that has lost its lease, and is swapped for ours, on condition
+//! that it still has the bytes that we compared; one with a higher token says that we have lost
+//! ours. A put of the old primary that is still under way is one of these two: "where none is" does
+//! nothing once ours is there, and "in the place of those bytes" does nothing once ours are.
 //!
 //! ```text
 //! tail object:  "EFTL" v  first data u32  data u32  first index u32  index u32  crc32c | segments
@@ -37,6 +41,10 @@ const TAIL_MAGIC: &[u8; 4] = b"EFTL";
 const TAIL_HEADER_BYTES: usize = 32;
 /// Most segments of a tail: a chunk of data less one, one of index, and the two open ones.
 const TAIL_SEGMENTS_MAX: usize = 2 * SEGMENTS_PER_CHUNK as usize;
+
+/// Times that a chunk is compared and swapped before the upload is put off: each time that it fails
+/// another primary was quicker, and there are few.
+const SWAPS_MAX: usize = 4;
 
 /// The end of a file, taken at one moment, ready to be published.
 #[derive(Clone, Debug)]
@@ -79,19 +87,25 @@ pub fn put_chunk(
     bytes: Bytes,
 ) -> Result<()> {
     let name = chunk_name(kind, file, chunk);
-    if objects.put_new(&name, bytes.clone())? == PutOutcome::Created {
-        return Ok(());
+    for _ in 0..SWAPS_MAX {
+        if objects.put_new(&name, bytes.clone())? == PutOutcome::Created {
+            return Ok(());
+        }
+        let Some(there) = objects.get(&name, 0, CHUNK_BYTES)? else { continue };
+        if there == bytes {
+            return Ok(());
+        }
+        let tokens = there.chunks(SEGMENT_BYTES).filter_map(|part| segment::open(part, &name).ok());
+        match tokens.map(|header| header.token).max() {
+            Some(newer) if newer > token => return Err(Error::Fenced { file, token, newer }),
+            _ => {}
+        }
+        if objects.swap(&name, &there, bytes.clone())? == PutOutcome::Created {
+            return Ok(());
+        }
     }
-    let there = objects.get(&name, 0, CHUNK_BYTES)?;
-    if there.as_ref() == Some(&bytes) {
-        return Ok(());
-    }
-    let newer = there.iter().flat_map(|there| there.chunks(SEGMENT_BYTES));
-    let newer = newer.filter_map(|part| segment::open(part, &name).ok()).map(|h| h.token).max();
-    match newer {
-        Some(newer) if newer > token => Err(Error::Fenced { file, token, newer }),
-        _ => Ok(objects.put(&name, bytes)?),
-    }
+    let what = "it changes under our hands".to_owned();
+    Err(evenfall_core::StorageError::Unavailable { name, what }.into())
 }
 
 /// The segments of one chunk, one behind the other.

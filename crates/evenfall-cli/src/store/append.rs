@@ -11,7 +11,8 @@ use evenfall_node::store::recording::{Recorder, streams};
 use evenfall_node::store::{Level, Store};
 use evenfall_store::ordering::{Offered, Ordering, OrderingConfig};
 
-use super::{feed_of, open};
+use super::backing::Backing;
+use super::{feed_of, open_as};
 use crate::Outcome;
 
 type Failure = Box<dyn std::error::Error>;
@@ -42,6 +43,8 @@ pub struct Append {
     /// memory, local or object.
     #[arg(long, default_value = "local")]
     ack: Level,
+    #[command(flatten)]
+    backing: Backing,
 }
 
 /// What becomes of the sides of a capture.
@@ -59,7 +62,7 @@ const NAMED_MAX: u64 = 10;
 /// Runs it.
 pub fn append(args: &Append) -> Outcome {
     let mut messages = input::open(&feed_of(&args.feed))?;
-    let store = open(&args.dir)?;
+    let store = open_as(args.backing.config(&args.dir)?)?;
     let taken = record(args, &mut messages, &store);
     store.close()?;
     taken

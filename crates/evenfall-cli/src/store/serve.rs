@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenfall_io::interrupt;
-use evenfall_node::store::{Server, Store, StoreConfig};
+use evenfall_node::store::{NamesError, Server, Store, StoreConfig, StoreError};
 
-use super::said;
+use super::backing::Backing;
+use super::{said, tell};
 use crate::Outcome;
 
 /// How soon a signal is seen.
@@ -24,8 +25,10 @@ pub struct Serve {
     #[arg(long, default_value = "127.0.0.1:7410")]
     listen: SocketAddr,
     /// Leave chunks on the local disk and upload nothing.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "objects")]
     no_objects: bool,
+    #[command(flatten)]
+    backing: Backing,
     /// Bytes of records that are on no disk yet; above, appends wait and are then refused.
     #[arg(long)]
     memory_bytes: Option<u64>,
@@ -47,8 +50,8 @@ pub struct Serve {
 }
 
 impl Serve {
-    fn config(&self) -> StoreConfig {
-        let mut config = StoreConfig::new(&self.dir);
+    fn config(&self) -> Result<StoreConfig, Box<dyn std::error::Error>> {
+        let mut config = self.backing.config(&self.dir)?;
         if self.no_objects {
             config.objects = None;
         }
@@ -56,7 +59,7 @@ impl Serve {
         config.local_bytes_max = self.local_bytes.unwrap_or(config.local_bytes_max);
         config.cache_bytes = self.cache_bytes.unwrap_or(config.cache_bytes);
         config.keep.bytes_max = self.keep_bytes;
-        config
+        Ok(config)
     }
 }
 
@@ -64,17 +67,13 @@ impl Serve {
 pub fn serve(args: &Serve) -> Outcome {
     let waker = evenfall_io::Waker::new()?;
     interrupt::watch(waker)?;
-    let store = Arc::new(said(Store::open(args.config())?));
+    let store = Arc::new(said(Store::open(args.config()?)?));
     let server = Server::start_with(Arc::clone(&store), args.listen, args.idle_timeout)?;
     println!("serving tcp://{}", server.address());
-    let mut printed_at = Instant::now();
-    while !interrupt::raised() {
-        std::thread::sleep(LOOK_EVERY);
-        if args.occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {
-            printed_at = Instant::now();
-            println!("{}", serde_json::to_string(&store.occupancy())?);
-        }
+    if let Some(member) = store.member() {
+        member.serve_at(Some(server.address().to_string()))?;
     }
+    let lost = attend(&store, args);
     let counts = server.stop();
     let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
     store.close()?;
@@ -86,5 +85,35 @@ pub fn serve(args: &Serve) -> Outcome {
         counts.timed_out,
         counts.failed_appends
     );
+    Ok(lost?)
+}
+
+/// Until a signal comes or the lease is over. Files of nodes that are gone are taken over
+/// meanwhile.
+fn attend(store: &Store, args: &Serve) -> Result<(), StoreError> {
+    let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
+    let take_over = args.backing.take_over;
+    while !interrupt::raised() {
+        std::thread::sleep(LOOK_EVERY);
+        if args.occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {
+            printed_at = Instant::now();
+            println!("{}", serde_json::to_string(&store.occupancy()).unwrap_or_default());
+        }
+        let Some(member) = store.member() else { continue };
+        match member.lease().check() {
+            Err(error @ NamesError::LeaseLost { is_over: true, .. }) => return Err(error.into()),
+            _ if take_over && looked_at.elapsed() > member.lease().ttl() / 4 => {
+                looked_at = Instant::now();
+                // What fails now is tried again.
+                if let Ok((taken, losses)) = store.take_over() {
+                    tell(&losses);
+                    if taken > 0 {
+                        println!("{taken} files taken over");
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! | module | what it shows |
 //! |---|---|
+//! | [`clusters`] | store nodes over etcd: stopped past a lease, killed, replaced |
 //! | [`demos`] | every mode, key, trees, lab: nothing lost, equal contents, all figures there |
 //! | [`experiments`] | experiment files: runs, resumption, the report in a browser |
 //! | [`faults`] | processes killed and paused, Ctrl-C |
@@ -16,6 +17,7 @@
 //! | [`words`] | what is said to somebody who made a mistake |
 #![forbid(unsafe_code)]
 
+mod clusters;
 mod common;
 mod demos;
 mod experiments;
@@ -25,6 +27,9 @@ mod hosts;
 mod plans;
 mod recorders;
 mod served;
+#[path = "../../../evenfall-node/tests/store/servers.rs"]
+#[expect(dead_code, reason = "the tests of the node start S3 servers too")]
+mod servers;
 mod shuffles;
 mod stores;
 mod surveys;

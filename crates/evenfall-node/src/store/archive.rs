@@ -6,7 +6,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_store::layout::{
-    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, chunk_name, segment_place,
+    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, chunk_name, parse_catalog_name,
+    segment_place,
 };
 use evenfall_store::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block};
 use evenfall_store::publication::Publication;
@@ -18,16 +19,24 @@ use evenfall_store::{
 use super::bucket::Fetch;
 use super::{Bucket, Entry, StoreError};
 
-/// Name, entry and a checksum over both, as the object `S-<file>` says them.
+/// Listings of a catalogue that changes meanwhile.
+const LISTINGS_MAX: usize = 5;
+
+/// Name, entry and a checksum over both, as the object `S-<file>-<token>` says them.
 pub(super) fn put_catalog(bucket: &Bucket, name: &str, entry: &Entry) -> Result<(), StoreError> {
     let json = serde_json::to_string(&(name, entry)).unwrap_or_default();
     let text = format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes()));
-    Ok(bucket.put(&format!("S-{}", entry.id), text.into())?)
+    Ok(bucket.put(&catalog_name(entry.id, entry.listed), text.into())?)
 }
 
-/// The file is not in the catalogue any more.
-pub(super) fn remove_catalog(bucket: &Bucket, file: FileId) -> Result<(), StoreError> {
-    Ok(bucket.delete(&format!("S-{file}"))?)
+/// The file is not in the catalogue any more, as far as primaries up to this token put it there.
+pub(super) fn remove_catalog(bucket: &Bucket, file: FileId, token: u32) -> Result<(), StoreError> {
+    for name in bucket.list(&format!("S-{file}-"))? {
+        if parse_catalog_name(&name).is_some_and(|(_, of)| of <= token) {
+            bucket.delete(&name)?;
+        }
+    }
+    Ok(())
 }
 
 /// One entry of the catalogue.
@@ -44,32 +53,64 @@ pub fn parse_catalog(place: &str, bytes: &[u8]) -> Result<(String, Entry), Store
     serde_json::from_str(json).map_err(|error| damaged(&error.to_string()).into())
 }
 
-/// All files that were ever published here, as far as the listing knows them.
+/// All files that are published here, as far as the listing knows them: of each file the entry of
+/// its newest primary.
 ///
 /// # Errors
 /// What the object store says; [`Error::Damaged`].
 pub fn catalog(bucket: &Bucket) -> Result<Vec<(String, Entry)>, StoreError> {
-    let mut files = Vec::new();
-    for name in bucket.list("S-")? {
-        if let Some(bytes) = bucket.get(&name, 0, usize::MAX)? {
-            files.push(parse_catalog(&name, &bytes)?);
-        }
-    }
-    files.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(files)
+    newest(bucket, "S-")
 }
 
-/// The metadata node of a file whose primary was this store node.
-pub(super) fn node_of(
-    bucket: &Bucket,
-    entry: &Entry,
-    writer: u32,
-) -> Result<Option<MetadataNode>, StoreError> {
-    let name = block_name(writer, entry.slot / NODES_PER_BLOCK as u32);
-    let Some(bytes) = bucket.get(&name, 0, SEGMENT_BYTES)? else { return Ok(None) };
+fn newest(bucket: &Bucket, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    let mut listing = 0;
+    loop {
+        listing += 1;
+        let names = bucket.list(prefix)?;
+        let parsed = names.iter().filter_map(|name| parse_catalog_name(name));
+        let mut newest: BTreeMap<FileId, u32> = BTreeMap::new();
+        for (file, token) in parsed {
+            let known = newest.entry(file).or_default();
+            *known = token.max(*known);
+        }
+        let mut files = Vec::new();
+        for (file, token) in &newest {
+            let name = catalog_name(*file, *token);
+            if let Some(bytes) = bucket.get(&name, 0, usize::MAX)? {
+                files.push(parse_catalog(&name, &bytes)?);
+            }
+        }
+        // One that is gone since the listing has a successor, or its file was deleted; which of the
+        // two, the next listing says, and a last one is believed.
+        if files.len() == newest.len() || listing == LISTINGS_MAX {
+            files.sort_by(|a, b| a.0.cmp(&b.0));
+            return Ok(files);
+        }
+    }
+}
+
+/// The metadata node of a file as it was last published; `None` when it never was.
+///
+/// # Errors
+/// What the object store says; [`Error::Damaged`].
+pub(super) fn node_of(bucket: &Bucket, entry: &Entry) -> Result<Option<MetadataNode>, StoreError> {
+    if entry.listed == 0 {
+        return Ok(None);
+    }
+    let name = block_name(entry.listed, entry.slot / NODES_PER_BLOCK as u32);
+    let absent = || Error::Damaged {
+        place: name.clone(),
+        what: format!(
+            "file {} was published, and its metadata is not in the object store: it is another \
+             bucket, or was lost",
+            entry.id
+        ),
+    };
+    let bytes = bucket.get(&name, 0, SEGMENT_BYTES)?.ok_or_else(absent)?;
     let nodes = decode_block(&bytes, &name)?;
     let node = nodes.get(entry.slot as usize % NODES_PER_BLOCK).copied();
-    Ok(node.filter(|node| node.file == entry.id && node.token > 0))
+    let node = node.filter(|node| node.file == entry.id && node.token == entry.listed);
+    Ok(Some(node.ok_or_else(absent)?))
 }
 
 /// What a new primary starts from.
@@ -202,9 +243,8 @@ pub struct Archive {
 
 /// A file of an archive at one moment.
 pub struct ArchivedFile<'a> {
-    /// Its entry.
-    pub entry: &'a Entry,
     snapshot: Snapshot,
+    last_ns: i64,
     segments: ChunkReader<'a>,
 }
 
@@ -214,7 +254,14 @@ impl Archive {
     /// # Errors
     /// What the object store says; [`Error::Damaged`].
     pub fn open(place: &str) -> Result<Self, StoreError> {
-        let bucket = Bucket::open(place)?;
+        Self::of(Bucket::open(place)?)
+    }
+
+    /// Opens the objects of this bucket.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn of(bucket: Bucket) -> Result<Self, StoreError> {
         let files = catalog(&bucket)?.into_iter().collect();
         Ok(Self { bucket, files })
     }
@@ -231,21 +278,29 @@ impl Archive {
     pub fn file(&self, name: &str) -> Result<ArchivedFile<'_>, StoreError> {
         let unknown = || Error::UnknownFile { file: name.into() };
         let entry = self.files.get(name).ok_or_else(unknown)?;
-        let read_node = || node_of(&self.bucket, entry, entry.primary);
-        let mut node = read_node()?.ok_or_else(unknown)?;
-        let publication = loop {
-            match Publication::open(&self.bucket, node) {
-                Ok(publication) => break publication,
-                // A new life of the primary has removed the old tail: its node says so.
-                Err(error) => match read_node()?.filter(|newer| newer.token > node.token) {
-                    Some(newer) => node = newer,
-                    None => return Err(error.into()),
-                },
+        ArchivedFile::open(&self.bucket, entry).or_else(|error| {
+            // A new primary may have published it since, and removed what the old one wrote.
+            let newer = newest(&self.bucket, &format!("S-{}-", entry.id))?;
+            match newer.into_iter().find(|(_, newer)| newer.listed > entry.listed) {
+                Some((_, newer)) => ArchivedFile::open(&self.bucket, &newer),
+                None => Err(error),
             }
-        };
+        })
+    }
+}
+
+impl<'a> ArchivedFile<'a> {
+    /// The file of this entry, as the primary that published it last has published it now.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFile`], [`Error::Damaged`], what the object store says.
+    pub fn open(bucket: &'a Bucket, entry: &Entry) -> Result<Self, StoreError> {
+        let unknown = || Error::UnknownFile { file: entry.id.to_string() };
+        let node = node_of(bucket, entry)?.ok_or_else(unknown)?;
+        let publication = Publication::open(bucket, node)?;
         let snapshot = publication.snapshot(&entry.schema)?;
-        let segments = ChunkReader::new(&self.bucket, publication.into_tail());
-        Ok(ArchivedFile { entry, snapshot, segments })
+        let segments = ChunkReader::new(bucket, publication.into_tail());
+        Ok(Self { snapshot, last_ns: node.last_ns, segments })
     }
 }
 
@@ -253,6 +308,11 @@ impl ArchivedFile<'_> {
     /// Records that can be read.
     pub fn records(&self) -> u64 {
         self.snapshot.records
+    }
+
+    /// Time of the last of them.
+    pub fn last_ns(&self) -> i64 {
+        self.last_ns
     }
 
     /// The numbers of the records from one time to another, both included.

@@ -25,8 +25,12 @@ use evenfall_store::{
     VolumeConfig,
 };
 
+use super::names::cluster::Member;
 use super::uploads::Uploads;
-use super::{Bucket, Directory, Entry, Level, Names, StoreError, lock, names, seal};
+use super::{
+    Bucket, BucketOptions, ClusterConfig, Directory, Entry, Level, Names, StoreError, lock, names,
+    seal,
+};
 
 /// Shards of the cache: enough that readers on a few cores seldom meet.
 const SHARDS: usize = 8;
@@ -47,7 +51,11 @@ pub struct StoreConfig {
     pub directory: PathBuf,
     /// Directory or address of the object store.
     pub objects: Option<String>,
-    /// Number of this node among the store's nodes.
+    /// Options of the object store that come before those of the environment.
+    pub bucket_options: BucketOptions,
+    /// The cluster that the store is part of; without one, its directory has its own names.
+    pub cluster: Option<ClusterConfig>,
+    /// Number of this node among the store's nodes; a cluster gives its own.
     pub node: u32,
     /// Bytes of segments that no disk has yet; above, appends are refused by the stage `memory`.
     pub memory_bytes_max: u64,
@@ -70,6 +78,8 @@ impl StoreConfig {
         Self {
             directory: directory.to_owned(),
             objects: Some(directory.join("objects").display().to_string()),
+            bucket_options: BucketOptions::default(),
+            cluster: None,
             node: 1,
             memory_bytes_max: 512 << 20,
             local_bytes_max: 64 << 30,
@@ -78,6 +88,11 @@ impl StoreConfig {
             publish_every: Duration::from_secs(10),
             keep: Retention::default(),
         }
+    }
+
+    /// Segments of one shard of the read cache.
+    fn cache_segments(&self) -> usize {
+        self.cache_bytes as usize / SEGMENT_BYTES / SHARDS
     }
 }
 
@@ -122,9 +137,10 @@ impl StoreFile {
         *lock(&self.retention)
     }
 
-    /// The entry as names and catalogue should have it now.
+    /// The entry as names and catalogue have it once this life has published the file.
     pub(super) fn entry_now(&self) -> Entry {
-        Entry { first: self.first(), retention: self.retention(), ..self.entry.clone() }
+        let (first, retention, listed) = (self.first(), self.retention(), self.entry.token);
+        Entry { first, retention, listed, ..self.entry.clone() }
     }
 
     /// Time of the last record; `None` of none.
@@ -178,7 +194,7 @@ pub(super) struct Shared {
     pub(super) config: StoreConfig,
     pub(super) disk: Directory,
     pub(super) bucket: Option<Bucket>,
-    names: Names,
+    pub(super) names: Names,
     files: RwLock<BTreeMap<FileId, Arc<StoreFile>>>,
     by_name: RwLock<BTreeMap<String, Arc<StoreFile>>>,
     cache: Vec<CacheShard>,
@@ -223,8 +239,13 @@ impl Store {
         let disk = Directory::open(&config.directory)?;
         // From now on the list of a clean stop is not true any more.
         disk.remove(seal::NAME)?;
-        let names = Names::open(&config.directory.join(names::FILE))?;
-        let bucket = config.objects.as_deref().map(Bucket::open).transpose()?;
+        let path = config.directory.join(names::FILE);
+        let names = Names::open(&path, config.node, config.cluster.as_ref())?;
+        let open = |place: &str| Bucket::open_with(place, &config.bucket_options);
+        let bucket = config.objects.as_deref().map(open).transpose()?;
+        if let Some(place) = &config.objects {
+            names.settle_objects(&config.directory, place)?;
+        }
         let (shared, losses) = Shared::open(config, disk, names, bucket)?;
         let mut threads = vec![
             spawn("store-disk", &shared, Shared::run_disk)?,
@@ -246,7 +267,8 @@ impl Store {
         let names = Names::open_to_read(&config.directory.join(names::FILE))?;
         let is_there = |place: &&str| place.contains("://") || Path::new(place).is_dir();
         let objects = config.objects.as_deref().filter(is_there);
-        let bucket = objects.map(Bucket::open).transpose()?;
+        let open = |place: &str| Bucket::open_with(place, &config.bucket_options);
+        let bucket = objects.map(open).transpose()?;
         let (shared, losses) = Shared::open(config, disk, names, bucket)?;
         Ok(Opened { store: Self { shared, threads: Vec::new() }, losses })
     }
@@ -257,8 +279,14 @@ impl Store {
     /// [`Error::UnknownFile`].
     pub fn file(&self, name: &str) -> Result<Arc<StoreFile>, StoreError> {
         let files = self.shared.by_name.read().unwrap_or_else(|e| e.into_inner());
-        let found = files.get(name).cloned();
-        found.ok_or_else(|| Error::UnknownFile { file: name.into() }.into())
+        if let Some(found) = files.get(name) {
+            return Ok(Arc::clone(found));
+        }
+        drop(files);
+        match self.shared.names.member().map(|member| member.whose(name)).transpose()?.flatten() {
+            Some(another) => Err(another.into()),
+            None => Err(Error::UnknownFile { file: name.into() }.into()),
+        }
     }
 
     /// Every file, in order of names.
@@ -289,13 +317,13 @@ impl Store {
             schema.check()?;
         }
         let shared = &self.shared;
-        let entries = shared.names.create(wanted, shared.config.node)?;
+        let entries = shared.names.create(wanted)?;
         let mut files = Vec::with_capacity(wanted.len());
         for ((name, schema), (entry, is_new)) in wanted.iter().zip(entries) {
             if entry.schema != *schema {
                 return Err(Error::FileExists { file: name.clone() }.into());
             }
-            if is_new {
+            if is_new && !shared.has(name) {
                 let schema = Arc::new(schema.clone());
                 let appender = Appender::new(entry.id, entry.token, schema.clone())?;
                 shared.install(name, entry, schema, appender, MetadataNode::default());
@@ -303,6 +331,23 @@ impl Store {
             files.push(self.file(name)?);
         }
         Ok(files)
+    }
+
+    /// Takes over the files whose primary has no lease any more; gives their number, and what of
+    /// them was lost. Nothing without a cluster.
+    ///
+    /// # Errors
+    /// What names and objects say; it may be called again.
+    pub fn take_over(&self) -> Result<(usize, Vec<Loss>), StoreError> {
+        let mut losses = Vec::new();
+        let member = self.shared.names.member();
+        let taken = member.map_or(Ok(0), |_| self.shared.adopt_orphans(&mut losses))?;
+        Ok((taken, losses))
+    }
+
+    /// The part in a cluster, if the store has one.
+    pub fn member(&self) -> Option<&Member> {
+        self.shared.names.member()
     }
 
     /// Appends whole records in order of time; gives the number of the first.
@@ -370,10 +415,12 @@ impl Store {
         level: Level,
     ) -> Result<(), StoreError> {
         match level {
-            Level::Memory => Ok(()),
-            Level::Local => self.shared.await_commit(ticket),
-            Level::Object => self.publish(file),
+            Level::Memory => {}
+            Level::Local => self.shared.await_commit(ticket)?,
+            Level::Object => self.publish(file)?,
         }
+        // What was reached is acknowledged only by who is still the primary.
+        Ok(self.shared.names.confirm(level == Level::Object)?)
     }
 
     /// Group commits that are done, to be compared with what [`append_begin`](Self::append_begin)
@@ -506,6 +553,7 @@ impl Store {
             return Ok(());
         }
         self.shared.finish()?;
+        self.shared.names.leave();
         let directory = self.shared.config.directory.clone();
         // The directory of names writes its last words when it goes.
         drop(self);
@@ -585,10 +633,15 @@ impl Shared {
         let (node, journal_bytes_max) = (config.node, config.journal_bytes_max);
         let volume_config = VolumeConfig { node, journal_bytes_max };
         let (volume, mut found) = Volume::open(disk.clone(), volume_config)?;
-        if let Some(bucket) = bucket.as_ref().filter(|_| names.list().is_ok_and(|n| n.is_empty())) {
-            names.restore(&super::archive::catalog(bucket)?)?;
+        if let Some(bucket) = &bucket
+            && names.is_empty()?
+        {
+            let known = super::archive::catalog(bucket)?;
+            if !known.is_empty() {
+                names.restore(&known)?;
+            }
         }
-        let per_shard = config.cache_bytes as usize / SEGMENT_BYTES / SHARDS;
+        let per_shard = config.cache_segments();
         let local = disk.list()?.iter().map(|(_, len)| len).sum();
         let shared = Arc::new(Self {
             is_reading: disk.is_reading(),
@@ -617,9 +670,13 @@ impl Shared {
         Ok((shared, found.losses))
     }
 
+    fn has(&self, name: &str) -> bool {
+        self.by_name.read().unwrap_or_else(|e| e.into_inner()).contains_key(name)
+    }
+
     fn check_writing(&self, file: &str) -> Result<(), StoreError> {
         if !self.is_reading {
-            return Ok(());
+            return Ok(self.names.check_lease()?);
         }
         let what = "the store is open to read only".to_owned();
         Err(evenfall_core::StorageError::Failed { name: file.into(), what }.into())
@@ -686,7 +743,7 @@ impl Shared {
             }),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
-            token_before: published.token,
+            token_before: entry.listed,
             published: Mutex::new(published),
             entry,
         });

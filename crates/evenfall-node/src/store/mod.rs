@@ -20,6 +20,7 @@
 //! | [`archive`] | [`Archive`]: the same files read from objects alone |
 //! | [`directory`], [`bucket`], [`names`] | the disk, the objects, the names |
 //! | [`source`] | reading, the same from a store and from an archive |
+//! | [`cluster_source`] | any file of a cluster: objects, and the primary for what is newer |
 //! | [`recording`] | a feed in the store, message by message |
 //! | [`frames`] | which of its messages left together: what a recorder answers with |
 //! | [`export`], [`messages`] | records, and a recording's messages, as text and as batches |
@@ -31,6 +32,7 @@
 pub mod archive;
 pub mod bucket;
 pub mod client;
+pub mod cluster_source;
 #[cfg(feature = "arrow")]
 pub mod columns;
 pub mod directory;
@@ -52,11 +54,12 @@ mod uploads;
 mod tests;
 
 pub use archive::Archive;
-pub use bucket::Bucket;
+pub use bucket::{Bucket, BucketOptions};
 pub use client::{Client, Completion, RemoteFile, RemoteSource};
+pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile};
-pub use names::{Entry, Names, NamesError};
+pub use names::{ClusterConfig, Entry, Names, NamesError};
 pub use server::{Server, ServerCounts};
 pub use source::{Listed, RecordSource};
 
@@ -96,6 +99,13 @@ pub enum StoreError {
     Store(Error),
     /// The directory of names.
     Names(NamesError),
+    /// The lease of this store node has run out: what was asked for is not acknowledged.
+    LeaseLost {
+        /// The store node.
+        node: u32,
+        /// Whether it is over for good; otherwise it may still be renewed.
+        is_over: bool,
+    },
     /// There is no object store to do it with.
     NoObjects,
     /// The store is being closed.
@@ -115,7 +125,9 @@ impl StoreError {
         match self {
             Self::Store(error) => error.is_retryable(),
             Self::Remote { is_retryable, .. } => *is_retryable,
-            Self::Names(_) | Self::NoObjects | Self::Closing => false,
+            Self::LeaseLost { is_over, .. } => !is_over,
+            Self::Names(error) => matches!(error, NamesError::Unavailable(_)),
+            Self::NoObjects | Self::Closing => false,
         }
     }
 }
@@ -125,6 +137,9 @@ impl std::fmt::Display for StoreError {
         match self {
             Self::Store(error) => error.fmt(f),
             Self::Names(error) => error.fmt(f),
+            Self::LeaseLost { node, is_over } => {
+                NamesError::LeaseLost { node: *node, is_over: *is_over }.fmt(f)
+            }
             Self::NoObjects => {
                 f.write_str("no object store is configured: name one, or ask for local")
             }
@@ -150,7 +165,13 @@ impl From<evenfall_core::StorageError> for StoreError {
 
 impl From<NamesError> for StoreError {
     fn from(error: NamesError) -> Self {
-        Self::Names(error)
+        match error {
+            NamesError::LeaseLost { node, is_over } => Self::LeaseLost { node, is_over },
+            NamesError::Fenced { file, token, newer } => {
+                Error::Fenced { file, token, newer }.into()
+            }
+            other => Self::Names(other),
+        }
     }
 }
 

@@ -108,9 +108,17 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
     let disk = Directory::open_unlocked(directory)?;
     let mut seen = verify(&disk)?;
     let objects = directory.join("objects");
-    if objects.is_dir() {
-        let bucket = Bucket::directory(&objects)?;
-        verify_objects(&bucket, &mut seen)?;
+    // Objects elsewhere may be many, and others' too: `verify_archive` reads those.
+    let bucket = match Names::objects_of(directory) {
+        Ok(Some(place)) if !seen.absent.is_empty() => Some(Bucket::open(&place)?),
+        _ if objects.is_dir() => {
+            let bucket = Bucket::directory(&objects)?;
+            verify_objects(&bucket, &mut seen)?;
+            Some(bucket)
+        }
+        _ => None,
+    };
+    if let Some(bucket) = bucket {
         let there: std::collections::BTreeSet<String> = bucket.list("D-")?.into_iter().collect();
         seen.absent.retain(|chunk| !there.contains(chunk));
     }

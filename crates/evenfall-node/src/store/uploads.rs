@@ -1,6 +1,6 @@
 //! Chunks and tails on their way into the object store.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use evenfall_core::Objects as _;
 use evenfall_store::cache::Interest;
 use evenfall_store::layout::{
-    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, chunk_name, segment_place, tail_name,
+    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, chunk_name, segment_place,
+    tail_name,
 };
-use evenfall_store::metadata::{MetadataNode, NODES_PER_BLOCK, encode_block};
+use evenfall_store::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block, encode_block};
 use evenfall_store::publication::{End, gather_chunk, publish, put_chunk};
 use evenfall_store::{FileId, Kind, segment};
 
@@ -83,6 +84,10 @@ impl Shared {
                 let waited = self.uploads.wake.wait_timeout_while(due, RETRY, wait);
                 waited.unwrap_or_else(|e| e.into_inner()).0.chunks.front().copied()
             };
+            if self.names.check_lease().is_err() {
+                std::thread::sleep(RETRY);
+                continue;
+            }
             if let Some((file, chunk)) = next {
                 let done = self.upload(file, chunk);
                 let mut due = lock(&self.uploads.due);
@@ -167,8 +172,9 @@ impl Shared {
             ready.iter().for_each(|file| file.is_listed.store(false, Relaxed));
             return Err(error);
         }
-        let unlisted = ready.iter().filter(|file| !file.is_listed.load(Relaxed));
-        unlisted.map(|file| self.list(file)).fold(done, Result::and)
+        let unlisted = |file: &&StoreFile| !file.is_listed.load(Relaxed);
+        let unlisted: Vec<&StoreFile> = ready.into_iter().filter(unlisted).collect();
+        done.and(self.list(block, &unlisted))
     }
 
     fn publish_tail(&self, file: &StoreFile) -> Result<(), StoreError> {
@@ -183,15 +189,44 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts the file into the catalogue, and removes the tail of the life before, which no metadata
-    /// names any more.
-    fn list(&self, file: &StoreFile) -> Result<(), StoreError> {
-        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        archive::put_catalog(bucket, &file.name, &file.entry_now())?;
-        if file.token_before > 0 && file.token_before != file.entry.token {
-            bucket.delete(&tail_name(file.id, file.token_before))?;
+    /// Puts files into the catalogue, tells the names that this life has published them, and
+    /// removes what the life before had published, which nothing names any more.
+    fn list(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
+        if files.is_empty() {
+            return Ok(());
         }
-        file.is_listed.store(true, Relaxed);
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        for file in files {
+            archive::put_catalog(bucket, &file.name, &file.entry_now())?;
+        }
+        let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        self.names.list_published(&names)?;
+        let mut before = BTreeSet::new();
+        for file in files {
+            let token = file.token_before;
+            if token > 0 && token != file.entry.token {
+                bucket.delete(&catalog_name(file.id, token))?;
+                bucket.delete(&tail_name(file.id, token))?;
+                before.insert(token);
+            }
+            file.is_listed.store(true, Relaxed);
+        }
+        before.into_iter().try_for_each(|token| self.drop_block(block, token))
+    }
+
+    /// Removes a block of an earlier life once each of its files is published by this one.
+    fn drop_block(&self, block: u32, token: u32) -> Result<(), StoreError> {
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        let name = block_name(token, block);
+        let Some(bytes) = bucket.get(&name, 0, SEGMENT_BYTES)? else { return Ok(()) };
+        let nodes = decode_block(&bytes, &name)?;
+        let is_past = |node: &MetadataNode| {
+            let file = self.file_of(node.file);
+            node.token == 0 || file.is_some_and(|file| file.is_listed.load(Relaxed))
+        };
+        if nodes.iter().all(is_past) {
+            bucket.delete(&name)?;
+        }
         Ok(())
     }
 
@@ -200,16 +235,19 @@ impl Shared {
         let first = block * NODES_PER_BLOCK as u32;
         // One writer at a time, so that an older block never follows a newer one.
         let _turn = lock(&self.block_turn);
-        let mut nodes = vec![MetadataNode::default(); NODES_PER_BLOCK];
+        let none = MetadataNode::default();
+        let mut nodes = vec![none; NODES_PER_BLOCK];
         for file in self.all_files() {
             let place = file.entry.slot.wrapping_sub(first) as usize;
             if let Some(node) = nodes.get_mut(place) {
                 *node = *lock(&file.published);
             }
         }
-        let node = self.config.node;
-        let bytes = encode_block(node, block, &nodes);
-        bucket.put(&block_name(node, block), bytes)?;
+        // All files of a store have the token of its life, and the block is named by it.
+        let token = self.names.token();
+        nodes.iter_mut().filter(|node| node.token != token).for_each(|node| *node = none);
+        let bytes = encode_block(self.names.node(), block, &nodes);
+        bucket.put(&block_name(token, block), bytes)?;
         Ok(())
     }
 

@@ -219,7 +219,8 @@ impl Shared {
         let flushed = volume.close(&mut |file, first| self.tail_of(file, first))?;
         self.release(Ok(flushed));
         drop(volume);
-        if self.bucket.is_some() {
+        // Who has lost its lease leaves what it has on the disk: the file may be another's.
+        if self.bucket.is_some() && self.names.check_lease().is_ok() {
             self.publish_changed(&|| true)?;
         }
         Ok(())

@@ -95,8 +95,10 @@ impl Shared {
     }
 
     fn delete(&self, file: &Arc<StoreFile>) -> Result<(), StoreError> {
+        // Who is not the primary any more is told so here, and has removed nothing.
+        self.names.keep(&file.name, file.first(), file.retention())?;
         if let Some(bucket) = &self.bucket {
-            archive::remove_catalog(bucket, file.id)?;
+            archive::remove_catalog(bucket, file.id, file.entry.token)?;
         }
         self.names.remove(&file.name)?;
         self.by_name.write().unwrap_or_else(|e| e.into_inner()).remove(&file.name);

@@ -1,0 +1,17 @@
+//! The store over what a cluster gives it: object stores and directories of names that are real
+//! servers, killed and started again.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | [`suite`] | one body: what a store does, whatever is below it |
+//! | [`objects`] | that body over a directory, `s3s-fs` and MinIO; servers killed, buckets lost |
+//! | [`clusters`] | that body over etcd; leases lost, nodes replaced, etcd killed |
+//! | [`readers`] | any node reads any file, and old records cost their primary nothing |
+//! | [`servers`] | starts the servers |
+#![forbid(unsafe_code)]
+
+mod clusters;
+mod objects;
+mod readers;
+mod servers;
+mod suite;

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds the S3 server MinIO for `make test-long`, as target/minio; some minutes the first time. It
+# needs Go (Debian: golang-go; an older one fetches the toolchain that it needs). The binary of
+# another installation serves as well: EVENFALL_MINIO=/path/to/minio.
+#
+#   scripts/minio.sh          prints where the binary is
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=v0.0.0-20260212201848-7aac2a2c5b7c
+if [[ -n ${EVENFALL_MINIO:-} ]]; then
+  echo "$EVENFALL_MINIO"
+elif command -v minio >/dev/null 2>&1; then
+  command -v minio
+elif [[ -x target/minio ]]; then
+  echo "$PWD/target/minio"
+elif command -v go >/dev/null 2>&1; then
+  mkdir -p target
+  GOBIN="$PWD/target" go install "github.com/minio/minio@$version" >&2
+  echo "$PWD/target/minio"
+else
+  echo "no go here, so no MinIO: apt-get install golang-go" >&2
+  exit 1
+fi
