@@ -32,13 +32,25 @@ fn decode(bytes: &[u8]) -> Result<Entry, NamesError> {
     serde_json::from_slice(bytes).map_err(|error| NamesError::Failed(error.to_string()))
 }
 
+/// Looks into the file at `path`. Some damages make redb panic; they are errors here.
+fn unless_damaged<T>(
+    path: &Path,
+    look: impl FnOnce() -> Result<T, NamesError>,
+) -> Result<T, NamesError> {
+    let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(look));
+    looked.unwrap_or_else(|_| {
+        let what = "is damaged: restore it, or read the store from its objects";
+        Err(NamesError::Failed(format!("{} {what}", path.display())))
+    })
+}
+
 impl Embedded {
     /// Opens or creates the file.
     ///
     /// # Errors
     /// When it cannot be opened or is damaged.
     pub fn open(path: &Path) -> Result<Self, NamesError> {
-        Self::with(Database::create(path)?)
+        unless_damaged(path, || Self::with(Database::create(path)?))
     }
 
     /// A copy in memory of the file, as it is; of nothing when there is none.
@@ -57,7 +69,7 @@ impl Embedded {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(words(error)),
         }
-        Self::with(Database::builder().create_with_backend(memory)?)
+        unless_damaged(path, || Self::with(Database::builder().create_with_backend(memory)?))
     }
 
     /// Checks the file's own checksums, without a change to it.
@@ -66,7 +78,7 @@ impl Embedded {
     /// What is wrong with it.
     pub fn check(path: &Path) -> Result<(), NamesError> {
         let mut names = Self::open_to_read(path)?;
-        match names.database.check_integrity()? {
+        match unless_damaged(path, || Ok(names.database.check_integrity()?))? {
             true => Ok(()),
             false => Err(NamesError::Failed("wrong checksum".into())),
         }
