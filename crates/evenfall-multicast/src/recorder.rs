@@ -3,7 +3,7 @@
 //!
 //! Rings are short: who was away for longer, or came in late, finds nothing there. A recorder joins
 //! as a leaf like any other, and the root names it in every place. It is asked last, with the same
-//! request as everybody else ([`Kind::Nack`](crate::wire::Kind::Nack)), so a replay from the
+//! request as everybody else ([`Kind::Nack`]), so a replay from the
 //! beginning is nothing but the repair of a very long gap: the asker's window is the credit, and
 //! its de-duplication makes the step to the live feed without a hole and without a copy.
 //!
