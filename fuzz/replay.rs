@@ -1,0 +1,24 @@
+//! Replays the corpora on stable: what once was interesting stays harmless. Part of the test
+//! `corpus` of every crate that has a fuzz target.
+
+use std::path::Path;
+
+/// What a fuzz target does with its input.
+pub type Target = fn(&[u8]);
+
+/// Gives every file of each corpus to its target.
+pub fn corpora(targets: &[(&str, Target)]) {
+    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, target) in targets {
+        let folder = corpora.join(name);
+        let files = std::fs::read_dir(&folder).expect("the corpus is in the repository");
+        let mut count = 0;
+        for file in files {
+            let path = file.unwrap().path();
+            println!("{}", path.display());
+            target(&std::fs::read(path).unwrap());
+            count += 1;
+        }
+        assert!(count > 0, "{} is empty", folder.display());
+    }
+}
