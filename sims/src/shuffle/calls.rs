@@ -7,18 +7,15 @@
 use core::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use evenfall_core::{
-    Arrival, ClockReading, Install, Machine, Malformed, Prng, Timestamp, Transmit,
-};
-use evenfall_shuffle::Config;
-use evenfall_shuffle::Failure;
+use evenfall_core::Prng;
 use evenfall_shuffle::group::{Call, Event, Group, Outcome, Reduce, Settings};
 use evenfall_shuffle::wire::Kind;
+use evenfall_shuffle::{Config, Failure};
 use evenfall_sim::{
     Action, Collect, Fault, HostSpec, NodeIndex, Rates, SimTime, Strict, Wire, World,
 };
 
-use super::faults::KIND_OFFSET;
+use super::altered::{Alteration, Altered};
 
 /// Calls of a run.
 const CALLS: u64 = 6;
@@ -96,23 +93,25 @@ pub struct Violation {
     pub words: String,
 }
 
-/// A group, perhaps a mutant.
-struct Subject {
-    group: Group,
+/// What a mutant does, and how often it could have.
+struct Strikes {
     mutant: Option<Mutant>,
     count: u64,
-    again: Option<Event>,
 }
 
-impl Subject {
-    fn alter(&mut self, mut event: Event) -> Option<Event> {
+impl Alteration<Event> for Strikes {
+    fn hides(&self) -> Option<Kind> {
+        (self.mutant == Some(Mutant::ForgetsResend)).then_some(Kind::Resend)
+    }
+
+    fn alter(&mut self, mut event: Event, again: &mut Option<Event>) -> Option<Event> {
         let Some(mutant) = self.mutant else { return Some(event) };
         match &mut event {
             Event::Done { outcome, .. } => {
                 self.count += 1;
                 let strikes = self.count.is_multiple_of(MUTANT_EVERY);
                 match mutant {
-                    Mutant::EndsTwice if strikes => self.again = Some(event.clone()),
+                    Mutant::EndsTwice if strikes => *again = Some(event.clone()),
                     Mutant::ForgetsEnd if strikes => return None,
                     _ => mutant.spoil(outcome),
                 }
@@ -124,53 +123,6 @@ impl Subject {
             Event::Failed { .. } => {}
         }
         Some(event)
-    }
-}
-
-impl Machine for Subject {
-    type Event = Event;
-
-    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        self.group.handle(now, arrival)
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        self.group.handle_timeout(now);
-    }
-
-    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
-        self.group.handle_clock(now, reading);
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        if let Some(event) = self.again.take() {
-            return Some(event);
-        }
-        loop {
-            let event = self.group.poll_event()?;
-            if let Some(event) = self.alter(event) {
-                return Some(event);
-            }
-        }
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        self.group.poll_install()
-    }
-
-    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        loop {
-            let transmit = self.group.poll_transmit(now)?;
-            let kind = transmit.head.as_slice().get(KIND_OFFSET).copied();
-            let forgotten = self.mutant == Some(Mutant::ForgetsResend);
-            if !forgotten || kind != Some(Kind::Resend as u8) {
-                return Some(transmit);
-            }
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        self.group.poll_timeout()
     }
 }
 
@@ -270,7 +222,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Vec<Violation> {
         .collect();
     for rank in 0..ranks {
         let group = Group::new(rank, members.clone(), settings.clone()).expect("a rank");
-        let subject = Subject { group, mutant, count: 0, again: None };
+        let subject = Altered::new(group, Strikes { mutant, count: 0 });
         world.add(Strict::new(subject), HostSpec::ideal());
     }
     let mut watch = Collect::default();
@@ -283,7 +235,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Vec<Violation> {
         for case in &cases {
             world.call(NodeIndex(rank as u32), &mut watch, |machine, now| {
                 let call = case.call(rank, ranks);
-                machine.input(now, |subject| subject.group.call(now, call).expect("begun"))
+                machine.input(now, |subject| subject.machine.call(now, call).expect("begun"))
             });
         }
     }

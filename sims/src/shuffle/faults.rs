@@ -7,15 +7,13 @@
 use core::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use evenfall_core::{
-    Arrival, ClockReading, Install, Machine, Malformed, Prng, Timestamp, Transmit,
-};
+use evenfall_core::Prng;
 use evenfall_shuffle::wire::Kind;
 use evenfall_shuffle::{Config, Event, Exchange, Failure, Plan};
 use evenfall_sim::{Action, Collect, Fault, HostSpec, NodeIndex, Rates, SimTime, Wire, World};
 
-/// Where the kind stands in a datagram.
-pub(super) const KIND_OFFSET: usize = 3;
+use super::altered::{Alteration, Altered};
+
 /// Every so many events or datagrams a mutant does what is wrong.
 const MUTANT_EVERY: u64 = 3;
 
@@ -75,36 +73,34 @@ pub struct Violation {
     pub words: String,
 }
 
-/// An exchange, perhaps a mutant.
-struct Subject {
-    exchange: Exchange,
+/// What a mutant does, and how often it could have.
+struct Strikes {
     mutant: Option<Mutant>,
     count: u64,
-    again: Option<Event>,
 }
 
-impl Subject {
+impl Strikes {
     /// Whether the mutant strikes now.
     fn strikes(&mut self, mutant: Mutant) -> bool {
         self.count += u64::from(self.mutant == Some(mutant));
         self.mutant == Some(mutant) && self.count.is_multiple_of(MUTANT_EVERY)
     }
+}
 
-    fn sends(&self, transmit: &Transmit) -> bool {
-        let kind = transmit.head.as_slice().get(KIND_OFFSET).copied();
+impl Alteration<Event> for Strikes {
+    fn hides(&self) -> Option<Kind> {
         match self.mutant {
-            Some(Mutant::ForgetsResend) => kind != Some(Kind::Resend as u8),
-            Some(Mutant::ForgetsAck) => kind != Some(Kind::Ack as u8),
-            _ => true,
+            Some(Mutant::ForgetsResend) => Some(Kind::Resend),
+            Some(Mutant::ForgetsAck) => Some(Kind::Ack),
+            _ => None,
         }
     }
 
-    /// What the owner hears instead of this event.
-    fn alter(&mut self, event: Event) -> Option<Event> {
+    fn alter(&mut self, event: Event, again: &mut Option<Event>) -> Option<Event> {
         match event {
             Event::Message { ref body, operation, from } => {
                 if self.strikes(Mutant::DeliversTwice) {
-                    self.again = Some(event.clone());
+                    *again = Some(event.clone());
                 }
                 if self.strikes(Mutant::CompletesEarly) {
                     return None;
@@ -124,51 +120,6 @@ impl Subject {
             }
             Event::Failed { .. } => Some(event),
         }
-    }
-}
-
-impl Machine for Subject {
-    type Event = Event;
-
-    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        self.exchange.handle(now, arrival)
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        self.exchange.handle_timeout(now);
-    }
-
-    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
-        self.exchange.handle_clock(now, reading);
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        if let Some(event) = self.again.take() {
-            return Some(event);
-        }
-        loop {
-            let event = self.exchange.poll_event()?;
-            if let Some(event) = self.alter(event) {
-                return Some(event);
-            }
-        }
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        self.exchange.poll_install()
-    }
-
-    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        loop {
-            let transmit = self.exchange.poll_transmit(now)?;
-            if self.sends(&transmit) {
-                return Some(transmit);
-            }
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        self.exchange.poll_timeout()
     }
 }
 
@@ -200,7 +151,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Vec<Violation> {
     });
     for _ in 0..nodes {
         let exchange = Exchange::new(config.clone());
-        world.add(Subject { exchange, mutant, count: 0, again: None }, HostSpec::ideal());
+        world.add(Altered::new(exchange, Strikes { mutant, count: 0 }), HostSpec::ideal());
     }
     let members: Vec<_> = (0..nodes as u32).map(|n| world.address(NodeIndex(n))).collect();
     let lengths: Vec<usize> =
@@ -216,7 +167,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Vec<Violation> {
         let messages = (0..nodes).map(|to| message(rank, to, lengths[rank * nodes + to])).collect();
         let plan = Plan::shuffle(seed, rank, members.clone(), messages);
         world.call(NodeIndex(rank as u32), &mut watch, |subject, now| {
-            subject.exchange.start(now, plan)
+            subject.machine.start(now, plan)
         });
     }
     world.run_until(SimTime::from_millis(3_000), &mut watch);

@@ -109,10 +109,7 @@ fn warm(store: &Store, schema: &Schema) -> Result<Value, Failure> {
         let end = file.records();
         let (begun, mut rows, mut columns) = (Instant::now(), 0, Columns::new(schema, ROWS));
         store.read_numbers(&file, 0..end, &mut |part| {
-            columns.extend(&part);
-            if columns.rows() + part.len() / usize::from(schema.record_bytes) > ROWS {
-                rows += take(&mut columns)?;
-            }
+            rows += put(&mut columns, schema, &part)?;
             Ok(())
         })?;
         rows += take(&mut columns)?;
@@ -131,6 +128,15 @@ fn warm(store: &Store, schema: &Schema) -> Result<Value, Failure> {
         "range_10k_us": range_us, "index_search_us": find_us,
         "index_share_embedded": find_us / range_us,
     }))
+}
+
+/// Adds records, and ends a batch before it would grow beyond `ROWS`. Rows of ended batches.
+fn put(columns: &mut Columns, schema: &Schema, records: &[u8]) -> evenfall_store::Result<usize> {
+    columns.extend(records);
+    match columns.rows() + records.len() / usize::from(schema.record_bytes) > ROWS {
+        true => take(columns),
+        false => Ok(0),
+    }
 }
 
 fn take(columns: &mut Columns) -> evenfall_store::Result<usize> {
@@ -198,10 +204,7 @@ fn cold(place: &str, schema: &Schema) -> Result<Value, Failure> {
         let (mut columns, mut rows) = (Columns::new(schema, ROWS), 0);
         let begun = Instant::now();
         read(place, &mut |part| {
-            columns.extend(&part);
-            if columns.rows() + part.len() / usize::from(schema.record_bytes) > ROWS {
-                rows += take(&mut columns)?;
-            }
+            rows += put(&mut columns, schema, &part)?;
             Ok(())
         })?;
         rows += take(&mut columns)?;
