@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenfall_feed::pace::Gaps;
 use evenfall_feed::sharding::{ContentHash, shard_of};
 use evenfall_io::lab::Lab;
 use evenfall_io::{Waker, interrupt};
@@ -62,10 +63,14 @@ pub struct Args {
     /// Replay by the messages' own times, this many times faster.
     #[arg(long, value_parser = above_zero, conflicts_with = "fit")]
     speed: Option<f64>,
-    /// Replay by the messages' own times, scaled so that all of it takes this long. The default:
-    /// as it happened, but at a mean of 2,500 messages per second at most, and in 6 s to 30 s.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    /// Replay by the messages' own times, scaled so that all of it takes this long. The default
+    /// takes 6 s to 30 s, at a mean of 2,500 messages per second at most: as it happened with the
+    /// longest silences cut when it lasted longer, scaled when it was shorter.
+    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "silence")]
     fit: Option<Duration>,
+    /// Cut silences between two messages to this at most.
+    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "rate")]
+    silence: Option<Duration>,
     /// Messages to generate without --feed.
     #[arg(long, default_value_t = Synthetic::default().messages)]
     messages: u64,
@@ -112,8 +117,7 @@ fn mode(text: &str) -> Result<Mode, String> {
 /// What the feed holds, found by reading it before the run.
 struct Expected {
     messages: u64,
-    /// From the first message to the last, by their own times.
-    span: Duration,
+    gaps: Gaps,
     hash: String,
     /// The feed is damaged here; everything before it is to be sent.
     damage: Option<String>,
@@ -122,20 +126,18 @@ struct Expected {
 fn expect(feed: &Feed, trees: u32) -> Result<Expected, Box<dyn std::error::Error>> {
     let mut source = input::open(feed)?;
     let mut hash = ContentHash::new(trees as usize);
-    let (mut first, mut last) = (None, 0);
+    let mut gaps = Gaps::default();
     let damage = loop {
         match source.next_message() {
             Ok(Some(message)) => {
-                first.get_or_insert(message.time_ns);
-                last = last.max(message.time_ns);
+                gaps.push(message.time_ns);
                 hash.update(shard_of(message.shard_key, trees) as usize, &message.bytes);
             }
             Ok(None) => break None,
             Err(error) => break Some(error.to_string()),
         }
     };
-    let span = Duration::from_nanos(last.saturating_sub(first.unwrap_or(last)));
-    Ok(Expected { span, messages: hash.messages(), hash: hash.finish_hex(), damage })
+    Ok(Expected { gaps, messages: hash.messages(), hash: hash.finish_hex(), damage })
 }
 
 fn feed_of(args: &Args) -> Result<Feed, Box<dyn std::error::Error>> {
@@ -147,9 +149,15 @@ fn feed_of(args: &Args) -> Result<Feed, Box<dyn std::error::Error>> {
         }
         None => None,
     };
-    let mut feed = Feed { file, synthetic, rate: args.rate, fit: args.fit, ..Feed::default() };
-    feed.speed = args.speed.unwrap_or(1.0);
-    Ok(feed)
+    Ok(Feed {
+        file,
+        synthetic,
+        rate: args.rate,
+        speed: args.speed.unwrap_or(1.0),
+        fit: args.fit,
+        silence: args.silence,
+        ..Feed::default()
+    })
 }
 
 /// Settings of the run, written where every process reads them.
@@ -159,10 +167,17 @@ fn prepare(
 ) -> Result<(Settings, Expected), Box<dyn std::error::Error>> {
     let mut feed = feed_of(args)?;
     let expected = expect(&feed, args.trees)?;
-    if args.rate.is_none() && args.speed.is_none() && args.fit.is_none() {
+    let spans = [args.fit, args.silence];
+    if args.rate.or(args.speed).is_none() && spans.iter().all(Option::is_none) {
+        let span = expected.gaps.span();
         let at_rate = Duration::from_secs_f64(expected.messages as f64 / RATE_DEFAULT);
-        // No faster than it happened, unless that takes too long.
-        feed.fit = Some(at_rate.max(expected.span).clamp(FIT_MIN, FIT_MAX));
+        let fit = at_rate.max(span).clamp(FIT_MIN, FIT_MAX);
+        if span > fit {
+            // Bursts as they happened: scaled, an hour's would come at once.
+            feed.silence = Some(expected.gaps.silence_for(fit));
+        } else {
+            feed.fit = Some(fit);
+        }
     }
     let shape = Shape {
         depth: Some(args.depth),

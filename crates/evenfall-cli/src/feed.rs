@@ -69,8 +69,11 @@ struct Play {
     #[arg(long, conflicts_with = "fit")]
     speed: Option<f64>,
     /// Play by the messages' own times, scaled so that all of it takes this long.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "silence")]
     fit: Option<Duration>,
+    /// Cut silences between two messages to this at most.
+    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "rate")]
+    silence: Option<Duration>,
     /// Share of packets that each side loses, by its own luck: .05 is 5 %.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     drop: f64,
@@ -146,6 +149,7 @@ fn play(args: &Play) -> Outcome {
         file: Some(args.file.clone()),
         rate: args.rate,
         fit: args.fit,
+        silence: args.silence,
         speed: args.speed.unwrap_or(1.0),
         ..Feed::default()
     };

@@ -247,7 +247,7 @@ fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;
     let mut source = evenfall_feed::source::open(Box::new(file), &name)?;
-    let mut pace = Pace::new(pace::Mode::OwnTimes { speed: args.speed })?;
+    let mut pace = Pace::new(pace::Mode::OwnTimes { speed: args.speed, silence: Duration::MAX })?;
     let mut times = Vec::new();
     while times.len() < args.messages.unwrap_or(usize::MAX) {
         let Some(message) = source.next_message()? else { break };

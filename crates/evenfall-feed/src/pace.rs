@@ -7,6 +7,7 @@
 use crate::source::Message;
 use core::fmt;
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 /// How due times are found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,6 +16,9 @@ pub enum Mode {
     OwnTimes {
         /// Times faster than the recording, above zero.
         speed: f64,
+        /// Silences between two messages are cut to this: a capture of a weekend replays in
+        /// seconds, and its bursts stay what they were. `Duration::MAX` cuts nothing.
+        silence: Duration,
     },
     /// At a steady rate.
     Rate {
@@ -33,7 +37,7 @@ pub struct PaceError(
 impl fmt::Display for PaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, value) = match self.0 {
-            Mode::OwnTimes { speed } => ("speed", speed),
+            Mode::OwnTimes { speed, .. } => ("speed", speed),
             Mode::Rate { messages_per_s } => ("rate", messages_per_s),
         };
         write!(f, "a replay {what} of {value}: give a finite number above zero")
@@ -48,6 +52,8 @@ pub struct Pace {
     mode: Mode,
     first: Option<(u64, u64)>,
     last: Duration,
+    /// What was cut of the silences so far.
+    cut: Duration,
 }
 
 impl Pace {
@@ -56,11 +62,11 @@ impl Pace {
     /// # Errors
     /// A speed or rate that is not a finite number above zero.
     pub fn new(mode: Mode) -> Result<Self, PaceError> {
-        let (Mode::OwnTimes { speed: value } | Mode::Rate { messages_per_s: value }) = mode;
+        let (Mode::OwnTimes { speed: value, .. } | Mode::Rate { messages_per_s: value }) = mode;
         if !value.is_finite() || value <= 0.0 {
             return Err(PaceError(mode));
         }
-        Ok(Self { mode, first: None, last: Duration::ZERO })
+        Ok(Self { mode, first: None, last: Duration::ZERO, cut: Duration::ZERO })
     }
 
     /// When this message is due, from the start of the replay. Ask once per message, in order.
@@ -70,17 +76,74 @@ impl Pace {
     /// `Duration` holds stays at the largest one.
     pub fn due(&mut self, message: &Message) -> Duration {
         let (first_index, first_ns) = *self.first.get_or_insert((message.index, message.time_ns));
-        let seconds = match self.mode {
-            Mode::OwnTimes { speed } => {
-                message.time_ns.saturating_sub(first_ns) as f64 / (speed * 1e9)
+        let due_at = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let due = match self.mode {
+            Mode::OwnTimes { speed, silence } => {
+                let uncut = due_at(message.time_ns.saturating_sub(first_ns) as f64 / (speed * 1e9));
+                let due = uncut.saturating_sub(self.cut);
+                let longest = self.last.saturating_add(silence);
+                self.cut += due.saturating_sub(longest);
+                due.min(longest)
             }
             Mode::Rate { messages_per_s } => {
-                message.index.saturating_sub(first_index) as f64 / messages_per_s
+                due_at(message.index.saturating_sub(first_index) as f64 / messages_per_s)
             }
         };
-        let due = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         self.last = self.last.max(due);
         self.last
+    }
+}
+
+/// The gaps between the messages of a feed, to find the silence to which they are to be cut.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps {
+    last_ns: Option<u64>,
+    /// Gaps and their sum in nanoseconds, by length: eight classes per doubling.
+    by_length: BTreeMap<u32, (u64, u128)>,
+}
+
+impl Gaps {
+    /// The next message of the feed has this time.
+    pub fn push(&mut self, time_ns: u64) {
+        let last = *self.last_ns.get_or_insert(time_ns);
+        let gap = time_ns.saturating_sub(last);
+        self.last_ns = Some(time_ns.max(last));
+        if gap > 0 {
+            // The place of the leading bit and the three below it.
+            let shift = gap.ilog2().saturating_sub(3);
+            let (count, sum) =
+                self.by_length.entry(shift << 4 | (gap >> shift) as u32).or_default();
+            *count += 1;
+            *sum += u128::from(gap);
+        }
+    }
+
+    /// From the first message to the last.
+    pub fn span(&self) -> Duration {
+        self.span_cut_to(u64::MAX)
+    }
+
+    /// The longest silence with which the feed takes no longer than `span`, to about an eighth;
+    /// `Duration::MAX` when it does not take longer as it is.
+    pub fn silence_for(&self, span: Duration) -> Duration {
+        if self.span() <= span {
+            return Duration::MAX;
+        }
+        let (mut fits, mut too_long) = (0, u64::MAX);
+        while too_long - fits > 1 {
+            let middle = fits + (too_long - fits) / 2;
+            let place = if self.span_cut_to(middle) <= span { &mut fits } else { &mut too_long };
+            *place = middle;
+        }
+        Duration::from_nanos(fits)
+    }
+
+    fn span_cut_to(&self, silence_ns: u64) -> Duration {
+        // A class is as long as its mean gap.
+        let cut =
+            |(count, sum): &(u64, u128)| (*sum).min(u128::from(*count) * u128::from(silence_ns));
+        let sum: u128 = self.by_length.values().map(cut).sum();
+        Duration::from_nanos(u64::try_from(sum).unwrap_or(u64::MAX))
     }
 }
 
@@ -93,9 +156,45 @@ mod tests {
         Message { index, time_ns, shard_key: 0, bytes: Bytes::new() }
     }
 
+    fn own_times(speed: f64) -> Mode {
+        Mode::OwnTimes { speed, silence: Duration::MAX }
+    }
+
+    #[test]
+    fn silences_are_cut_and_bursts_stay_as_they_were() {
+        let times = [0, 3, 5, 1_000_000, 1_000_002, 900_000, 1_000_010, 9_000_000];
+        let silence = Duration::from_nanos(100);
+        let mut pace = Pace::new(Mode::OwnTimes { speed: 1.0, silence }).unwrap();
+        let mut due = Vec::new();
+        for (index, time_ns) in (0..).zip(times) {
+            due.push(pace.due(&message(index, time_ns)).as_nanos());
+        }
+        assert_eq!(due, [0, 3, 5, 105, 107, 107, 115, 215]);
+    }
+
+    #[test]
+    fn the_silence_that_fits_is_found() {
+        let mut prng = evenfall_core::Prng::new(1);
+        let (mut gaps, mut times, mut now) = (Gaps::default(), Vec::new(), 0);
+        for _ in 0..10_000 {
+            now += prng.exponential(1e6) as u64 * if prng.chance(0.01) { 1_000 } else { 1 };
+            gaps.push(now);
+            times.push(now);
+        }
+        assert_eq!(gaps.span().as_nanos(), u128::from(now - times[0]));
+        assert_eq!(gaps.silence_for(gaps.span()), Duration::MAX);
+        for span in [1, 5, 12].map(Duration::from_secs) {
+            let silence = gaps.silence_for(span);
+            let mut pace = Pace::new(Mode::OwnTimes { speed: 1.0, silence }).unwrap();
+            let due = (0..).zip(&times).map(|(index, at)| pace.due(&message(index, *at))).last();
+            let took = due.unwrap().as_secs_f64() / span.as_secs_f64();
+            assert!((0.98..1.02).contains(&took), "{span:?} became {due:?}");
+        }
+    }
+
     #[test]
     fn own_times_are_scaled_and_never_go_back() {
-        let mut pace = Pace::new(Mode::OwnTimes { speed: 2.0 }).unwrap();
+        let mut pace = Pace::new(own_times(2.0)).unwrap();
         let times = [5_000, 7_000, 6_000, 9_000, 4_000];
         let due: Vec<u128> = (0..)
             .zip(times)
@@ -113,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_day_of_nanoseconds_keeps_its_microseconds() {
-        let mut pace = Pace::new(Mode::OwnTimes { speed: 1.0 }).unwrap();
+        let mut pace = Pace::new(own_times(1.0)).unwrap();
         pace.due(&message(0, 1_577_700_000_000_000_000));
         let due = pace.due(&message(1, 1_577_700_000_000_000_000 + 86_400_000_000_123));
         assert!(due.as_nanos().abs_diff(86_400_000_000_123) < 100, "{due:?}");
@@ -122,10 +221,10 @@ mod tests {
     #[test]
     fn speeds_that_make_no_schedule_are_refused() {
         for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(Pace::new(Mode::OwnTimes { speed: value }).is_err());
+            assert!(Pace::new(own_times(value)).is_err());
             assert!(Pace::new(Mode::Rate { messages_per_s: value }).is_err());
         }
-        let mut slow = Pace::new(Mode::OwnTimes { speed: 1e-300 }).unwrap();
+        let mut slow = Pace::new(own_times(1e-300)).unwrap();
         slow.due(&message(0, 0));
         assert_eq!(slow.due(&message(1, 1)), Duration::MAX);
     }

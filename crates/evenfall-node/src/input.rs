@@ -84,10 +84,11 @@ impl Schedule {
     /// # Errors
     /// [`InputError`] when the feed cannot be opened.
     pub fn open(feed: &Feed) -> Result<Self, InputError> {
+        let silence = feed.silence.unwrap_or(Duration::MAX);
         let mode = match (feed.rate, feed.fit) {
             (Some(messages_per_s), _) => Mode::Rate { messages_per_s },
-            (None, Some(fit)) => Mode::OwnTimes { speed: fitting(feed, fit)? },
-            (None, None) => Mode::OwnTimes { speed: feed.speed },
+            (None, Some(fit)) => Mode::OwnTimes { speed: fitting(feed, fit)?, silence },
+            (None, None) => Mode::OwnTimes { speed: feed.speed, silence },
         };
         let pace = Pace::new(mode).map_err(|error| InputError::Setting(error.to_string()))?;
         Ok(Self { source: open(feed)?, pace, next: None })

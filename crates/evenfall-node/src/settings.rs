@@ -137,6 +137,10 @@ pub struct Feed {
     /// Replay so fast that the whole file takes this long instead; needs a file or the generator.
     #[serde(with = "humantime_serde")]
     pub fit: Option<Duration>,
+    /// Cut silences between two messages to this, after `speed`: bursts stay as they happened, and
+    /// a capture of a weekend is replayed in seconds.
+    #[serde(with = "humantime_serde")]
+    pub silence: Option<Duration>,
 }
 
 impl Default for Feed {
@@ -155,6 +159,7 @@ impl Default for Feed {
             speed: 1.0,
             rate: None,
             fit: None,
+            silence: None,
         }
     }
 }
@@ -178,6 +183,14 @@ impl Feed {
         }
         if self.mold.is_some() && (self.rate.is_some() || self.fit.is_some()) {
             return Err("feed.rate and feed.fit: a live feed comes at its own times".into());
+        }
+        if self.silence.is_some()
+            && (self.mold.is_some() || self.rate.is_some() || self.fit.is_some())
+        {
+            let why = "cuts the silences of a replay by own times at a given speed";
+            return Err(format!(
+                "feed.silence: {why}; leave out feed.mold, feed.rate and feed.fit"
+            ));
         }
         Ok(())
     }
