@@ -15,6 +15,9 @@ pub enum Schedule {
     RoundRobin(u8),
     /// Ordinary, with a niceness of -20 (first) to 19 (last).
     Nice(i8),
+    /// Ordinary, but waking up interrupts nobody: where many threads share a core, one sends to all
+    /// its children before the first of them runs.
+    Batch,
 }
 
 /// Cores that this process may run on.
@@ -57,8 +60,12 @@ pub fn to_cores(cores: &[usize]) -> Result<(), Error> {
 /// When it is not permitted: real time and negative niceness need CAP_SYS_NICE or a limit.
 pub fn schedule(schedule: Schedule) -> Result<(), Error> {
     let result = match schedule {
-        Schedule::Fifo(priority) => real_time(libc::SCHED_FIFO, priority),
-        Schedule::RoundRobin(priority) => real_time(libc::SCHED_RR, priority),
+        // Children must not inherit real time: a tool started from here could stall the host.
+        Schedule::Fifo(priority) => policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority),
+        Schedule::RoundRobin(priority) => {
+            policy(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, priority)
+        }
+        Schedule::Batch => policy(libc::SCHED_BATCH, 0),
         Schedule::Nice(nice) => {
             // SAFETY: integers only; zero names the calling thread.
             checked(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, i32::from(nice)) })
@@ -76,10 +83,8 @@ pub fn schedule(schedule: Schedule) -> Result<(), Error> {
     })
 }
 
-fn real_time(policy: i32, priority: u8) -> io::Result<libc::c_int> {
+fn policy(policy: i32, priority: u8) -> io::Result<libc::c_int> {
     let parameters = libc::sched_param { sched_priority: priority.into() };
-    // Children must not inherit real time: a tool started from here could stall the host.
-    let policy = policy | libc::SCHED_RESET_ON_FORK;
     // SAFETY: `parameters` outlives the call; zero names the calling thread.
     checked(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) })
 }

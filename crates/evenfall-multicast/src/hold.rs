@@ -33,8 +33,16 @@ const MESSAGES_MIN: u64 = 50;
 /// Messages beyond the wanted quantile that must have been seen before that quantile is trusted,
 /// and what it is multiplied with at first, less and less: the largest of a small sample says
 /// little.
-const TAIL_MIN: f64 = 5.0;
-const GUARD: f64 = 2.0;
+const TAIL_MIN: f64 = 20.0;
+const GUARD: f64 = 2.5;
+/// How long a hold may be, in parts of the latency that this many times the allowed share exceeds,
+/// once a class has so many messages that this latency is known. The tail beyond is stalls of the
+/// host: to wait for the longest of them costs every message more than it saves. On recorded runs
+/// the median held latency stayed within 1.4 times the p99 (1.6 without), for five late messages
+/// more in ten thousand.
+const CEILING: f64 = 1.4;
+const CEILING_SHARE: f64 = 5.0 / 3.0;
+const CEILING_MESSAGES: u64 = 800;
 /// Messages of a class that stay remembered however old they are: a burst like the one a minute ago
 /// is still news.
 const MESSAGES_KEPT: u64 = 1_000;
@@ -241,21 +249,21 @@ impl HoldControl {
             self.recent[class].slide(now, RECENT, 0);
         }
         match self.config.rule {
-            Rule::MaxP95 if p95_ns > 0 => self.holds = [self.capped(p95_ns, 1.0); CLASSES],
+            Rule::MaxP95 if p95_ns > 0 => self.holds = [self.capped(p95_ns.into()); CLASSES],
             Rule::MaxP95 => {}
             Rule::OnTime => self.set_by_class(),
         }
     }
 
-    fn capped(&self, ns: u32, guard: f64) -> Duration {
-        Duration::from_nanos(u64::from(ns)).mul_f64(guard).min(self.config.hold_max)
+    fn capped(&self, ns: f64) -> Duration {
+        Duration::from_nanos(ns as u64).min(self.config.hold_max)
     }
 
     fn set_by_class(&mut self) {
         let allowed = 1.0 - self.config.target;
         // The longest of the classes of less load: more load is never quicker, and where it looks
         // so it was seen too seldom.
-        let mut below = 0;
+        let mut below: f64 = 0.0;
         for class in 0..CLASSES {
             // A class that was hardly seen borrows from those of less load, then of more.
             let near = (0..=class).rev().chain(class + 1..CLASSES);
@@ -265,14 +273,19 @@ impl HoldControl {
             let q = 1.0 - self.share[class].max(SHARE_IN_DEBT) * allowed;
             let Some(steady) = quantile(&lenders, q) else { continue };
             let recent: Vec<&Sliding> = near.map(|c| &self.recent[c]).take(lenders.len()).collect();
-            let own = steady.max(quantile(&recent, RECENT_QUANTILE).unwrap_or(0));
+            let recent = quantile(&recent, RECENT_QUANTILE).unwrap_or(0);
             // The wanted quantile lies beyond what so few messages can show: some room above them.
-            let seen = self.steady[class].messages as f64 * allowed;
-            let known = if enough == Some(1) { (seen / TAIL_MIN).min(1.0) } else { 0.0 };
-            let guard = GUARD + (1.0 - GUARD) * known;
-            self.holds[class] = self.capped(own, guard).max(self.capped(below, 1.0));
+            let messages = self.steady[class].messages;
+            let seen = if enough == Some(1) { messages as f64 * allowed } else { 0.0 };
+            let guard = GUARD + (1.0 - GUARD) * (seen / TAIL_MIN).min(1.0);
+            let mut own = f64::from(steady.max(recent)) * guard;
+            if messages >= CEILING_MESSAGES {
+                let common = quantile(&lenders, 1.0 - CEILING_SHARE * allowed).unwrap_or(steady);
+                own = own.min((f64::from(common) * CEILING).max(f64::from(recent)));
+            }
+            self.holds[class] = self.capped(own.max(below));
             if enough == Some(1) {
-                below = below.max(own);
+                below = below.max(own / guard);
             }
         }
     }

@@ -296,6 +296,12 @@ impl Root {
         }
     }
 
+    /// What the rehearsal has shown so far does not count: processes had just started, and every
+    /// page was touched for the first time.
+    pub fn forget_warm_up(&mut self, now: Timestamp) {
+        self.hold.forget(now, Duration::ZERO);
+    }
+
     /// No message follows: receivers are told where the stream ends.
     pub fn finish(&mut self, now: Timestamp) {
         if self.open.count > 0 {

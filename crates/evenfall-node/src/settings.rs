@@ -354,7 +354,7 @@ impl Default for Run {
             dir: PathBuf::from("run"),
             key_file: None,
             trees: 1,
-            warm_up: Duration::from_millis(1_000),
+            warm_up: Duration::from_secs(3),
             finish_timeout: Duration::from_secs(15),
             clock: "auto".into(),
             log: true,

@@ -172,7 +172,8 @@ impl Process {
     pub(crate) fn start(settings: &Settings, node: &Node) -> Result<Self, RoleError> {
         let key = settings.key()?;
         let mut options = Options { keyed: key.is_some(), ..Options::default() };
-        options.spin = settings.io.spin.unwrap_or_else(|| spin_by_default(settings, node));
+        let crowded = crowded(settings, node);
+        options.spin = settings.io.spin.unwrap_or(if crowded { Duration::ZERO } else { SPIN });
         options.never_sleep = settings.io.busy_poll;
         options.segmentation = settings.io.segmentation;
         options.coalescing = settings.io.segmentation;
@@ -181,8 +182,10 @@ impl Process {
         if !settings.io.cores.is_empty() {
             pin::to_cores(&settings.io.cores)?;
         }
-        if let Some(priority) = settings.io.real_time {
-            pin::schedule(pin::Schedule::Fifo(priority))?;
+        match settings.io.real_time {
+            Some(priority) => pin::schedule(pin::Schedule::Fifo(priority))?,
+            None if crowded => pin::schedule(pin::Schedule::Batch)?,
+            None => {}
         }
         let driver = UdpDriver::bind(node.address, options)?;
         evenfall_io::interrupt::watch(driver.waker())?;
@@ -313,12 +316,13 @@ impl Process {
     }
 }
 
-/// Spin only where every evenfall process of this host has a core to itself.
-fn spin_by_default(settings: &Settings, node: &Node) -> Duration {
+/// Whether more evenfall processes than cores share this host: then to spin, or to run at once when
+/// woken, only takes the time of another one.
+fn crowded(settings: &Settings, node: &Node) -> bool {
     let one_host = settings.run.clock == "same-host";
     let beside = settings.nodes.iter();
     let here = beside.filter(|n| one_host || n.address.ip() == node.address.ip()).count();
-    if pin::available_cores().len() >= here.max(1) { SPIN } else { Duration::ZERO }
+    pin::available_cores().len() < here
 }
 
 fn start_clock(settings: &Settings) -> Result<(Clock, Option<ClockWatch>), RoleError> {

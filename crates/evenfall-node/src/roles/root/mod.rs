@@ -22,6 +22,8 @@ use crate::telemetry::Order;
 /// The rehearsal before the first message: bursts of so many empty frames, so that the hold of a
 /// burst is known before the open brings one.
 const REHEARSED: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Frames alone after every burst: most of a feed is quiet, so its hold is to be known best.
+const REHEARSED_ALONE: usize = 12;
 /// How long the tree rests after a burst: at least, and for each frame of it.
 const REST_MIN: Duration = Duration::from_millis(2);
 const REST_PER_FRAME: Duration = Duration::from_micros(400);
@@ -171,13 +173,24 @@ impl<'a> Run<'a> {
             }
         }
         self.write_info()?;
-        let end = MonotonicClock::now() + self.settings.run.warm_up;
+        let start = MonotonicClock::now();
+        let end = start + self.settings.run.warm_up;
+        let mut settled = false;
         for frames in REHEARSED.into_iter().cycle() {
             if MonotonicClock::now() >= end {
                 break;
             }
+            if !settled && MonotonicClock::now().since(start) >= self.settings.run.warm_up / 5 {
+                self.each_root(Root::forget_warm_up)?;
+                settled = true;
+            }
             if !self.rehearse(frames)? {
                 return Ok(false);
+            }
+            for _ in 0..REHEARSED_ALONE {
+                if !self.rehearse(1)? {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)
