@@ -286,6 +286,9 @@ pub fn main(args: &Args) -> Outcome {
             settings.nodes.len(),
             if args.lab { "a namespace each" } else { "loopback" }
         );
+        if let Some(silence) = settings.feed.silence {
+            println!("as it happened, but silences are cut to {silence:.1?}");
+        }
     }
     let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
     let recording = recording.transpose()?;

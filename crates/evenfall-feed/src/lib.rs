@@ -35,7 +35,8 @@
 //! // A feed of 2,000 messages, over two trees, four times as fast as it happened.
 //! let config = Config { symbols: 20, messages: 2_000, ..Config::default() };
 //! let mut source = Generator::new(config).unwrap();
-//! let mut pace = Pace::new(Mode::OwnTimes { speed: 4.0, silence: Duration::MAX }).unwrap();
+//! let silence = core::time::Duration::MAX;
+//! let mut pace = Pace::new(Mode::OwnTimes { speed: 4.0, silence }).unwrap();
 //! let mut hash = ContentHash::new(2);
 //! let mut symbols = itch::Symbols::new();
 //! while let Some(message) = source.next_message().unwrap() {
