@@ -19,11 +19,21 @@ use crate::intake::{self, FeedStatus, Intake, Next};
 use crate::settings::{Node, RoleName, Settings};
 use crate::telemetry::Order;
 
-/// The rehearsal before the first message: bursts of so many empty frames, so that the hold of a
-/// burst is known before the open brings one.
-const REHEARSED: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// The rehearsal before the first message, so that the hold of a burst is known before the open
+/// brings one: so many empty frames, so far apart. A burst at once is taken in few wake-ups; one
+/// whose frames each wake everybody is what crowded cores find hard.
+const REHEARSED: [(usize, Duration); 8] = [
+    (1, Duration::ZERO),
+    (32, Duration::from_micros(400)),
+    (4, Duration::ZERO),
+    (32, Duration::from_micros(200)),
+    (16, Duration::ZERO),
+    (32, Duration::from_micros(100)),
+    (64, Duration::ZERO),
+    (32, Duration::from_micros(50)),
+];
 /// Frames alone after every burst: most of a feed is quiet, so its hold is to be known best.
-const REHEARSED_ALONE: usize = 12;
+const REHEARSED_ALONE: usize = 8;
 /// How long the tree rests after a burst: at least, and for each frame of it.
 const REST_MIN: Duration = Duration::from_millis(2);
 const REST_PER_FRAME: Duration = Duration::from_micros(400);
@@ -176,7 +186,7 @@ impl<'a> Run<'a> {
         let start = MonotonicClock::now();
         let end = start + self.settings.run.warm_up;
         let mut settled = false;
-        for frames in REHEARSED.into_iter().cycle() {
+        for (frames, apart) in REHEARSED.into_iter().cycle() {
             if MonotonicClock::now() >= end {
                 break;
             }
@@ -184,11 +194,11 @@ impl<'a> Run<'a> {
                 self.each_root(Root::forget_warm_up)?;
                 settled = true;
             }
-            if !self.rehearse(frames)? {
+            if !self.rehearse(frames, apart)? {
                 return Ok(false);
             }
             for _ in 0..REHEARSED_ALONE {
-                if !self.rehearse(1)? {
+                if !self.rehearse(1, Duration::ZERO)? {
                     return Ok(false);
                 }
             }
@@ -197,11 +207,17 @@ impl<'a> Run<'a> {
     }
 
     /// Sends a burst of empty frames and lets it drain. `false` when a signal came.
-    fn rehearse(&mut self, frames: usize) -> Result<bool, RoleError> {
+    fn rehearse(&mut self, frames: usize, apart: Duration) -> Result<bool, RoleError> {
+        let start = MonotonicClock::now();
         for sent in 1..=frames {
             self.each_root(Root::warm_up)?;
-            if sent % REHEARSED_BATCH == 0 && !self.turn(Some(MonotonicClock::now()))? {
-                return Ok(false);
+            let next = start + apart * sent as u32;
+            let mut is_due = sent % REHEARSED_BATCH != 0 && MonotonicClock::now() >= next;
+            while !is_due {
+                if !self.turn(Some(next))? {
+                    return Ok(false);
+                }
+                is_due = MonotonicClock::now() >= next;
             }
         }
         let rested = MonotonicClock::now() + REST_MIN + REST_PER_FRAME * frames as u32;
