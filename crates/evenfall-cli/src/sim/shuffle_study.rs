@@ -42,6 +42,11 @@ pub fn tables(args: &Args, progress: &mut dyn FnMut(&str)) -> Result<Vec<Table>,
         .flat_map(|figure| figure.runs(args.points, args.runs))
         .map(|run| ((run.seed, run.key()), run))
         .collect();
+    if let Some(folder) = &args.plots {
+        // Before hours of runs, not after them.
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("--plots {}: {error}", folder.display()))?;
+    }
     let begun = Instant::now();
     for (at, ((_, key), run)) in runs.iter().enumerate() {
         if args.budget.is_some_and(|budget| begun.elapsed() >= budget) {
