@@ -183,22 +183,25 @@ impl<'a> Run<'a> {
             }
         }
         self.write_info()?;
-        let start = MonotonicClock::now();
-        let end = start + self.settings.run.warm_up;
-        let mut settled = false;
-        for (frames, apart) in REHEARSED.into_iter().cycle() {
+        let warm_up = self.settings.run.warm_up;
+        let settled = warm_up / 5;
+        if !self.rehearse_for(settled)? {
+            return Ok(false);
+        }
+        self.each_root(Root::forget_warm_up)?;
+        self.rehearse_for(warm_up - settled)
+    }
+
+    /// Rehearses the feed. `false` when a signal came.
+    fn rehearse_for(&mut self, span: Duration) -> Result<bool, RoleError> {
+        let end = MonotonicClock::now() + span;
+        for burst in REHEARSED.into_iter().cycle() {
             if MonotonicClock::now() >= end {
                 break;
             }
-            if !settled && MonotonicClock::now().since(start) >= self.settings.run.warm_up / 5 {
-                self.each_root(Root::forget_warm_up)?;
-                settled = true;
-            }
-            if !self.rehearse(frames, apart)? {
-                return Ok(false);
-            }
-            for _ in 0..REHEARSED_ALONE {
-                if !self.rehearse(1, Duration::ZERO)? {
+            let alone = [(1, Duration::ZERO); REHEARSED_ALONE];
+            for (frames, apart) in core::iter::once(burst).chain(alone) {
+                if !self.rehearse(frames, apart)? {
                     return Ok(false);
                 }
             }
@@ -212,21 +215,24 @@ impl<'a> Run<'a> {
         for sent in 1..=frames {
             self.each_root(Root::warm_up)?;
             let next = start + apart * sent as u32;
-            let mut is_due = sent % REHEARSED_BATCH != 0 && MonotonicClock::now() >= next;
-            while !is_due {
-                if !self.turn(Some(next))? {
-                    return Ok(false);
-                }
-                is_due = MonotonicClock::now() >= next;
-            }
-        }
-        let rested = MonotonicClock::now() + REST_MIN + REST_PER_FRAME * frames as u32;
-        while MonotonicClock::now() < rested {
-            if !self.turn(Some(rested))? {
+            let is_turn = sent % REHEARSED_BATCH == 0 || MonotonicClock::now() < next;
+            if is_turn && !self.turn_until(next)? {
                 return Ok(false);
             }
         }
-        Ok(true)
+        self.turn_until(MonotonicClock::now() + REST_MIN + REST_PER_FRAME * frames as u32)
+    }
+
+    /// Takes turns, one at least, until this moment. `false` when a signal came.
+    fn turn_until(&mut self, until: Timestamp) -> Result<bool, RoleError> {
+        loop {
+            if !self.turn(Some(until))? {
+                return Ok(false);
+            }
+            if MonotonicClock::now() >= until {
+                return Ok(true);
+            }
+        }
     }
 
     /// Sends the whole feed, each message when it is due. `false` when a signal came.
