@@ -12,7 +12,7 @@ use std::time::Duration;
 use evenfall_feed::pace::Gaps;
 use evenfall_feed::sharding::{ContentHash, shard_of};
 use evenfall_io::lab::Lab;
-use evenfall_io::{Waker, interrupt};
+use evenfall_io::{Waker, interrupt, pin};
 use evenfall_multicast::{Config, Mode, Shape};
 use evenfall_node::input;
 use evenfall_node::report::{self, Report, RunInfo};
@@ -29,6 +29,8 @@ const RATE_DEFAULT: f64 = 2_500.0;
 /// Shortest and longest replay by default: enough messages for a tail, and within a minute.
 const FIT_MIN: Duration = Duration::from_secs(6);
 const FIT_MAX: Duration = Duration::from_secs(30);
+/// How far apart frames leave where processes outnumber cores: a frame wakes them all.
+const COALESCE: Duration = Duration::from_micros(200);
 
 /// Arguments of `evenfall demo`.
 #[derive(clap::Args, Debug)]
@@ -201,6 +203,9 @@ fn prepare(
         ..Run::default()
     };
     let nodes = cast::nodes(args, lab)?;
+    if pin::available_cores().len() < nodes.len() {
+        multicast.framing.coalesce = COALESCE;
+    }
     let mut settings = Settings { run, feed, multicast, nodes, ..Settings::default() };
     if cast::slows(args) {
         settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));

@@ -195,4 +195,11 @@ pub trait Machine {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called; `None` for never. Must be
     /// cheap: drivers ask after every input.
     fn poll_timeout(&self) -> Option<Timestamp>;
+
+    /// Until when arrivals may wait unread, because nothing would come of them earlier; `None` when
+    /// each is wanted at once. A driver may use it to be woken once for many, if it knows by the
+    /// kernel's stamps when they came.
+    fn poll_lull(&self) -> Option<Timestamp> {
+        None
+    }
 }

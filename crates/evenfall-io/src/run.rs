@@ -133,7 +133,13 @@ impl Loop {
         now = MonotonicClock::now();
         let due = machines.iter().filter_map(Machine::poll_timeout).min();
         let deadline = [due, until].into_iter().flatten().min().unwrap_or(Timestamp::MAX);
-        Ok(driver.wait(Some(deadline.min(now + WAIT_MAX))))
+        let deadline = deadline.min(now + WAIT_MAX);
+        let mut lulls = machines.iter().map(Machine::poll_lull);
+        let lull = lulls.try_fold(Timestamp::MAX, |first, lull| Some(first.min(lull?)));
+        Ok(match lull {
+            Some(lull) => driver.rest(lull, deadline),
+            None => driver.wait(Some(deadline)),
+        })
     }
 
     /// Hands in one input from outside the network, such as a publication, by the same rule.

@@ -315,8 +315,9 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Framing {
-    /// Messages that are due within this time of each other may share a datagram and a deadline.
-    /// Zero packs only those that are due at the same instant.
+    /// How far apart frames leave: a message that is due sooner after the last frame waits and
+    /// shares the next one, and its deadline; the first after a pause leaves at once. Zero packs
+    /// only those that are due at the same instant.
     #[serde(with = "humantime_serde")]
     pub coalesce: Duration,
     /// A datagram is closed before it exceeds this, in bytes with all headers; a single larger

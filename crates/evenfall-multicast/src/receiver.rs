@@ -372,6 +372,15 @@ impl Receiver {
         }
     }
 
+    /// When the first frame held is due. Only one whose predecessors are settled waits for time;
+    /// others wait for repair.
+    fn next_release(&self) -> Option<Timestamp> {
+        let settled = self.up.window.as_ref().map_or(0, |w| w.base());
+        let (sequence, held) = self.held.first_key_value()?;
+        let in_order = *sequence == self.next || *sequence <= settled;
+        in_order.then(|| self.up.clock().local(held.fixed.deadline))
+    }
+
     /// Frames `self.next..to` are lost; `message` is the first one after them.
     fn report_lost(&mut self, to: u64, message: Option<u64>) {
         let messages = match (self.next_message, message) {
@@ -483,13 +492,13 @@ impl Machine for Receiver {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        // Only a frame whose predecessors are settled waits for time; others wait for repair.
-        let settled = self.up.window.as_ref().map_or(0, |w| w.base());
-        let front = self.held.first_key_value();
-        let release = front
-            .filter(|(sequence, _)| **sequence == self.next || **sequence <= settled)
-            .map(|(_, held)| self.up.clock().local(held.fixed.deadline));
         let up = self.up.poll_timeout();
-        release.into_iter().chain(up).min()
+        self.next_release().into_iter().chain(up).min()
+    }
+
+    /// Deadlines never decrease, so no frame on its way is due before the one that is held. Where
+    /// something is missing, its repair is wanted at once.
+    fn poll_lull(&self) -> Option<Timestamp> {
+        if self.up.gaps.is_empty() { self.next_release() } else { None }
     }
 }

@@ -129,7 +129,6 @@ pub struct RootStatus {
 struct Open {
     body: BytesMut,
     count: u16,
-    since: Timestamp,
 }
 
 /// Largest datagram that IP carries, less its headers and ours.
@@ -165,6 +164,8 @@ pub struct Root {
     view: View,
     groups: (GroupId, GroupId),
     open: Open,
+    /// The next frame leaves no earlier.
+    next_close: Timestamp,
     next_frame: u64,
     next_message: u64,
     last_deadline: SyncTime,
@@ -230,6 +231,7 @@ impl Root {
             },
             groups: (group(2), group(3)),
             open: Open::default(),
+            next_close: Timestamp::ZERO,
             next_frame: 0,
             next_message: 0,
             last_deadline: SyncTime::ZERO,
@@ -269,9 +271,6 @@ impl Root {
         if self.open.count > 0 && self.open.body.len() + bytes > room {
             self.close(now);
         }
-        if self.open.count == 0 {
-            self.open.since = now;
-        }
         put_message(&mut self.open.body, message);
         self.open.count += 1;
         self.next_message += 1;
@@ -281,10 +280,10 @@ impl Root {
         Ok(self.next_message - 1)
     }
 
-    /// Closes the open frame if `framing.coalesce` allows it no more company. Call it when nothing
-    /// else is due now.
+    /// Closes the open frame if the last one left `framing.coalesce` ago. Call it when nothing else
+    /// is due now.
     pub fn flush(&mut self, now: Timestamp) {
-        if self.open.count > 0 && now.since(self.open.since) >= self.config.framing.coalesce {
+        if self.open.count > 0 && now >= self.next_close {
             self.close(now);
         }
     }
@@ -359,6 +358,7 @@ impl Root {
     }
 
     fn close(&mut self, now: Timestamp) {
+        self.next_close = now + self.config.framing.coalesce;
         let origin = self.out.clock.sync(now);
         let (hold, load) = self.hold.next(now);
         let deadline = if self.config.mode.holds() {
@@ -714,7 +714,7 @@ impl Machine for Root {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let close = (self.open.count > 0).then(|| self.open.since + self.config.framing.coalesce);
+        let close = (self.open.count > 0).then_some(self.next_close);
         [Some(self.report_at), Some(self.beacon_at), close, self.members.poll_timeout()]
             .into_iter()
             .flatten()

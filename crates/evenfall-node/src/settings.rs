@@ -227,6 +227,11 @@ pub struct Io {
     /// 100 us where there are more cores than evenfall processes, else none.
     #[serde(with = "humantime_serde")]
     pub spin: Option<Duration>,
+    /// How long a receiver that holds messages leaves what else arrives unread in its socket, to be
+    /// woken once for many; never beyond the next release. By default 2 ms where there are more
+    /// evenfall processes than cores, else none.
+    #[serde(with = "humantime_serde")]
+    pub moderation: Option<Duration>,
     /// Cores that the thread of the role may use; all by default.
     pub cores: Vec<usize>,
     /// Never sleep: one core per process.
@@ -243,6 +248,7 @@ impl Default for Io {
     fn default() -> Self {
         Self {
             spin: None,
+            moderation: None,
             cores: Vec::new(),
             busy_poll: false,
             segmentation: true,

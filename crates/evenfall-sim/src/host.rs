@@ -33,6 +33,9 @@ pub struct HostSpec {
     pub copy_cost: Duration,
     /// Packets that the socket buffer of each node holds; more are dropped and counted.
     pub receive_queue: u32,
+    /// How long a node leaves arrivals in its socket while its machine has no use for them
+    /// ([`poll_lull`](evenfall_core::Machine::poll_lull)).
+    pub moderation: Duration,
     /// Multiplies the processor costs, and the network's delays to and from this host. 1 is normal,
     /// 3 is a straggler.
     pub slowness: f64,
@@ -55,6 +58,7 @@ impl Default for HostSpec {
             send_cost: Duration::from_nanos(300),
             copy_cost: Duration::from_nanos(1_900),
             receive_queue: 2_048,
+            moderation: Duration::ZERO,
             slowness: 1.0,
             stalls: None,
             clock: ClockSpec::default(),

@@ -92,4 +92,8 @@ impl<M: Machine> Machine for Strict<M> {
     fn poll_timeout(&self) -> Option<Timestamp> {
         self.inner.poll_timeout()
     }
+
+    fn poll_lull(&self) -> Option<Timestamp> {
+        self.inner.poll_lull()
+    }
 }

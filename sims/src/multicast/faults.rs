@@ -25,7 +25,7 @@ use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
 use super::subject::{Subject, Tamper};
 
 /// Between what the knobs of a seed are drawn.
-const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 24] = [
+const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 25] = [
     ("receivers", 1..=9),
     ("depth", 1..=3),
     ("fanout", 1..=3),
@@ -59,6 +59,8 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 24] = [
     // 0: no re-placement; 2 and 3: a proxy is slow from early on, so that there is cause for it;
     // 3: siblings stand in as well.
     ("replace", 0..=3),
+    // 0 and 1: receivers leave arrivals in their sockets until they need them.
+    ("moderation", 0..=3),
 ];
 
 /// Kinds under which nothing is ever down.
@@ -427,7 +429,12 @@ impl Scene {
             (None, Some(_)) => 64,
             (None, None) => 2_048,
         };
-        (HostSpec { clock, stalls, receive_queue, ..HostSpec::default() }, origin)
+        let moderation = match self.plan.knob("moderation") {
+            0 => Duration::from_millis(2),
+            1 => Duration::from_millis(20),
+            _ => Duration::ZERO,
+        };
+        (HostSpec { clock, stalls, receive_queue, moderation, ..HostSpec::default() }, origin)
     }
 
     /// Wraps a machine that is started at a true time, which is `now` on its own clock.

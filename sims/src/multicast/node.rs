@@ -87,6 +87,10 @@ impl Machine for Node {
     fn poll_timeout(&self) -> Option<Timestamp> {
         each!(self, m => m.poll_timeout())
     }
+
+    fn poll_lull(&self) -> Option<Timestamp> {
+        each!(self, m => m.poll_lull())
+    }
 }
 
 /// A [`Node`], perhaps with something around it.

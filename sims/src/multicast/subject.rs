@@ -108,6 +108,10 @@ impl Machine for Subject {
     fn poll_timeout(&self) -> Option<Timestamp> {
         self.inner.poll_timeout()
     }
+
+    fn poll_lull(&self) -> Option<Timestamp> {
+        self.inner.poll_lull()
+    }
 }
 
 impl Actor for Subject {

@@ -301,20 +301,31 @@ impl UdpDriver {
     pub fn wait(&mut self, deadline: Option<Timestamp>) -> Wake {
         let held = self.delays.as_ref().and_then(|delays| delays.next_due());
         if let Some(held) = held.filter(|held| deadline.is_none_or(|deadline| *held < deadline)) {
-            return match self.wait_until(Some(held)) {
+            return match self.wait_until(Some(held), true) {
                 // What was held back arrives.
                 Wake::Deadline => Wake::Readable,
                 wake => wake,
             };
         }
-        self.wait_until(deadline)
+        self.wait_until(deadline, true)
     }
 
-    fn wait_until(&mut self, deadline: Option<Timestamp>) -> Wake {
+    /// Waits as [`wait`](Self::wait), but leaves arrivals in the socket until this moment, if
+    /// `moderation` allows to wait for so long.
+    pub fn rest(&mut self, lull: Timestamp, deadline: Timestamp) -> Wake {
+        let longest = MonotonicClock::now() + self.options.moderation;
+        if self.options.moderation.is_zero() || self.delays.is_some() {
+            return self.wait(Some(deadline));
+        }
+        self.wait_until(Some(deadline.min(lull).min(longest)), false)
+    }
+
+    fn wait_until(&mut self, deadline: Option<Timestamp>, readable: bool) -> Wake {
         let wait = wait::Wait {
             fd: self.socket.fd(),
             waker: &self.waker,
             others: &self.others,
+            readable,
             writable: self.blocked == Blocked::Socket,
             spin: self.options.spin,
             never_sleep: self.options.never_sleep,

@@ -54,6 +54,10 @@ pub struct Options {
     /// end more than 32 us late and 1 % more than 62 us; with 50 us, .09 us and 18 us. Zero when
     /// more processes than cores run here: then spinning only takes the time of a neighbour.
     pub spin: Duration,
+    /// How long arrivals may wait unread while the machines have no use for them
+    /// ([`poll_lull`](evenfall_core::Machine::poll_lull)): one wake-up for many. Zero for none. To
+    /// be used with `kernel_timestamps`, by which it is known when they came.
+    pub moderation: Duration,
     /// Hold arriving datagrams back, for experiments. Costs one branch per batch when off.
     pub inject: Option<Inject>,
 }
@@ -81,6 +85,7 @@ impl Default for Options {
             priority: None,
             never_sleep: false,
             spin: Duration::ZERO,
+            moderation: Duration::ZERO,
             inject: None,
         }
     }

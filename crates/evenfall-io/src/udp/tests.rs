@@ -394,3 +394,27 @@ fn injected_delays_change_while_running() {
     assert!(took() >= Duration::from_millis(60));
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+#[test]
+fn who_rests_is_not_woken_by_arrivals_and_finds_them_after() {
+    let moderation = Duration::from_millis(50);
+    let mut resting = driver(Options { moderation, ..Options::default() });
+    let mut awake = driver(Options::default());
+    for receiver in [&mut resting, &mut awake] {
+        let to = Destination::One(receiver.local_addr());
+        let mut sender = driver(Options::default());
+        sender.push(transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
+        assert!(sender.flush());
+    }
+    let now = MonotonicClock::now();
+    let (lull, deadline) = (now + Duration::from_millis(5), now + Duration::from_secs(20));
+    assert_eq!(awake.rest(lull, deadline), Wake::Readable, "nothing is moderated by default");
+    assert_eq!(resting.rest(lull, deadline), Wake::Deadline);
+    assert!(MonotonicClock::now() >= lull);
+    assert_eq!(resting.wait(Some(deadline)), Wake::Readable);
+    assert_eq!(receive(&mut resting, 1).len(), 1);
+    let start = MonotonicClock::now();
+    assert_eq!(resting.rest(deadline, deadline), Wake::Deadline, "no longer than is allowed");
+    let rested = MonotonicClock::now().since(start);
+    assert!((moderation..Duration::from_secs(10)).contains(&rested), "{rested:?}");
+}

@@ -44,6 +44,8 @@ pub(super) struct Wait<'a> {
     pub(super) waker: &'a Waker,
     /// Sockets of others, whose arrivals end the wait as well.
     pub(super) others: &'a [OwnedFd],
+    /// Whether arrivals end the wait.
+    pub(super) readable: bool,
     pub(super) writable: bool,
     pub(super) spin: Duration,
     pub(super) never_sleep: bool,
@@ -80,10 +82,11 @@ impl Wait<'_> {
 
     /// Polls for at most this long, or for ever.
     fn look(&self, timeout: Option<Duration>) -> Option<Wake> {
-        let wanted = if self.writable { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+        let wanted = |wanted, event| if wanted { event } else { 0 };
         let asleep = libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 };
         let mut polled = [asleep; 2 + OTHERS_MAX];
-        polled[0] = libc::pollfd { fd: self.fd, events: wanted, revents: 0 };
+        let events = wanted(self.readable, libc::POLLIN) | wanted(self.writable, libc::POLLOUT);
+        polled[0] = libc::pollfd { fd: self.fd, events, revents: 0 };
         polled[1].fd = self.waker.fd();
         for (slot, other) in polled[2..].iter_mut().zip(self.others) {
             slot.fd = other.as_raw_fd();

@@ -34,6 +34,8 @@ pub(crate) const HOUSEKEEPING: Duration = Duration::from_millis(200);
 /// How long before a deadline a thread spins where cores are plenty: what a sleeping thread of a
 /// virtual machine wakes late.
 const SPIN: Duration = Duration::from_micros(100);
+/// How long a receiver leaves arrivals in its socket where cores are few.
+const MODERATION: Duration = Duration::from_millis(2);
 /// How often the synchronised clock is compared with the local one.
 const CLOCK_PERIOD: Duration = Duration::from_millis(500);
 
@@ -174,6 +176,11 @@ impl Process {
         let mut options = Options { keyed: key.is_some(), ..Options::default() };
         let crowded = crowded(settings, node);
         options.spin = settings.io.spin.unwrap_or(if crowded { Duration::ZERO } else { SPIN });
+        if node.role == RoleName::Receiver {
+            let moderation = if crowded { MODERATION } else { Duration::ZERO };
+            options.moderation = settings.io.moderation.unwrap_or(moderation);
+            options.kernel_timestamps = !options.moderation.is_zero();
+        }
         options.never_sleep = settings.io.busy_poll;
         options.segmentation = settings.io.segmentation;
         options.coalescing = settings.io.segmentation;

@@ -67,7 +67,11 @@ impl<M: Machine, N: Network> World<M, N> {
         observer: &mut O,
     ) {
         let node = &mut self.nodes[index as usize];
-        let ready = self.hosts[node.host as usize].ready(node.busy.max(at));
+        let host = &mut self.hosts[node.host as usize];
+        let mut ready = host.ready(node.busy.max(at));
+        if matches!(input, Input::Datagram { .. }) {
+            ready = ready.max(rest(node, host, at));
+        }
         if node.inbox.is_empty() && ready == at {
             return self.turn(at, index, input, true, observer);
         }
@@ -204,13 +208,25 @@ impl<M: Machine, N: Network> World<M, N> {
             self.timers.arm(index, due);
         }
         if !node.inbox.is_empty() {
-            let busy = node.busy;
-            self.wake_at(index, busy);
+            let only_datagrams = node.queued as usize == node.inbox.len();
+            let at = if only_datagrams { rest(node, host, node.busy) } else { node.busy };
+            self.wake_at(index, at);
         } else if node.more {
             let at = node.busy.max(node.send_at);
             self.wake_at(index, at);
         }
     }
+}
+
+/// Until when a node leaves what has arrived unread.
+#[inline]
+fn rest<M: Machine>(node: &Node<M>, host: &mut Host, at: u64) -> u64 {
+    if host.spec.moderation.is_zero() {
+        return at;
+    }
+    let most = at.saturating_add(evenfall_core::time::nanos(host.spec.moderation));
+    let lull = node.machine.poll_lull();
+    lull.map_or(at, |lull| host.clock.true_time(lull).clamp(at, most))
 }
 
 /// Pulls transmits as fast as the host can send them; returns when it is done.

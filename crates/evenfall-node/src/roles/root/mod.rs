@@ -81,6 +81,8 @@ struct Run<'a> {
     hash: ContentHash,
     held_back: u64,
     resident_bytes_max: u64,
+    /// Frames of the rehearsal so far.
+    rehearsed: usize,
 }
 
 impl<'a> Run<'a> {
@@ -116,9 +118,17 @@ impl<'a> Run<'a> {
             .collect();
         let book = Book::new(settings, node.id, process.clock());
         let hash = ContentHash::new(trees as usize);
-        let (held_back, resident_bytes_max) = (0, 0);
-        let mut run =
-            Self { settings, intake, process, roots, book, hash, held_back, resident_bytes_max };
+        let mut run = Self {
+            settings,
+            intake,
+            process,
+            roots,
+            book,
+            hash,
+            held_back: 0,
+            resident_bytes_max: 0,
+            rehearsed: 0,
+        };
         let Self { process, roots, book, .. } = &mut run;
         process.keep_time(roots, true, &mut |m, now, event| book.on(m, now, event))?;
         Ok(run)
@@ -141,15 +151,19 @@ impl<'a> Run<'a> {
         Ok(!interrupt::raised())
     }
 
-    fn each_root(&mut self, mut input: impl FnMut(&mut Root, Timestamp)) -> Result<(), RoleError> {
+    fn each_root(&mut self, input: impl Fn(&mut Root, Timestamp)) -> Result<(), RoleError> {
+        (0..self.roots.len()).try_for_each(|tree| self.on_root(tree, &input))
+    }
+
+    fn on_root<T>(
+        &mut self,
+        tree: usize,
+        input: impl FnOnce(&mut Root, Timestamp) -> T,
+    ) -> Result<T, RoleError> {
         let Self { process, roots, book, .. } = self;
-        for (owner, root) in roots.iter_mut().enumerate() {
-            let driver = &mut process.driver;
-            process.turn.input(owner, root, driver, &mut input, &mut |m, now, event| {
-                book.on(m, now, event);
-            })?;
-        }
-        Ok(())
+        let (root, driver) = (&mut roots[tree], &mut process.driver);
+        let mut events = |m: &Root, now, event| book.on(m, now, event);
+        Ok(process.turn.input(tree, root, driver, input, &mut events)?)
     }
 
     fn look_around(&mut self) -> Result<(), RoleError> {
@@ -212,8 +226,12 @@ impl<'a> Run<'a> {
     /// Sends a burst of empty frames and lets it drain. `false` when a signal came.
     fn rehearse(&mut self, frames: usize, apart: Duration) -> Result<bool, RoleError> {
         let start = MonotonicClock::now();
+        let apart = apart.max(self.settings.multicast.framing.coalesce);
         for sent in 1..=frames {
-            self.each_root(Root::warm_up)?;
+            // As messages do, a frame goes to one of the trees.
+            let tree = self.rehearsed % self.roots.len();
+            self.rehearsed += 1;
+            self.on_root(tree, Root::warm_up)?;
             let next = start + apart * sent as u32;
             let is_turn = sent % REHEARSED_BATCH == 0 || MonotonicClock::now() < next;
             if is_turn && !self.turn_until(next)? {
@@ -344,22 +362,15 @@ impl<'a> Run<'a> {
 fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<bool, RoleError> {
     let trees = run.settings.run.trees;
     let tree = shard_of(message.shard_key, trees) as usize;
-    let Run { process, roots, book, .. } = run;
     // Before the message can be in a frame, its time must be in the queue.
-    book.due(tree, scheduled.nanos());
-    let publish = |root: &mut Root, now| root.publish(now, &message.bytes);
-    let driver = &mut process.driver;
-    let taken =
-        process.turn.input(tree, &mut roots[tree], driver, publish, &mut |m, now, event| {
-            book.on(m, now, event);
-        })?;
-    match taken {
+    run.book.due(tree, scheduled.nanos());
+    match run.on_root(tree, |root, now| root.publish(now, &message.bytes))? {
         Ok(_) => {
             run.hash.update(tree, &message.bytes);
             Ok(true)
         }
         Err(PublishError::Full) => {
-            book.refused(tree);
+            run.book.refused(tree);
             Ok(false)
         }
         Err(error) => {
