@@ -35,6 +35,9 @@ pub struct Args {
     /// Delays and losses to inject.
     #[arg(long)]
     inject: Option<PathBuf>,
+    /// Before each sleep.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    yield_for: Duration,
 }
 
 /// What a rank is told.
@@ -190,6 +193,7 @@ fn run(args: &Args) -> Outcome {
         mark: args.lab,
         inject: args.inject.clone(),
         watch_queue: !args.lab,
+        yield_for: args.yield_for,
     };
     let seat = Seat::bind(args.bind, options)?;
     seat.watch_signals()?;

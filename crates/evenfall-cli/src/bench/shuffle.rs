@@ -36,6 +36,8 @@ const STARTUP: Duration = Duration::from_secs(20);
 const RTT: Duration = Duration::from_millis(12);
 /// What may go unasked, and be granted ahead, where links have no limit.
 const UNLIMITED_BYTES: u32 = 4 << 20;
+/// See `--yield-for`.
+const YIELD_FOR: Duration = Duration::from_micros(200);
 /// Ranks that one machine is asked to run.
 const RANKS_MAX: usize = 256;
 
@@ -99,6 +101,10 @@ pub struct Args {
     /// Packets granted at a time.
     #[arg(long, default_value_t = 8)]
     grant_packets: u32,
+    /// How long a waiting rank looks for arrivals before it sleeps, yielding its core in between;
+    /// by default 200us where links have no limit, else none.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    yield_for: Option<Duration>,
     /// An MPI program (bench-peers/shuffle) to run beside, on the same hosts and matrix.
     #[arg(long, value_name = "PROGRAM")]
     mpi: Option<PathBuf>,
@@ -159,6 +165,11 @@ impl Args {
 
     fn link_bits_per_s(&self) -> Option<u64> {
         self.link_mbps.or(self.lab.then_some(100)).map(|mbps| mbps * 1_000_000)
+    }
+
+    fn yield_for(&self) -> Duration {
+        let by_links = if self.link_bits_per_s().is_some() { Duration::ZERO } else { YIELD_FOR };
+        self.yield_for.unwrap_or(by_links)
     }
 
     fn uplink_bits_per_s(&self) -> u64 {
@@ -293,6 +304,7 @@ impl Ranks {
             };
             let mut command = program()?;
             command.args(["bench", "rank", "--bind", &bind.to_string()]);
+            command.args(["--yield-for", &format!("{}ns", args.yield_for().as_nanos())]);
             command.args(lab.map(|_| "--lab"));
             command.args(inject.iter().flat_map(|file| ["--inject".as_ref(), file.as_os_str()]));
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -317,6 +317,7 @@ impl UdpDriver {
             others: &self.others,
             writable: self.blocked == Blocked::Socket,
             spin: self.options.spin,
+            yield_for: self.options.yield_for,
             never_sleep: self.options.never_sleep,
         };
         if self.blocked != Blocked::Device {

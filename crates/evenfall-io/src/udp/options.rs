@@ -54,6 +54,9 @@ pub struct Options {
     /// end more than 32 us late and 1 % more than 62 us; with 50 us, .09 us and 18 us. Zero when
     /// more processes than cores run here: then spinning only takes the time of a neighbour.
     pub spin: Duration,
+    /// How long [`wait`](super::UdpDriver::wait) looks for arrivals before it sleeps, and lets
+    /// others have its core between two looks (`sched_yield`). Zero where answers take long.
+    pub yield_for: Duration,
     /// Hold arriving datagrams back, for experiments. Costs one branch per batch when off.
     pub inject: Option<Inject>,
 }
@@ -81,6 +84,7 @@ impl Default for Options {
             priority: None,
             never_sleep: false,
             spin: Duration::ZERO,
+            yield_for: Duration::ZERO,
             inject: None,
         }
     }
