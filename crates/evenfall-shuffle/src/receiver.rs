@@ -508,3 +508,33 @@ fn packet_index(
     }
     Ok(Some(header.offset / packet_bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use evenfall_core::Class;
+
+    use super::*;
+    use crate::wire::Kind;
+
+    #[test]
+    fn what_was_overtaken_is_asked_for_before_what_may_be_on_its_way() {
+        let config = Config { packet_bytes: 10, ..Config::default() };
+        let mut receiver = Receiver::new(&config, 1, 0, 2, Buffers::new(0));
+        receiver.messages[1].expected = true;
+        receiver.open = 1;
+        let take = |receiver: &mut Receiver, index: u32| {
+            let (kind, class) = (Kind::Data, Class::Bulk);
+            // Six of its eight packets may come unasked.
+            let (offset, length, extra) = (10 * index, 80, 6);
+            let header =
+                Header { kind, class, from: 1, operation: 1, offset, length, extra, agreement: 0 };
+            receiver.data(Timestamp::ZERO, &header, &Bytes::from_static(&[7; 10]))
+        };
+        assert_eq!(take(&mut receiver, 0), Ok(Taken::Part));
+        assert_eq!(take(&mut receiver, 3), Ok(Taken::Part));
+        assert_eq!(receiver.gaps(1), [(1, 3)]);
+        assert_eq!(take(&mut receiver, 1), Ok(Taken::Part));
+        assert_eq!(take(&mut receiver, 2), Ok(Taken::Part));
+        assert_eq!(receiver.gaps(1), [(4, 6)]);
+    }
+}

@@ -41,8 +41,21 @@ const YIELD_FOR: Duration = Duration::from_micros(200);
 /// Ranks that one machine is asked to run.
 const RANKS_MAX: usize = 256;
 
+/// What the options alone do not say.
+const AFTER: &str = "\
+A round lasts from the first rank's call to the last rank's return; every message of every round
+is hashed where it is made and where it arrives, and compared. The bound is the time that the
+busiest link needs for its frames, control apart; without limited links there is none.
+
+  evenfall bench shuffle --skewness .9                     eight processes on loopback
+  evenfall bench shuffle --lab --cross 30                  two racks of namespaces, as root
+  evenfall bench shuffle --ranks 4 --kill 2@5              the others end and name rank 2
+  evenfall bench shuffle --mpi ./alltoallv --json          OpenMPI right after
+      (mpicc -O2 -o alltoallv bench-peers/shuffle/alltoallv.c)";
+
 /// Arguments of `evenfall bench shuffle`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = AFTER)]
 pub struct Args {
     /// Processes.
     #[arg(long, default_value_t = 8)]
@@ -54,9 +67,9 @@ pub struct Args {
     #[arg(long, default_value_t = 0.5)]
     skewness: f64,
     /// Read the matrix from this file instead: a row per sender, bytes.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     matrix: Option<PathBuf>,
-    /// Rounds; medians are printed.
+    /// Rounds that count; medians are printed.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
     /// Rounds before them that do not count.
@@ -75,19 +88,19 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     rack_hosts: usize,
     /// With --lab: rate of a rack's uplink, in per cent of that of its hosts together.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, value_name = "PER_CENT", default_value_t = 50)]
     core: u64,
     /// With --lab: per cent of each uplink that other traffic takes, both ways.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_name = "PER_CENT", default_value_t = 0)]
     cross: u64,
-    /// Share of datagrams lost on purpose.
-    #[arg(long, default_value_t = 0.0)]
+    /// Share of datagrams lost on purpose, 0 to 0.5.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     loss: f64,
     /// Kill this rank after this round: the others must end and name it.
     #[arg(long, value_name = "RANK@ROUND", value_parser = kill_at)]
     kill: Option<(usize, usize)>,
     /// How long a rank may be silent before the others take it for dead.
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     silence: Duration,
     /// Payload of a packet; by default what the link takes in one piece.
     #[arg(long)]
