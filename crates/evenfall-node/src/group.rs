@@ -70,9 +70,9 @@ pub struct SeatOptions {
     pub inject: Option<PathBuf>,
     /// Look after each wait how much waits in the socket, for [`Member::waiting_bytes_max`].
     pub watch_queue: bool,
-    /// How long a call that waits looks for arrivals before it sleeps, and yields its core to others
-    /// in between. On a host with fewer cores than ranks some 100 us spare most of the wake-ups;
-    /// nothing where messages take milliseconds.
+    /// How long a call that waits looks for arrivals before it sleeps, and yields its core to
+    /// others in between. Some 100 us spare most of the wake-ups where messages take less than a
+    /// millisecond; where they take longer, they are wasted.
     pub yield_for: Duration,
 }
 

@@ -460,9 +460,9 @@ impl Receiver {
         !message.complete && message.announced && message.first_missing < message.granted
     }
 
-    /// Ranges of packets to ask for again, the first ones of them: those that others have overtaken,
-    /// for what was granted behind these is still on its way; where there are none, all that were
-    /// granted and are not here.
+    /// Ranges of packets to ask for again, the first ones of them: those that others have
+    /// overtaken, for what was granted behind these is still on its way; where there are none, all
+    /// that were granted and are not here.
     pub(crate) fn gaps(&self, from: u16) -> Vec<(u32, u32)> {
         let message = &self.messages[usize::from(from)];
         let last = if message.overtaken() { message.end } else { message.granted };

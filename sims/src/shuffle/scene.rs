@@ -161,8 +161,8 @@ impl Params {
         Matrix::of(nodes, cells.collect())
     }
 
-    /// By sender and receiver, 1 for messages of which a packet may go unasked: as many as the first
-    /// round trip has packets, the longest ones.
+    /// By sender and receiver, 1 for messages of which a packet may go unasked: the longest ones,
+    /// as many as the first round trip has packets.
     fn unasked(&self, short: &Matrix) -> Vec<Vec<u64>> {
         let nodes = short.nodes();
         let of = |from: usize| {
@@ -176,10 +176,10 @@ impl Params {
         (0..nodes).map(of).collect()
     }
 
-    /// Seconds that the matrix takes at least: the most loaded link, counting all control that there
-    /// must be where it is charged (an acknowledgement per message, a grant per packet that nobody
-    /// may send unasked, an announcement per message of which nothing is); with pre-emption, the
-    /// oracles of section 6.2.1.
+    /// Seconds that the matrix takes at least: the most loaded link, counting all control that
+    /// there must be where it is charged (an acknowledgement per message, a grant per packet that
+    /// does not go unasked, an announcement per message of which none does); with pre-emption,
+    /// the oracles of section 6.2.1.
     fn bound(&self, short: &Matrix, schedules: &mut [Schedule]) -> f64 {
         let (packet, scale) = self.control.payload();
         let nodes = short.nodes();

@@ -226,7 +226,7 @@ fn round(member: &mut Member, spec: &Spec, number: usize) -> Result<Round, Group
     let one = |(to, &bytes): (usize, &u64)| message(seed, number, (me, to), bytes);
     let messages: Vec<Bytes> = spec.row.iter().enumerate().map(one).collect();
     let sent = messages.iter().map(|body| hash(body)).collect();
-    // Their memory stays this rank's, as that of MPI's ranks does: to free it is no part of a round.
+    // Their memory stays this rank's, as that of MPI's ranks does: a round does not free it.
     let _kept = messages.clone();
     member.barrier()?;
     let (begin, cpu) = (MonotonicClock::now(), process_cpu());

@@ -114,8 +114,8 @@ pub struct Args {
     /// Packets granted at a time.
     #[arg(long, default_value_t = 8)]
     grant_packets: u32,
-    /// How long a waiting rank looks for arrivals before it sleeps, yielding its core in between;
-    /// by default 200us where links have no limit, else none.
+    /// How long a waiting rank looks for arrivals before it sleeps, and yields its core in
+    /// between; by default 200us where links have no limit, else none.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     yield_for: Option<Duration>,
     /// An MPI program (bench-peers/shuffle) to run beside, on the same hosts and matrix.

@@ -73,8 +73,8 @@ impl Wait<'_> {
         self.spin_until(deadline)
     }
 
-    /// Looks as long as there is hope that something comes soon. Whoever else wants the core gets it
-    /// between two looks, and nobody has to be woken.
+    /// Looks as long as there is hope that something comes soon. Whoever else wants the core gets
+    /// it between two looks, and nobody has to be woken.
     fn yield_until(&self, deadline: Option<Timestamp>) -> Option<Wake> {
         let hope = MonotonicClock::now() + self.yield_for;
         let end = deadline.map_or(hope, |deadline| (deadline - self.spin).min(hope));
