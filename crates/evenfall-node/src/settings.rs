@@ -342,7 +342,7 @@ pub struct Run {
     pub key_file: Option<PathBuf>,
     /// Trees side by side, over which symbols are sharded.
     pub trees: u32,
-    /// How long empty frames measure the paths before the first message.
+    /// How long empty frames measure the paths of each tree before the first message.
     #[serde(with = "humantime_serde")]
     pub warm_up: Duration,
     /// How long the root waits at the end for receivers that are not finished.
@@ -352,6 +352,14 @@ pub struct Run {
     pub clock: String,
     /// Whether every process writes the log of its messages from which the report is made.
     pub log: bool,
+}
+
+impl Run {
+    /// How long the rehearsal takes: a frame goes to one tree, and each is to be known as well as
+    /// if it were the only one.
+    pub fn rehearsal(&self) -> Duration {
+        self.warm_up * self.trees
+    }
 }
 
 impl Default for Run {

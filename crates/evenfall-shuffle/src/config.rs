@@ -104,7 +104,8 @@ pub struct Config {
     /// longest queue, or it adds load to a congested network.
     pub resend_after: Duration,
     /// What that interval falls to where answers come sooner: it follows the measured round trip,
-    /// between this and `resend_after`. The same value twice keeps it fixed.
+    /// between this and `resend_after`, and stays above three bursts of the pace, for which a
+    /// sender may rest. The same value twice keeps it fixed.
     pub resend_after_min: Duration,
     /// How long a member may be silent while something is expected of it; then the operation
     /// fails and names it.

@@ -18,7 +18,7 @@
 //! | `rtt` | how long a repeat waits |
 //!
 //! Over UDP, with blocking calls: `evenfall_node::group`. This shuffles between four local
-//! processes (`crates/evenfall-node/examples/shuffle.rs`, and run with that crate's docs):
+//! processes; `cargo run -p evenfall-node --example shuffle` runs it:
 //!
 //! ```text
 //! use bytes::Bytes;

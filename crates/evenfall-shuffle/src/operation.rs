@@ -241,6 +241,7 @@ impl Operation {
         if is_overtaken && !overtaken {
             // The first after a gap: it is asked for soon, and what follows does not put it off.
             *probe_in = now + interval / OVERTAKEN_DIVISOR;
+            self.next_check = self.next_check.min(*probe_in);
         } else if !is_overtaken && (!announced || !payload.is_empty()) {
             *probe_in = now + interval;
         }

@@ -61,6 +61,8 @@ pub(crate) struct Incoming {
     received: u32,
     /// Packets before this one are all here.
     first_missing: u32,
+    /// One past the last packet that is here.
+    end: u32,
     bitmap: Vec<u64>,
     buffer: Vec<u8>,
     version: u32,
@@ -290,6 +292,7 @@ impl Receiver {
         message.bitmap[index as usize / 64] |= 1 << (index % 64);
         message.progress = now;
         message.received += 1;
+        message.end = message.end.max(index + 1);
         message.received_bytes += payload.len() as u32;
         message.first_missing = message.next(message.first_missing, true);
         if message.granted < message.received.max(index + 1) {
@@ -457,13 +460,16 @@ impl Receiver {
         !message.complete && message.announced && message.first_missing < message.granted
     }
 
-    /// Ranges of packets that were granted and are not here, the first ones of them.
+    /// Ranges of packets to ask for again, the first ones of them: those that others have
+    /// overtaken, for what was granted behind these is still on its way; where there are none, all
+    /// that were granted and are not here.
     pub(crate) fn gaps(&self, from: u16) -> Vec<(u32, u32)> {
         let message = &self.messages[usize::from(from)];
+        let last = if message.overtaken() { message.end } else { message.granted };
         let mut gaps = Vec::new();
         let mut at = message.first_missing;
-        while self.has_gap(from) && at < message.granted && gaps.len() < RANGES_MAX {
-            let end = message.next(at, false).min(message.granted);
+        while self.has_gap(from) && at < last && gaps.len() < RANGES_MAX {
+            let end = message.next(at, false).min(last);
             gaps.push((at, end));
             at = message.next(end, true);
         }
@@ -501,4 +507,34 @@ fn packet_index(
         return Err(Malformed { what: "not a whole packet of its message", offset: HEADER_BYTES });
     }
     Ok(Some(header.offset / packet_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use evenfall_core::Class;
+
+    use super::*;
+    use crate::wire::Kind;
+
+    #[test]
+    fn what_was_overtaken_is_asked_for_before_what_may_be_on_its_way() {
+        let config = Config { packet_bytes: 10, ..Config::default() };
+        let mut receiver = Receiver::new(&config, 1, 0, 2, Buffers::new(0));
+        receiver.messages[1].expected = true;
+        receiver.open = 1;
+        let take = |receiver: &mut Receiver, index: u32| {
+            let (kind, class) = (Kind::Data, Class::Bulk);
+            // Six of its eight packets may come unasked.
+            let (offset, length, extra) = (10 * index, 80, 6);
+            let header =
+                Header { kind, class, from: 1, operation: 1, offset, length, extra, agreement: 0 };
+            receiver.data(Timestamp::ZERO, &header, &Bytes::from_static(&[7; 10]))
+        };
+        assert_eq!(take(&mut receiver, 0), Ok(Taken::Part));
+        assert_eq!(take(&mut receiver, 3), Ok(Taken::Part));
+        assert_eq!(receiver.gaps(1), [(1, 3)]);
+        assert_eq!(take(&mut receiver, 1), Ok(Taken::Part));
+        assert_eq!(take(&mut receiver, 2), Ok(Taken::Part));
+        assert_eq!(receiver.gaps(1), [(4, 6)]);
+    }
 }

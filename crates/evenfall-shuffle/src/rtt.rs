@@ -9,6 +9,10 @@ use core::time::Duration;
 
 use crate::config::Config;
 
+/// A sender that keeps to its pace may sit on a granted packet for a burst, its receiver be woken
+/// late by another, and the answer take a third.
+const BURSTS: u32 = 3;
+
 /// Mean and deviation of the time from a message's last packet to its acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundTrip {
@@ -37,13 +41,15 @@ impl RoundTrip {
             return most;
         }
         let wait_ns = self.mean_ns.saturating_add(self.deviation_ns.saturating_mul(4));
-        Duration::from_nanos(wait_ns).clamp(config.resend_after_min.min(most), most)
+        let least = config.resend_after_min.max(config.pace.burst * BURSTS);
+        Duration::from_nanos(wait_ns).clamp(least.min(most), most)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Pace;
 
     #[test]
     fn the_interval_follows_what_was_measured_within_its_bounds() {
@@ -65,5 +71,8 @@ mod tests {
             rtt.take(Duration::from_micros(10));
         }
         assert_eq!(rtt.interval(&config), config.resend_after_min);
+        let burst = Duration::from_millis(5);
+        let pace = Pace::link(100_000_000, 82, burst);
+        assert_eq!(rtt.interval(&Config { pace, ..config }), 3 * burst);
     }
 }

@@ -161,20 +161,39 @@ impl Params {
         Matrix::of(nodes, cells.collect())
     }
 
-    /// Seconds that the matrix takes at least: the most loaded link, counting one grant per packet
-    /// and one acknowledgement per message where control is charged; with pre-emption, the
-    /// oracles of section 6.2.1.
+    /// By sender and receiver, 1 for messages of which a packet may go unasked: the longest ones,
+    /// as many as the first round trip has packets.
+    fn unasked(&self, short: &Matrix) -> Vec<Vec<u64>> {
+        let nodes = short.nodes();
+        let of = |from: usize| {
+            let mut full: Vec<usize> =
+                (0..nodes).filter(|&to| to != from && short.cell(from, to) > 0).collect();
+            full.sort_by_key(|&to| core::cmp::Reverse(short.cell(from, to)));
+            let mut row = vec![0; nodes];
+            full.iter().take(self.rtt_packets() as usize).for_each(|&to| row[to] = 1);
+            row
+        };
+        (0..nodes).map(of).collect()
+    }
+
+    /// Seconds that the matrix takes at least: the most loaded link, counting all control that
+    /// there must be where it is charged (an acknowledgement per message, a grant per packet that
+    /// does not go unasked, an announcement per message of which none does); with pre-emption,
+    /// the oracles of section 6.2.1.
     fn bound(&self, short: &Matrix, schedules: &mut [Schedule]) -> f64 {
         let (packet, scale) = self.control.payload();
         let nodes = short.nodes();
         let frame = u64::from(CONTROL_BYTES) * u64::from(self.control == Control::Charged);
         let packets = |bytes: u64| bytes.div_ceil(u64::from(packet));
+        let unasked = self.unasked(short);
         let mut wire = Matrix::new(nodes);
         for from in 0..nodes {
             for to in (0..nodes).filter(|&to| to != from) {
                 let (out, back) = (short.cell(from, to), short.cell(to, from));
                 let data = out * u64::from(scale) + packets(out) * frame;
-                wire.set(from, to, data + (packets(back) + 1) * frame);
+                let grants = packets(back) - unasked[to][from];
+                let announcement = 1 - unasked[from][to];
+                wire.set(from, to, data + (grants + 1 + announcement) * frame);
             }
         }
         let links = wire.bound(&self.links(), |bytes| bytes as f64);

@@ -35,6 +35,9 @@ pub struct Args {
     /// Delays and losses to inject.
     #[arg(long)]
     inject: Option<PathBuf>,
+    /// Before each sleep.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    yield_for: Duration,
 }
 
 /// What a rank is told.
@@ -190,6 +193,7 @@ fn run(args: &Args) -> Outcome {
         mark: args.lab,
         inject: args.inject.clone(),
         watch_queue: !args.lab,
+        yield_for: args.yield_for,
     };
     let seat = Seat::bind(args.bind, options)?;
     seat.watch_signals()?;
@@ -222,6 +226,8 @@ fn round(member: &mut Member, spec: &Spec, number: usize) -> Result<Round, Group
     let one = |(to, &bytes): (usize, &u64)| message(seed, number, (me, to), bytes);
     let messages: Vec<Bytes> = spec.row.iter().enumerate().map(one).collect();
     let sent = messages.iter().map(|body| hash(body)).collect();
+    // Their memory stays this rank's, as that of MPI's ranks does: a round does not free it.
+    let _kept = messages.clone();
     member.barrier()?;
     let (begin, cpu) = (MonotonicClock::now(), process_cpu());
     let here = member.shuffle(messages)?;

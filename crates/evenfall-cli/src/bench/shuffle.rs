@@ -36,11 +36,26 @@ const STARTUP: Duration = Duration::from_secs(20);
 const RTT: Duration = Duration::from_millis(12);
 /// What may go unasked, and be granted ahead, where links have no limit.
 const UNLIMITED_BYTES: u32 = 4 << 20;
+/// See `--yield-for`.
+const YIELD_FOR: Duration = Duration::from_micros(200);
 /// Ranks that one machine is asked to run.
 const RANKS_MAX: usize = 256;
 
+/// What the options alone do not say.
+const AFTER: &str = "\
+A round lasts from the first rank's call to the last rank's return; every message of every round
+is hashed where it is made and where it arrives, and compared. The bound is the time that the
+busiest link needs for its frames, control apart; without limited links there is none.
+
+  evenfall bench shuffle --skewness .9                     eight processes on loopback
+  evenfall bench shuffle --lab --cross 30                  two racks of namespaces, as root
+  evenfall bench shuffle --ranks 4 --kill 2@5              the others end and name rank 2
+  evenfall bench shuffle --mpi ./alltoallv --json          OpenMPI right after
+      (mpicc -O2 -o alltoallv bench-peers/shuffle/alltoallv.c)";
+
 /// Arguments of `evenfall bench shuffle`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = AFTER)]
 pub struct Args {
     /// Processes.
     #[arg(long, default_value_t = 8)]
@@ -52,9 +67,9 @@ pub struct Args {
     #[arg(long, default_value_t = 0.5)]
     skewness: f64,
     /// Read the matrix from this file instead: a row per sender, bytes.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     matrix: Option<PathBuf>,
-    /// Rounds; medians are printed.
+    /// Rounds that count; medians are printed.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
     /// Rounds before them that do not count.
@@ -73,13 +88,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     rack_hosts: usize,
     /// With --lab: rate of a rack's uplink, in per cent of that of its hosts together.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, value_name = "PER_CENT", default_value_t = 50)]
     core: u64,
     /// With --lab: per cent of each uplink that other traffic takes, both ways.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_name = "PER_CENT", default_value_t = 0)]
     cross: u64,
-    /// Share of datagrams lost on purpose.
-    #[arg(long, default_value_t = 0.0)]
+    /// Share of datagrams lost on purpose, 0 to 0.5.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     loss: f64,
     /// Kill this rank after this round: the others must end and name it.
     #[arg(long, value_name = "RANK@ROUND", value_parser = kill_at)]
@@ -99,6 +114,10 @@ pub struct Args {
     /// Packets granted at a time.
     #[arg(long, default_value_t = 8)]
     grant_packets: u32,
+    /// How long a waiting rank looks for arrivals before it sleeps, and yields its core in
+    /// between; by default 200us where links have no limit, else none.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    yield_for: Option<Duration>,
     /// An MPI program (bench-peers/shuffle) to run beside, on the same hosts and matrix.
     #[arg(long, value_name = "PROGRAM")]
     mpi: Option<PathBuf>,
@@ -159,6 +178,11 @@ impl Args {
 
     fn link_bits_per_s(&self) -> Option<u64> {
         self.link_mbps.or(self.lab.then_some(100)).map(|mbps| mbps * 1_000_000)
+    }
+
+    fn yield_for(&self) -> Duration {
+        let by_links = if self.link_bits_per_s().is_some() { Duration::ZERO } else { YIELD_FOR };
+        self.yield_for.unwrap_or(by_links)
     }
 
     fn uplink_bits_per_s(&self) -> u64 {
@@ -293,6 +317,7 @@ impl Ranks {
             };
             let mut command = program()?;
             command.args(["bench", "rank", "--bind", &bind.to_string()]);
+            command.args(["--yield-for", &format!("{}ns", args.yield_for().as_nanos())]);
             command.args(lab.map(|_| "--lab"));
             command.args(inject.iter().flat_map(|file| ["--inject".as_ref(), file.as_os_str()]));
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());

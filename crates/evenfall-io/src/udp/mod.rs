@@ -328,6 +328,7 @@ impl UdpDriver {
             readable,
             writable: self.blocked == Blocked::Socket,
             spin: self.options.spin,
+            yield_for: self.options.yield_for,
             never_sleep: self.options.never_sleep,
         };
         if self.blocked != Blocked::Device {

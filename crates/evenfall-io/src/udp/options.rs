@@ -58,6 +58,9 @@ pub struct Options {
     /// ([`poll_lull`](evenfall_core::Machine::poll_lull)): one wake-up for many. Zero for none. To
     /// be used with `kernel_timestamps`, by which it is known when they came.
     pub moderation: Duration,
+    /// How long [`wait`](super::UdpDriver::wait) looks for arrivals before it sleeps, and lets
+    /// others have its core between two looks (`sched_yield`). Zero where answers take long.
+    pub yield_for: Duration,
     /// Hold arriving datagrams back, for experiments. Costs one branch per batch when off.
     pub inject: Option<Inject>,
 }
@@ -86,6 +89,7 @@ impl Default for Options {
             never_sleep: false,
             spin: Duration::ZERO,
             moderation: Duration::ZERO,
+            yield_for: Duration::ZERO,
             inject: None,
         }
     }

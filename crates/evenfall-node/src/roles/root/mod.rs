@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
             }
         }
         self.write_info()?;
-        let warm_up = self.settings.run.warm_up;
+        let warm_up = self.settings.run.rehearsal();
         let settled = warm_up / 5;
         if !self.rehearse_for(settled)? {
             return Ok(false);
