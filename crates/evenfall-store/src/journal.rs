@@ -335,7 +335,9 @@ fn frames(bytes: &Bytes, out: &mut Vec<Frame>) {
             token: u32::from_le_bytes(frame[4..8].try_into().expect("four bytes")),
         };
         out.push(match frame[0] {
-            b'R' => Frame::Records(origin, long(frame, 16), bytes.slice(at + FRAME_BYTES..at + len)),
+            b'R' => {
+                Frame::Records(origin, long(frame, 16), bytes.slice(at + FRAME_BYTES..at + len))
+            }
             b'N' => Frame::Node(origin, long(frame, 16)),
             _ => Frame::Deletion(origin.file),
         });

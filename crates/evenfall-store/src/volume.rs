@@ -20,7 +20,7 @@ mod verify;
 pub use recovery::{Loss, Recovered, RecoveredFile};
 pub use verify::{Finding, Verification, verify};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use evenfall_core::Disk;
@@ -89,6 +89,8 @@ pub struct Volume<D> {
     disk: D,
     config: VolumeConfig,
     files: BTreeMap<FileId, Shelf>,
+    /// Chunks that are on the disk: asking it for its names would take as long as it has files.
+    chunks: BTreeSet<(Kind, FileId, u32)>,
     /// Written and not synced.
     unsynced: Vec<Sealed>,
     /// Written before a sync that is under way began, and how far each file was written then.
@@ -233,6 +235,7 @@ impl<D: Disk> Volume<D> {
             let (record_bytes, token) = (header.entry_bytes, header.token);
             self.register(Origin { file: sealed.file, record_bytes, token });
         }
+        self.chunks.insert((sealed.kind, sealed.file, segment_place(sealed.number).0));
         let done = put(&self.disk, &sealed);
         if let Err(error) = done {
             self.rewrite = true;
@@ -421,17 +424,16 @@ impl<D: Disk> Volume<D> {
     /// `Error::Storage`.
     pub fn truncate(&mut self, kind: Kind, file: FileId, number: u32) -> Result<()> {
         let (first, _) = segment_place(number);
-        let names = self.disk.list()?;
-        let chunks = names.into_iter().filter_map(|(name, len)| {
-            let (of, whose, chunk) = crate::layout::parse_chunk_name(&name)?;
-            ((of, whose) == (kind, file) && chunk >= first).then_some((name, len, chunk))
-        });
-        for (name, len, chunk) in chunks {
-            let slots = (len as usize).div_ceil(SEGMENT_BYTES) as u32;
+        for (_, _, chunk) in self.chunks.range((kind, file, first)..=(kind, file, u32::MAX)) {
+            let name = chunk_name(kind, file, *chunk);
             let keep = number.saturating_sub(chunk * SEGMENTS_PER_CHUNK);
-            for slot in keep..slots.min(SEGMENTS_PER_CHUNK) {
+            for slot in keep..SEGMENTS_PER_CHUNK {
                 let offset = u64::from(slot) * SEGMENT_BYTES as u64;
-                if !is_hole(&self.disk.read(&name, offset, SEGMENT_BYTES)?) {
+                let there = self.disk.read(&name, offset, SEGMENT_BYTES)?;
+                if there.is_empty() {
+                    break;
+                }
+                if !is_hole(&there) {
                     self.disk.write(&name, offset, &[0; SEGMENT_BYTES])?;
                 }
             }
@@ -450,9 +452,11 @@ impl<D: Disk> Volume<D> {
         self.commit(&mut batch)?;
         self.unsynced.retain(|sealed| sealed.file != file);
         self.flushing.retain(|sealed| sealed.file != file);
-        for (name, _) in self.disk.list()? {
-            if crate::layout::parse_chunk_name(&name).is_some_and(|(_, of, _)| of == file) {
-                self.disk.remove(&name)?;
+        for kind in [Kind::Data, Kind::Index] {
+            let chunks = self.chunks.range((kind, file, 0)..=(kind, file, u32::MAX));
+            for at in chunks.copied().collect::<Vec<_>>() {
+                self.disk.remove(&chunk_name(kind, file, at.2))?;
+                self.chunks.remove(&at);
             }
         }
         self.files.remove(&file);
@@ -483,6 +487,7 @@ impl<D: Disk> Volume<D> {
             }
         }
         self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
+        self.chunks.remove(&(Kind::Data, file, chunk));
         Ok(true)
     }
 }

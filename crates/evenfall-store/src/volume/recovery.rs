@@ -90,13 +90,12 @@ impl<D: Disk> Volume<D> {
         for (number, slot) in &journals {
             read_journal(&disk, *number, *slot, &mut pieces, &mut found.losses)?;
         }
-        let chunks: BTreeSet<FileId> = names
-            .iter()
-            .filter_map(|name| parse_chunk_name(name))
-            .filter_map(|(kind, file, _)| (kind == Kind::Data).then_some(file))
-            .collect();
+        let parsed = names.iter().filter_map(|name| parse_chunk_name(name));
+        let chunks: BTreeSet<_> = parsed.collect();
+        let data = chunks.iter().filter(|(kind, _, _)| *kind == Kind::Data);
+        let files: BTreeSet<FileId> = data.map(|(_, file, _)| *file).collect();
         let mut unknown = Vec::new();
-        for file in chunks {
+        for file in files {
             if pieces.contains_key(&file) {
                 continue;
             }
@@ -113,6 +112,7 @@ impl<D: Disk> Volume<D> {
             disk,
             config,
             files: BTreeMap::new(),
+            chunks,
             unsynced: Vec::new(),
             flushing: Vec::new(),
             reached: Vec::new(),

@@ -225,8 +225,11 @@ fn client_of_mix(
                         std::thread::sleep(PAUSE);
                         connection.open(&format!("s{}", at * CLIENTS + client))?;
                     }
-                    done => break done?,
-                };
+                    done => {
+                        done?;
+                        break;
+                    }
+                }
             }
         } else {
             let back = prng.below(RECENT - args.batch as u64) as i64 + args.batch as i64;

@@ -171,7 +171,8 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let taken = flow.taken(args.batch);
     let rate = taken as f64 / elapsed.as_secs_f64();
     let mut value = json!({
-        "records": taken, "failed_appends": flow.failed, "records_per_s": rate, "append_us": times_us(&mut flow.times_ns),
+        "records": taken, "records_per_s": rate, "append_us": times_us(&mut flow.times_ns),
+        "failed_appends": flow.failed,
         "range_10k_us": ranges(&mut client, &files[0])?,
         "flush_lag": lag(&samples, rate * f64::from(args.record_bytes)),
     });
