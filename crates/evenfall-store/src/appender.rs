@@ -203,7 +203,8 @@ impl Appender {
         }
         let from = segment.checked_sub(self.unsynced_first)? as usize;
         let len = self.layout.payload_bytes(self.layout.records_per_segment() as usize);
-        let mut records = BytesMut::new();
+        let whole = self.unsynced.len().saturating_sub(from) * len;
+        let mut records = BytesMut::with_capacity(whole + self.tail().len());
         for (at, bytes) in self.unsynced.iter().enumerate().skip(from) {
             let payload = &bytes[SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + len];
             records.extend_from_slice(&payload[if at == from { skip } else { 0 }..]);

@@ -269,6 +269,15 @@ impl Node {
         (at < self.count).then(|| self.slot(FAN_OUT + at))
     }
 
+    /// Times of the first and last record of a segment, by its place in the node.
+    fn times(&self, at: u32) -> Option<(i64, i64)> {
+        let size = self.geometry.entry_bytes();
+        let from = SEGMENT_HEADER_BYTES + (FAN_OUT + at) as usize * size;
+        let entry = self.bytes.get(from..from + 16).filter(|_| at < self.count)?;
+        let long = |at: usize| i64::from_le_bytes(entry[at..at + 8].try_into().expect("8 bytes"));
+        Some((long(0), long(8)))
+    }
+
     /// Summary of the whole tree of this node.
     pub fn summary(&self) -> Option<Summary> {
         let parts = (0..FAN_OUT).filter_map(|child| self.child(child));
@@ -281,6 +290,10 @@ impl Node {
     }
 }
 
+fn begins(roots: &[(u32, Summary)]) -> Arc<Vec<i64>> {
+    Arc::new(roots.iter().map(|(_, summary)| summary.min_ns).collect())
+}
+
 /// The writing end: the node being filled, and the roots so far.
 #[derive(Clone, Debug)]
 pub struct Builder {
@@ -288,6 +301,8 @@ pub struct Builder {
     /// Nodes written.
     nodes: u32,
     roots: Vec<(u32, Summary)>,
+    /// Where the trees of `roots` begin in time; shared as the entries are.
+    begins_ns: Arc<Vec<i64>>,
     /// Shared with the snapshots of readers, so that a read copies none of it.
     entries: Arc<Vec<Summary>>,
 }
@@ -295,7 +310,8 @@ pub struct Builder {
 impl Builder {
     /// Of an empty file.
     pub fn new(geometry: Geometry) -> Self {
-        Self { geometry, nodes: 0, roots: Vec::new(), entries: Arc::default() }
+        let (begins_ns, entries) = (Arc::default(), Arc::default());
+        Self { geometry, nodes: 0, roots: Vec::new(), begins_ns, entries }
     }
 
     /// Of a file whose first `nodes` nodes are written.
@@ -310,7 +326,8 @@ impl Builder {
             })?;
             roots.push((root.height, summary));
         }
-        Ok(Self { geometry, nodes, roots, entries: Arc::default() })
+        let begins_ns = begins(&roots);
+        Ok(Self { geometry, nodes, roots, begins_ns, entries: Arc::default() })
     }
 
     /// The arithmetic.
@@ -321,6 +338,11 @@ impl Builder {
     /// Nodes that are full and written.
     pub fn nodes(&self) -> u32 {
         self.nodes
+    }
+
+    /// Where the trees of the written nodes begin in time, oldest first.
+    pub fn begins_ns(&self) -> &Arc<Vec<i64>> {
+        &self.begins_ns
     }
 
     /// Entries of the node being filled.
@@ -350,6 +372,7 @@ impl Builder {
             all
         });
         self.roots.push((height, summary.expect("a full node has entries")));
+        self.begins_ns = begins(&self.roots);
         self.nodes += 1;
         Some(bytes)
     }

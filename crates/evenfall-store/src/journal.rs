@@ -8,19 +8,25 @@
 //! ```text
 //! journal file                 commit                            frame
 //!  0  "EFJL" magic             0  "EFCM" magic                   0  kind: R records, N node,
-//!  4  version, 3 zero          4  bytes of frames   u32             X file deleted
-//!  8  number       u64         8  sequence          u64          2  bytes of a record    u16
-//! 16  store node   u32        16  frames            u32          4  token                u32
-//! 20  zero                    20  crc32c            u32          8  file id              u64
-//! 28  crc32c       u32        24  frames ...                    16  first record         u64
-//! 32  commits ...                                                24  bytes behind          u32
-//!                                                               28  zero
+//!  4  version                  4  bytes of frames   u32             X file deleted
+//!  5  1 if spare, 2 zero       8  sequence          u64          2  bytes of a record    u16
+//!  8  number       u64        16  journal's number  u64          4  token                u32
+//! 16  store node   u32        24  frames            u32          8  file id              u64
+//! 20  zero                    28  crc32c            u32         16  first record         u64
+//! 28  crc32c       u32        32  frames ...                    24  bytes behind          u32
+//! 32  commits ...                 32 zero: the end              28  zero
 //! ```
 //!
-//! The checksum of a commit covers bytes 4..20 of it and its frames; commits are numbered without
+//! The checksum of a commit covers bytes 4..28 of it and its frames; commits are numbered without
 //! gaps within a file. A node frame says how much of a file is known to be in synced chunks, which
 //! is where recovery begins to look. The next journal begins with node frames and the records that
 //! fill no segment yet; then the one before it can go.
+//!
+//! It does not go from the disk: it is marked as a spare, and a later journal is written over it.
+//! A sync of a file that grows waits until the file system has written its own journal, and with
+//! it whatever else was made since; a sync of blocks that are there already waits for those alone.
+//! What is left of the earlier journal is told by its number, which no two journals share, and a
+//! commit that ends ahead of such remains is followed by zeros, which the next one overwrites.
 
 use bytes::Bytes;
 
@@ -30,21 +36,24 @@ use crate::layout::FileId;
 /// Bytes of a journal file's header.
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of a commit's header.
-pub const COMMIT_BYTES: usize = 24;
+pub const COMMIT_BYTES: usize = 32;
+/// Zeros behind the last commit.
+const END_BYTES: usize = COMMIT_BYTES;
 /// Bytes of a frame's header.
 pub const FRAME_BYTES: usize = 32;
 /// Most bytes of one commit: what one group commit gathers, and what recovery holds at once.
 pub const COMMIT_BYTES_MAX: usize = 64 << 20;
 /// The version that this code writes and reads.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 const FILE_MAGIC: &[u8; 4] = b"EFJL";
 const COMMIT_MAGIC: &[u8; 4] = b"EFCM";
 
-/// The header of journal file `number`.
-pub fn header(number: u64, node: u32) -> [u8; HEADER_BYTES] {
+/// The header of journal `number`, or of the spare that it has become.
+pub fn header(number: u64, node: u32, is_spare: bool) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..4].copy_from_slice(FILE_MAGIC);
     bytes[4] = VERSION;
+    bytes[5] = u8::from(is_spare);
     bytes[8..16].copy_from_slice(&number.to_le_bytes());
     bytes[16..20].copy_from_slice(&node.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..28]);
@@ -55,8 +64,10 @@ pub fn header(number: u64, node: u32) -> [u8; HEADER_BYTES] {
 /// What one commit will hold.
 #[derive(Debug)]
 pub struct Batch {
-    /// Room for the commit's header, then frames.
+    /// Room for the commit's header, then frames; behind them, once sealed, zeros.
     bytes: Vec<u8>,
+    /// Bytes of the commit.
+    len: usize,
     frames: u32,
     /// Whose each frame of records is, and one behind its last record.
     ends: Vec<(Origin, u64)>,
@@ -64,7 +75,7 @@ pub struct Batch {
 
 impl Default for Batch {
     fn default() -> Self {
-        Self { bytes: vec![0; COMMIT_BYTES], frames: 0, ends: Vec::new() }
+        Self { bytes: vec![0; COMMIT_BYTES], len: COMMIT_BYTES, frames: 0, ends: Vec::new() }
     }
 }
 
@@ -87,12 +98,12 @@ impl Batch {
 
     /// Bytes of the commit.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.len
     }
 
     /// Whether another frame with this many bytes fits into one commit.
     pub fn fits(&self, bytes: usize) -> bool {
-        self.bytes.len() + FRAME_BYTES + bytes <= COMMIT_BYTES_MAX
+        self.len + FRAME_BYTES + bytes <= COMMIT_BYTES_MAX
     }
 
     /// Whose each frame of records is, and one behind its last record.
@@ -118,6 +129,7 @@ impl Batch {
     }
 
     fn push(&mut self, kind: u8, origin: Origin, first: u64, body: &[u8]) {
+        self.bytes.truncate(self.len);
         self.bytes.extend_from_slice(&[kind, 0]);
         self.bytes.extend_from_slice(&origin.record_bytes.to_le_bytes());
         self.bytes.extend_from_slice(&origin.token.to_le_bytes());
@@ -126,31 +138,37 @@ impl Batch {
         self.bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes.extend_from_slice(body);
+        self.len = self.bytes.len();
         self.frames += 1;
     }
 
-    /// The commit's bytes, with this sequence number.
-    pub fn seal(&mut self, sequence: u64) -> &[u8] {
-        let body = (self.bytes.len() - COMMIT_BYTES) as u32;
+    /// The commit of journal `number` with this sequence number: its length, and its bytes with
+    /// the zeros behind it.
+    pub fn seal(&mut self, number: u64, sequence: u64) -> (usize, &[u8]) {
+        self.bytes.truncate(self.len);
+        let body = (self.len - COMMIT_BYTES) as u32;
         self.bytes[..4].copy_from_slice(COMMIT_MAGIC);
         self.bytes[4..8].copy_from_slice(&body.to_le_bytes());
         self.bytes[8..16].copy_from_slice(&sequence.to_le_bytes());
-        self.bytes[16..20].copy_from_slice(&self.frames.to_le_bytes());
+        self.bytes[16..24].copy_from_slice(&number.to_le_bytes());
+        self.bytes[24..28].copy_from_slice(&self.frames.to_le_bytes());
         let crc = commit_checksum(&self.bytes);
-        self.bytes[20..24].copy_from_slice(&crc.to_le_bytes());
-        &self.bytes
+        self.bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+        self.bytes.resize(self.len + END_BYTES, 0);
+        (self.len, &self.bytes)
     }
 
     /// Empties it and keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.truncate(COMMIT_BYTES);
+        self.len = COMMIT_BYTES;
         self.frames = 0;
         self.ends.clear();
     }
 }
 
 fn commit_checksum(commit: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&commit[4..20]), &commit[COMMIT_BYTES..])
+    crc32c::crc32c_append(crc32c::crc32c(&commit[4..28]), &commit[COMMIT_BYTES..])
 }
 
 /// One frame of a commit.
@@ -177,47 +195,62 @@ pub struct Scan {
     pub dropped: Option<Dropped>,
 }
 
-/// Bytes at a journal's end that are no commit.
+/// Bytes where a journal should go on or end, and does neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// First byte.
     pub at: u64,
-    /// How many.
+    /// How many to the end of the file; what an earlier journal left there is among them.
     pub bytes: u64,
-    /// Whole commits among them. A torn write leaves none; damage in the middle does.
+    /// Whole commits of this journal among them. A torn write leaves none; damage in the middle
+    /// does.
     pub commits_behind: u64,
     /// What was wrong with the first.
     pub what: &'static str,
 }
 
-/// Reads a journal file.
+/// A journal file's header: the journal's number, and whether the file is a spare by now. `None`
+/// of what is no header.
+///
+/// # Errors
+/// [`Error::Version`] of another format.
+pub fn parse_header(name: &str, bytes: &[u8]) -> Result<Option<(u64, bool)>> {
+    let Some(header) = bytes.get(..HEADER_BYTES) else { return Ok(None) };
+    let crc = u32::from_le_bytes(header[28..].try_into().expect("four bytes"));
+    if header[..4] != *FILE_MAGIC || crc32c::crc32c(&header[..28]) != crc {
+        return Ok(None);
+    }
+    if header[4] != VERSION {
+        return Err(Error::Version { place: name.into(), version: header[4] });
+    }
+    Ok(Some((long(header, 8), header[5] != 0)))
+}
+
+/// Reads a journal file. There is nothing in a spare.
 ///
 /// # Errors
 /// [`Error::Version`] of another format. A damaged header is [`Scan::dropped`], as all else.
 pub fn scan(name: &str, bytes: &Bytes) -> Result<Scan> {
     let mut scan = Scan::default();
-    let drop_from = |at: usize, what| Dropped {
+    let drop_from = |at: usize, number, what| Dropped {
         at: at as u64,
         bytes: (bytes.len() - at) as u64,
-        commits_behind: commits_behind(&bytes[at..]),
+        commits_behind: commits_behind(&bytes[at..], number),
         what,
     };
-    if bytes.len() < HEADER_BYTES {
-        scan.dropped = (!bytes.is_empty()).then(|| drop_from(0, "an unfinished header"));
-        return Ok(scan);
-    }
-    let crc = u32::from_le_bytes(bytes[28..32].try_into().expect("four bytes"));
-    if bytes[..4] != *FILE_MAGIC || crc32c::crc32c(&bytes[..28]) != crc {
-        scan.dropped = Some(drop_from(0, "not a journal's header"));
-        return Ok(scan);
-    }
-    if bytes[4] != VERSION {
-        return Err(Error::Version { place: name.into(), version: bytes[4] });
-    }
+    let number = match parse_header(name, bytes)? {
+        Some((_, true)) => return Ok(scan),
+        Some((number, false)) => number,
+        None if bytes.is_empty() => return Ok(scan),
+        None => {
+            scan.dropped = Some(drop_from(0, None, "not a journal's header"));
+            return Ok(scan);
+        }
+    };
     let mut at = HEADER_BYTES;
     let mut next = None;
     while at < bytes.len() {
-        match commit(&bytes.slice(at..), next) {
+        match commit(&bytes[at..], Some(number), next) {
             Ok((len, sequence)) => {
                 frames(&bytes.slice(at + COMMIT_BYTES..at + len), &mut scan.frames);
                 next = Some(sequence.wrapping_add(1));
@@ -225,7 +258,10 @@ pub fn scan(name: &str, bytes: &Bytes) -> Result<Scan> {
                 at += len;
             }
             Err(what) => {
-                scan.dropped = Some(drop_from(at, what));
+                let dropped = drop_from(at, Some(number), what);
+                // The zeros that the last commit left, and no later one in spite of them.
+                let is_end = bytes[at..].iter().take(END_BYTES).all(|byte| *byte == 0);
+                scan.dropped = (!is_end || dropped.commits_behind > 0).then_some(dropped);
                 break;
             }
         }
@@ -234,15 +270,26 @@ pub fn scan(name: &str, bytes: &Bytes) -> Result<Scan> {
     Ok(scan)
 }
 
-/// Length and sequence of the whole commit at the start of `bytes`.
-fn commit(bytes: &[u8], next: Option<u64>) -> Result<(usize, u64), &'static str> {
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Length and sequence of the whole commit at the start of `bytes`, of this journal and in turn.
+fn commit(
+    bytes: &[u8],
+    number: Option<u64>,
+    next: Option<u64>,
+) -> Result<(usize, u64), &'static str> {
     if bytes.len() < COMMIT_BYTES || bytes[..4] != *COMMIT_MAGIC {
         return Err("no commit begins here");
     }
+    if number.is_some_and(|number| number != long(bytes, 16)) {
+        return Err("the commit is of an earlier journal");
+    }
     let body = u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes")) as usize;
-    let sequence = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
-    let count = u32::from_le_bytes(bytes[16..20].try_into().expect("four bytes"));
-    let crc = u32::from_le_bytes(bytes[20..24].try_into().expect("four bytes"));
+    let sequence = long(bytes, 8);
+    let count = u32::from_le_bytes(bytes[24..28].try_into().expect("four bytes"));
+    let crc = u32::from_le_bytes(bytes[28..32].try_into().expect("four bytes"));
     let commit = bytes.get(..COMMIT_BYTES + body).ok_or("the commit goes past the end")?;
     if commit_checksum(commit) != crc {
         return Err("the commit's checksum is wrong");
@@ -282,15 +329,16 @@ fn frames(bytes: &Bytes, out: &mut Vec<Frame>) {
     let mut at = 0;
     while let Some(len) = frame_len(&bytes[at..]).filter(|_| at < bytes.len()) {
         let frame = &bytes[at..at + len];
-        let long = |at: usize| u64::from_le_bytes(frame[at..at + 8].try_into().expect("8 bytes"));
         let origin = Origin {
-            file: FileId(long(8)),
+            file: FileId(long(frame, 8)),
             record_bytes: u16::from_le_bytes([frame[2], frame[3]]),
             token: u32::from_le_bytes(frame[4..8].try_into().expect("four bytes")),
         };
         out.push(match frame[0] {
-            b'R' => Frame::Records(origin, long(16), bytes.slice(at + FRAME_BYTES..at + len)),
-            b'N' => Frame::Node(origin, long(16)),
+            b'R' => {
+                Frame::Records(origin, long(frame, 16), bytes.slice(at + FRAME_BYTES..at + len))
+            }
+            b'N' => Frame::Node(origin, long(frame, 16)),
             _ => Frame::Deletion(origin.file),
         });
         at += len;
@@ -300,11 +348,11 @@ fn frames(bytes: &Bytes, out: &mut Vec<Frame>) {
     }
 }
 
-/// Whole commits anywhere in these bytes.
-fn commits_behind(bytes: &[u8]) -> u64 {
+/// Whole commits of this journal, or of any, anywhere in these bytes.
+fn commits_behind(bytes: &[u8], number: Option<u64>) -> u64 {
     let (mut at, mut found) = (0, 0);
     while at + COMMIT_BYTES <= bytes.len() {
-        match commit(&bytes[at..], None) {
+        match commit(&bytes[at..], number, None) {
             Ok((len, _)) => {
                 found += 1;
                 at += len;
@@ -321,31 +369,66 @@ mod tests {
 
     const ORIGIN: Origin = Origin { file: FileId(3), record_bytes: 16, token: 2 };
 
-    fn sample() -> Vec<u8> {
-        let mut file = header(7, 1).to_vec();
-        for sequence in 0..3 {
+    fn commits(number: u64, count: u64, bytes: usize) -> Vec<u8> {
+        let mut file = header(number, 1, false).to_vec();
+        for sequence in 0..count {
             let mut batch = Batch::default();
             batch.push_node(ORIGIN, 5);
-            batch.push_records(ORIGIN, sequence * 10, &[sequence as u8; 160]);
-            file.extend_from_slice(batch.seal(sequence));
+            batch.push_records(ORIGIN, sequence * 10, &vec![sequence as u8; bytes]);
+            let (len, sealed) = batch.seal(number, sequence);
+            let (commit, zeros) = sealed.split_at(len);
+            assert!(zeros.iter().all(|byte| *byte == 0));
+            file.extend_from_slice(commit);
         }
+        file.extend_from_slice(&[0; END_BYTES]);
         file
+    }
+
+    fn sample() -> Vec<u8> {
+        commits(7, 3, 160)
     }
 
     #[test]
     fn commits_read_back_in_order() {
         let file = Bytes::from(sample());
         let scan = scan("J", &file).unwrap();
-        assert_eq!((scan.commits, scan.bytes as usize), (3, file.len()));
+        assert_eq!((scan.commits, scan.bytes as usize), (3, file.len() - END_BYTES));
         assert_eq!(scan.frames.len(), 6);
         assert_eq!(scan.dropped, None);
         assert_eq!(scan.frames[5], Frame::Records(ORIGIN, 20, Bytes::from(vec![2; 160])));
     }
 
     #[test]
+    fn what_an_earlier_journal_left_behind_is_not_read() {
+        // Commits of the same lengths, so that the earlier ones begin where later ones would.
+        let earlier = commits(6, 9, 160);
+        let later = commits(7, 3, 160);
+        let mut file = earlier.clone();
+        file[..later.len()].copy_from_slice(&later);
+        let found = scan("J", &Bytes::from(file.clone())).unwrap();
+        assert_eq!((found.commits, found.dropped), (3, None));
+        // The zeros were not written, and the remains are no part of this journal all the same.
+        file[later.len() - END_BYTES..].copy_from_slice(&earlier[later.len() - END_BYTES..]);
+        let found = scan("J", &Bytes::from(file.clone())).unwrap();
+        assert_eq!((found.commits, found.dropped.unwrap().commits_behind), (3, 0));
+        file[..HEADER_BYTES].copy_from_slice(&header(7, 1, true));
+        let found = scan("J", &Bytes::from(file)).unwrap();
+        assert_eq!((found.commits, found.dropped, found.frames.len()), (0, None, 0));
+    }
+
+    #[test]
+    fn a_commit_behind_zeros_is_damage() {
+        let mut file = sample();
+        let second = HEADER_BYTES + (file.len() - HEADER_BYTES - END_BYTES) / 3;
+        file[second..second + 2 * END_BYTES].fill(0);
+        let dropped = scan("J", &Bytes::from(file)).unwrap().dropped.unwrap();
+        assert_eq!((dropped.at as usize, dropped.commits_behind), (second, 1));
+    }
+
+    #[test]
     fn a_torn_end_is_dropped_and_said() {
         let file = sample();
-        for cut in 0..file.len() {
+        for cut in 0..file.len() - END_BYTES {
             let scan = scan("J", &Bytes::copy_from_slice(&file[..cut])).unwrap();
             assert!(scan.frames.len() < 6);
             assert_eq!(scan.dropped.is_some(), cut != 0 && scan.bytes as usize != cut);
@@ -361,7 +444,7 @@ mod tests {
             let found = scan("J", &Bytes::copy_from_slice(&file));
             let found = found.map(|scan| (scan.dropped, scan.commits));
             assert!(!matches!(found, Ok((None, _))), "byte {at}");
-            if (HEADER_BYTES..HEADER_BYTES + 24).contains(&at) {
+            if (HEADER_BYTES..HEADER_BYTES + COMMIT_BYTES).contains(&at) {
                 let dropped = found.unwrap().0.unwrap();
                 assert_eq!(dropped.commits_behind, 2, "byte {at}");
             }

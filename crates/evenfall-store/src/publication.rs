@@ -251,7 +251,8 @@ impl<'a, O: Objects> Publication<'a, O> {
         }
         let entries = Arc::new(entries);
         let (first, records, nodes) = (self.node.first, self.node.records, self.node.index_nodes);
-        Ok(Snapshot { file, first, records, layout, geometry, nodes, entries, tail })
+        let begins_ns = Arc::default();
+        Ok(Snapshot { file, first, records, layout, geometry, nodes, begins_ns, entries, tail })
     }
 }
 

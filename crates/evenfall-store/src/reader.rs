@@ -47,6 +47,8 @@ pub struct Snapshot {
     pub geometry: Geometry,
     /// Written index nodes.
     pub nodes: u32,
+    /// Where the trees of the written nodes begin in time; empty of objects, which do not say it.
+    pub begins_ns: Arc<Vec<i64>>,
     /// Entries of the open index node.
     pub entries: Arc<Vec<Summary>>,
     /// Records of the open segment.
@@ -63,6 +65,7 @@ impl Snapshot {
             layout: appender.layout(),
             geometry: appender.index().geometry(),
             nodes: appender.index().nodes(),
+            begins_ns: Arc::clone(appender.index().begins_ns()),
             entries: Arc::clone(appender.index().entries()),
             tail: Bytes::copy_from_slice(appender.tail()),
         }
@@ -73,7 +76,8 @@ impl Snapshot {
     }
 
     fn view(&self) -> IndexView<'_> {
-        IndexView { geometry: self.geometry, nodes: self.nodes, entries: &self.entries }
+        let (begins_ns, entries) = (&self.begins_ns[..], &self.entries[..]);
+        IndexView { geometry: self.geometry, nodes: self.nodes, begins_ns, entries }
     }
 }
 
@@ -156,15 +160,24 @@ impl<'a> Reader<'a> {
         Ok(first..end.max(first))
     }
 
-    /// How many records, from the first, `holds` is true of; `bound` says the same of segments.
-    fn divide(&mut self, bound: Bound, holds: impl Fn(&[u8]) -> bool) -> Result<u64> {
+    /// The segments that the records from one time to another, both included, are in; of no records
+    /// the one that they would be in.
+    ///
+    /// # Errors
+    /// What keeps an index node from being read.
+    pub fn segments_between(&mut self, from_ns: i64, to_ns: i64) -> Result<Range<u32>> {
+        let first = self.segment_of(Bound::EndsBefore(from_ns))?;
+        Ok(first..self.segment_of(Bound::BeginsBy(to_ns))?.max(first) + 1)
+    }
+
+    /// The segment in which the divide lies.
+    fn segment_of(&mut self, bound: Bound) -> Result<u32> {
         let size = self.at.layout.record_bytes();
-        let full = self.at.full_segments();
         let reaches_tail = self.at.tail.get(..size).is_some_and(|first| match bound {
             Bound::EndsBefore(time) => record_time(first) < time,
             Bound::BeginsBy(time) => record_time(first) <= time,
         });
-        let mut segment = full;
+        let mut segment = self.at.full_segments();
         if !reaches_tail {
             let (file, geometry) = (self.at.file, self.at.geometry);
             let mut nodes = Nodes { file, geometry, segments: &mut *self.segments };
@@ -176,7 +189,13 @@ impl<'a> Reader<'a> {
             };
         }
         let kept = u64::from(segment).max(self.at.first / self.at.layout.records_per_segment());
-        let segment = kept as u32;
+        Ok(kept as u32)
+    }
+
+    /// How many records, from the first, `holds` is true of; `bound` says the same of segments.
+    fn divide(&mut self, bound: Bound, holds: impl Fn(&[u8]) -> bool) -> Result<u64> {
+        let size = self.at.layout.record_bytes();
+        let segment = self.segment_of(bound)?;
         let payload = self.payload(segment)?;
         let (mut low, mut high) = (0, payload.len() / size);
         while low < high {

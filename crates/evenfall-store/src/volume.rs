@@ -4,7 +4,7 @@
 //!  append ──> memory ──(local)──> commit: journal + sync ──> acknowledged
 //!                └──── full segments ──> chunk files ──> sync (flush) ──> may leave memory
 //!
-//!  checkpoint: flush; the next journal takes what fills no segment; the old journal goes
+//!  checkpoint: flush; the next journal takes what fills no segment; the old one is spare
 //! ```
 //!
 //! Nothing is believed to be on the disk until a sync behind it has succeeded. A sync that fails
@@ -20,7 +20,7 @@ mod verify;
 pub use recovery::{Loss, Recovered, RecoveredFile};
 pub use verify::{Finding, Verification, verify};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use evenfall_core::Disk;
@@ -33,8 +33,15 @@ use crate::layout::{
 };
 use crate::segment::{self, Sealed};
 
+/// Journal files kept to be written over: while one is written, the one before it waits for a sync
+/// of its chunks, and the next must be there.
+const SPARES: usize = 2;
 /// Most bytes of records in one frame: several fit into one commit, however much one file has.
 const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of a journal unless said otherwise: of the order of what one sync of the chunks takes, so
+/// that few of them are written before there are spares.
+pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
 /// Sizes of a volume.
 #[derive(Clone, Debug)]
@@ -47,7 +54,7 @@ pub struct VolumeConfig {
 
 impl Default for VolumeConfig {
     fn default() -> Self {
-        Self { node: 0, journal_bytes_max: 64 << 20 }
+        Self { node: 0, journal_bytes_max: JOURNAL_BYTES_MAX }
     }
 }
 
@@ -63,12 +70,17 @@ struct Shelf {
     stated: u64,
 }
 
-/// A journal file that is not the current one.
+/// A journal that is not the current one.
 #[derive(Debug)]
 struct OldJournal {
     number: u64,
+    /// Number that its file has in its name: that of the first journal in it.
+    slot: u64,
     /// One behind the last record of each file in it.
     ends: BTreeMap<FileId, u64>,
+    /// Whether its file can be a spare: not when a write or a sync of it has failed, and not when
+    /// it is of an earlier life.
+    is_reusable: bool,
 }
 
 /// One disk of a store node.
@@ -77,6 +89,8 @@ pub struct Volume<D> {
     disk: D,
     config: VolumeConfig,
     files: BTreeMap<FileId, Shelf>,
+    /// Chunks that are on the disk: asking it for its names would take as long as it has files.
+    chunks: BTreeSet<(Kind, FileId, u32)>,
     /// Written and not synced.
     unsynced: Vec<Sealed>,
     /// Written before a sync that is under way began, and how far each file was written then.
@@ -85,12 +99,16 @@ pub struct Volume<D> {
     /// Whether a sync has failed since, so that all of `unsynced` must be written again.
     rewrite: bool,
     number: u64,
+    /// The name of the current journal's file.
+    slot: u64,
     offset: u64,
     sequence: u64,
     ends: BTreeMap<FileId, u64>,
-    /// Bytes that the current journal began with; it must hold as many again to be worth it.
+    /// Bytes of what the current journal took over; it must hold some times as many to be worth it.
     base_bytes: u64,
     old: Vec<OldJournal>,
+    /// Journal files that are marked as spares, and the mark is synced.
+    spares: Vec<u64>,
 }
 
 /// Gives the records of a file from this number to its end.
@@ -131,7 +149,7 @@ impl<D: Disk> Volume<D> {
 
     /// Whether the journal is long enough for a [`checkpoint`](Self::checkpoint).
     pub fn is_checkpoint_due(&self) -> bool {
-        !self.old.is_empty() || self.offset > self.config.journal_bytes_max.max(2 * self.base_bytes)
+        !self.old.is_empty() || self.offset > self.config.journal_bytes_max.max(4 * self.base_bytes)
     }
 
     /// Writes and syncs one commit. On success, everything in the batch survives a crash.
@@ -142,14 +160,12 @@ impl<D: Disk> Volume<D> {
         if self.offset == 0 {
             self.begin_journal()?;
         }
-        let name = journal_name(self.number);
-        let bytes = batch.seal(self.sequence);
-        let len = bytes.len() as u64;
+        let name = journal_name(self.slot);
+        let (len, bytes) = batch.seal(self.number, self.sequence);
         let done = self.disk.write(&name, self.offset, bytes).and_then(|()| self.disk.sync(&name));
         if let Err(error) = done {
             // What a failed write or sync left behind is not known: go on in a fresh file.
-            let number = self.number + 1;
-            self.retire(number);
+            self.retire(false);
             return Err(error.into());
         }
         for (origin, end) in batch.ends() {
@@ -159,23 +175,53 @@ impl<D: Disk> Volume<D> {
             let known = self.ends.entry(origin.file).or_default();
             *known = (*known).max(*end);
         }
-        self.offset += len;
+        self.offset += len as u64;
         self.sequence += 1;
         Ok(())
     }
 
-    fn retire(&mut self, next: u64) {
+    /// Later commits go to the next journal.
+    fn retire(&mut self, is_reusable: bool) {
         let ends = std::mem::take(&mut self.ends);
-        self.old.push(OldJournal { number: self.number, ends });
-        self.number = next;
+        let number = self.number;
+        // A journal that was never begun has no file.
+        let slot = if self.offset == 0 { number } else { self.slot };
+        self.old.push(OldJournal { number, slot, ends, is_reusable });
+        self.number += 1;
         self.offset = 0;
         self.base_bytes = 0;
     }
 
     fn begin_journal(&mut self) -> Result<()> {
-        let header = journal::header(self.number, self.config.node);
-        self.disk.write(&journal_name(self.number), 0, &header)?;
+        let header = journal::header(self.number, self.config.node, false);
+        self.slot = self.spares.last().copied().unwrap_or(self.number);
+        self.disk.write(&journal_name(self.slot), 0, &header)?;
+        self.spares.pop();
         self.offset = header.len() as u64;
+        Ok(())
+    }
+
+    /// Makes a journal's file a spare, or removes it. A spare is marked and the mark synced before
+    /// anything else is written to it: without that, a crash could leave the old header before a
+    /// beginning of new commits, and what is left of the old ones would look like damage.
+    fn dispose_oldest(&mut self) -> Result<()> {
+        let Some(OldJournal { number, slot, is_reusable, .. }) = self.old.first_mut() else {
+            return Ok(());
+        };
+        let (number, slot) = (*number, *slot);
+        let name = journal_name(slot);
+        if *is_reusable && self.spares.len() < SPARES {
+            let header = journal::header(number, self.config.node, true);
+            let marked = self.disk.write(&name, 0, &header).and_then(|()| self.disk.sync(&name));
+            if let Err(error) = marked {
+                *is_reusable = false;
+                return Err(error.into());
+            }
+            self.spares.push(slot);
+        } else {
+            self.disk.remove(&name)?;
+        }
+        self.old.remove(0);
         Ok(())
     }
 
@@ -189,6 +235,7 @@ impl<D: Disk> Volume<D> {
             let (record_bytes, token) = (header.entry_bytes, header.token);
             self.register(Origin { file: sealed.file, record_bytes, token });
         }
+        self.chunks.insert((sealed.kind, sealed.file, segment_place(sealed.number).0));
         let done = put(&self.disk, &sealed);
         if let Err(error) = done {
             self.rewrite = true;
@@ -282,7 +329,7 @@ impl<D: Disk> Volume<D> {
     /// As [`flush`](Self::flush).
     pub fn begin_checkpoint(&mut self) -> Result<()> {
         if self.offset > 0 {
-            self.retire(self.number + 1);
+            self.retire(true);
         }
         self.begin_flush()
     }
@@ -293,9 +340,8 @@ impl<D: Disk> Volume<D> {
     /// As [`checkpoint`](Self::checkpoint).
     pub fn end_checkpoint(&mut self, tails: &mut Tails) -> Result<()> {
         self.rebase(tails)?;
-        while let Some(old) = self.old.first() {
-            self.disk.remove(&journal_name(old.number))?;
-            self.old.remove(0);
+        while !self.old.is_empty() {
+            self.dispose_oldest()?;
         }
         Ok(())
     }
@@ -309,11 +355,19 @@ impl<D: Disk> Volume<D> {
             *known = (*known).max(*end);
         }
         let mut batch = Batch::default();
+        let mut base_bytes = 0;
         let shelves: Vec<Shelf> = self.files.values().copied().collect();
         for shelf in shelves {
             let file = shelf.origin.file;
-            let needs_tail = ends.get(&file).is_some_and(|end| *end > shelf.synced);
-            let tail = if needs_tail { tails(file, shelf.synced) } else { None };
+            let end = ends.get(&file).copied().unwrap_or(0);
+            let needs_tail = end > shelf.synced;
+            let mut tail = if needs_tail { tails(file, shelf.synced) } else { None };
+            if let Some(tail) = &mut tail {
+                // What follows is in this journal already, or was promised to nobody.
+                let bytes = (end - shelf.synced).saturating_mul(shelf.origin.record_bytes.into());
+                tail.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+            }
+            base_bytes += (journal::FRAME_BYTES + tail.as_ref().map_or(0, Bytes::len)) as u64;
             if !batch.fits(journal::FRAME_BYTES) {
                 self.commit(&mut batch)?;
                 batch.clear();
@@ -333,7 +387,7 @@ impl<D: Disk> Volume<D> {
         for shelf in self.files.values_mut() {
             shelf.stated = shelf.synced;
         }
-        self.base_bytes = self.offset;
+        self.base_bytes = base_bytes;
         Ok(())
     }
 
@@ -344,7 +398,13 @@ impl<D: Disk> Volume<D> {
     /// As [`checkpoint`](Self::checkpoint).
     pub fn close(&mut self, tails: &mut Tails) -> Result<Vec<Sealed>> {
         self.ends.extend(self.files.keys().map(|file| (*file, u64::MAX)));
-        self.offset = self.offset.max(1);
+        // One journal stays, and in a file of its own: nothing of an earlier one is in it.
+        self.retire(false);
+        self.old.iter_mut().for_each(|old| old.is_reusable = false);
+        while let Some(slot) = self.spares.last() {
+            self.disk.remove(&journal_name(*slot))?;
+            self.spares.pop();
+        }
         self.checkpoint(tails)
     }
 
@@ -364,17 +424,16 @@ impl<D: Disk> Volume<D> {
     /// `Error::Storage`.
     pub fn truncate(&mut self, kind: Kind, file: FileId, number: u32) -> Result<()> {
         let (first, _) = segment_place(number);
-        let names = self.disk.list()?;
-        let chunks = names.into_iter().filter_map(|(name, len)| {
-            let (of, whose, chunk) = crate::layout::parse_chunk_name(&name)?;
-            ((of, whose) == (kind, file) && chunk >= first).then_some((name, len, chunk))
-        });
-        for (name, len, chunk) in chunks {
-            let slots = (len as usize).div_ceil(SEGMENT_BYTES) as u32;
+        for (_, _, chunk) in self.chunks.range((kind, file, first)..=(kind, file, u32::MAX)) {
+            let name = chunk_name(kind, file, *chunk);
             let keep = number.saturating_sub(chunk * SEGMENTS_PER_CHUNK);
-            for slot in keep..slots.min(SEGMENTS_PER_CHUNK) {
+            for slot in keep..SEGMENTS_PER_CHUNK {
                 let offset = u64::from(slot) * SEGMENT_BYTES as u64;
-                if !is_hole(&self.disk.read(&name, offset, SEGMENT_BYTES)?) {
+                let there = self.disk.read(&name, offset, SEGMENT_BYTES)?;
+                if there.is_empty() {
+                    break;
+                }
+                if !is_hole(&there) {
                     self.disk.write(&name, offset, &[0; SEGMENT_BYTES])?;
                 }
             }
@@ -393,9 +452,11 @@ impl<D: Disk> Volume<D> {
         self.commit(&mut batch)?;
         self.unsynced.retain(|sealed| sealed.file != file);
         self.flushing.retain(|sealed| sealed.file != file);
-        for (name, _) in self.disk.list()? {
-            if crate::layout::parse_chunk_name(&name).is_some_and(|(_, of, _)| of == file) {
-                self.disk.remove(&name)?;
+        for kind in [Kind::Data, Kind::Index] {
+            let chunks = self.chunks.range((kind, file, 0)..=(kind, file, u32::MAX));
+            for at in chunks.copied().collect::<Vec<_>>() {
+                self.disk.remove(&chunk_name(kind, file, at.2))?;
+                self.chunks.remove(&at);
             }
         }
         self.files.remove(&file);
@@ -426,6 +487,7 @@ impl<D: Disk> Volume<D> {
             }
         }
         self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
+        self.chunks.remove(&(Kind::Data, file, chunk));
         Ok(true)
     }
 }

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, requires = "rate")]
     burst: bool,
     /// Bytes of appends under way at once: how many share a group commit. Unless said, 4 MiB for
-    /// memory and 64 MiB for local.
+    /// memory and 16 MiB for local.
     #[arg(long)]
     window_bytes: Option<u64>,
     /// In this process; without it, a server process on loopback.
@@ -88,7 +88,7 @@ pub struct Args {
 
 impl Args {
     fn window_bytes(&self) -> u64 {
-        let usual = if self.ack == Level::Memory { 4 << 20 } else { 64 << 20 };
+        let usual = if self.ack == Level::Memory { 4 << 20 } else { 16 << 20 };
         self.window_bytes.unwrap_or(usual)
     }
 

@@ -73,7 +73,7 @@ pub fn serve(args: &Serve) -> Outcome {
     if let Some(member) = store.member() {
         member.serve_at(Some(server.address().to_string()))?;
     }
-    let lost = attend(&store, args);
+    let lost = attend(&store, &server, args);
     let counts = server.stop();
     let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
     store.close()?;
@@ -90,14 +90,16 @@ pub fn serve(args: &Serve) -> Outcome {
 
 /// Until a signal comes or the lease is over. Files of nodes that are gone are taken over
 /// meanwhile.
-fn attend(store: &Store, args: &Serve) -> Result<(), StoreError> {
+fn attend(store: &Store, server: &Server, args: &Serve) -> Result<(), StoreError> {
     let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
     let take_over = args.backing.take_over;
     while !interrupt::raised() {
         std::thread::sleep(LOOK_EVERY);
         if args.occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {
             printed_at = Instant::now();
-            println!("{}", serde_json::to_string(&store.occupancy()).unwrap_or_default());
+            let mut sizes = serde_json::to_value(store.occupancy()).unwrap_or_default();
+            sizes["sent_bytes"] = server.counts().sent_bytes.into();
+            println!("{sizes}");
         }
         let Some(member) = store.member() else { continue };
         match member.lease().check() {

@@ -19,7 +19,7 @@ use evenfall_store::journal::Origin;
 use evenfall_store::layout::SEGMENT_BYTES;
 use evenfall_store::metadata::MetadataNode;
 use evenfall_store::retention::Retention;
-use evenfall_store::volume::{Loss, read_segment};
+use evenfall_store::volume::{JOURNAL_BYTES_MAX, Loss, read_segment};
 use evenfall_store::{
     Appender, Error, FileId, Kind, Reader, Schema, Sealed, Segments, Snapshot, Stage, Volume,
     VolumeConfig,
@@ -39,9 +39,7 @@ const SHARDS: usize = 8;
 const FLUSH_SEGMENTS: usize = 4_096;
 /// How long the disk thread waits for work before it looks at its timers.
 const TICK: Duration = Duration::from_millis(50);
-/// How often the thread that syncs chunks looks whether there are enough.
-const FLUSH_LOOK: Duration = Duration::from_millis(5);
-/// Segments that do not fill the flush above are synced after this long.
+/// Segments that do not fill the flush above are synced after this long; retention looks as often.
 const FLUSH_LAG: Duration = Duration::from_millis(500);
 
 /// Limits of a store.
@@ -84,7 +82,7 @@ impl StoreConfig {
             memory_bytes_max: 512 << 20,
             local_bytes_max: 64 << 30,
             cache_bytes: 256 << 20,
-            journal_bytes_max: 256 << 20,
+            journal_bytes_max: JOURNAL_BYTES_MAX,
             publish_every: Duration::from_secs(10),
             keep: Retention::default(),
         }
@@ -175,6 +173,8 @@ pub struct Occupancy {
     pub upload_chunks: u64,
     /// Bytes in the read cache.
     pub cache_bytes: u64,
+    /// Segments that had to leave the read cache for others so far.
+    pub cache_evictions: u64,
     /// Appends refused so far.
     pub refused: u64,
     /// Turns of the disk thread behind which commits are done, idle ones too.
@@ -202,6 +202,9 @@ pub(super) struct Shared {
     work: Condvar,
     done: Condvar,
     volume: Mutex<Volume<Directory>>,
+    /// Whether there is enough to sync chunks; the thread that does waits for it.
+    flush_due: Mutex<bool>,
+    flush: Condvar,
     /// Whose turn it is to sync chunks; taken before the volume.
     flush_turn: Mutex<()>,
     memory_bytes: AtomicU64,
@@ -493,6 +496,23 @@ impl Store {
         Ok(Reader::new(&at, &mut segments).between(from_ns, to_ns)?)
     }
 
+    /// The segments that the records of each of these times are in, from one time to another, by
+    /// the index alone.
+    ///
+    /// # Errors
+    /// What keeps an index node from being read.
+    pub fn find_segments(
+        &self,
+        file: &StoreFile,
+        times_ns: &[(i64, i64)],
+    ) -> Result<Vec<std::ops::Range<u32>>, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        let mut reader = Reader::new(&at, &mut segments);
+        let find = |(from_ns, to_ns): &(i64, i64)| Ok(reader.segments_between(*from_ns, *to_ns)?);
+        times_ns.iter().map(find).collect()
+    }
+
     /// The records of these numbers.
     ///
     /// # Errors
@@ -535,6 +555,7 @@ impl Store {
             local_bytes: shared.local_bytes.load(Relaxed),
             upload_chunks: shared.uploads.waiting(),
             cache_bytes: (cached * SEGMENT_BYTES) as u64,
+            cache_evictions: shared.cache.iter().map(|s| lock(s).counts().evictions).sum(),
             refused: shared.refused.load(Relaxed),
             commits: lock(&shared.queue).committed,
             disk_errors: shared.disk_errors.load(Relaxed),
@@ -563,6 +584,7 @@ impl Store {
     fn end_threads(&mut self) {
         self.shared.stop.store(true, Relaxed);
         self.shared.work.notify_all();
+        self.shared.flush.notify_all();
         self.shared.uploads.wake();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -655,6 +677,8 @@ impl Shared {
             work: Condvar::new(),
             done: Condvar::new(),
             volume: Mutex::new(volume),
+            flush_due: Mutex::new(false),
+            flush: Condvar::new(),
             flush_turn: Mutex::new(()),
             memory_bytes: AtomicU64::new(0),
             local_bytes: AtomicU64::new(local),

@@ -37,6 +37,8 @@ pub struct ServerCounts {
     pub timed_out: u64,
     /// Appends that failed.
     pub failed_appends: u64,
+    /// Bytes of replies sent.
+    pub sent_bytes: u64,
 }
 
 #[derive(Default)]
@@ -46,6 +48,7 @@ struct Counters {
     malformed: AtomicU64,
     timed_out: AtomicU64,
     failed_appends: AtomicU64,
+    sent_bytes: AtomicU64,
 }
 
 /// What the threads share.
@@ -124,6 +127,7 @@ impl Server {
             malformed: counters.malformed.load(Relaxed),
             timed_out: counters.timed_out.load(Relaxed),
             failed_appends: counters.failed_appends.load(Relaxed),
+            sent_bytes: counters.sent_bytes.load(Relaxed),
         }
     }
 

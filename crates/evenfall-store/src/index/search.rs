@@ -32,9 +32,13 @@ impl Bound {
     }
 
     pub(super) fn holds(self, summary: &Summary) -> bool {
+        self.holds_of(summary.min_ns, summary.max_ns)
+    }
+
+    fn holds_of(self, min_ns: i64, max_ns: i64) -> bool {
         match self {
-            Self::EndsBefore(time) => summary.max_ns < time,
-            Self::BeginsBy(time) => summary.min_ns <= time,
+            Self::EndsBefore(time) => max_ns < time,
+            Self::BeginsBy(time) => min_ns <= time,
         }
     }
 }
@@ -46,6 +50,8 @@ pub struct IndexView<'a> {
     pub geometry: Geometry,
     /// Written nodes.
     pub nodes: u32,
+    /// Where the trees of the written nodes begin in time, oldest first; empty when nobody knows.
+    pub begins_ns: &'a [i64],
     /// Entries of the node being filled.
     pub entries: &'a [Summary],
 }
@@ -60,7 +66,13 @@ pub fn partition(view: &IndexView, bound: Bound, source: &mut dyn NodeSource) ->
         let inside = view.entries.partition_point(|entry| bound.holds(entry)) as u32;
         return Ok(view.nodes * per_node + inside);
     }
-    for root in view.geometry.roots(view.nodes).into_iter().rev() {
+    let roots = view.geometry.roots(view.nodes);
+    let mut begins = view.begins_ns.iter().rev();
+    for root in roots.into_iter().rev() {
+        // A tree that begins too late is passed by without its root being fetched.
+        if begins.next().is_some_and(|begin| !bound.reaches(*begin)) {
+            continue;
+        }
         let node = source.node(root.node)?;
         let first = if root.height > 0 { node.child(0) } else { node.entry(0) };
         if first.is_some_and(|first| bound.reaches(first.min_ns)) {
@@ -86,7 +98,7 @@ fn descend(
             let (mut low, mut high) = (0, node.len());
             while low < high {
                 let middle = low + (high - low) / 2;
-                match node.entry(middle).is_some_and(|entry| bound.holds(&entry)) {
+                match node.times(middle).is_some_and(|(min, max)| bound.holds_of(min, max)) {
                     true => low = middle + 1,
                     false => high = middle,
                 }

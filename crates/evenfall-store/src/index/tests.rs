@@ -45,7 +45,8 @@ fn build(aggregates: usize, segments: u32, seed: u64) -> (Builder, Shelf, Vec<Su
 }
 
 fn view(builder: &Builder) -> IndexView<'_> {
-    IndexView { geometry: builder.geometry(), nodes: builder.nodes(), entries: builder.entries() }
+    let (geometry, nodes) = (builder.geometry(), builder.nodes());
+    IndexView { geometry, nodes, begins_ns: builder.begins_ns(), entries: builder.entries() }
 }
 
 #[test]

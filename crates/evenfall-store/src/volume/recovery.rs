@@ -64,7 +64,8 @@ pub struct Recovered {
 struct Pieces {
     origin: Origin,
     synced: u64,
-    frames: Vec<(u64, Bytes)>,
+    /// Journal, first record, records.
+    frames: Vec<(u64, u64, Bytes)>,
 }
 
 impl<D: Disk> Volume<D> {
@@ -76,18 +77,25 @@ impl<D: Disk> Volume<D> {
         let mut found = Recovered::default();
         let names: Vec<String> = disk.list()?.into_iter().map(|(name, _)| name).collect();
         let mut pieces = BTreeMap::new();
-        let mut journals: Vec<u64> = names.iter().filter_map(|n| parse_journal_name(n)).collect();
-        journals.sort_unstable();
-        for number in &journals {
-            read_journal(&disk, *number, &mut pieces, &mut found.losses)?;
+        // By the number in the header, which is no less than that in the name: a file holds one
+        // journal after another.
+        let mut journals = Vec::new();
+        for slot in names.iter().filter_map(|name| parse_journal_name(name)) {
+            let name = journal_name(slot);
+            let header = disk.read(&name, 0, journal::HEADER_BYTES)?;
+            let number = journal::parse_header(&name, &header)?.map_or(slot, |(number, _)| number);
+            journals.push((number, slot));
         }
-        let chunks: BTreeSet<FileId> = names
-            .iter()
-            .filter_map(|name| parse_chunk_name(name))
-            .filter_map(|(kind, file, _)| (kind == Kind::Data).then_some(file))
-            .collect();
+        journals.sort_unstable();
+        for (number, slot) in &journals {
+            read_journal(&disk, *number, *slot, &mut pieces, &mut found.losses)?;
+        }
+        let parsed = names.iter().filter_map(|name| parse_chunk_name(name));
+        let chunks: BTreeSet<_> = parsed.collect();
+        let data = chunks.iter().filter(|(kind, _, _)| *kind == Kind::Data);
+        let files: BTreeSet<FileId> = data.map(|(_, file, _)| *file).collect();
         let mut unknown = Vec::new();
-        for file in chunks {
+        for file in files {
             if pieces.contains_key(&file) {
                 continue;
             }
@@ -99,21 +107,24 @@ impl<D: Disk> Volume<D> {
                 None => unknown.push(file),
             }
         }
-        let number = journals.last().map_or(0, |last| last + 1);
+        let number = journals.iter().map(|(number, slot)| number.max(slot) + 1).max().unwrap_or(0);
         let mut volume = Self {
             disk,
             config,
             files: BTreeMap::new(),
+            chunks,
             unsynced: Vec::new(),
             flushing: Vec::new(),
             reached: Vec::new(),
             rewrite: false,
             number,
+            slot: number,
             offset: 0,
             sequence: 0,
             ends: BTreeMap::new(),
             base_bytes: 0,
             old: Vec::new(),
+            spares: Vec::new(),
         };
         let mut tails = BTreeMap::new();
         let mut ends = BTreeMap::new();
@@ -130,8 +141,9 @@ impl<D: Disk> Volume<D> {
             let place = format!("file {file}");
             found.losses.push(Loss { place, what, is_torn_end: true });
         }
-        for number in journals {
-            volume.old.push(OldJournal { number, ends: ends.clone() });
+        for (number, slot) in journals {
+            let ends = ends.clone();
+            volume.old.push(OldJournal { number, slot, ends, is_reusable: false });
         }
         volume.checkpoint(&mut |file, _| tails.get(&file).cloned())?;
         Ok((volume, found))
@@ -209,8 +221,11 @@ fn committed_behind(
 ) -> BytesMut {
     let mut behind = BytesMut::new();
     let size = layout.record_bytes();
+    // What a journal takes over from the one before it stands behind its own first commits.
+    let mut frames: Vec<_> = piece.frames.iter().collect();
+    frames.sort_by_key(|(journal, first, _)| (*journal, *first));
     let mut skipped: Option<(u64, u64)> = None;
-    for (first, records) in &piece.frames {
+    for (_, first, records) in frames {
         let last = first + (records.len() / size) as u64;
         if *first > end {
             let (from, to) = skipped.unwrap_or((*first, last));
@@ -233,10 +248,11 @@ fn committed_behind(
 fn read_journal(
     disk: &impl Disk,
     number: u64,
+    slot: u64,
     pieces: &mut BTreeMap<FileId, Pieces>,
     losses: &mut Vec<Loss>,
 ) -> Result<()> {
-    let name = journal_name(number);
+    let name = journal_name(slot);
     let bytes = disk.read(&name, 0, usize::MAX)?;
     let scan = journal::scan(&name, &bytes)?;
     if let Some(dropped) = &scan.dropped {
@@ -255,7 +271,7 @@ fn read_journal(
                 continue;
             }
             Frame::Node(origin, synced) => (origin, synced, None),
-            Frame::Records(origin, first, records) => (origin, 0, Some((first, records))),
+            Frame::Records(origin, first, records) => (origin, 0, Some((number, first, records))),
         };
         let new = || Pieces { origin, synced: 0, frames: Vec::new() };
         let piece = pieces.entry(origin.file).or_insert_with(new);

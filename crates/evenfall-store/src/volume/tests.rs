@@ -68,6 +68,13 @@ fn filled(count: i64) -> (Volume<Plain>, Appender) {
     (volume, appender)
 }
 
+/// Numbers of the journals, and whether each is a spare; in order of their files.
+fn journals(volume: &Volume<Plain>) -> Vec<(u64, bool)> {
+    let files = volume.disk.0.borrow();
+    let journals = files.iter().filter(|(name, _)| name.starts_with('J'));
+    journals.filter_map(|(name, bytes)| journal::parse_header(name, bytes).unwrap()).collect()
+}
+
 #[test]
 fn a_checkpoint_leaves_one_journal_and_everything_readable() {
     let (mut volume, appender) = filled(3_000);
@@ -75,14 +82,36 @@ fn a_checkpoint_leaves_one_journal_and_everything_readable() {
     let flushed = volume.checkpoint(&mut |_, _| Some(tail.clone())).unwrap();
     assert_eq!(flushed.len(), 2);
     assert_eq!(volume.synced(FileId(1)), 2_044);
-    let names: Vec<String> = volume.disk.list().unwrap().into_iter().map(|(n, _)| n).collect();
-    assert_eq!(names.iter().filter(|name| name.starts_with('J')).count(), 1, "{names:?}");
+    assert_eq!(journals(&volume), [(0, true), (1, false)]);
     let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
     let file = &found.files[&FileId(1)];
     assert_eq!((file.records, &file.tail[..]), (3_000, appender.tail()));
     assert_eq!(file.tail_last_ns(), Some(2_999));
     assert!(volume.read(Kind::Data, FileId(1), 1).unwrap().is_some());
     assert!(volume.read(Kind::Data, FileId(1), 2).unwrap().is_none());
+}
+
+#[test]
+fn journals_are_written_over_spares_and_a_clean_stop_leaves_one_without_remains() {
+    let (mut volume, mut appender) = filled(700);
+    for _ in 0..5 {
+        let (first, mut commit) = (appender.records(), Batch::default());
+        let batch = records(first as i64..first as i64 + 50);
+        appender.append(&batch, &mut Vec::new()).unwrap();
+        commit.push_records(origin(1), first, &batch);
+        volume.commit(&mut commit).unwrap();
+        let tail = Bytes::copy_from_slice(appender.tail());
+        volume.checkpoint(&mut |_, _| Some(tail.clone())).unwrap();
+    }
+    // Six journals in two files.
+    assert_eq!(journals(&volume), [(4, true), (5, false)]);
+    let copy = Plain(RefCell::new(volume.disk.0.borrow().clone()));
+    let (_, found) = Volume::open(copy, VolumeConfig::default()).unwrap();
+    assert_eq!((found.files[&FileId(1)].records, found.losses.len()), (950, 0));
+    let tail = Bytes::copy_from_slice(appender.tail());
+    volume.close(&mut |_, _| Some(tail.clone())).unwrap();
+    assert_eq!(journals(&volume), [(6, false)]);
+    assert!(volume.disk.list().unwrap().iter().all(|(_, len)| *len < 16 * 950 + 500));
 }
 
 #[test]

@@ -6,6 +6,8 @@
 //! | 5.10 batch sizes | `batch` |
 //! | 5.11 reads and writes mixed | `mix` |
 //! | 5.13 nodes | `nodes`, one process each on this machine |
+//!
+//! And one that the thesis does not have: `second`.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,8 @@ use serde_json::Value;
 use super::remote::{self, Served};
 use super::{Args, Failure, median, percentile};
 use crate::Outcome;
+
+mod second;
 
 /// Which figure.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
@@ -28,6 +32,8 @@ pub enum Figure {
     Burst,
     /// Throughput by nodes.
     Nodes,
+    /// What a scan of history on a second node takes from the primary.
+    Second,
 }
 
 /// Batch sizes of figure 5.10.
@@ -40,6 +46,8 @@ const WRITES: [u64; 4] = [100, 80, 50, 20];
 const CLIENTS: usize = 4;
 /// Records that reads are taken from, the last of a stream.
 const RECENT: u64 = 50_000;
+/// Pause before an append that failed is tried again.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Nodes of figure 5.13.
 const NODES: [usize; 4] = [1, 2, 3, 4];
 
@@ -50,6 +58,7 @@ pub(super) fn main(args: &Args, figure: Figure) -> Outcome {
         Figure::Mix => mix(args),
         Figure::Burst => burst(args),
         Figure::Nodes => nodes(args),
+        Figure::Second => second::main(args),
     }
 }
 
@@ -114,11 +123,13 @@ struct Mixed {
     records: u64,
     writes_ns: Vec<u64>,
     reads_ns: Vec<u64>,
+    /// Appends that the server gave up; each was tried again.
+    failed: u64,
 }
 
 fn mix(args: &Args) -> Outcome {
-    println!("| writes | M records/s | mean us | write p50, p99 us | read p50, p99 us |");
-    println!("|---|---|---|---|---|");
+    println!("| writes | M records/s | mean us | write p50, p99 us | read p50, p99 us | failed |");
+    println!("|---|---|---|---|---|---|");
     for writes in WRITES {
         let mut rates = Vec::new();
         let mut all = Mixed::default();
@@ -129,6 +140,7 @@ fn mix(args: &Args) -> Outcome {
             drop(served);
             std::fs::remove_dir_all(&dir)?;
             rates.push(mixed.records as f64 / args.duration.as_secs_f64());
+            all.failed += mixed.failed;
             all.writes_ns.extend(mixed.writes_ns);
             all.reads_ns.extend(mixed.reads_ns);
         }
@@ -142,11 +154,12 @@ fn mix(args: &Args) -> Outcome {
             }
         };
         println!(
-            "| {writes} % | {:.1} | {:.0} | {} | {} |",
+            "| {writes} % | {:.1} | {:.0} | {} | {} | {} |",
             median(rates) / 1e6,
             sum as f64 / count.max(1) as f64 / 1e3,
             of(&mut all.writes_ns),
-            of(&mut all.reads_ns)
+            of(&mut all.reads_ns),
+            all.failed
         );
     }
     Ok(())
@@ -165,6 +178,7 @@ fn clients(args: &Args, served: &Served, writes: u64) -> Result<Mixed, Failure> 
         for thread in threads {
             let mixed = thread.join().map_err(|_| "a client of the mix ended early")??;
             all.records += mixed.records;
+            all.failed += mixed.failed;
             all.writes_ns.extend(mixed.writes_ns);
             all.reads_ns.extend(mixed.reads_ns);
         }
@@ -203,8 +217,20 @@ fn client_of_mix(
                 record[..8].copy_from_slice(&ends[at].to_le_bytes());
                 ends[at] += 1;
             }
-            connection.append(&files[at], &batch, Level::Memory)?;
-            connection.completion()?.ok_or("no completion")?.first?;
+            loop {
+                connection.append(&files[at], &batch, Level::Memory)?;
+                match connection.completion()?.ok_or("no completion")?.first {
+                    Err(error) if remote::is_refusal(&error) => {
+                        mixed.failed += 1;
+                        std::thread::sleep(PAUSE);
+                        connection.open(&format!("s{}", at * CLIENTS + client))?;
+                    }
+                    done => {
+                        done?;
+                        break;
+                    }
+                }
+            }
         } else {
             let back = prng.below(RECENT - args.batch as u64) as i64 + args.batch as i64;
             let from = ends[at] - back;

@@ -1,5 +1,6 @@
 //! Appends over loopback: a server in its own process, client threads here.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_io::process;
-use evenfall_node::store::{Client, Completion, RemoteFile, Store, StoreConfig};
+use evenfall_node::store::{Client, Completion, RemoteFile, Store, StoreConfig, StoreError};
 use evenfall_store::Schema;
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use super::{Args, Failure, median, percentile, times_us};
 /// More than the requests that a server lets be under way.
 const STARTS: usize = 1 << 16;
 /// How often the server says how full its stages are.
-const SAMPLE_EVERY: &str = "250ms";
+const SAMPLE_EVERY: &str = "100ms";
 
 /// What the server said at one moment.
 #[derive(Clone, Debug)]
@@ -77,6 +78,18 @@ impl Served {
         Ok(Client::connect(self.address.parse()?)?)
     }
 
+    /// What the server says next, and nothing before.
+    pub(super) fn sample(&self) -> Result<Value, Failure> {
+        let from = Instant::now();
+        while from.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+            if let Some(sample) = self.samples(from, Instant::now()).first() {
+                return Ok(sample.stages.clone());
+            }
+        }
+        Err("the server says nothing".into())
+    }
+
     /// What the server said between two moments.
     pub(super) fn samples(&self, from: Instant, to: Instant) -> Vec<Sample> {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,22 +107,46 @@ impl Drop for Served {
 
 /// Appends under way and what is known of those that are done.
 struct Flow {
-    starts: Vec<Instant>,
+    /// When each was due, and to which file.
+    starts: Vec<(Instant, usize)>,
     times_ns: Vec<u64>,
     /// Bytes under way.
     bytes: u64,
     records: u64,
     /// Records that were asked for.
     offered: u64,
+    /// Appends that the server gave up, after ten seconds of refusals, and those behind them.
+    failed: u64,
+    /// Files to be opened again after that.
+    stopped: BTreeSet<usize>,
+}
+
+/// Pause before a file that takes nothing is opened again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether it is a stage at its limit, or an append behind one that met it: to be tried again.
+pub(super) fn is_refusal(error: &StoreError) -> bool {
+    error.is_retryable() || error.to_string().contains("open it again")
 }
 
 impl Flow {
     fn done(&mut self, completion: Completion, bytes: u64) -> Result<(), Failure> {
-        completion.first?;
+        let (begun, file) = self.starts[completion.request as usize % STARTS];
         self.bytes -= bytes;
-        let begun = self.starts[completion.request as usize % STARTS];
-        self.times_ns.push(begun.elapsed().as_nanos() as u64);
+        match completion.first {
+            Ok(_) => self.times_ns.push(begun.elapsed().as_nanos() as u64),
+            Err(error) if is_refusal(&error) => {
+                self.failed += 1;
+                self.stopped.insert(file);
+            }
+            Err(error) => return Err(error.into()),
+        }
         Ok(())
+    }
+
+    /// Records that were taken.
+    fn taken(&self, batch: usize) -> u64 {
+        self.records - self.failed * batch as u64
     }
 }
 
@@ -120,18 +157,27 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let open = |n| client.open(&format!("s{n}"));
     let files: Vec<RemoteFile> = (0..args.streams).map(open).collect::<Result<_, _>>()?;
     let started = Instant::now();
-    let starts = vec![started; STARTS];
-    let mut flow = Flow { starts, times_ns: Vec::new(), bytes: 0, records: 0, offered: 0 };
+    let mut flow = Flow {
+        starts: vec![(started, 0); STARTS],
+        times_ns: Vec::new(),
+        bytes: 0,
+        records: 0,
+        offered: 0,
+        failed: 0,
+        stopped: BTreeSet::new(),
+    };
     let elapsed = append(args, &mut client, &files, &mut flow)?;
     let samples = served.samples(started, started + elapsed);
-    let rate = flow.records as f64 / elapsed.as_secs_f64();
+    let taken = flow.taken(args.batch);
+    let rate = taken as f64 / elapsed.as_secs_f64();
     let mut value = json!({
-        "records": flow.records, "records_per_s": rate, "append_us": times_us(&mut flow.times_ns),
+        "records": taken, "records_per_s": rate, "append_us": times_us(&mut flow.times_ns),
+        "failed_appends": flow.failed,
         "range_10k_us": ranges(&mut client, &files[0])?,
         "flush_lag": lag(&samples, rate * f64::from(args.record_bytes)),
     });
     if args.rate.is_some() {
-        value["share_of_offered"] = json!(flow.records as f64 / flow.offered.max(1) as f64);
+        value["share_of_offered"] = json!(taken as f64 / flow.offered.max(1) as f64);
     }
     if args.burst {
         value["curve"] = curve(&samples, started);
@@ -177,8 +223,14 @@ fn append(
         }
         // An append that comes late, because the one before took long, counts from when it was due.
         let begun = due.unwrap_or_else(Instant::now);
-        let request = client.append(&files[turn as usize % files.len()], &batch, args.ack)?;
-        flow.starts[request as usize % STARTS] = begun;
+        let file = turn as usize % files.len();
+        if flow.stopped.remove(&file) {
+            // What was sent before fails still, and comes before this is answered.
+            std::thread::sleep(PAUSE);
+            client.open(&format!("s{file}"))?;
+        }
+        let request = client.append(&files[file], &batch, args.ack)?;
+        flow.starts[request as usize % STARTS] = (begun, file);
         flow.records += args.batch as u64;
         flow.bytes += bytes;
         turn += 1;

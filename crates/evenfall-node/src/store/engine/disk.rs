@@ -12,7 +12,7 @@ use evenfall_store::layout::{CHUNK_BYTES, SEGMENT_BYTES};
 use evenfall_store::volume::pieces;
 use evenfall_store::{FileId, Kind, Sealed, Volume};
 
-use super::{FLUSH_LAG, FLUSH_LOOK, FLUSH_SEGMENTS, SHARDS, Shared, TICK, origin};
+use super::{FLUSH_LAG, FLUSH_SEGMENTS, SHARDS, Shared, TICK, origin};
 use crate::store::{Directory, StoreError, lock};
 
 /// Says that the thread has ended, whatever ended it: who waits for a commit waits no longer.
@@ -56,7 +56,12 @@ impl Shared {
                 self.local_bytes.fetch_add(SEGMENT_BYTES as u64, Relaxed);
                 self.note(volume.write(sealed));
             }
+            let is_due = volume.is_checkpoint_due() || volume.unsynced() >= FLUSH_SEGMENTS;
             drop(volume);
+            if is_due {
+                *lock(&self.flush_due) = true;
+                self.flush.notify_one();
+            }
             self.evict();
             if turn.stop {
                 return;
@@ -69,12 +74,17 @@ impl Shared {
     pub(super) fn run_flushes(&self) {
         let (mut flushed_at, mut trimmed_at) = (Instant::now(), Instant::now());
         while !self.is_stopping() {
-            std::thread::sleep(FLUSH_LOOK);
+            let mut due = lock(&self.flush_due);
+            if !*due {
+                due = self.flush.wait_timeout(due, FLUSH_LAG).unwrap_or_else(|e| e.into_inner()).0;
+            }
+            *due = false;
+            drop(due);
             let (waiting, is_due) = {
                 let volume = lock(&self.volume);
                 (volume.unsynced(), volume.is_checkpoint_due())
             };
-            let is_old = waiting > 0 && flushed_at.elapsed() > FLUSH_LAG;
+            let is_old = waiting > 0 && flushed_at.elapsed() >= FLUSH_LAG;
             if is_due || is_old || waiting >= FLUSH_SEGMENTS {
                 self.flush_beside(is_due);
                 flushed_at = Instant::now();

@@ -65,6 +65,7 @@ impl From<Malformed> for Broken {
 
 /// Replies on their way, and what the client has spent.
 struct Replies {
+    served: Arc<Served>,
     stream: TcpStream,
     bytes: Vec<u8>,
     spent: u64,
@@ -95,6 +96,7 @@ impl Replies {
 
     fn flush(&mut self) -> io::Result<()> {
         let written = self.stream.write_all(&self.bytes);
+        self.served.counters.sent_bytes.fetch_add(self.bytes.len() as u64, Relaxed);
         self.bytes.clear();
         written
     }
@@ -132,7 +134,13 @@ impl Connection {
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
         let _ = stream.set_read_timeout(Some(GREETING_TIMEOUT));
-        let replies = Replies { stream: writing, bytes: Vec::new(), spent: 0, requests: 0 };
+        let replies = Replies {
+            served: Arc::clone(served),
+            stream: writing,
+            bytes: Vec::new(),
+            spent: 0,
+            requests: 0,
+        };
         let mut connection = Self {
             served: Arc::clone(served),
             replies: Arc::new(Mutex::new(replies)),
