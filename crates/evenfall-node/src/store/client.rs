@@ -12,7 +12,7 @@ use evenfall_store::Schema;
 use super::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
 };
-use super::{Level, Listed, RecordSource, StoreError};
+use super::{Entry, Level, Listed, RecordSource, StoreError};
 
 /// Requests above this are written at once.
 const WRITE_BYTES: usize = 64 << 10;
@@ -71,11 +71,19 @@ impl Client {
     /// # Errors
     /// [`StoreError::Remote`], as everywhere here: the connection, or what the server said.
     pub fn connect(address: SocketAddr) -> Result<Self, StoreError> {
+        Self::connect_within(address, TIMEOUT)
+    }
+
+    /// The same with another patience for a server that says nothing.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_within(address: SocketAddr, timeout: Duration) -> Result<Self, StoreError> {
         let said = |error| broken(format!("{address}: {error}"));
-        let stream = TcpStream::connect(address).map_err(said)?;
+        let stream = TcpStream::connect_timeout(&address, timeout).map_err(said)?;
         stream.set_nodelay(true).map_err(said)?;
-        stream.set_read_timeout(Some(TIMEOUT)).map_err(said)?;
-        stream.set_write_timeout(Some(TIMEOUT)).map_err(said)?;
+        stream.set_read_timeout(Some(timeout)).map_err(said)?;
+        stream.set_write_timeout(Some(timeout)).map_err(said)?;
         let mut client = Self {
             stream,
             out: Vec::new(),
@@ -138,6 +146,46 @@ impl Client {
             return Err(broken(format!("an append of more than {BODY_BYTES_MAX} bytes: split it")));
         }
         self.send(&Request::Append { file: file.number, level, records }, records.len())
+    }
+
+    /// Says to a second node that it shall have a copy of the file of this entry; gives what it has
+    /// of it, and the number of that node in a cluster, or zero.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn follow(&mut self, name: &str, entry: &Entry) -> Result<(RemoteFile, u32), StoreError> {
+        let schema = entry.schema.clone();
+        self.call(&Request::Follow { name, entry: entry.clone() }, |reply| match reply {
+            Reply::Followed { file: number, numbers, node } => {
+                Some((RemoteFile { number, numbers, schema: schema.clone() }, node))
+            }
+            _ => None,
+        })
+    }
+
+    /// Begins to copy records to a second node, the first of them being record `first`. It
+    /// completes when they are synced in that node's journal.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn copy(
+        &mut self,
+        file: &RemoteFile,
+        first: u64,
+        records: &[u8],
+    ) -> Result<u32, StoreError> {
+        let request = Request::Copy { file: file.number, first, records };
+        self.send(&request, 8 + records.len())
+    }
+
+    /// Whether the server is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`] when it is not.
+    pub fn check(&mut self) -> Result<(), StoreError> {
+        // No name is behind this one, so that nothing comes back.
+        let request = Request::List { after: "\u{10ffff}" };
+        self.call(&request, |reply| matches!(reply, Reply::Listed { .. }).then_some(()))
     }
 
     /// Sends what waits to be sent.
