@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use evenfall_core::StorageError;
 use evenfall_feed::event::Events;
 use evenfall_io::interrupt;
 use evenfall_node::store::messages::Row;
@@ -18,8 +19,6 @@ use crate::Outcome;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a message may be missing behind later ones before it counts as lost.
 const HOLE_CLOSES: Duration = Duration::from_secs(2);
-/// Records read and written at once.
-const PART_RECORDS: u64 = 65_536;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -202,12 +201,13 @@ fn records(
     numbers: std::ops::Range<u64>,
     out: &mut Records,
 ) -> Outcome {
-    let mut next = numbers.start;
-    while next < numbers.end {
-        let until = (next + PART_RECORDS).min(numbers.end);
-        out.write(&source.numbers(&file.name, next..until)?)?;
-        next = until;
-    }
+    source.read(&file.name, numbers, &mut |part| {
+        let failed = |error: Failure| StorageError::Failed {
+            name: "output".into(),
+            what: error.to_string(),
+        };
+        Ok(out.write(&part).map_err(failed)?)
+    })?;
     Ok(())
 }
 

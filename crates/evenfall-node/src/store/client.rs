@@ -7,11 +7,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::time::Duration;
 
+use bytes::Bytes;
 use evenfall_store::Schema;
 
 use super::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
 };
+use super::source::Each;
 use super::{Entry, Level, Listed, RecordSource, StoreError};
 
 /// Requests above this are written at once.
@@ -276,6 +278,30 @@ impl Client {
         Ok(self.records(&Request::Numbers { file: file.number, numbers })?.1)
     }
 
+    /// The records of these numbers, in parts as the server sends them.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`]; what `each` says, once the server has sent all of it.
+    pub fn read(
+        &mut self,
+        file: &RemoteFile,
+        numbers: Range<u64>,
+        each: &mut Each<'_>,
+    ) -> Result<(), StoreError> {
+        let mut failed = None;
+        self.call(&Request::Numbers { file: file.number, numbers }, |reply| match reply {
+            Reply::Records { bytes } => {
+                if failed.is_none() {
+                    failed = each(Bytes::copy_from_slice(bytes)).err();
+                }
+                None
+            }
+            Reply::Numbers { .. } => Some(()),
+            _ => None,
+        })?;
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
     /// The numbers of the records that are there.
     ///
     /// # Errors
@@ -439,9 +465,9 @@ impl RecordSource for RemoteSource {
         client.find(&file, from_ns, to_ns)
     }
 
-    fn numbers(&self, name: &str, numbers: Range<u64>) -> Result<Vec<u8>, StoreError> {
+    fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
         let mut client = self.0.borrow_mut();
         let file = client.open(name)?;
-        client.numbers(&file, numbers)
+        client.read(&file, numbers, each)
     }
 }

@@ -51,6 +51,8 @@ struct Pending {
     file: Arc<StoreFile>,
     bytes: Vec<u8>,
     last_ns: i64,
+    /// Number of the first message that is not in it.
+    next: u64,
 }
 
 /// Writes a recording.
@@ -91,7 +93,8 @@ impl<'a> Recorder<'a> {
         Ok(Self { store, name: name.into(), level, files: BTreeMap::new(), messages: 0 })
     }
 
-    /// Takes the next message of a stream.
+    /// Takes the next message of a stream. One that is there already, from before a crash, is
+    /// passed over: each file has the messages of its class up to some number.
     ///
     /// # Errors
     /// [`evenfall_store::Error::RecordLength`] of a message that fits no class; what the store
@@ -112,9 +115,18 @@ impl<'a> Recorder<'a> {
                 let name = file_name(&self.name, stream, class);
                 let file = self.store.create(&name, &schema(class))?;
                 let last_ns = file.last_ns().unwrap_or(i64::MIN);
-                free.insert(Pending { file, bytes: Vec::new(), last_ns })
+                let next = match file.records().checked_sub(1) {
+                    Some(last) => number_of(&self.store.record(&file, last)?) + 1,
+                    None => 0,
+                };
+                free.insert(Pending { file, bytes: Vec::new(), last_ns, next })
             }
         };
+        self.messages += 1;
+        if number < pending.next {
+            return Ok(());
+        }
+        pending.next = number + 1;
         pending.last_ns = pending.last_ns.max(time_ns);
         let end = pending.bytes.len() + usize::from(class);
         pending.bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
@@ -122,7 +134,6 @@ impl<'a> Recorder<'a> {
         pending.bytes.extend_from_slice(&(message.len() as u16).to_le_bytes());
         pending.bytes.extend_from_slice(message);
         pending.bytes.resize(end, 0);
-        self.messages += 1;
         if end >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
