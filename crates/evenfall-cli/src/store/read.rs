@@ -8,7 +8,9 @@ use evenfall_core::StorageError;
 use evenfall_feed::event::Events;
 use evenfall_io::interrupt;
 use evenfall_node::store::messages::Row;
-use evenfall_node::store::recording::{Replay, first_whole, names, streams};
+use evenfall_node::store::recording::{
+    Replay, first_whole, is_message_file_of, names, streams,
+};
 use evenfall_node::store::{Listed, RecordSource};
 
 use super::Place;
@@ -179,6 +181,7 @@ fn rows(
         Subject::File(_) => Ok(()),
         Subject::Recording(name) => messages(source, name, None, times, each),
         Subject::Symbol(symbol, recordings) => {
+            say_cost(source, symbol, recordings)?;
             let mut found = 0u64;
             for name in recordings {
                 messages(source, name, Some(symbol), times, &mut |row| {
@@ -193,6 +196,17 @@ fn rows(
             Err(format!("{place} {symbol}: see `store ls`").into())
         }
     }
+}
+
+/// Symbols have no index: an execution does not say its symbol, the order that it executes does.
+fn say_cost(source: &dyn RecordSource, symbol: &str, recordings: &[String]) -> Outcome {
+    let is_read = |file: &&Listed| recordings.iter().any(|name| is_message_file_of(&file.name, name));
+    let listed = source.listed()?;
+    let messages: u64 = listed.iter().filter(is_read).map(|file| file.records).sum();
+    eprintln!(
+        "note: symbols have no index: {messages} messages are read to find those of {symbol}"
+    );
+    Ok(())
 }
 
 fn records(

@@ -24,6 +24,7 @@
 //! | [`recording`] | a feed in the store, message by message |
 //! | [`frames`] | which of its messages left together: what a recorder answers with |
 //! | [`export`], [`messages`] | records, and a recording's messages, as text and as batches |
+//! | [`import`] | records out of text |
 //! | [`columns`] | records as Arrow columns |
 //! | [`sheet`] | batches as Parquet or as an Arrow stream |
 //! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
@@ -39,6 +40,7 @@ pub mod directory;
 pub mod engine;
 pub mod export;
 pub mod frames;
+pub mod import;
 pub mod messages;
 pub mod names;
 pub mod protocol;
