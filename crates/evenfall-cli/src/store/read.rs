@@ -8,9 +8,7 @@ use evenfall_core::StorageError;
 use evenfall_feed::event::Events;
 use evenfall_io::interrupt;
 use evenfall_node::store::messages::Row;
-use evenfall_node::store::recording::{
-    Replay, first_whole, is_message_file_of, names, streams,
-};
+use evenfall_node::store::recording::{Replay, first_whole, is_message_file_of, names, streams};
 use evenfall_node::store::{Listed, RecordSource};
 
 use super::Place;
@@ -200,7 +198,8 @@ fn rows(
 
 /// Symbols have no index: an execution does not say its symbol, the order that it executes does.
 fn say_cost(source: &dyn RecordSource, symbol: &str, recordings: &[String]) -> Outcome {
-    let is_read = |file: &&Listed| recordings.iter().any(|name| is_message_file_of(&file.name, name));
+    let is_read =
+        |file: &&Listed| recordings.iter().any(|name| is_message_file_of(&file.name, name));
     let listed = source.listed()?;
     let messages: u64 = listed.iter().filter(is_read).map(|file| file.records).sum();
     eprintln!(

@@ -45,7 +45,11 @@ pub fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
 }
 
 /// Appends one batch; gives the error in words.
-pub fn append(client: &mut Client, numbers: std::ops::Range<u64>, level: Level) -> Result<u64, String> {
+pub fn append(
+    client: &mut Client,
+    numbers: std::ops::Range<u64>,
+    level: Level,
+) -> Result<u64, String> {
     let file = client.create("a", &Schema::opaque(16)).map_err(|error| error.to_string())?;
     client.append(&file, &records(numbers), level).map_err(|error| error.to_string())?;
     let done = client.completion().map_err(|error| error.to_string())?;

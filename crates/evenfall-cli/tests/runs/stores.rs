@@ -248,10 +248,8 @@ fn records_out_of_a_table_go_by_the_schema_and_the_window_of_their_file() {
         field("price", 16, 8, "price"),
         field("tag", 24, 2, "bytes"),
     ];
-    let text = format!(
-        r#"{{"record_bytes":26,"price_decimals":2,"fields":[{}]}}"#,
-        fields.join(",")
-    );
+    let text =
+        format!(r#"{{"record_bytes":26,"price_decimals":2,"fields":[{}]}}"#, fields.join(","));
     fs::write(&schema, text).expect("a schema");
     let schema = schema.display().to_string();
     let window = ["--window", "10ns", "--sequence", "number"];

@@ -228,11 +228,7 @@ fn page(name: &str, machines: &[Recorder], refused: u64, kept: u64) -> (String, 
 }
 
 /// Where a recording that is there goes on; of none everywhere at the live feed.
-fn resumes_of(
-    node: &Node,
-    store: &Store,
-    trees: u32,
-) -> Result<Vec<Option<Resume>>, RoleError> {
+fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resume>>, RoleError> {
     let failed = |error: StoreError| RoleError::Store(error.to_string());
     let there = streams(store, NAME).map_err(failed)?.len();
     if there == 0 {

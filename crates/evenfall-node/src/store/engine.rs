@@ -32,8 +32,7 @@ use self::replication::Replication;
 use super::names::cluster::Member;
 use super::uploads::Uploads;
 use super::{
-    Bucket, BucketOptions, ClusterConfig, Directory, Level, Names, StoreError, lock, names,
-    seal,
+    Bucket, BucketOptions, ClusterConfig, Directory, Level, Names, StoreError, lock, names, seal,
 };
 
 pub use self::file::StoreFile;

@@ -424,9 +424,11 @@ impl Names {
     /// When the file cannot be written; [`NamesError::Failed`] when the cluster has no such file.
     pub fn copy(&self, name: &str, original: &Entry) -> Result<Entry, NamesError> {
         let mut entry = match &self.member {
-            Some(member) => member.cluster().find(name)?.filter(|e| e.id == original.id).ok_or_else(
-                || NamesError::Failed(format!("this cluster has no file {name} of that number")),
-            )?,
+            Some(member) => {
+                member.cluster().find(name)?.filter(|e| e.id == original.id).ok_or_else(|| {
+                    NamesError::Failed(format!("this cluster has no file {name} of that number"))
+                })?
+            }
             None => match self.local.find(name)? {
                 Some(there) => there,
                 None => self.local.allot(original, self.node)?,

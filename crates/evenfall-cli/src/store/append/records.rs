@@ -115,9 +115,9 @@ pub fn append(store: &Store, name: &str, table: &Path, level: Level) -> Outcome 
     taken.and(finished)?;
     match intake.refused {
         0 => Ok(()),
-        refused => Err(format!(
-            "{refused} records came later than the window of {name} and were refused"
-        )
-        .into()),
+        refused => {
+            Err(format!("{refused} records came later than the window of {name} and were refused")
+                .into())
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! The thread that owns the disk: commits, chunks, syncs, checkpoints.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use bytes::Bytes;

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_store::FileId;
-use evenfall_store::cache::Interest;
 use evenfall_store::Reader;
+use evenfall_store::cache::Interest;
 
 use super::{Shared, StoreFile, TICK};
 use crate::store::client::{Client, RemoteFile};
@@ -279,10 +279,26 @@ impl Shared {
                  begins before retention does"
             ));
         }
+        // A name may come back, and a directory too: what is there must be of this file.
+        for number in [0, sent.saturating_sub(1)] {
+            let is_there = (first..sent).contains(&number);
+            if is_there && client.record(&remote, number)? != self.record(&file, number)? {
+                return refused(format!(
+                    "its record {number} is another: it has a copy of another file of that name; \
+                     delete it there"
+                ));
+            }
+        }
         if self.names.member().is_some() && node == 0 {
             return refused("it is no node of this cluster: start it with --names".to_owned());
         }
         Ok(Link { file, remote, node, sent, before: here })
+    }
+
+    fn record(&self, file: &StoreFile, number: u64) -> Result<Bytes, StoreError> {
+        let at = self.snapshot(file);
+        let mut segments = self.segments(file, Interest::Passing);
+        Ok(Reader::new(&at, &mut segments).record(number)?)
     }
 
     /// Sends a part of what each file has and the second node has not, and waits until that has it

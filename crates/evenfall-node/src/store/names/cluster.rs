@@ -411,8 +411,7 @@ impl Member {
         let alive = self.cluster.nodes()?;
         Ok(self.cluster.listed()?.iter().any(|(_, entry, _)| {
             let is_orphan = entry.primary != self.node && !alive.contains_key(&entry.primary);
-            is_orphan
-                && entry.replica.map_or(entry.token > self.token(), |node| node == self.node)
+            is_orphan && entry.replica.map_or(entry.token > self.token(), |node| node == self.node)
         }))
     }
 

@@ -14,11 +14,11 @@ use evenfall_core::StorageError;
 use evenfall_store::{FileId, Schema};
 
 use super::Served;
+use crate::store::names::cluster::Member;
 use crate::store::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
     SCHEMA_BYTES_MAX, VERSION, frame, listed_bytes, schema_bytes,
 };
-use crate::store::names::cluster::Member;
 use crate::store::{Entry, Level, Listed, Store, StoreError, StoreFile, lock};
 
 /// Bytes of requests without a last reply that a client may have: what one group commit of a slow
@@ -299,9 +299,7 @@ impl Connection {
         level: Level,
         records: &[u8],
     ) -> Result<(), Broken> {
-        let begun = self.begin(file, |store, open| {
-            store.append_begin(&open.file, records, level)
-        });
+        let begun = self.begin(file, |store, open| store.append_begin(&open.file, records, level));
         self.taken(header, file, level, begun)
     }
 
