@@ -35,7 +35,7 @@ pub struct Append {
     csv: Option<PathBuf>,
     /// The capture holds sides A and B of one CME MDP 3.0 feed: record the first copy of each
     /// packet, in order of the packets' numbers and under the venue's sending time.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["sides", "window"])]
     arbitrate: bool,
     #[command(flatten)]
     arrival: ArrivalArgs,
@@ -51,12 +51,12 @@ pub struct Append {
 pub struct ArrivalArgs {
     /// What becomes of sides A and B of a capture of one feed: one recording (as --arbitrate), or
     /// two, NAME-a and NAME-b, each as it was captured.
-    #[arg(long, value_parser = sides, conflicts_with = "arbitrate")]
+    #[arg(long, value_parser = sides)]
     sides: Option<Sides>,
     /// Sort what goes back in time by no more than this, such as 1s; drop copies (by the packet's
     /// number, where there are sides); refuse what comes later. What waits in the window is not
     /// acknowledged.
-    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "arbitrate")]
+    #[arg(long, value_parser = humantime::parse_duration)]
     window: Option<Duration>,
 }
 

@@ -108,7 +108,8 @@ fn a_receiver_that_stopped_and_one_that_came_late_have_the_whole_feed_by_the_rec
     assert_eq!((&tape["messages"], &tape["lost"]), (&MESSAGES.into(), &0.into()), "{tape}");
     // What rings could not give: most of two and a half seconds, and of what was before `late`.
     let sent = tape["trees"][0]["repairs_sent"].as_u64().expect("a number");
-    assert!(sent > 4_000, "{tape}");
+    // Frames hold several messages where the machine is busy.
+    assert!(sent > MESSAGES / 8, "{tape}");
     cast.into_iter().for_each(|child| assert!(finish(child).ok));
     let dir = scratch.path("ticks").display().to_string();
     let said = say(&["store", "verify", &dir]);

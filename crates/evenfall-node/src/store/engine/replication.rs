@@ -46,8 +46,8 @@ struct Copied {
     have: u64,
     /// Whether it may be acknowledged: in a cluster, once the names say who has it.
     is_settled: bool,
-    /// Why the second node does not take it.
-    refused: Option<String>,
+    /// Why the second node does not take it, and when it said so.
+    refused: Option<(String, Instant)>,
 }
 
 struct State {
@@ -101,7 +101,7 @@ impl Replication {
             return self.refuse(true, &why);
         }
         let known = state.files.get(&file.id);
-        if let Some(why) = known.and_then(|copied| copied.refused.as_ref()) {
+        if let Some((why, _)) = known.and_then(|copied| copied.refused.as_ref()) {
             return self.refuse(true, &format!("{} is not taken there: {why}", file.name));
         }
         let behind = file.durable.load(Relaxed).saturating_sub(known.map_or(0, |c| c.have));
@@ -127,7 +127,7 @@ impl Replication {
             if copied.is_some_and(|copied| copied.is_settled && copied.have >= records) {
                 return Ok(());
             }
-            let refused = copied.and_then(|copied| copied.refused.clone());
+            let refused = copied.and_then(|copied| copied.refused.clone()).map(|(why, _)| why);
             if refused.is_some() || Instant::now() > end {
                 let why = refused.or_else(|| state.away.clone());
                 let why = why.unwrap_or_else(|| "it does not keep up".to_owned());
@@ -249,13 +249,16 @@ impl Shared {
                 lock(&to.state).files.remove(id);
                 continue;
             };
-            if links.contains_key(id) {
+            let is_refused = |copied: &Copied| {
+                copied.refused.as_ref().is_some_and(|(_, at)| at.elapsed() < HEARTBEAT)
+            };
+            if links.contains_key(id) || lock(&to.state).files.get(id).is_some_and(is_refused) {
                 continue;
             }
             let linked = self.link(client, file);
             let (have, refused) = match &linked {
                 Ok(link) => (link.sent, None),
-                Err(error) => (0, Some(error.to_string())),
+                Err(error) => (0, Some((error.to_string(), Instant::now()))),
             };
             to.note(*id, |copied| (copied.have, copied.refused) = (have, refused));
             links.extend(linked.ok().map(|link| (*id, link)));
