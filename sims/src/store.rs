@@ -6,8 +6,8 @@
 //!
 //! - what was acknowledged `local` is there, and `object` in the objects alone;
 //! - what is there is a beginning of what was appended, byte for byte;
-//! - what was acknowledged `replica` is on a second node, which crashes on its own, and holds nothing
-//!   that the first has not;
+//! - what was acknowledged `replica` is on a second node, which crashes on its own, and holds
+//!   nothing that the first has not;
 //! - a disk that lies about syncs may lose what it promised, and may not give anything false.
 
 mod second;

@@ -125,8 +125,8 @@ struct Stage {
     flight: VecDeque<(usize, Transmit)>,
 }
 
-/// Whole machines: a root, a proxy, two receivers and a recorder under a script of genuine, forged and broken
-/// datagrams, lost and late ones, publications, orders, clock steps and time.
+/// Whole machines: a root, a proxy, two receivers and a recorder under a script of genuine, forged
+/// and broken datagrams, lost and late ones, publications, orders, clock steps and time.
 pub fn machines(data: &[u8]) {
     let mut script = Script(data);
     let mut stage = Stage::new(&mut script);

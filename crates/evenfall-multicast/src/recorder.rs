@@ -140,8 +140,8 @@ impl Recorder {
     }
 
     /// Goes on with a recording of this run: what was sent since comes by repair, from rings or
-    /// from another recorder, and what nobody has is reported lost. A root that is in another run is
-    /// reported as [`ReceiverEvent::Restarted`]. To be said before it joins.
+    /// from another recorder, and what nobody has is reported lost. A root that is in another run
+    /// is reported as [`ReceiverEvent::Restarted`]. To be said before it joins.
     pub fn resuming(mut self, resume: Resume) -> Self {
         self.receiver = self.receiver.resuming(resume);
         self

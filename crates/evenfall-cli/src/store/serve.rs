@@ -85,7 +85,8 @@ pub fn serve(args: &Serve) -> Outcome {
             continue;
         }
         println!(
-            "stopped: {} connections, {} turned away, {} malformed, {} timed out, {} appends failed",
+            "stopped: {} connections, {} turned away, {} malformed, {} timed out, {} appends \
+             failed",
             counts.accepted,
             counts.turned_away,
             counts.malformed,

@@ -104,7 +104,7 @@ fn recording_that_was_killed_holds_the_beginning_of_the_feed() {
         let bytes: u64 = journals.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
         let objects = fs::read_dir(recorded.dir.join("objects")).ok()?.flatten();
         let tails = objects.filter(|file| file.file_name().to_string_lossy().starts_with("T-"));
-        (bytes > 50_000 && tails.count() >= 2).then_some(())
+        (bytes > 100_000 && tails.count() >= 2).then_some(())
     });
     demo.kill().expect("kill -9");
     finish(demo);

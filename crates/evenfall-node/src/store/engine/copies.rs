@@ -1,8 +1,8 @@
 //! The part of the second node: files that take their records from another node's primary.
 //!
-//! A copy is an ordinary file of this disk, journaled and synced like any other; it can be read, and
-//! only its primary may append to it, at the record where it ends. It is published by nobody here.
-//! When the primary is lost, the next life of this node may claim it (`--take-over`).
+//! A copy is an ordinary file of this disk, journaled and synced like any other; it can be read,
+//! and only its primary may append to it, at the record where it ends. It is published by nobody
+//! here. When the primary is lost, the next life of this node may claim it (`--take-over`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ impl Store {
         let common = original.forked_at(held);
         if original.has_forked_since(held) && file.records() > common {
             return refused(format!(
-                "its copy of {name} has {} records, and the file went on elsewhere behind {common}: \
-                 delete the copy there",
+                "its copy of {name} has {} records, and the file went on elsewhere behind \
+                 {common}: delete the copy there",
                 file.records()
             ));
         }
