@@ -6,7 +6,11 @@
 //!
 //! - what was acknowledged `local` is there, and `object` in the objects alone;
 //! - what is there is a beginning of what was appended, byte for byte;
+//! - what was acknowledged `replica` is on a second node, which crashes on its own, and holds
+//!   nothing that the first has not;
 //! - a disk that lies about syncs may lose what it promised, and may not give anything false.
+
+mod second;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,6 +29,8 @@ use evenfall_store::{
     VolumeConfig,
 };
 
+use self::second::Second;
+
 /// A fault put into the store on purpose; each must be caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
@@ -38,16 +44,19 @@ pub enum Mutant {
     PublishedTooEarly,
     /// Old journals are removed before chunks are synced.
     ChunksUnsynced,
+    /// The second node gets what the first has not committed.
+    CopiedTooEarly,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::CommitWithoutSync,
         Self::SyncErrorIgnored,
         Self::TailForgotten,
         Self::PublishedTooEarly,
         Self::ChunksUnsynced,
+        Self::CopiedTooEarly,
     ];
 }
 
@@ -100,6 +109,8 @@ pub struct Outcome {
     pub local: u64,
     /// Publications acknowledged `object`.
     pub object: u64,
+    /// Copies acknowledged `replica`.
+    pub replica: u64,
     /// Records that no level promised and a crash took.
     pub unpromised: u64,
     /// Chunks that left the disk because they were objects.
@@ -113,6 +124,8 @@ struct Stream {
     truth: Vec<u8>,
     local: u64,
     object: u64,
+    /// Records that the second node has acknowledged.
+    replica: u64,
     published: MetadataNode,
     clock: i64,
 }
@@ -192,15 +205,31 @@ struct Scene {
 /// The check that failed, in words.
 pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Result<Outcome, String> {
     let mut scene = Scene::new(seed, mutant).map_err(|error| error.to_string())?;
+    // A first node whose disk lies may come back with less than the second has.
+    let mut second = match scene.lies {
+        true => None,
+        false => {
+            let made = Second::new(seed, mutant, &scene.config, &scene.streams);
+            Some(made.map_err(|error| error.to_string())?)
+        }
+    };
     let steps = 40 + scene.prng.below(80);
     for _ in 0..steps {
         scene.step()?;
+        if let Some(second) = &mut second {
+            second.step(&mut scene.streams)?;
+        }
         // A disk that lies may bring back any older state of itself: one crash is judged.
         if scene.lies && scene.disk.counts().0 > 0 {
             break;
         }
     }
     scene.crash()?;
+    // The first node's disk is lost: the second one is all there is.
+    if let Some(second) = &mut second {
+        second.crash(&scene.streams)?;
+        scene.outcome.replica = second.acknowledged;
+    }
     let (disk, objects) = (scene.disk.counts(), scene.objects.counts());
     scene.outcome.crashes = disk.0;
     scene.outcome.failures = disk.1 + objects.1;
@@ -225,7 +254,9 @@ impl Scene {
             let appender = Appender::new(FileId(file), 1, schema.clone())?;
             let published = MetadataNode { file: FileId(file), ..MetadataNode::default() };
             let (truth, clock) = (Vec::new(), 0);
-            let stream = Stream { appender, schema, truth, local: 0, object: 0, published, clock };
+            let (local, object, replica) = (0, 0, 0);
+            let stream =
+                Stream { appender, schema, truth, local, object, replica, published, clock };
             volume.register(stream.origin());
             streams.push(stream);
         }

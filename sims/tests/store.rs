@@ -24,13 +24,14 @@ fn acknowledged_means_readable_after_any_crash() {
     let runs: Vec<_> = outcome.unwrap().into_iter().map(|(_, run)| run).collect();
     let sum = |of: fn(&evenfall_sims::store::Outcome) -> u64| runs.iter().map(of).sum::<u64>();
     println!(
-        "{} crashes, {} failed requests, {} records; {} appends acknowledged local, {} object; \
-         {} chunks evicted, {} unpromised records lost",
+        "{} crashes, {} failed requests, {} records; {} appends acknowledged local, {} object, \
+         {} replica; {} chunks evicted, {} unpromised records lost",
         sum(|run| run.crashes),
         sum(|run| run.failures),
         sum(|run| run.records),
         sum(|run| run.local),
         sum(|run| run.object),
+        sum(|run| run.replica),
         sum(|run| run.evicted),
         sum(|run| run.unpromised)
     );

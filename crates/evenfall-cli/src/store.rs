@@ -3,6 +3,7 @@
 mod append;
 mod backing;
 pub mod bench;
+mod create;
 mod output;
 pub mod proof;
 mod read;
@@ -38,7 +39,9 @@ enum Command {
     Serve(serve::Serve),
     /// List the files and recordings.
     Ls(Ls),
-    /// Record a feed file: every message, byte for byte.
+    /// Create a file or an empty recording, and say how records will come to it.
+    Create(create::Create),
+    /// Record a feed file, every message byte for byte; or append records out of a table.
     Append(append::Append),
     /// Print the records of a file, or the messages of a recording or of one symbol in it.
     Read(read::Read),
@@ -111,6 +114,7 @@ pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Serve(args) => serve::serve(args),
         Command::Ls(args) => ls(args),
+        Command::Create(args) => create::create(args),
         Command::Append(args) => append::append(args),
         Command::Read(args) => read::read(args),
         Command::Tail(args) => read::tail(args),

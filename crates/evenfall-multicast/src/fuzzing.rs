@@ -13,12 +13,14 @@ use evenfall_core::{
 };
 
 use crate::config::{Config, Mode};
-use crate::control::{Beacon, Join, Place, Report, decode_ranges, decode_verdict, encode_ranges};
+use crate::control::{
+    Beacon, Begin, Join, Located, Place, Report, decode_ranges, decode_verdict, encode_ranges,
+};
 use crate::fairness::csv;
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Identity;
 use crate::wire::{self, Fixed, Hop, Kind, Messages};
-use crate::{Receiver, Relay, Root};
+use crate::{Archived, Receiver, Recorder, Relay, Root, Wanted};
 
 /// A datagram, and its bytes as the body of everything that has one: what decodes comes back
 /// byte for byte.
@@ -59,6 +61,12 @@ fn body(data: &[u8]) {
         let again = Report::decode(&report.encode()).expect("what is written can be read");
         assert_eq!((again.tally, again.samples), (report.tally, report.samples));
     }
+    if let Ok(begin) = Begin::decode(data) {
+        assert_eq!(Begin::decode(&begin.encode()), Ok(begin));
+    }
+    if let Ok(located) = Located::decode(data) {
+        assert_eq!(Located::decode(&located.encode()), Ok(located));
+    }
     let _ = decode_verdict(data);
 }
 
@@ -97,6 +105,8 @@ const FLIGHT_MAX: usize = 256;
 const PULL_MAX: usize = 64;
 /// Steps of a script.
 const STEPS_MAX: usize = 500;
+/// Place of the recorder among the machines.
+const RECORDER: usize = 4;
 /// Times that a machine may be due again at one and the same moment.
 const DUE_MAX: usize = 1_000;
 
@@ -110,12 +120,13 @@ struct Stage {
     root: Root,
     relay: Relay,
     receivers: [Receiver; 2],
+    recorder: Recorder,
     groups: BTreeMap<(usize, GroupId), Arc<[SocketAddr]>>,
     flight: VecDeque<(usize, Transmit)>,
 }
 
-/// Whole machines: a root, a proxy and two receivers under a script of genuine, forged and broken
-/// datagrams, lost and late ones, publications, orders, clock steps and time.
+/// Whole machines: a root, a proxy, two receivers and a recorder under a script of genuine, forged
+/// and broken datagrams, lost and late ones, publications, orders, clock steps and time.
 pub fn machines(data: &[u8]) {
     let mut script = Script(data);
     let mut stage = Stage::new(&mut script);
@@ -134,7 +145,7 @@ pub fn machines(data: &[u8]) {
 macro_rules! with {
     ($stage:ident, $which:expr, $machine:ident => $input:expr) => {{
         let which = $which;
-        let Stage { root, relay, receivers, groups, flight, now, .. } = $stage;
+        let Stage { root, relay, receivers, recorder, groups, flight, now, .. } = $stage;
         match which {
             0 => {
                 let $machine = root;
@@ -144,6 +155,12 @@ macro_rules! with {
             1 => {
                 let $machine = relay;
                 $input;
+                after(which, $machine, *now, groups, flight);
+            }
+            RECORDER => {
+                let $machine = recorder;
+                $input;
+                answer($machine);
                 after(which, $machine, *now, groups, flight);
             }
             _ => {
@@ -163,6 +180,26 @@ macro_rules! with_root {
         $input(now);
         after(0, $machine, now, groups, flight);
     }};
+}
+
+/// What the owner of a recorder does: it has every other frame, and what was asked for at once.
+fn answer(recorder: &mut Recorder) {
+    while let Some(wanted) = recorder.poll_wanted() {
+        match wanted {
+            Wanted::Frames { asker, first, count } => {
+                let frames = (first..first.saturating_add(count.into())).step_by(2);
+                let archived = |sequence| Archived {
+                    sequence,
+                    first_message: sequence,
+                    origin: SyncTime::ZERO,
+                    deadline: SyncTime::ZERO,
+                    messages: vec![Bytes::from_static(b"archived")],
+                };
+                recorder.supply(asker, count, frames.map(archived));
+            }
+            Wanted::Location { asker, begin } => recorder.locate(asker, begin, Some((0, 0))),
+        }
+    }
 }
 
 /// What a driver does after an input.
@@ -210,7 +247,12 @@ impl Stage {
             config,
             root: Root::new(config, NodeId(0), 0, 1, key, now),
             relay: Relay::new(config, who(1), key, now),
-            receivers: [2, 3].map(|id| Receiver::new(config, who(id), key, now)),
+            receivers: [2, 3].map(|id| {
+                let receiver = Receiver::new(config, who(id), key, now);
+                let is_late = id == 3 && choice & 64 != 0;
+                if is_late { receiver.beginning(Begin::Start) } else { receiver }
+            }),
+            recorder: Recorder::new(config, who(4), key, now),
             groups: BTreeMap::new(),
             flight: VecDeque::new(),
         }
@@ -218,7 +260,7 @@ impl Stage {
 
     fn step(&mut self, script: &mut Script<'_>) {
         let op = script.byte();
-        let which = usize::from(op >> 4) % 4;
+        let which = if op >> 4 == 15 { RECORDER } else { usize::from(op >> 4) % 4 };
         match op & 15 {
             0 => self.pass(Duration::from_nanos(1 << (script.byte() % 36))),
             1 => {
@@ -272,6 +314,10 @@ impl Stage {
                 self.relay.leave();
                 self.pass(Duration::ZERO);
             }
+            (RECORDER, 0) => {
+                self.recorder.leave();
+                self.pass(Duration::ZERO);
+            }
             (_, 0) => {
                 self.receivers[which.max(2) - 2].leave();
                 self.pass(Duration::ZERO);
@@ -284,12 +330,13 @@ impl Stage {
     fn pass(&mut self, time: Duration) {
         self.now += time;
         let now = self.now;
-        for which in 0..4 {
+        for which in 0..=RECORDER {
             for turn in 0.. {
                 assert!(turn < DUE_MAX, "machine {which} is always due");
                 let due = match which {
                     0 => self.root.poll_timeout(),
                     1 => self.relay.poll_timeout(),
+                    RECORDER => self.recorder.poll_timeout(),
                     _ => self.receivers[which - 2].poll_timeout(),
                 };
                 if due.is_none_or(|due| due > now) {
@@ -322,7 +369,11 @@ impl Stage {
             Kind::Leave,
             Kind::Evict,
         ];
-        let kind = kinds[usize::from(script.byte()) % kinds.len()];
+        let kind = match script.byte() {
+            254 => Kind::Locate,
+            255 => Kind::Located,
+            other => kinds[usize::from(other) % kinds.len()],
+        };
         let mut fixed = Fixed::control(kind, 0, 1, script.number());
         fixed.class = Class::from_wire(script.byte() % 4).expect("there are four");
         fixed.count = script.byte().into();
@@ -355,7 +406,7 @@ impl Stage {
         };
         let datagram: Bytes = [transmit.head.as_slice(), &transmit.body].concat().into();
         for to in to.iter() {
-            if let Some(which) = (0..4).find(|which| address(*which) == *to) {
+            if let Some(which) = (0..=RECORDER).find(|which| address(*which) == *to) {
                 self.arrive(which, address(sender), datagram.clone());
             }
         }

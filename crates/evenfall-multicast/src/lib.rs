@@ -91,7 +91,7 @@ pub mod wire;
 pub use config::{Config, Mode, Shape};
 pub use control::{Begin, Place, Reason, Role, Tally};
 pub use members::View;
-pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release};
+pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};
 pub use recorder::{Archived, Recorder, RecorderStatus, Wanted};
 pub use relay::{Relay, RelayEvent, RelayStatus};
 pub use replace::{Replacement, Replacements};

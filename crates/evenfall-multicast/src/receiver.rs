@@ -46,6 +46,17 @@ pub struct Release {
     pub repaired: bool,
 }
 
+/// Where a node goes on that was there before and kept what it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// The run of the root that it was in.
+    pub epoch: u32,
+    /// The next frame.
+    pub frame: u64,
+    /// Number of that frame's first message.
+    pub message: u64,
+}
+
 /// What a receiver tells its owner.
 #[derive(Clone, Debug)]
 pub enum ReceiverEvent {
@@ -80,7 +91,8 @@ pub enum ReceiverEvent {
     /// Everything up to the end of the stream was released or reported lost.
     Finished,
     /// The root started again under this epoch: what was not released of its last run is lost, and
-    /// frames and messages are numbered from zero again.
+    /// frames and messages are numbered from zero again. To who wanted to resume another run, this
+    /// is the first that it is told.
     Restarted {
         /// The new run.
         epoch: u32,
@@ -132,6 +144,8 @@ pub struct Receiver {
     from_message: u64,
     /// The first frame that is not replayed, until it is reached.
     replay_until: Option<u64>,
+    /// Where to go on, until there is a place.
+    resume: Option<Resume>,
 }
 
 impl Receiver {
@@ -144,6 +158,14 @@ impl Receiver {
     /// before it joins.
     pub fn beginning(mut self, begin: Begin) -> Self {
         self.up.begin = begin;
+        self
+    }
+
+    /// Goes on with a run that it was in before. What was sent meanwhile comes by repair, as far as
+    /// anybody has it; the rest is reported lost. To be said before it joins.
+    pub(crate) fn resuming(mut self, resume: Resume) -> Self {
+        self.up.resume = Some((resume.epoch, resume.frame));
+        self.resume = Some(resume);
         self
     }
 
@@ -168,6 +190,7 @@ impl Receiver {
             refused_full: 0,
             from_message: 0,
             replay_until: None,
+            resume: None,
         }
     }
 
@@ -211,6 +234,9 @@ impl Receiver {
                 if live && !core::mem::replace(&mut self.started, true) {
                     self.next = place.start;
                     self.next_message = Some(place.start_message);
+                    if let Some(resume) = self.resume.take() {
+                        self.go_on(now, resume, place.start);
+                    }
                 }
                 self.events.push_back(ReceiverEvent::Placed(place));
             }
@@ -261,6 +287,20 @@ impl Receiver {
             (self.next, self.next_message) = (frame, Some(message));
         }
         self.up.catch_up(now);
+    }
+
+    /// It was in a run before: in this one, up to the frame that it is to go on with?
+    fn go_on(&mut self, now: Timestamp, resume: Resume, live: u64) {
+        let epoch = self.up.epoch().unwrap_or_default();
+        if epoch != resume.epoch {
+            self.events.push_back(ReceiverEvent::Restarted { epoch });
+            return;
+        }
+        let Resume { frame: first, message: first_message, .. } = resume;
+        (self.next, self.next_message) = (first, Some(first_message));
+        self.replay_until = Some(live);
+        self.events.push_back(ReceiverEvent::Replaying { first, first_message });
+        self.up.hear_of(now, live);
     }
 
     /// The root started anew: what is still held or missing of its last run is lost, since nobody

@@ -31,7 +31,7 @@ use evenfall_core::{
 
 use crate::config::Config;
 use crate::control::{Begin, Located, Place, Role, decode_ranges};
-use crate::receiver::{Receiver, ReceiverEvent, ReceiverStatus};
+use crate::receiver::{Receiver, ReceiverEvent, ReceiverStatus, Resume};
 use crate::ring::Frame;
 use crate::seal::SharedKey;
 use crate::uplink::Identity;
@@ -137,6 +137,14 @@ impl Recorder {
             send_at: now,
             status: RecorderStatus::default(),
         }
+    }
+
+    /// Goes on with a recording of this run: what was sent since comes by repair, from rings or
+    /// from another recorder, and what nobody has is reported lost. A root that is in another run
+    /// is reported as [`ReceiverEvent::Restarted`]. To be said before it joins.
+    pub fn resuming(mut self, resume: Resume) -> Self {
+        self.receiver = self.receiver.resuming(resume);
+        self
     }
 
     /// See [`Receiver::leave`].

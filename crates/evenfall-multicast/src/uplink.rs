@@ -90,6 +90,8 @@ pub(crate) struct Uplink {
     /// Where this node wants to begin.
     pub begin: Begin,
     locating: Option<Locating>,
+    /// Run and frame that this node goes on with: it was there before, and kept what came.
+    pub resume: Option<(u32, u64)>,
     /// The frame after the highest one that exists as far as is known, be it beyond the window.
     heard: u64,
     /// Who has what everybody else has forgotten, and whether they were asked in vain.
@@ -142,6 +144,7 @@ impl Uplink {
             repaired: 0,
             begin: Begin::Live,
             locating: None,
+            resume: None,
             heard: 0,
             recorders: Vec::new(),
             recorders_fail: false,
@@ -157,6 +160,11 @@ impl Uplink {
             report_at: now + phase,
             due: now,
         }
+    }
+
+    /// The run that it is in, once it has a place.
+    pub(crate) fn epoch(&self) -> Option<u32> {
+        self.epoch
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -337,7 +345,8 @@ impl Uplink {
             let asked = Locating { until, next_ask: now, asks: 0 };
             self.locating.get_or_insert(asked);
         } else {
-            self.start_at(place.start);
+            let kept = self.resume.filter(|(run, _)| *run == epoch);
+            self.start_at(kept.map_or(place.start, |(_, frame)| frame));
         }
         self.previous = self.place.replace(place.clone());
         Ok(Some(match restarted {

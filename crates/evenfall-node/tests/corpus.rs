@@ -7,5 +7,10 @@ mod replay;
 
 #[test]
 fn every_corpus_file_passes_its_target() {
-    replay::corpora(&[("settings", fuzzing::settings), ("runlog", fuzzing::runlog)]);
+    replay::corpora(&[
+        ("settings", fuzzing::settings),
+        ("runlog", fuzzing::runlog),
+        ("store_wire", fuzzing::store_wire),
+        ("store_table", fuzzing::store_table),
+    ]);
 }

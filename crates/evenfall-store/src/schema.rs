@@ -64,6 +64,38 @@ pub struct Field {
     pub aggregate: bool,
 }
 
+/// What becomes of the two sides of one feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sides {
+    /// The first copy of each packet is kept.
+    One,
+    /// They are kept apart, as two.
+    Apart,
+}
+
+/// How records come to a file: who appends out of a feed or a table goes by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// Records whose time is behind the newest by no more than this are sorted in before they are
+    /// appended, copies are dropped and later ones refused. Zero: in order of time, or not at all.
+    #[serde(default)]
+    pub window_ns: u64,
+    /// The field that numbers the records: equal times are sorted by it, and copies told. Without
+    /// one the place in what is appended does it.
+    #[serde(default)]
+    pub sequence: String,
+    /// The sides of the feed, if it has two.
+    #[serde(default)]
+    pub sides: Option<Sides>,
+}
+
+impl Arrival {
+    fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The meaning of a file's records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schema {
@@ -80,6 +112,9 @@ pub struct Schema {
     /// The zone that the date and the venue's clock are in, or empty.
     #[serde(default)]
     pub zone: String,
+    /// How records come.
+    #[serde(default, skip_serializing_if = "Arrival::is_plain")]
+    pub arrival: Arrival,
 }
 
 impl Schema {
@@ -112,7 +147,8 @@ impl Schema {
         };
         let fields = fields.iter().map(place).collect();
         let (date, zone) = (String::new(), String::new());
-        Self { record_bytes: offset, fields, price_decimals: 0, trading_date: date, zone }
+        let arrival = Arrival::default();
+        Self { record_bytes: offset, fields, price_decimals: 0, trading_date: date, zone, arrival }
     }
 
     /// The same with aggregates of these fields.
@@ -149,6 +185,11 @@ impl Schema {
             if field.aggregate && matches!(field.kind, FieldType::Bytes | FieldType::F64) {
                 return wrong(format!("field {name} is not a whole number: it has no exact sum"));
             }
+        }
+        let sequence = &self.arrival.sequence;
+        let numbers = |field: &Field| !matches!(field.kind, FieldType::Bytes | FieldType::F64);
+        if !sequence.is_empty() && !self.field(sequence).is_some_and(numbers) {
+            return wrong(format!("no field {sequence} of whole numbers tells records apart"));
         }
         if self.aggregates().count() > AGGREGATES_MAX {
             return wrong(format!("more than {AGGREGATES_MAX} aggregate fields"));
@@ -241,6 +282,9 @@ mod tests {
         outside.fields[1].offset = 9;
         let mut thin = good;
         thin.fields[1].len = 4;
+        let mut unnumbered = Schema::opaque(16);
+        unnumbered.arrival.sequence = "body".into();
+        assert!(unnumbered.check().is_err());
         for schema in [late, twice, outside, thin, Schema::opaque(7)] {
             assert!(schema.check().is_err(), "{schema:?}");
         }

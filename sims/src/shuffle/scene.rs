@@ -187,14 +187,13 @@ impl Params {
         let packets = |bytes: u64| bytes.div_ceil(u64::from(packet));
         let unasked = self.unasked(short);
         let mut wire = Matrix::new(nodes);
-        for from in 0..nodes {
-            for to in (0..nodes).filter(|&to| to != from) {
-                let (out, back) = (short.cell(from, to), short.cell(to, from));
-                let data = out * u64::from(scale) + packets(out) * frame;
-                let grants = packets(back) - unasked[to][from];
-                let announcement = 1 - unasked[from][to];
-                wire.set(from, to, data + (grants + 1 + announcement) * frame);
-            }
+        let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        for (from, to) in pairs.filter(|(from, to)| from != to) {
+            let (out, back) = (short.cell(from, to), short.cell(to, from));
+            let data = out * u64::from(scale) + packets(out) * frame;
+            let grants = packets(back) - unasked[to][from];
+            let announcement = 1 - unasked[from][to];
+            wire.set(from, to, data + (grants + 1 + announcement) * frame);
         }
         let links = wire.bound(&self.links(), |bytes| bytes as f64);
         let sender = |(node, schedule): (usize, &mut Schedule)| {

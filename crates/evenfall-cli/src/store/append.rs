@@ -1,15 +1,17 @@
 //! `evenfall store append`: a feed file into the store, or two sides of one feed as one.
 
+mod records;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use evenfall_feed::arbiter::{Arbiter, Counts, Event, Limits, Side};
 use evenfall_feed::{Message, Source};
 use evenfall_node::input;
-use evenfall_node::store::recording::{Recorder, streams};
+use evenfall_node::store::recording::{Recorder, Replay, arrival_of, streams};
 use evenfall_node::store::{Level, Store};
-use evenfall_store::ordering::{Offered, Ordering, OrderingConfig};
+use evenfall_store::ordering::{Offered, Ordering, OrderingConfig, OrderingCounts};
+use evenfall_store::schema::{Arrival, Sides};
 
 use super::backing::Backing;
 use super::{feed_of, open_as};
@@ -25,35 +27,62 @@ pub struct Append {
     /// Name of the recording.
     name: String,
     /// The feed: ITCH 5.0, pcap or LOBSTER.
-    #[arg(long)]
-    feed: PathBuf,
+    #[arg(long, required_unless_present = "csv")]
+    feed: Option<PathBuf>,
+    /// Records of a file that `store create` made, as `store read` prints them; - for standard
+    /// input. Its header names the columns.
+    #[arg(long, conflicts_with_all = ["feed", "arbitrate", "sides", "window"])]
+    csv: Option<PathBuf>,
     /// The capture holds sides A and B of one CME MDP 3.0 feed: record the first copy of each
     /// packet, in order of the packets' numbers and under the venue's sending time.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["sides", "window"])]
     arbitrate: bool,
-    /// What becomes of sides A and B of such a capture: one recording (as --arbitrate), or two,
-    /// NAME-a and NAME-b, each as it was captured.
-    #[arg(long, value_enum, conflicts_with = "arbitrate")]
-    sides: Option<Sides>,
-    /// Sort messages whose times go back by no more than this, such as 1s; drop copies (by the
-    /// packet's number, where there are sides); refuse what comes later. What waits in the window
-    /// is not acknowledged.
-    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "arbitrate")]
-    window: Option<Duration>,
-    /// memory, local or object.
+    #[command(flatten)]
+    arrival: ArrivalArgs,
+    /// memory, local, replica or object.
     #[arg(long, default_value = "local")]
     ack: Level,
     #[command(flatten)]
     backing: Backing,
 }
 
-/// What becomes of the sides of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sides {
-    /// The first copy of each packet.
-    One,
-    /// A recording each.
-    Apart,
+/// How records come; what `store create` has said of a file need not be said again.
+#[derive(clap::Args, Debug)]
+pub struct ArrivalArgs {
+    /// What becomes of sides A and B of a capture of one feed: one recording (as --arbitrate), or
+    /// two, NAME-a and NAME-b, each as it was captured.
+    #[arg(long, value_parser = sides)]
+    sides: Option<Sides>,
+    /// Sort what goes back in time by no more than this, such as 1s; drop copies (by the packet's
+    /// number, where there are sides); refuse what comes later. What waits in the window is not
+    /// acknowledged.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    window: Option<Duration>,
+}
+
+fn sides(word: &str) -> Result<Sides, String> {
+    match word {
+        "one" => Ok(Sides::One),
+        "apart" => Ok(Sides::Apart),
+        _ => Err("one or apart".into()),
+    }
+}
+
+impl ArrivalArgs {
+    /// As a property of a file.
+    pub fn arrival(&self) -> Arrival {
+        let window_ns = self.window.map_or(0, |window| window.as_nanos());
+        let window_ns = u64::try_from(window_ns).unwrap_or(u64::MAX);
+        Arrival { window_ns, sides: self.sides, ..Arrival::default() }
+    }
+
+    /// Names of the recordings of a feed that comes like this.
+    pub fn names(name: &str, arrival: &Arrival) -> Vec<String> {
+        match arrival.sides {
+            Some(Sides::Apart) => vec![format!("{name}-a"), format!("{name}-b")],
+            _ => vec![name.to_owned()],
+        }
+    }
 }
 
 /// Refused messages that are named one by one; the others are counted.
@@ -61,7 +90,14 @@ const NAMED_MAX: u64 = 10;
 
 /// Runs it.
 pub fn append(args: &Append) -> Outcome {
-    let mut messages = input::open(&feed_of(&args.feed))?;
+    if let Some(table) = &args.csv {
+        let store = open_as(args.backing.config(&args.dir)?)?;
+        let taken = records::append(&store, &args.name, table, args.ack);
+        store.close()?;
+        return taken;
+    }
+    let feed = args.feed.as_ref().ok_or("--feed or --csv")?;
+    let mut messages = input::open(&feed_of(feed))?;
     let store = open_as(args.backing.config(&args.dir)?)?;
     let taken = record(args, &mut messages, &store);
     store.close()?;
@@ -69,19 +105,21 @@ pub fn append(args: &Append) -> Outcome {
 }
 
 fn record(args: &Append, messages: &mut dyn Source, store: &Store) -> Outcome {
-    let is_apart = args.sides == Some(Sides::Apart);
-    let names = match is_apart {
-        true => vec![format!("{}-a", args.name), format!("{}-b", args.name)],
-        false => vec![args.name.clone()],
-    };
+    let arrival = arrival_of_both(args, store)?;
+    let names = ArrivalArgs::names(&args.name, &arrival);
+    let is_apart = arrival.sides == Some(Sides::Apart);
     let mut tapes = Vec::new();
     for name in &names {
-        if !streams(store, name)?.is_empty() {
-            return Err(format!("there is a recording {name} already: choose a name").into());
+        for stream in streams(store, name)? {
+            let mut there = Replay::new(store, name, stream, i64::MIN..=i64::MAX)?;
+            if there.next_message()?.is_some() {
+                return Err(format!("there is a recording {name} already: choose a name").into());
+            }
         }
-        tapes.push(Tape::new(Recorder::new(store, name, 1, args.ack)?, args.window));
+        let recorder = Recorder::with_arrival(store, name, 1, args.ack, arrival.clone())?;
+        tapes.push(Tape::new(recorder, arrival.window_ns));
     }
-    let taken = match (args.arbitrate || args.sides == Some(Sides::One), is_apart) {
+    let taken = match (arrival.sides == Some(Sides::One), is_apart) {
         (true, _) => arbitrated(messages, &mut tapes[0].recorder),
         (_, true) => apart(messages, &mut tapes),
         _ => whole(messages, &mut tapes[0]),
@@ -102,6 +140,28 @@ fn record(args: &Append, messages: &mut dyn Source, store: &Store) -> Outcome {
     }
 }
 
+/// What the recording was created with, or what the command says; not one thing and another.
+fn arrival_of_both(args: &Append, store: &Store) -> Result<Arrival, Failure> {
+    let mut said = args.arrival.arrival();
+    if args.arbitrate {
+        said.sides = Some(Sides::One);
+    }
+    let created = match arrival_of(store, &args.name)? {
+        None => arrival_of(store, &format!("{}-a", args.name))?,
+        there => there,
+    };
+    match created {
+        None => Ok(said),
+        Some(created) if said == Arrival::default() || said == created => Ok(created),
+        Some(_) => Err(format!(
+            "{} was created with another window or other sides: leave --window, --sides and \
+             --arbitrate away, or choose a name",
+            args.name
+        )
+        .into()),
+    }
+}
+
 /// A recording that is written, perhaps behind a window.
 struct Tape<'a> {
     recorder: Recorder<'a>,
@@ -112,12 +172,10 @@ struct Tape<'a> {
 }
 
 impl<'a> Tape<'a> {
-    fn new(recorder: Recorder<'a>, window: Option<Duration>) -> Self {
-        let ordering = |window: Duration| {
-            let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
-            Ordering::new(OrderingConfig { window_ns, ..OrderingConfig::default() })
-        };
-        Self { recorder, window: window.map(ordering), next: 0, refused: 0 }
+    fn new(recorder: Recorder<'a>, window_ns: u64) -> Self {
+        let config = OrderingConfig { window_ns, ..OrderingConfig::default() };
+        let window = (window_ns > 0).then(|| Ordering::new(config));
+        Self { recorder, window, next: 0, refused: 0 }
     }
 
     /// Takes a message; its sequence tells copies, and sorts equal times.
@@ -159,14 +217,18 @@ impl<'a> Tape<'a> {
     /// Says what the window did; gives how many messages it refused.
     fn say_counts(&self) -> u64 {
         if let Some(window) = &self.window {
-            let counts = window.counts();
-            println!(
-                "{} came out of order, {} copies, {} refused, {} given out early",
-                counts.reordered, counts.duplicates, counts.too_late, counts.early
-            );
+            say(&window.counts());
         }
         self.refused
     }
+}
+
+/// Says what a window did.
+fn say(counts: &OrderingCounts) {
+    println!(
+        "{} came out of order, {} copies, {} refused, {} given out early",
+        counts.reordered, counts.duplicates, counts.too_late, counts.early
+    );
 }
 
 fn whole(messages: &mut dyn Source, tape: &mut Tape<'_>) -> Outcome {

@@ -1,5 +1,6 @@
 //! What a store that is opened to write is on: its objects and its names.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,9 +21,14 @@ pub struct Backing {
     /// A node of the cluster that is not heard of for so long may be replaced; 2s at least.
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
     lease: Duration,
-    /// Take over the files whose primary has no lease any more.
+    /// Take over the files whose primary has no lease any more; without --names, the files that
+    /// this directory has copies of.
     #[arg(long)]
     pub take_over: bool,
+    /// The server of a second node, such as 127.0.0.1:7411, that gets a copy of what is appended
+    /// at the level replica.
+    #[arg(long, value_name = "ADDRESS")]
+    replica: Option<SocketAddr>,
 }
 
 impl Backing {
@@ -34,7 +40,8 @@ impl Backing {
             lease: self.lease,
             take_over: self.take_over,
         });
-        let mut config = StoreConfig { cluster, ..remembered(dir)? };
+        let (replica, keep_copies) = (self.replica, self.take_over);
+        let mut config = StoreConfig { cluster, replica, keep_copies, ..remembered(dir)? };
         if let Some(place) = &self.objects {
             config.objects = Some(place.clone());
         } else if let (Some(cluster), None) = (&config.cluster, Names::objects_of(dir)?) {

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use evenfall_core::StorageError;
 use evenfall_feed::event::Events;
 use evenfall_io::interrupt;
 use evenfall_node::store::messages::Row;
-use evenfall_node::store::recording::{Replay, first_whole, names, streams};
+use evenfall_node::store::recording::{Replay, first_whole, is_message_file_of, names, streams};
 use evenfall_node::store::{Listed, RecordSource};
 
 use super::Place;
@@ -18,8 +19,6 @@ use crate::Outcome;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a message may be missing behind later ones before it counts as lost.
 const HOLE_CLOSES: Duration = Duration::from_secs(2);
-/// Records read and written at once.
-const PART_RECORDS: u64 = 65_536;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -180,6 +179,7 @@ fn rows(
         Subject::File(_) => Ok(()),
         Subject::Recording(name) => messages(source, name, None, times, each),
         Subject::Symbol(symbol, recordings) => {
+            say_cost(source, symbol, recordings)?;
             let mut found = 0u64;
             for name in recordings {
                 messages(source, name, Some(symbol), times, &mut |row| {
@@ -196,18 +196,31 @@ fn rows(
     }
 }
 
+/// Symbols have no index: an execution does not say its symbol, the order that it executes does.
+fn say_cost(source: &dyn RecordSource, symbol: &str, recordings: &[String]) -> Outcome {
+    let is_read =
+        |file: &&Listed| recordings.iter().any(|name| is_message_file_of(&file.name, name));
+    let listed = source.listed()?;
+    let messages: u64 = listed.iter().filter(is_read).map(|file| file.records).sum();
+    eprintln!(
+        "note: symbols have no index: {messages} messages are read to find those of {symbol}"
+    );
+    Ok(())
+}
+
 fn records(
     source: &dyn RecordSource,
     file: &Listed,
     numbers: std::ops::Range<u64>,
     out: &mut Records,
 ) -> Outcome {
-    let mut next = numbers.start;
-    while next < numbers.end {
-        let until = (next + PART_RECORDS).min(numbers.end);
-        out.write(&source.numbers(&file.name, next..until)?)?;
-        next = until;
-    }
+    source.read(&file.name, numbers, &mut |part| {
+        let failed = |error: Failure| StorageError::Failed {
+            name: "output".into(),
+            what: error.to_string(),
+        };
+        Ok(out.write(&part).map_err(failed)?)
+    })?;
     Ok(())
 }
 

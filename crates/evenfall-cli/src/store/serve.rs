@@ -67,30 +67,46 @@ impl Serve {
 pub fn serve(args: &Serve) -> Outcome {
     let waker = evenfall_io::Waker::new()?;
     interrupt::watch(waker)?;
-    let store = Arc::new(said(Store::open(args.config()?)?));
-    let server = Server::start_with(Arc::clone(&store), args.listen, args.idle_timeout)?;
-    println!("serving tcp://{}", server.address());
-    if let Some(member) = store.member() {
-        member.serve_at(Some(server.address().to_string()))?;
+    let mut listen = args.listen;
+    loop {
+        let store = Arc::new(said(Store::open(args.config()?)?));
+        let server = Server::start_with(Arc::clone(&store), listen, args.idle_timeout)?;
+        listen = server.address();
+        println!("serving tcp://{listen}");
+        if let Some(member) = store.member() {
+            member.serve_at(Some(listen.to_string()))?;
+        }
+        let end = attend(&store, &server, args);
+        let counts = server.stop();
+        let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
+        store.close()?;
+        if matches!(end, Ok(End::NewLife)) {
+            println!("taking over: the store is opened again");
+            continue;
+        }
+        println!(
+            "stopped: {} connections, {} turned away, {} malformed, {} timed out, {} appends \
+             failed",
+            counts.accepted,
+            counts.turned_away,
+            counts.malformed,
+            counts.timed_out,
+            counts.failed_appends
+        );
+        return Ok(end.map(drop)?);
     }
-    let lost = attend(&store, &server, args);
-    let counts = server.stop();
-    let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
-    store.close()?;
-    println!(
-        "stopped: {} connections, {} turned away, {} malformed, {} timed out, {} appends failed",
-        counts.accepted,
-        counts.turned_away,
-        counts.malformed,
-        counts.timed_out,
-        counts.failed_appends
-    );
-    Ok(lost?)
+}
+
+/// Why a store is closed.
+enum End {
+    Signal,
+    /// There are files that only a new life may take over.
+    NewLife,
 }
 
 /// Until a signal comes or the lease is over. Files of nodes that are gone are taken over
 /// meanwhile.
-fn attend(store: &Store, server: &Server, args: &Serve) -> Result<(), StoreError> {
+fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreError> {
     let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
     let take_over = args.backing.take_over;
     while !interrupt::raised() {
@@ -113,9 +129,12 @@ fn attend(store: &Store, server: &Server, args: &Serve) -> Result<(), StoreError
                         println!("{taken} files taken over");
                     }
                 }
+                if store.is_new_life_due().unwrap_or(false) {
+                    return Ok(End::NewLife);
+                }
             }
             _ => {}
         }
     }
-    Ok(())
+    Ok(End::Signal)
 }

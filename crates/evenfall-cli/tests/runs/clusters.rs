@@ -11,15 +11,20 @@ use evenfall_store::Schema;
 use super::common::{Scratch, evenfall, finish, say, signal};
 use super::servers;
 
-struct Node {
-    child: Child,
+/// A served store in a process of its own.
+pub struct Node {
+    pub child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 impl Node {
-    fn start(dir: &str, more: &[&str]) -> Self {
-        let always = ["store", "serve", dir, "--listen", "127.0.0.1:0"];
+    pub fn start(dir: &str, more: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", dir, more)
+    }
+
+    pub fn start_at(listen: &str, dir: &str, more: &[&str]) -> Self {
+        let always = ["store", "serve", dir, "--listen", listen];
         let all: Vec<&str> = always.into_iter().chain(more.iter().copied()).collect();
         let mut child = evenfall(&all).spawn().expect("a server");
         let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
@@ -29,18 +34,22 @@ impl Node {
         Self { child, lines, address }
     }
 
-    fn says(&mut self, words: &str) {
+    pub fn says(&mut self, words: &str) {
         let mut lines = self.lines.by_ref().map(|line| line.expect("a line"));
         assert!(lines.any(|line| line.contains(words)), "never said: {words}");
     }
 }
 
-fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
+pub fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
     numbers.flat_map(|n| [(n as i64).to_le_bytes(), (n * 7).to_le_bytes()].concat()).collect()
 }
 
 /// Appends one batch; gives the error in words.
-fn append(client: &mut Client, numbers: std::ops::Range<u64>, level: Level) -> Result<u64, String> {
+pub fn append(
+    client: &mut Client,
+    numbers: std::ops::Range<u64>,
+    level: Level,
+) -> Result<u64, String> {
     let file = client.create("a", &Schema::opaque(16)).map_err(|error| error.to_string())?;
     client.append(&file, &records(numbers), level).map_err(|error| error.to_string())?;
     let done = client.completion().map_err(|error| error.to_string())?;

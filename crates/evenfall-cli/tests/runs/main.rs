@@ -26,6 +26,7 @@ mod feeds;
 mod hosts;
 mod plans;
 mod recorders;
+mod replicas;
 mod served;
 #[path = "../../../evenfall-node/tests/store/servers.rs"]
 #[expect(dead_code, reason = "the tests of the node start S3 servers too")]

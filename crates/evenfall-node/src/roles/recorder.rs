@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use evenfall_core::{NodeId, SyncTime};
 use evenfall_io::clock::{MonotonicClock, SyncSource};
 use evenfall_io::{Waker, interrupt};
-use evenfall_multicast::{Archived, Begin, Recorder, RecorderStatus, Release, Wanted};
+use evenfall_multicast::{Archived, Begin, Recorder, RecorderStatus, Release, Resume, Wanted};
 use serde::Serialize;
 
 use super::receiver::{Delivery, Sink, metrics, note_duplicates};
 use super::{Process, RoleError, identity};
 use crate::settings::{Node, Settings};
-use crate::store::frames::{FrameLog, FrameReader};
+use crate::store::frames::{self, FrameLog, FrameReader};
 use crate::store::recording::{self, streams};
 use crate::store::{Level, RecordSource, Store, StoreError};
 
@@ -227,21 +227,57 @@ fn page(name: &str, machines: &[Recorder], refused: u64, kept: u64) -> (String, 
     (text, machines.iter().any(|machine| machine.place().is_none()))
 }
 
+/// Where a recording that is there goes on; of none everywhere at the live feed.
+fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resume>>, RoleError> {
+    let failed = |error: StoreError| RoleError::Store(error.to_string());
+    let there = streams(store, NAME).map_err(failed)?.len();
+    if there == 0 {
+        return Ok(vec![None; trees as usize]);
+    }
+    let name = &node.name;
+    if there != trees as usize {
+        return Err(RoleError::Store(format!(
+            "node {name}: its directory has a recording {NAME} of {there} trees, and this run has \
+             {trees}: give an empty directory"
+        )));
+    }
+    let resumes = frames::resumes(store, NAME, trees).map_err(failed)?;
+    for (tree, resume) in resumes.iter().enumerate() {
+        if let Some(Resume { epoch, frame, message }) = resume {
+            eprintln!(
+                "{name}: tree {tree} goes on with frame {frame}, message {message} of run {epoch}"
+            );
+        }
+    }
+    Ok(resumes)
+}
+
+/// A recorder that wanted to go on and found another run says so in words of its own.
+fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> RoleError {
+    let wanted = resumes.iter().flatten().next();
+    match (&error, wanted) {
+        (RoleError::RootRestarted { epoch }, Some(resume)) if *epoch != resume.epoch => {
+            RoleError::Store(format!(
+                "node {}: its directory has the recording {NAME} of run {}, and the root is in run \
+                 {epoch}, whose numbers begin anew: give an empty directory",
+                node.name, resume.epoch
+            ))
+        }
+        _ => error,
+    }
+}
+
 /// Runs a recorder into a store until the feed has ended and nobody needs it, a signal comes or
-/// the root is lost. It does not close the store.
+/// the root is lost. A recording of this run that is there is gone on with. It does not close the
+/// store.
 ///
 /// # Errors
 /// [`RoleError`]; what was kept before is in the store.
 pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSummary, RoleError> {
     let failed = |error: StoreError| RoleError::Store(error.to_string());
-    if !streams(store, NAME).map_err(failed)?.is_empty() {
-        return Err(RoleError::Store(format!(
-            "node {}: its directory has a recording {NAME} already: give another, or delete that",
-            node.name
-        )));
-    }
-    let process = Process::start(settings, node)?;
     let trees = settings.run.trees;
+    let resumes = resumes_of(node, store, trees)?;
+    let process = Process::start(settings, node)?;
     let (tape, released) = sync_channel(WAITING_MAX);
     let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
     let (found, was_read) = sync_channel(READS_MAX * trees as usize);
@@ -252,7 +288,7 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
         scope.spawn(move || read(store, &to_read, &found, &waker));
         let tape = Tape { to: Some(tape), lost: 0, is_behind: false };
         let desk = Desk { machines: Vec::new(), wanted, found: was_read };
-        let recorded = turn(settings, node, process, tape, desk, kept);
+        let recorded = turn(settings, node, process, (tape, desk), (&resumes, kept));
         let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         written.map_err(failed)?;
         let mut summary = recorded?;
@@ -268,16 +304,19 @@ fn turn(
     settings: &Settings,
     node: &Node,
     mut process: Process,
-    mut tape: Tape,
-    mut desk: Desk,
-    kept: &AtomicU64,
+    (mut tape, mut desk): (Tape, Desk),
+    (resumes, kept): (&[Option<Resume>], &AtomicU64),
 ) -> Result<RecorderSummary, RoleError> {
     let started = process.sync_now();
     let key = process.key.clone();
-    for stream in 0..settings.run.trees {
+    for (stream, resume) in (0..settings.run.trees).zip(resumes) {
         let who = identity(settings, node, stream, started)?;
         let now = MonotonicClock::now();
-        desk.machines.push(Recorder::new(settings.multicast, who, key.as_ref(), now));
+        let machine = Recorder::new(settings.multicast, who, key.as_ref(), now);
+        desk.machines.push(match resume {
+            Some(resume) => machine.resuming(*resume),
+            None => machine,
+        });
     }
     let clock = process.clock();
     let mut delivery = Delivery::new(&mut tape, settings, node, clock);
@@ -304,7 +343,7 @@ fn turn(
             }
         }
         if let Some(error) = delivery.failed.take() {
-            break Err(error);
+            break Err(of_another_run(error, node, resumes));
         }
         if delivery.sink.is_behind {
             break Err(RoleError::Store(format!(

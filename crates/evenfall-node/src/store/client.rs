@@ -7,12 +7,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::time::Duration;
 
+use bytes::Bytes;
 use evenfall_store::Schema;
 
 use super::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
 };
-use super::{Level, Listed, RecordSource, StoreError};
+use super::source::Each;
+use super::{Entry, Level, Listed, RecordSource, StoreError};
 
 /// Requests above this are written at once.
 const WRITE_BYTES: usize = 64 << 10;
@@ -71,11 +73,19 @@ impl Client {
     /// # Errors
     /// [`StoreError::Remote`], as everywhere here: the connection, or what the server said.
     pub fn connect(address: SocketAddr) -> Result<Self, StoreError> {
+        Self::connect_within(address, TIMEOUT)
+    }
+
+    /// The same with another patience for a server that says nothing.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_within(address: SocketAddr, timeout: Duration) -> Result<Self, StoreError> {
         let said = |error| broken(format!("{address}: {error}"));
-        let stream = TcpStream::connect(address).map_err(said)?;
+        let stream = TcpStream::connect_timeout(&address, timeout).map_err(said)?;
         stream.set_nodelay(true).map_err(said)?;
-        stream.set_read_timeout(Some(TIMEOUT)).map_err(said)?;
-        stream.set_write_timeout(Some(TIMEOUT)).map_err(said)?;
+        stream.set_read_timeout(Some(timeout)).map_err(said)?;
+        stream.set_write_timeout(Some(timeout)).map_err(said)?;
         let mut client = Self {
             stream,
             out: Vec::new(),
@@ -138,6 +148,46 @@ impl Client {
             return Err(broken(format!("an append of more than {BODY_BYTES_MAX} bytes: split it")));
         }
         self.send(&Request::Append { file: file.number, level, records }, records.len())
+    }
+
+    /// Says to a second node that it shall have a copy of the file of this entry; gives what it has
+    /// of it, and the number of that node in a cluster, or zero.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn follow(&mut self, name: &str, entry: &Entry) -> Result<(RemoteFile, u32), StoreError> {
+        let schema = entry.schema.clone();
+        self.call(&Request::Follow { name, entry: entry.clone() }, |reply| match reply {
+            Reply::Followed { file: number, numbers, node } => {
+                Some((RemoteFile { number, numbers, schema: schema.clone() }, node))
+            }
+            _ => None,
+        })
+    }
+
+    /// Begins to copy records to a second node, the first of them being record `first`. It
+    /// completes when they are synced in that node's journal.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn copy(
+        &mut self,
+        file: &RemoteFile,
+        first: u64,
+        records: &[u8],
+    ) -> Result<u32, StoreError> {
+        let request = Request::Copy { file: file.number, first, records };
+        self.send(&request, 8 + records.len())
+    }
+
+    /// Whether the server is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`] when it is not.
+    pub fn check(&mut self) -> Result<(), StoreError> {
+        // No name is behind this one, so that nothing comes back.
+        let request = Request::List { after: "\u{10ffff}" };
+        self.call(&request, |reply| matches!(reply, Reply::Listed { .. }).then_some(()))
     }
 
     /// Sends what waits to be sent.
@@ -226,6 +276,30 @@ impl Client {
         numbers: Range<u64>,
     ) -> Result<Vec<u8>, StoreError> {
         Ok(self.records(&Request::Numbers { file: file.number, numbers })?.1)
+    }
+
+    /// The records of these numbers, in parts as the server sends them.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`]; what `each` says, once the server has sent all of it.
+    pub fn read(
+        &mut self,
+        file: &RemoteFile,
+        numbers: Range<u64>,
+        each: &mut Each<'_>,
+    ) -> Result<(), StoreError> {
+        let mut failed = None;
+        self.call(&Request::Numbers { file: file.number, numbers }, |reply| match reply {
+            Reply::Records { bytes } => {
+                if failed.is_none() {
+                    failed = each(Bytes::copy_from_slice(bytes)).err();
+                }
+                None
+            }
+            Reply::Numbers { .. } => Some(()),
+            _ => None,
+        })?;
+        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// The numbers of the records that are there.
@@ -391,9 +465,9 @@ impl RecordSource for RemoteSource {
         client.find(&file, from_ns, to_ns)
     }
 
-    fn numbers(&self, name: &str, numbers: Range<u64>) -> Result<Vec<u8>, StoreError> {
+    fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
         let mut client = self.0.borrow_mut();
         let file = client.open(name)?;
-        client.numbers(&file, numbers)
+        client.read(&file, numbers, each)
     }
 }

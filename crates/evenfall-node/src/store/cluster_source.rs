@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use super::archive::ArchivedFile;
 use super::names::cluster::Cluster;
+use super::source::Each;
 use super::{Bucket, BucketOptions, Client, Entry, Listed, NamesError, RecordSource, StoreError};
 use evenfall_store::Error;
 
@@ -86,7 +87,7 @@ impl ClusterSource {
         &self,
         name: &str,
         entry: &Entry,
-        ask: impl Fn(&mut Client) -> Result<T, StoreError>,
+        ask: impl FnOnce(&mut Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let failed = |what: String| StoreError::Remote { what, is_retryable: true };
         let node = self.cluster.nodes()?.remove(&entry.primary);
@@ -147,30 +148,23 @@ impl RecordSource for ClusterSource {
         Ok(start..recent.end)
     }
 
-    fn numbers(&self, name: &str, numbers: Range<u64>) -> Result<Vec<u8>, StoreError> {
+    fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
         let (entry, published) = self.published(name)?;
         let end = published.as_ref().map_or(0, ArchivedFile::records).min(numbers.end);
-        let mut bytes = Vec::new();
         if let Some(mut file) = published.filter(|_| numbers.start < end) {
-            let mut each = |part: bytes::Bytes| {
-                bytes.extend_from_slice(&part);
-                Ok(())
-            };
-            file.read_numbers(numbers.start..end, &mut each)?;
+            file.read_numbers(numbers.start..end, each)?;
         }
         let rest = numbers.start.max(end)..numbers.end;
         if rest.is_empty() {
-            return Ok(bytes);
+            return Ok(());
         }
         if self.freshness == Freshness::Published {
             let (first, record) = (entry.first, rest.start.to_string());
             return Err(Error::NoRecord { record, first, end }.into());
         }
-        let recent = self.ask(name, &entry, |client| {
+        self.ask(name, &entry, |client| {
             let file = client.open(name)?;
-            client.numbers(&file, rest.clone())
-        })?;
-        bytes.extend_from_slice(&recent);
-        Ok(bytes)
+            client.read(&file, rest, each)
+        })
     }
 }

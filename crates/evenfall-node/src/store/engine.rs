@@ -1,10 +1,14 @@
 //! [`Store`]: the files of one node, and the thread that owns its disk.
 
 mod adoption;
+mod copies;
 mod disk;
 mod disposal;
+mod file;
+mod replication;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
@@ -17,7 +21,6 @@ use evenfall_store::cache::{Cache, Interest};
 use evenfall_store::index::Summary;
 use evenfall_store::journal::Origin;
 use evenfall_store::layout::SEGMENT_BYTES;
-use evenfall_store::metadata::MetadataNode;
 use evenfall_store::retention::Retention;
 use evenfall_store::volume::{JOURNAL_BYTES_MAX, Loss, read_segment};
 use evenfall_store::{
@@ -25,12 +28,14 @@ use evenfall_store::{
     VolumeConfig,
 };
 
+use self::replication::Replication;
 use super::names::cluster::Member;
 use super::uploads::Uploads;
 use super::{
-    Bucket, BucketOptions, ClusterConfig, Directory, Entry, Level, Names, StoreError, lock, names,
-    seal,
+    Bucket, BucketOptions, ClusterConfig, Directory, Level, Names, StoreError, lock, names, seal,
 };
+
+pub use self::file::StoreFile;
 
 /// Shards of the cache: enough that readers on a few cores seldom meet.
 const SHARDS: usize = 8;
@@ -55,6 +60,11 @@ pub struct StoreConfig {
     pub cluster: Option<ClusterConfig>,
     /// Number of this node among the store's nodes; a cluster gives its own.
     pub node: u32,
+    /// Where the second node serves that `replica` waits for.
+    pub replica: Option<SocketAddr>,
+    /// Whether files that this directory holds as copies of another node's are its own from now
+    /// on. In a cluster [`ClusterConfig::take_over`] says it, and the lease decides.
+    pub keep_copies: bool,
     /// Bytes of segments that no disk has yet; above, appends are refused by the stage `memory`.
     pub memory_bytes_max: u64,
     /// Bytes of chunks on the disk; above, and with nothing uploaded to make room, appends are
@@ -79,6 +89,8 @@ impl StoreConfig {
             bucket_options: BucketOptions::default(),
             cluster: None,
             node: 1,
+            replica: None,
+            keep_copies: false,
             memory_bytes_max: 512 << 20,
             local_bytes_max: 64 << 30,
             cache_bytes: 256 << 20,
@@ -91,60 +103,6 @@ impl StoreConfig {
     /// Segments of one shard of the read cache.
     fn cache_segments(&self) -> usize {
         self.cache_bytes as usize / SEGMENT_BYTES / SHARDS
-    }
-}
-
-/// A file of an open store.
-#[derive(Debug)]
-pub struct StoreFile {
-    /// Its name.
-    pub name: String,
-    /// Its number.
-    pub id: FileId,
-    /// What its records mean.
-    pub schema: Arc<Schema>,
-    /// Its entry in the directory of names.
-    pub(super) entry: Entry,
-    pub(super) appender: Mutex<Appender>,
-    /// What of it is in the object store.
-    pub(super) published: Mutex<MetadataNode>,
-    /// First record that is kept.
-    first: AtomicU64,
-    retention: Mutex<Retention>,
-    /// It takes no appends any more, and will be gone.
-    is_deleted: AtomicBool,
-    /// Whether the catalogue and a block of metadata say what `published` says.
-    pub(super) is_listed: AtomicBool,
-    /// Token of the last publication before this life; zero of none.
-    pub(super) token_before: u32,
-}
-
-impl StoreFile {
-    /// Records so far.
-    pub fn records(&self) -> u64 {
-        lock(&self.appender).records()
-    }
-
-    /// First record that is kept.
-    pub fn first(&self) -> u64 {
-        self.first.load(Relaxed)
-    }
-
-    /// How long and how much of it is kept.
-    pub fn retention(&self) -> Retention {
-        *lock(&self.retention)
-    }
-
-    /// The entry as names and catalogue have it once this life has published the file.
-    pub(super) fn entry_now(&self) -> Entry {
-        let (first, retention, listed) = (self.first(), self.retention(), self.entry.token);
-        Entry { first, retention, listed, ..self.entry.clone() }
-    }
-
-    /// Time of the last record; `None` of none.
-    pub fn last_ns(&self) -> Option<i64> {
-        let appender = lock(&self.appender);
-        (appender.records() > 0).then(|| appender.last_ns())
     }
 }
 
@@ -183,6 +141,10 @@ pub struct Occupancy {
     pub disk_errors: u64,
     /// Failed requests of the object store so far.
     pub upload_errors: u64,
+    /// Bytes that are synced here and that the second node lacks.
+    pub replica_bytes: u64,
+    /// Whether there should be a second node and is none.
+    pub is_replica_away: bool,
 }
 
 /// Segments in memory, by file, kind and number; one lock of several.
@@ -212,6 +174,7 @@ pub(super) struct Shared {
     refused: AtomicU64,
     disk_errors: AtomicU64,
     pub(super) uploads: Uploads,
+    replication: Option<Replication>,
     /// Whose turn it is to write a block of metadata.
     pub(super) block_turn: Mutex<()>,
     stop: AtomicBool,
@@ -256,6 +219,9 @@ impl Store {
         ];
         if shared.bucket.is_some() {
             threads.push(spawn("store-upload", &shared, Shared::run_uploads)?);
+        }
+        if shared.replication.is_some() {
+            threads.push(spawn("store-replica", &shared, Shared::run_replication)?);
         }
         Ok(Opened { store: Self { shared, threads }, losses })
     }
@@ -329,7 +295,7 @@ impl Store {
             if is_new && !shared.has(name) {
                 let schema = Arc::new(schema.clone());
                 let appender = Appender::new(entry.id, entry.token, schema.clone())?;
-                shared.install(name, entry, schema, appender, MetadataNode::default());
+                shared.install(StoreFile::new(name, entry, schema, appender, None));
             }
             files.push(self.file(name)?);
         }
@@ -346,6 +312,16 @@ impl Store {
         let member = self.shared.names.member();
         let taken = member.map_or(Ok(0), |_| self.shared.adopt_orphans(&mut losses))?;
         Ok((taken, losses))
+    }
+
+    /// Whether there are files without a primary that only a new life of this node may take over:
+    /// those that it has a copy of, and those whose last primary has a later token. Who sees it
+    /// closes the store and opens it again.
+    ///
+    /// # Errors
+    /// What names say.
+    pub fn is_new_life_due(&self) -> Result<bool, StoreError> {
+        Ok(self.shared.names.member().map_or(Ok(false), Member::is_new_life_due)?)
     }
 
     /// The part in a cluster, if the store has one.
@@ -386,31 +362,21 @@ impl Store {
         let mut sealed = Vec::new();
         let mut appender = lock(&file.appender);
         shared.check_kept(file)?;
-        let range = appender.append(records, &mut sealed)?;
-        let mut ticket = 0;
-        if !sealed.is_empty() || level == Level::Local {
-            let bytes = (sealed.len() * SEGMENT_BYTES) as u64;
-            shared.memory_bytes.fetch_add(bytes, Relaxed);
-            // The appender stays locked, so that its segments are queued in order.
-            let mut queue = lock(&shared.queue);
-            if level == Level::Local {
-                queue.waiting.insert(file.id);
-                ticket = queue.ticket + 1;
-            }
-            queue.sealed.append(&mut sealed);
-            let was_idle = std::mem::replace(&mut queue.has_work, true);
-            drop(queue);
-            if !was_idle {
-                shared.work.notify_one();
-            }
+        file.check_ours()?;
+        if level == Level::Replica {
+            shared.admit_replica(file)?;
         }
-        Ok((range.start, ticket))
+        let range = appender.append(records, &mut sealed)?;
+        let is_waiting = matches!(level, Level::Local | Level::Replica);
+        // The appender stays locked, so that its segments are queued in order.
+        Ok((range.start, shared.queue(file.id, sealed, is_waiting)))
     }
 
     /// The second half: returns when the level is reached.
     ///
     /// # Errors
-    /// [`StoreError::Closing`]; for `object` what the object store says.
+    /// [`StoreError::Closing`]; for `replica` [`StoreError::Replica`], and the records are taken;
+    /// for `object` what the object store says.
     pub fn append_end(
         &self,
         file: &StoreFile,
@@ -420,6 +386,10 @@ impl Store {
         match level {
             Level::Memory => {}
             Level::Local => self.shared.await_commit(ticket)?,
+            Level::Replica => {
+                self.shared.await_commit(ticket)?;
+                self.shared.await_copy(file)?;
+            }
             Level::Object => self.publish(file)?,
         }
         // What was reached is acknowledged only by who is still the primary.
@@ -549,6 +519,7 @@ impl Store {
     /// Sizes of the stages now.
     pub fn occupancy(&self) -> Occupancy {
         let shared = &self.shared;
+        let (replica_bytes, is_replica_away) = shared.replica_behind();
         let cached: usize = shared.cache.iter().map(|shard| lock(shard).len()).sum();
         Occupancy {
             memory_bytes: shared.memory_bytes.load(Relaxed),
@@ -560,6 +531,8 @@ impl Store {
             commits: lock(&shared.queue).committed,
             disk_errors: shared.disk_errors.load(Relaxed),
             upload_errors: shared.uploads.errors(),
+            replica_bytes,
+            is_replica_away,
         }
     }
 
@@ -685,6 +658,7 @@ impl Shared {
             refused: AtomicU64::new(0),
             disk_errors: AtomicU64::new(0),
             uploads: Uploads::default(),
+            replication: config.replica.map(Replication::new),
             block_turn: Mutex::new(()),
             stop: AtomicBool::new(false),
             disk_ended: AtomicBool::new(false),
@@ -718,9 +692,10 @@ impl Shared {
         Snapshot::of(&lock(&file.appender), file.first())
     }
 
-    pub(super) fn all_files(&self) -> Vec<Arc<StoreFile>> {
+    /// The files that this node is the primary of.
+    pub(super) fn our_files(&self) -> Vec<Arc<StoreFile>> {
         let files = self.files.read().unwrap_or_else(|e| e.into_inner());
-        files.values().cloned().collect()
+        files.values().filter(|file| file.check_ours().is_ok()).cloned().collect()
     }
 
     pub(super) fn file_of(&self, id: FileId) -> Option<Arc<StoreFile>> {
@@ -747,30 +722,34 @@ impl Shared {
         Ok(())
     }
 
-    fn install(
-        &self,
-        name: &str,
-        entry: Entry,
-        schema: Arc<Schema>,
-        appender: Appender,
-        published: MetadataNode,
-    ) {
-        let file = Arc::new(StoreFile {
-            name: name.to_owned(),
-            id: entry.id,
-            schema,
-            appender: Mutex::new(appender),
-            first: AtomicU64::new(entry.first),
-            retention: Mutex::new(match entry.retention == Retention::default() {
-                true => self.config.keep,
-                false => entry.retention,
-            }),
-            is_deleted: AtomicBool::new(false),
-            is_listed: AtomicBool::new(false),
-            token_before: entry.listed,
-            published: Mutex::new(published),
-            entry,
-        });
+    /// Hands segments to the disk thread, and perhaps a file that someone waits for; gives the
+    /// commit that will have it.
+    fn queue(&self, file: FileId, mut sealed: Vec<Sealed>, is_waiting: bool) -> u64 {
+        if sealed.is_empty() && !is_waiting {
+            return 0;
+        }
+        let bytes = (sealed.len() * SEGMENT_BYTES) as u64;
+        self.memory_bytes.fetch_add(bytes, Relaxed);
+        let mut queue = lock(&self.queue);
+        let mut ticket = 0;
+        if is_waiting {
+            queue.waiting.insert(file);
+            ticket = queue.ticket + 1;
+        }
+        queue.sealed.append(&mut sealed);
+        let was_idle = std::mem::replace(&mut queue.has_work, true);
+        drop(queue);
+        if !was_idle {
+            self.work.notify_one();
+        }
+        ticket
+    }
+
+    fn install(&self, mut file: StoreFile) {
+        if file.retention() == Retention::default() {
+            file.retention = Mutex::new(self.config.keep);
+        }
+        let file = Arc::new(file);
         lock(&self.volume).register(origin(&file, file.entry.token));
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         files.insert(file.id, Arc::clone(&file));

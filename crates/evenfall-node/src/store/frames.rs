@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{NodeId, SyncTime};
-use evenfall_multicast::{Archived, Begin, Release};
+use evenfall_multicast::{Archived, Begin, Release, Resume};
 use evenfall_store::{Field, FieldType, Schema};
 
 use super::recording::{Replay, first_where};
@@ -111,12 +111,37 @@ impl<'a> FrameLog<'a> {
     /// What the store says.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         for pending in self.streams.values_mut().filter(|pending| !pending.bytes.is_empty()) {
-            let level = Level::Memory;
+            // Nobody waits for it: the commit that takes the next messages has it too.
+            let level = Level::Local;
             super::recording::begin(self.store, &pending.file, &pending.bytes, level)?;
             pending.bytes.clear();
         }
         Ok(())
     }
+}
+
+/// Where a recording goes on: behind the last of the frames that are there, of each stream; `None`
+/// of a stream without any.
+///
+/// # Errors
+/// What the source says.
+pub fn resumes(
+    source: &dyn RecordSource,
+    name: &str,
+    streams: u32,
+) -> Result<Vec<Option<Resume>>, StoreError> {
+    let of = |stream| {
+        let file = file_name(name, stream);
+        let numbers = source.between(&file, i64::MIN, i64::MAX)?;
+        let Some(last) = numbers.end.checked_sub(1).filter(|last| *last >= numbers.start) else {
+            return Ok(None);
+        };
+        let record = source.numbers(&file, last..last + 1)?;
+        let (frame, epoch) = (FrameRecord::of(&record), FrameRecord::epoch_of(&record));
+        let (next, message) = (frame.sequence + 1, frame.end_message());
+        Ok(Some(Resume { epoch, frame: next, message }))
+    };
+    (0..streams).map(of).collect()
 }
 
 /// One record.
@@ -141,6 +166,10 @@ impl FrameRecord {
             deadline: SyncTime::from_nanos(word(32)),
             count: u16::from_le_bytes([record[44], record[45]]),
         }
+    }
+
+    fn epoch_of(record: &[u8]) -> u32 {
+        u32::from_le_bytes([record[40], record[41], record[42], record[43]])
     }
 
     fn end_message(&self) -> u64 {

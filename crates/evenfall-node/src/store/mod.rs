@@ -24,6 +24,7 @@
 //! | [`recording`] | a feed in the store, message by message |
 //! | [`frames`] | which of its messages left together: what a recorder answers with |
 //! | [`export`], [`messages`] | records, and a recording's messages, as text and as batches |
+//! | [`import`] | records out of text |
 //! | [`columns`] | records as Arrow columns |
 //! | [`sheet`] | batches as Parquet or as an Arrow stream |
 //! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
@@ -39,6 +40,7 @@ pub mod directory;
 pub mod engine;
 pub mod export;
 pub mod frames;
+pub mod import;
 pub mod messages;
 pub mod names;
 pub mod protocol;
@@ -75,7 +77,10 @@ pub enum Level {
     Memory,
     /// Survives a crash of the machine.
     Local,
-    /// Survives the loss of the disk.
+    /// Survives the loss of this machine: a second node has synced it in its journal, and this one
+    /// too.
+    Replica,
+    /// Survives the loss of the disks.
     Object,
 }
 
@@ -86,8 +91,9 @@ impl std::str::FromStr for Level {
         match word {
             "memory" => Ok(Self::Memory),
             "local" => Ok(Self::Local),
+            "replica" => Ok(Self::Replica),
             "object" => Ok(Self::Object),
-            other => Err(format!("{other} is no level: memory, local or object")),
+            other => Err(format!("{other} is no level: memory, local, replica or object")),
         }
     }
 }
@@ -105,6 +111,18 @@ pub enum StoreError {
         node: u32,
         /// Whether it is over for good; otherwise it may still be renewed.
         is_over: bool,
+    },
+    /// The second node does not have it.
+    Replica {
+        /// Which, and why.
+        what: String,
+        /// Whether the same request may succeed later.
+        is_retryable: bool,
+    },
+    /// The file is a copy of another node's, and takes records from that node alone.
+    IsCopy {
+        /// Its name.
+        file: String,
     },
     /// There is no object store to do it with.
     NoObjects,
@@ -124,10 +142,10 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Store(error) => error.is_retryable(),
-            Self::Remote { is_retryable, .. } => *is_retryable,
+            Self::Remote { is_retryable, .. } | Self::Replica { is_retryable, .. } => *is_retryable,
             Self::LeaseLost { is_over, .. } => !is_over,
             Self::Names(error) => matches!(error, NamesError::Unavailable(_)),
-            Self::NoObjects | Self::Closing => false,
+            Self::NoObjects | Self::Closing | Self::IsCopy { .. } => false,
         }
     }
 }
@@ -144,7 +162,12 @@ impl std::fmt::Display for StoreError {
                 f.write_str("no object store is configured: name one, or ask for local")
             }
             Self::Closing => f.write_str("the store is being closed"),
-            Self::Remote { what, .. } => f.write_str(what),
+            Self::Remote { what, .. } | Self::Replica { what, .. } => f.write_str(what),
+            Self::IsCopy { file } => write!(
+                f,
+                "{file} is a copy of another node's file here: append there, or, when that node \
+                 is lost, serve this one with --take-over"
+            ),
         }
     }
 }

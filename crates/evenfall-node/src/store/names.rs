@@ -57,6 +57,14 @@ pub struct Entry {
     /// node that comes back learns from it which of its records are no part of the file.
     #[serde(default)]
     pub forks: Vec<(u32, u64)>,
+    /// The node whose journal has what was acknowledged at `replica`: while the primary is away,
+    /// nobody else may take the file over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<u32>,
+    /// Here the file is a copy of another node's: the token of the primary that it follows. Only
+    /// the directory that has the copy says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u32>,
 }
 
 impl Entry {
@@ -64,7 +72,8 @@ impl Entry {
         let (slot, schema) = ((id.0 - 1) as u32, schema.clone());
         let (first, listed, retention) = (0, 0, Retention::default());
         let forks = Vec::new();
-        Self { id, schema, primary, token, slot, first, retention, listed, forks }
+        let (replica, copies) = (None, None);
+        Self { id, schema, primary, token, slot, first, retention, listed, forks, replica, copies }
     }
 
     /// Remembers a takeover.
@@ -73,6 +82,11 @@ impl Entry {
             self.forks.remove(0);
         }
         self.forks.push((self.token, records));
+    }
+
+    /// Whether another node took the file over behind a life of this token.
+    pub(super) fn has_forked_since(&self, token: u32) -> bool {
+        self.forks.iter().any(|(by, _)| *by > token)
     }
 
     /// Behind how many records a life of this token and the file have parted.
@@ -364,13 +378,16 @@ impl Names {
 
     /// Makes this node the primary of its files, with the token of a new life: in one directory of
     /// every file, in a cluster of those it had, and, if told so, of those whose primary has no
-    /// lease any more.
+    /// lease any more. Copies in a directory without a cluster are claimed when told so.
+    ///
+    /// Only a life that has just begun (`is_new`) may claim every such file: later, the last
+    /// primary may have a greater token than it.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn claim(&self, take_over: bool) -> Result<Vec<Claimed>, NamesError> {
-        let Some(member) = &self.member else { return self.local.claim_all(self.node) };
-        let claimed = member.claim(take_over)?;
+    pub fn claim(&self, take_over: bool, is_new: bool) -> Result<Vec<Claimed>, NamesError> {
+        let Some(member) = &self.member else { return self.local.claim_all(self.node, take_over) };
+        let claimed = member.claim(take_over, is_new)?;
         let copy: Vec<_> = claimed.iter().map(|c| (c.name.clone(), c.entry.clone())).collect();
         self.local.restore(&copy)?;
         Ok(claimed)
@@ -390,6 +407,44 @@ impl Names {
     /// When it cannot be written; [`NamesError::Fenced`].
     pub fn fork(&self, name: &str, records: u64) -> Result<(), NamesError> {
         self.change(&[name], &|entry| entry.fork(records))
+    }
+
+    /// Says that this node's journal and that of `replica` have what is acknowledged at `replica`.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::Fenced`].
+    pub fn replicate(&self, name: &str, replica: u32) -> Result<(), NamesError> {
+        self.change(&[name], &|entry| entry.replica = Some(replica))
+    }
+
+    /// Begins, or goes on with, a copy of this file of another node. In a cluster its number is
+    /// that of the original, in a directory of its own names it is ours.
+    ///
+    /// # Errors
+    /// When the file cannot be written; [`NamesError::Failed`] when the cluster has no such file.
+    pub fn copy(&self, name: &str, original: &Entry) -> Result<Entry, NamesError> {
+        let mut entry = match &self.member {
+            Some(member) => {
+                member.cluster().find(name)?.filter(|e| e.id == original.id).ok_or_else(|| {
+                    NamesError::Failed(format!("this cluster has no file {name} of that number"))
+                })?
+            }
+            None => match self.local.find(name)? {
+                Some(there) => there,
+                None => self.local.allot(original, self.node)?,
+            },
+        };
+        entry.copies = Some(original.token);
+        self.local.restore(&[(name.to_owned(), entry.clone())])?;
+        Ok(entry)
+    }
+
+    /// Forgets a copy; the file goes on where its primary is.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn remove_copy(&self, name: &str) -> Result<(), NamesError> {
+        self.local.remove(name)
     }
 
     /// Says that the newest publication of these files is the one of this life.

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use evenfall_store::Schema;
 
-use super::{Level, Listed};
+use super::{Entry, Level, Listed};
 
 /// Bytes of a frame before its body.
 pub const HEADER_BYTES: usize = 16;
@@ -155,6 +155,22 @@ pub enum Request<'a> {
         /// Empty at the beginning.
         after: &'a str,
     },
+    /// Begins, or goes on with, a copy of a file: of a primary to its second node.
+    Follow {
+        /// Its name.
+        name: &'a str,
+        /// Its entry where its primary is.
+        entry: Entry,
+    },
+    /// Records of a copy, acknowledged when they are synced in the journal.
+    Copy {
+        /// The file.
+        file: u32,
+        /// Number of the first.
+        first: u64,
+        /// The records.
+        records: &'a [u8],
+    },
 }
 
 /// What a server says.
@@ -195,6 +211,15 @@ pub enum Reply<'a> {
     Listed {
         /// In order of names.
         files: Vec<Listed>,
+    },
+    /// The copy is open.
+    Followed {
+        /// Its number on this connection.
+        file: u32,
+        /// Records that are there.
+        numbers: Range<u64>,
+        /// Number of the node in a cluster; zero without one.
+        node: u32,
     },
     /// It was not done.
     Failed {
@@ -266,8 +291,8 @@ fn schema_of(bytes: &[u8]) -> Result<Schema, Malformed> {
     serde_json::from_slice(bytes).map_err(|_| Malformed("a schema that is not one"))
 }
 
-fn json_of(schema: &Schema) -> Vec<u8> {
-    serde_json::to_vec(schema).unwrap_or_default()
+fn json_of(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
 }
 
 /// Bytes that a file takes in [`Reply::Listed`].
@@ -323,6 +348,7 @@ impl<'a> Request<'a> {
                     0 => Level::Memory,
                     1 => Level::Local,
                     2 => Level::Object,
+                    3 => Level::Replica,
                     _ => return Err(Malformed("a level that is none")),
                 };
                 Self::Append { file, level, records: cursor.rest() }
@@ -334,6 +360,11 @@ impl<'a> Request<'a> {
             8 => Self::Numbers { file, numbers: cursor.range()? },
             9 => Self::Size { file },
             10 => Self::List { after: cursor.name()? },
+            11 => {
+                let (name, entry) = (cursor.name()?, serde_json::from_slice(cursor.rest()));
+                Self::Follow { name, entry: entry.map_err(|_| Malformed("an entry that is none"))? }
+            }
+            12 => Self::Copy { file, first: cursor.u64()?, records: cursor.rest() },
             _ => return Err(Malformed("a request that is none")),
         };
         cursor.end()?;
@@ -357,6 +388,7 @@ impl<'a> Request<'a> {
                     Level::Memory => 0,
                     Level::Local => 1,
                     Level::Object => 2,
+                    Level::Replica => 3,
                 };
                 put(out, [number, *file], [3, level], |out| out.extend_from_slice(records));
             }
@@ -377,6 +409,14 @@ impl<'a> Request<'a> {
             }),
             Self::Size { file } => put(out, [number, *file], [9, 0], |_| ()),
             Self::List { after } => put(out, [number, 0], [10, 0], |out| put_name(out, after)),
+            Self::Follow { name, entry } => put(out, [number, 0], [11, 0], |out| {
+                put_name(out, name);
+                out.extend_from_slice(&json_of(entry));
+            }),
+            Self::Copy { file, first, records } => put(out, [number, *file], [12, 0], |out| {
+                put_words(out, &[*first]);
+                out.extend_from_slice(records);
+            }),
         }
     }
 }
@@ -406,6 +446,11 @@ impl<'a> Reply<'a> {
             134 => Self::Listed { files: listed(&mut cursor)? },
             135 if header.detail > 1 => return Err(Malformed("a flag that is none")),
             135 => Self::Failed { is_retryable: header.detail == 1, what: text(cursor.rest())? },
+            136 => Self::Followed {
+                file: cursor.u32()?,
+                numbers: cursor.range()?,
+                node: cursor.u32()?,
+            },
             _ => return Err(Malformed("a reply that is none")),
         };
         cursor.end()?;
@@ -440,6 +485,11 @@ impl<'a> Reply<'a> {
                     out.extend_from_slice(&(schema.len() as u32).to_le_bytes());
                     out.extend_from_slice(&schema);
                 }
+            }),
+            Self::Followed { file, numbers, node } => put(out, words, [136, 0], |out| {
+                out.extend_from_slice(&file.to_le_bytes());
+                put_words(out, &[numbers.start, numbers.end]);
+                out.extend_from_slice(&node.to_le_bytes());
             }),
             Self::Failed { is_retryable, what } => {
                 let mut len = what.len().min(WORDS_BYTES_MAX);

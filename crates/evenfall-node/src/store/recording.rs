@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use evenfall_store::schema::Arrival;
 use evenfall_store::{Field, FieldType, Schema};
 
 use super::source::RecordSource;
@@ -35,7 +36,7 @@ const REFUSED: std::time::Duration = std::time::Duration::from_millis(10);
 /// Records read at once.
 const READ_RECORDS: u64 = 4_096;
 
-fn schema(record_bytes: u16) -> Schema {
+fn schema(record_bytes: u16, arrival: &Arrival) -> Schema {
     let mut schema = Schema::of(&[("time", FieldType::Time), ("number", FieldType::U64)]);
     let mut add = |name: &str, offset, len, kind| {
         let name = name.to_owned();
@@ -44,13 +45,26 @@ fn schema(record_bytes: u16) -> Schema {
     add("length", 16, 2, FieldType::U16);
     add("message", 18, record_bytes - 18, FieldType::Bytes);
     schema.record_bytes = record_bytes;
+    schema.arrival = arrival.clone();
     schema
+}
+
+/// How messages come to a recording, as its first file says; nothing when there is none.
+///
+/// # Errors
+/// What the source says.
+pub fn arrival_of(source: &dyn RecordSource, name: &str) -> Result<Option<Arrival>, StoreError> {
+    let first = file_name(name, 0, CLASSES[0]);
+    let there = source.listed()?.into_iter().find(|file| file.name == first);
+    Ok(there.map(|file| file.schema.arrival))
 }
 
 struct Pending {
     file: Arc<StoreFile>,
     bytes: Vec<u8>,
     last_ns: i64,
+    /// Number of the first message that is not in it.
+    next: u64,
 }
 
 /// Writes a recording.
@@ -60,6 +74,7 @@ pub struct Recorder<'a> {
     level: Level,
     files: BTreeMap<(u32, u16), Pending>,
     messages: u64,
+    arrival: Arrival,
 }
 
 /// A message of a recording.
@@ -85,13 +100,30 @@ impl<'a> Recorder<'a> {
         streams: u32,
         level: Level,
     ) -> Result<Self, StoreError> {
-        let smallest = |stream| (file_name(name, stream, CLASSES[0]), schema(CLASSES[0]));
-        let wanted: Vec<_> = (0..streams).map(smallest).collect();
-        store.create_all(&wanted)?;
-        Ok(Self { store, name: name.into(), level, files: BTreeMap::new(), messages: 0 })
+        Self::with_arrival(store, name, streams, level, Arrival::default())
     }
 
-    /// Takes the next message of a stream.
+    /// The same, whose files say how messages come; a recording that is there keeps its own words.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn with_arrival(
+        store: &'a Store,
+        name: &str,
+        streams: u32,
+        level: Level,
+        arrival: Arrival,
+    ) -> Result<Self, StoreError> {
+        let arrival = arrival_of(store, name)?.unwrap_or(arrival);
+        let smallest = |s| (file_name(name, s, CLASSES[0]), schema(CLASSES[0], &arrival));
+        let wanted: Vec<_> = (0..streams).map(smallest).collect();
+        store.create_all(&wanted)?;
+        let (files, messages) = (BTreeMap::new(), 0);
+        Ok(Self { store, name: name.into(), level, files, messages, arrival })
+    }
+
+    /// Takes the next message of a stream. One that is there already, from before a crash, is
+    /// passed over: each file has the messages of its class up to some number.
     ///
     /// # Errors
     /// [`evenfall_store::Error::RecordLength`] of a message that fits no class; what the store
@@ -110,11 +142,20 @@ impl<'a> Recorder<'a> {
             std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
             std::collections::btree_map::Entry::Vacant(free) => {
                 let name = file_name(&self.name, stream, class);
-                let file = self.store.create(&name, &schema(class))?;
+                let file = self.store.create(&name, &schema(class, &self.arrival))?;
                 let last_ns = file.last_ns().unwrap_or(i64::MIN);
-                free.insert(Pending { file, bytes: Vec::new(), last_ns })
+                let next = match file.records().checked_sub(1) {
+                    Some(last) => number_of(&self.store.record(&file, last)?) + 1,
+                    None => 0,
+                };
+                free.insert(Pending { file, bytes: Vec::new(), last_ns, next })
             }
         };
+        self.messages += 1;
+        if number < pending.next {
+            return Ok(());
+        }
+        pending.next = number + 1;
         pending.last_ns = pending.last_ns.max(time_ns);
         let end = pending.bytes.len() + usize::from(class);
         pending.bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
@@ -122,7 +163,6 @@ impl<'a> Recorder<'a> {
         pending.bytes.extend_from_slice(&(message.len() as u16).to_le_bytes());
         pending.bytes.extend_from_slice(message);
         pending.bytes.resize(end, 0);
-        self.messages += 1;
         if end >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
@@ -161,10 +201,14 @@ fn parse_file_name(name: &str) -> Option<(&str, u32, u16)> {
     Some((name, stream.parse().ok()?, class.parse().ok()?))
 }
 
+/// Whether this file holds messages of this recording.
+pub fn is_message_file_of(file: &str, recording: &str) -> bool {
+    parse_file_name(file).is_some_and(|(name, _, _)| name == recording)
+}
+
 /// Whether this file is part of this recording.
 pub fn is_file_of(file: &str, recording: &str) -> bool {
-    parse_file_name(file).is_some_and(|(name, _, _)| name == recording)
-        || super::frames::is_file_of(file, recording)
+    is_message_file_of(file, recording) || super::frames::is_file_of(file, recording)
 }
 
 /// A recorder has nowhere to put what is refused, so it waits.

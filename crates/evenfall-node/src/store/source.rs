@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use evenfall_store::Schema;
 
 use super::{Archive, Store, StoreError};
@@ -17,6 +18,9 @@ pub struct Listed {
     pub records: u64,
 }
 
+/// Takes parts of what is read.
+pub type Each<'a> = dyn FnMut(Bytes) -> evenfall_store::Result<()> + 'a;
+
 /// Files to read.
 pub trait RecordSource {
     /// Every file, in order of names.
@@ -31,11 +35,25 @@ pub trait RecordSource {
     /// What keeps them from being read.
     fn between(&self, name: &str, from_ns: i64, to_ns: i64) -> Result<Range<u64>, StoreError>;
 
+    /// The records of these numbers, in parts as they come: whole records, a segment's at most, so
+    /// that any range is read in little memory. `each` may not read from this source meanwhile.
+    ///
+    /// # Errors
+    /// What keeps them from being read; what `each` says, behind which nothing more comes.
+    fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError>;
+
     /// The records of these numbers, one behind the other.
     ///
     /// # Errors
     /// What keeps them from being read.
-    fn numbers(&self, name: &str, numbers: Range<u64>) -> Result<Vec<u8>, StoreError>;
+    fn numbers(&self, name: &str, numbers: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = Vec::new();
+        self.read(name, numbers, &mut |part| {
+            bytes.extend_from_slice(&part);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
 }
 
 impl RecordSource for Store {
@@ -52,14 +70,8 @@ impl RecordSource for Store {
         self.find(&*self.file(name)?, from_ns, to_ns)
     }
 
-    fn numbers(&self, name: &str, numbers: Range<u64>) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = Vec::new();
-        let mut each = |part: bytes::Bytes| {
-            bytes.extend_from_slice(&part);
-            Ok(())
-        };
-        self.read_numbers(&*self.file(name)?, numbers, &mut each)?;
-        Ok(bytes)
+    fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
+        self.read_numbers(&*self.file(name)?, numbers, each)
     }
 }
 
@@ -76,13 +88,7 @@ impl RecordSource for Archive {
         self.file(name)?.find(from_ns, to_ns)
     }
 
-    fn numbers(&self, name: &str, numbers: Range<u64>) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = Vec::new();
-        let mut each = |part: bytes::Bytes| {
-            bytes.extend_from_slice(&part);
-            Ok(())
-        };
-        self.file(name)?.read_numbers(numbers, &mut each)?;
-        Ok(bytes)
+    fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
+        self.file(name)?.read_numbers(numbers, each)
     }
 }

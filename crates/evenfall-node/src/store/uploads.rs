@@ -118,7 +118,8 @@ impl Shared {
         let Some(file) = self.file_of(id) else { return Ok(()) };
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let mut published = lock(&file.published);
-        if published.data_chunks > chunk || self.check_kept(&file).is_err() {
+        let is_ours = file.check_ours().is_ok() && self.check_kept(&file).is_ok();
+        if published.data_chunks > chunk || !is_ours {
             return Ok(());
         }
         let mut segments = self.segments(&file, Interest::Passing);
@@ -133,7 +134,7 @@ impl Shared {
 
     /// Publishes every file that has changed, block by block, while it may go on.
     pub(super) fn publish_changed(&self, goes_on: &dyn Fn() -> bool) -> Result<(), StoreError> {
-        let files = self.all_files();
+        let files = self.our_files();
         let mut blocks: BTreeMap<u32, Vec<&StoreFile>> = BTreeMap::new();
         for file in files.iter().filter(|file| is_changed(file)) {
             blocks.entry(file.entry.slot / NODES_PER_BLOCK as u32).or_default().push(file);
@@ -237,7 +238,7 @@ impl Shared {
         let _turn = lock(&self.block_turn);
         let none = MetadataNode::default();
         let mut nodes = vec![none; NODES_PER_BLOCK];
-        for file in self.all_files() {
+        for file in self.our_files() {
             let place = file.entry.slot.wrapping_sub(first) as usize;
             if let Some(node) = nodes.get_mut(place) {
                 *node = *lock(&file.published);

@@ -1,8 +1,7 @@
 //! How a store that is opened comes by its files: from its disk, or from objects.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::Disk as _;
@@ -27,17 +26,21 @@ impl Shared {
         let before: BTreeMap<String, Entry> = self.names.list()?.into_iter().collect();
         let claimed = match self.is_reading {
             true => self.names.list()?.into_iter().map(read).collect(),
-            false => self.names.claim(take_over)?,
+            false => self.names.claim(take_over || self.config.keep_copies, true)?,
         };
         for one in claimed {
             let recovered = found.files.remove(&one.entry.id);
             // Nobody has published since this directory did: what it has goes on from there.
             let held = before.get(&one.name).filter(|held| held.id == one.entry.id);
             let is_newest = held.is_some_and(|held| one.entry.listed <= held.token);
-            let is_current = one.was_ours || is_newest;
+            // A copy is a beginning of the file, unless another node went on with less.
+            let is_copy = held.and_then(|held| held.copies);
+            let is_whole = is_copy.is_some_and(|of| !one.entry.has_forked_since(of));
+            let is_current = one.was_ours || is_newest || is_whole;
             let old_token = held.filter(|_| !is_current).map(|held| held.token);
             self.adopt(one, recovered, old_token, &mut found.losses)?;
         }
+        self.adopt_copies(&before, found)?;
         self.put_strays_aside(&before, found)?;
         for (file, lost) in &found.files {
             let what = format!("{} records of a file without a name", lost.records);
@@ -50,6 +53,28 @@ impl Shared {
             if chunk < lock(&file.published).data_chunks {
                 self.uploads.is_uploaded(id, chunk);
             }
+        }
+        Ok(())
+    }
+
+    /// Copies of files whose primary is another node, and still is.
+    fn adopt_copies(
+        &self,
+        before: &BTreeMap<String, Entry>,
+        found: &mut Recovered,
+    ) -> Result<(), StoreError> {
+        for (name, held) in before {
+            if held.copies.is_none() || self.file_of(held.id).is_some() {
+                continue;
+            }
+            let recovered = found.files.remove(&held.id);
+            let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
+            // Its segments carry the token of this life, as all that this disk has.
+            let entry = Entry { token: self.names.token(), ..held.clone() };
+            let schema = Arc::new(entry.schema.clone());
+            let start = self.adopt_local(name, &entry, &schema, records, tail)?;
+            let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
+            self.install(StoreFile::new(name, entry, schema, appender, None));
         }
         Ok(())
     }
@@ -74,7 +99,7 @@ impl Shared {
 
     /// Takes over, while the store runs, the files whose primary has no lease any more.
     pub(super) fn adopt_orphans(&self, losses: &mut Vec<Loss>) -> Result<usize, StoreError> {
-        let claimed = self.names.claim(true)?;
+        let claimed = self.names.claim(true, false)?;
         let count = claimed.len();
         for one in claimed {
             self.adopt(one, None, None, losses)?;
@@ -108,8 +133,7 @@ impl Shared {
             entry.fork(start.records);
         }
         let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
-        let none = MetadataNode { file: entry.id, ..MetadataNode::default() };
-        self.install(&name, entry, schema, appender, published.unwrap_or(none));
+        self.install(StoreFile::new(&name, entry, schema, appender, published));
         Ok(())
     }
 
@@ -188,19 +212,8 @@ impl Shared {
         entry: &Entry,
         schema: &Arc<Schema>,
     ) -> Result<StoreFile, StoreError> {
-        Ok(StoreFile {
-            name: name.to_owned(),
-            id: entry.id,
-            schema: Arc::clone(schema),
-            entry: entry.clone(),
-            appender: Mutex::new(Appender::new(entry.id, entry.token, Arc::clone(schema))?),
-            published: Mutex::default(),
-            first: AtomicU64::new(entry.first),
-            retention: Mutex::new(entry.retention),
-            is_deleted: AtomicBool::new(false),
-            is_listed: AtomicBool::new(false),
-            token_before: 0,
-        })
+        let appender = Appender::new(entry.id, entry.token, Arc::clone(schema))?;
+        Ok(StoreFile::new(name, entry.clone(), Arc::clone(schema), appender, None))
     }
 
     fn adopt_local(

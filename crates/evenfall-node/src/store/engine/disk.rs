@@ -1,6 +1,7 @@
 //! The thread that owns the disk: commits, chunks, syncs, checkpoints.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -137,12 +138,16 @@ impl Shared {
     /// Commits what the files that are waited for have and no chunk has, until it is done: whoever
     /// waits has been promised nothing until then.
     fn commit(&self, volume: &mut Volume<Directory>, turn: &Turn, batch: &mut Batch) {
+        let mut reached = Vec::new();
         for id in &turn.waiting {
             let Some(file) = self.file_of(*id) else { continue };
-            let (token, taken) = {
+            let (token, taken, end) = {
                 let mut appender = lock(&file.appender);
-                (appender.token(), appender.take_uncommitted())
+                (appender.token(), appender.take_uncommitted(), appender.records())
             };
+            if self.replication.is_some() {
+                reached.push((Arc::clone(&file), end));
+            }
             let Some((first, records)) = taken else { continue };
             let origin = origin(&file, token);
             for (first, piece) in pieces(origin, first, &records) {
@@ -155,6 +160,7 @@ impl Shared {
         if !batch.is_empty() && !self.commit_batch(volume, batch) {
             return;
         }
+        self.committed(reached);
         lock(&self.queue).committed += 1;
         self.done.notify_all();
     }

@@ -25,6 +25,7 @@ impl Store {
     /// What names, disk or object store say; it may be called again.
     pub fn retain(&self, file: &StoreFile, retention: Retention) -> Result<u64, StoreError> {
         self.shared.check_writing(&file.name)?;
+        file.check_ours()?;
         self.shared.names.keep(&file.name, file.first(), retention)?;
         *lock(&file.retention) = retention;
         // The catalogue says it too, for who has nothing but the objects.
@@ -54,7 +55,7 @@ impl Store {
 impl Shared {
     /// Lets go of what the retention of each file says.
     pub(in crate::store) fn trim_all(&self) -> Result<(), StoreError> {
-        let files = self.all_files();
+        let files = self.our_files();
         let kept = files.iter().filter(|file| file.retention() != Retention::default());
         kept.map(|file| self.trim(file)).fold(Ok(()), Result::and)
     }
@@ -95,16 +96,17 @@ impl Shared {
     }
 
     fn delete(&self, file: &Arc<StoreFile>) -> Result<(), StoreError> {
+        if file.check_ours().is_err() {
+            self.names.remove_copy(&file.name)?;
+            return self.delete_here(file);
+        }
         // Who is not the primary any more is told so here, and has removed nothing.
         self.names.keep(&file.name, file.first(), file.retention())?;
         if let Some(bucket) = &self.bucket {
             archive::remove_catalog(bucket, file.id, file.entry.token)?;
         }
         self.names.remove(&file.name)?;
-        self.by_name.write().unwrap_or_else(|e| e.into_inner()).remove(&file.name);
-        self.flush_beside(false);
-        lock(&self.volume).delete(file.id)?;
-        self.files.write().unwrap_or_else(|e| e.into_inner()).remove(&file.id);
+        self.delete_here(file)?;
         let Some(bucket) = &self.bucket else { return Ok(()) };
         // Publications under way have ended when this lock is had.
         let published = *lock(&file.published);
@@ -120,6 +122,15 @@ impl Shared {
                 bucket.delete(&chunk_name(kind, file.id, chunk))?;
             }
         }
+        Ok(())
+    }
+
+    /// Removes it from this disk.
+    fn delete_here(&self, file: &StoreFile) -> Result<(), StoreError> {
+        self.by_name.write().unwrap_or_else(|e| e.into_inner()).remove(&file.name);
+        self.flush_beside(false);
+        lock(&self.volume).delete(file.id)?;
+        self.files.write().unwrap_or_else(|e| e.into_inner()).remove(&file.id);
         Ok(())
     }
 

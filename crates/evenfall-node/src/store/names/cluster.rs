@@ -246,6 +246,11 @@ impl Member {
         Ok(member)
     }
 
+    /// The number of this node.
+    pub fn node(&self) -> u32 {
+        self.node
+    }
+
     /// The token of this life.
     pub fn token(&self) -> u32 {
         self.token.load(Relaxed)
@@ -371,12 +376,17 @@ impl Member {
     ///
     /// # Errors
     /// As [`Cluster::list`]; [`NamesError::LeaseLost`]. What was claimed stays claimed.
-    pub fn claim(&self, take_over: bool) -> Result<Vec<Claimed>, NamesError> {
+    pub fn claim(&self, take_over: bool, is_new: bool) -> Result<Vec<Claimed>, NamesError> {
         let alive: BTreeSet<u32> = self.cluster.nodes()?.into_keys().collect();
         let mut due = self.cluster.listed()?;
         due.retain(|(_, entry, _)| match entry.primary == self.node {
             true => entry.token != self.token(),
-            false => take_over && !alive.contains(&entry.primary),
+            false if !take_over || alive.contains(&entry.primary) => false,
+            false => match entry.replica {
+                // It has more than the objects say, and no other node may go on without that.
+                Some(replica) => replica == self.node && is_new,
+                None => is_new || entry.token < self.token(),
+            },
         });
         let mut claimed = Vec::new();
         for batch in due.chunks(BATCH_FILES) {
@@ -390,6 +400,19 @@ impl Member {
             }
         }
         Ok(claimed)
+    }
+
+    /// Whether there are files without a primary that [`claim`](Self::claim) gives to a new life of
+    /// this node alone.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`].
+    pub fn is_new_life_due(&self) -> Result<bool, NamesError> {
+        let alive = self.cluster.nodes()?;
+        Ok(self.cluster.listed()?.iter().any(|(_, entry, _)| {
+            let is_orphan = entry.primary != self.node && !alive.contains_key(&entry.primary);
+            is_orphan && entry.replica.map_or(entry.token > self.token(), |node| node == self.node)
+        }))
     }
 
     fn claim_batch(

@@ -158,12 +158,23 @@ impl Embedded {
         Ok(entries)
     }
 
-    /// Makes this node the primary of every file, with the token of a new life. Whoever had one
-    /// before is fenced.
+    /// The entry that a copy of another directory's file gets here; it is written by
+    /// [`restore`](Self::restore).
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn allot(&self, original: &Entry, node: u32) -> Result<Entry, NamesError> {
+        let read = self.database.begin_read()?;
+        let next = read.open_table(COUNTERS)?.get("next file")?.map_or(1, |value| value.value());
+        Ok(Entry::new(FileId(next), &original.schema, node, self.token.load(Relaxed)))
+    }
+
+    /// Makes this node the primary of every file, with the token of a new life; of copies of other
+    /// nodes' files only if told so. Whoever had one before is fenced.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn claim_all(&self, node: u32) -> Result<Vec<Claimed>, NamesError> {
+    pub fn claim_all(&self, node: u32, copies: bool) -> Result<Vec<Claimed>, NamesError> {
         let mut all = Vec::new();
         let before = self.list()?;
         let write = self.database.begin_write()?;
@@ -176,6 +187,10 @@ impl Embedded {
             counters.insert("next token", u64::from(token) + 1)?;
             self.token.store(token, Relaxed);
             for (name, mut entry) in before {
+                if !copies && entry.copies.is_some() {
+                    continue;
+                }
+                entry.copies = None;
                 let was_ours = entry.primary == node;
                 (entry.token, entry.primary) = (token, node);
                 let bytes = serde_json::to_vec(&entry).unwrap_or_default();

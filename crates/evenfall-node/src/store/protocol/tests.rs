@@ -2,6 +2,12 @@ use evenfall_core::Prng;
 
 use super::*;
 
+fn entry() -> Entry {
+    let text = r#"{"id": 3, "primary": 1, "token": 4, "slot": 2, "listed": 4, "replica": 2,
+        "schema": {"record_bytes": 8, "fields": []}}"#;
+    serde_json::from_str(text).unwrap()
+}
+
 fn requests() -> Vec<Request<'static>> {
     let (file, from_ns, to_ns) = (7, -5, i64::MAX);
     vec![
@@ -9,6 +15,9 @@ fn requests() -> Vec<Request<'static>> {
         Request::Open { name: "aapl", schema: Some(Schema::opaque(16)) },
         Request::Open { name: "", schema: None },
         Request::Append { file, level: Level::Object, records: b"sixteen bytes ok" },
+        Request::Append { file, level: Level::Replica, records: b"" },
+        Request::Follow { name: "aapl", entry: entry() },
+        Request::Copy { file, first: 9, records: b"sixteen bytes ok" },
         Request::Record { file, number: u64::MAX },
         Request::Latest { file, time_ns: i64::MIN },
         Request::Between { file, from_ns, to_ns },
@@ -24,6 +33,7 @@ fn replies() -> Vec<Reply<'static>> {
     vec![
         Reply::Hello { version: VERSION, requests_max: 4 },
         Reply::Opened { file: 1, numbers: 2..3, schema: Schema::opaque(16) },
+        Reply::Followed { file: 1, numbers: 0..9, node: 2 },
         Reply::Appended { first: 8 },
         Reply::Records { bytes: b"records" },
         Reply::Numbers { numbers: 3..9 },
@@ -89,7 +99,7 @@ fn cut_flipped_and_random_bytes_are_a_frame_or_malformed() {
         let mut random: Vec<u8> = (0..len + HEADER_BYTES).map(|_| rng.below(256) as u8).collect();
         decode(&random);
         random[..4].copy_from_slice(&(len as u32).to_le_bytes());
-        random[12] = [1, 128][rng.below(2) as usize] + rng.below(11) as u8;
+        random[12] = [1, 128][rng.below(2) as usize] + rng.below(13) as u8;
         random[13..16].fill(0);
         decode(&random);
     }

@@ -14,11 +14,12 @@ use evenfall_core::StorageError;
 use evenfall_store::{FileId, Schema};
 
 use super::Served;
+use crate::store::names::cluster::Member;
 use crate::store::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
     SCHEMA_BYTES_MAX, VERSION, frame, listed_bytes, schema_bytes,
 };
-use crate::store::{Level, Listed, StoreError, StoreFile, lock};
+use crate::store::{Entry, Level, Listed, Store, StoreError, StoreFile, lock};
 
 /// Bytes of requests without a last reply that a client may have: what one group commit of a slow
 /// disk can take. Nothing is buffered for them but one request; a client that wants its appends
@@ -114,6 +115,8 @@ struct Pending {
 
 struct OpenFile {
     file: Arc<StoreFile>,
+    /// Of a copy the token of the primary that feeds it on this connection.
+    primary: u32,
     /// An append failed: the next ones do until the file is opened again.
     is_stopped: bool,
 }
@@ -215,6 +218,10 @@ impl Connection {
             Request::Append { file, level, records } => {
                 return self.append(header, file, level, records);
             }
+            Request::Copy { file, first, records } => {
+                return self.copy(header, file, first, records);
+            }
+            Request::Follow { name, entry } => self.follow(header, name, &entry),
             Request::Open { name, schema } => self.open(header, name, schema),
             Request::List { after } => self.list(header, after),
             other => self.read(header, &other),
@@ -258,6 +265,15 @@ impl Connection {
         if schema_bytes(&file.schema) > SCHEMA_BYTES_MAX {
             return Err(too_large(name));
         }
+        let number = self.number(&file, 0)?;
+        let (numbers, schema) = (file.first()..file.records(), (*file.schema).clone());
+        let reply = Reply::Opened { file: number, numbers, schema };
+        lock(&self.replies).last(header.request, header.cost(), &reply);
+        Ok(())
+    }
+
+    /// The number of a file on this connection.
+    fn number(&mut self, file: &Arc<StoreFile>, primary: u32) -> Result<u32, StoreError> {
         let number = match self.numbers.get(&file.id) {
             Some(number) => *number,
             None if self.files.len() == FILES_MAX => {
@@ -267,13 +283,19 @@ impl Connection {
             None => self.files.len() as u32,
         };
         self.numbers.insert(file.id, number);
-        let opened = OpenFile { file: Arc::clone(&file), is_stopped: false };
+        let opened = OpenFile { file: Arc::clone(file), primary, is_stopped: false };
         match self.files.get_mut(number as usize) {
             Some(known) => *known = opened,
             None => self.files.push(opened),
         }
-        let (numbers, schema) = (file.first()..file.records(), (*file.schema).clone());
-        let reply = Reply::Opened { file: number, numbers, schema };
+        Ok(number)
+    }
+
+    fn follow(&mut self, header: &Header, name: &str, entry: &Entry) -> Result<(), StoreError> {
+        let file = self.served.store.follow(name, entry)?;
+        let number = self.number(&file, entry.token)?;
+        let node = self.served.store.member().map_or(0, Member::node);
+        let reply = Reply::Followed { file: number, numbers: 0..file.records(), node };
         lock(&self.replies).last(header.request, header.cost(), &reply);
         Ok(())
     }
@@ -285,8 +307,34 @@ impl Connection {
         level: Level,
         records: &[u8],
     ) -> Result<(), Broken> {
+        let begun = self.begin(file, |store, open| store.append_begin(&open.file, records, level));
+        self.taken(header, file, level, begun)
+    }
+
+    fn copy(
+        &mut self,
+        header: &Header,
+        file: u32,
+        first: u64,
+        records: &[u8],
+    ) -> Result<(), Broken> {
+        let begun = self.begin(file, |store, open| {
+            let copied = store.copy_begin(&open.file, open.primary, first, records);
+            copied.map(|(numbers, ticket)| (numbers.start, ticket))
+        });
+        self.taken(header, file, Level::Local, begun)
+    }
+
+    /// Answers an append that has begun, or sees to it that it is answered.
+    fn taken(
+        &mut self,
+        header: &Header,
+        file: u32,
+        level: Level,
+        begun: Result<(u64, u64), StoreError>,
+    ) -> Result<(), Broken> {
         let (request, cost) = (header.request, header.cost());
-        match self.begin(file, level, records) {
+        match begun {
             Ok((first, _)) if level == Level::Memory => {
                 lock(&self.replies).last(request, cost, &Reply::Appended { first });
                 Ok(())
@@ -307,8 +355,7 @@ impl Connection {
     fn begin(
         &mut self,
         number: u32,
-        level: Level,
-        records: &[u8],
+        begin: impl Fn(&Store, &OpenFile) -> Result<(u64, u64), StoreError>,
     ) -> Result<(u64, u64), StoreError> {
         let known = self.files.get_mut(number as usize).ok_or_else(|| unopened(number))?;
         if known.is_stopped {
@@ -317,8 +364,11 @@ impl Connection {
         }
         let started = Instant::now();
         loop {
-            let begun = self.served.store.append_begin(&known.file, records, level);
-            let is_retryable = begun.as_ref().is_err_and(StoreError::is_retryable);
+            let begun = begin(&self.served.store, known);
+            // Without the second node other levels go on, and wait for nobody.
+            let is_retryable = begun.as_ref().is_err_and(|error| {
+                error.is_retryable() && !matches!(error, StoreError::Replica { .. })
+            });
             let is_stopping = self.served.is_stopping.load(Relaxed);
             if is_retryable && started.elapsed() < PATIENCE && !is_stopping {
                 let _ = lock(&self.replies).flush();
@@ -435,7 +485,7 @@ fn acknowledge(served: &Served, replies: &Mutex<Replies>, receiver: &Receiver<Pe
                 pending
             }
         };
-        if pending.level == Level::Object || served.store.committed() < pending.ticket {
+        if pending.level > Level::Local || served.store.committed() < pending.ticket {
             let _ = lock(replies).flush();
         }
         let done = served.store.append_end(&pending.file, pending.ticket, pending.level);
