@@ -187,12 +187,12 @@ impl Params {
         let packets = |bytes: u64| bytes.div_ceil(u64::from(packet));
         let unasked = self.unasked(short);
         let mut wire = Matrix::new(nodes);
-        for from in 0..nodes {
+        for (from, own) in unasked.iter().enumerate() {
             for to in (0..nodes).filter(|&to| to != from) {
                 let (out, back) = (short.cell(from, to), short.cell(to, from));
                 let data = out * u64::from(scale) + packets(out) * frame;
                 let grants = packets(back) - unasked[to][from];
-                let announcement = 1 - unasked[from][to];
+                let announcement = 1 - own[to];
                 wire.set(from, to, data + (grants + 1 + announcement) * frame);
             }
         }
