@@ -8,7 +8,8 @@
 //! 3. drain [`poll_event`](Machine::poll_event) until `None`;
 //! 4. apply [`poll_install`](Machine::poll_install) until `None`;
 //! 5. pull [`poll_transmit`](Machine::poll_transmit) as fast as it can send, and no faster;
-//! 6. sleep until [`poll_timeout`](Machine::poll_timeout) or the next arrival.
+//! 6. sleep until [`poll_timeout`](Machine::poll_timeout) or the next arrival; arrivals may wait to
+//!    be read until [`poll_lull`](Machine::poll_lull).
 //!
 //! **The rule:** after every single input, steps 3 and 4 run to `None` before the next input. Step
 //! 5 may lag: a machine bounds what it queues per class and destination, and says what it drops.
