@@ -63,7 +63,7 @@ fn append_to_the_limit(store: &Store, end: &mut u64) {
 fn survives_kills(mut s3: S3) {
     let backend = in_s3(&s3);
     let directory = TempDir::new().expect("a directory");
-    let config = |path| StoreConfig { local_bytes_max: 24 << 20, ..backend.config(path) };
+    let config = |path| StoreConfig { local_bytes_max: 12 << 20, ..backend.config(path) };
     let store = Store::open(config(directory.path())).expect("a store").store;
     let file = store.create("a", &schema()).expect("a file");
     let mut end = 0;
