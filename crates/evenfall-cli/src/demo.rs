@@ -203,7 +203,7 @@ fn prepare(
         ..Run::default()
     };
     let nodes = cast::nodes(args, lab)?;
-    if pin::available_cores().len() < nodes.len() {
+    if pin::is_crowded(nodes.len()) {
         multicast.framing.coalesce = COALESCE;
     }
     let mut settings = Settings { run, feed, multicast, nodes, ..Settings::default() };

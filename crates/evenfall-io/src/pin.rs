@@ -83,6 +83,12 @@ pub fn schedule(schedule: Schedule) -> Result<(), Error> {
     })
 }
 
+/// Whether so many processes have fewer cores than they are: then to spin, or to run at once when
+/// woken, only takes the time of another one.
+pub fn is_crowded(processes: usize) -> bool {
+    available_cores().len() < processes
+}
+
 fn policy(policy: i32, priority: u8) -> io::Result<libc::c_int> {
     let parameters = libc::sched_param { sched_priority: priority.into() };
     // SAFETY: `parameters` outlives the call; zero names the calling thread.

@@ -313,10 +313,10 @@ impl UdpDriver {
     /// Waits as [`wait`](Self::wait), but leaves arrivals in the socket until this moment, if
     /// `moderation` allows to wait for so long.
     pub fn rest(&mut self, lull: Timestamp, deadline: Timestamp) -> Wake {
-        let longest = MonotonicClock::now() + self.options.moderation;
         if self.options.moderation.is_zero() || self.delays.is_some() {
             return self.wait(Some(deadline));
         }
+        let longest = MonotonicClock::now() + self.options.moderation;
         self.wait_until(Some(deadline.min(lull).min(longest)), false)
     }
 

@@ -323,13 +323,12 @@ impl Process {
     }
 }
 
-/// Whether more evenfall processes than cores share this host: then to spin, or to run at once when
-/// woken, only takes the time of another one.
+/// Whether more evenfall processes than cores share the host of this node.
 fn crowded(settings: &Settings, node: &Node) -> bool {
     let one_host = settings.run.clock == "same-host";
     let beside = settings.nodes.iter();
     let here = beside.filter(|n| one_host || n.address.ip() == node.address.ip()).count();
-    pin::available_cores().len() < here
+    pin::is_crowded(here)
 }
 
 fn start_clock(settings: &Settings) -> Result<(Clock, Option<ClockWatch>), RoleError> {
