@@ -2,15 +2,17 @@
 
 mod records;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
 use evenfall_feed::arbiter::{Arbiter, Counts, Event, Limits, Side};
 use evenfall_feed::{Message, Source};
 use evenfall_node::input;
 use evenfall_node::store::recording::{Recorder, Replay, arrival_of, streams};
 use evenfall_node::store::{Level, Store};
-use evenfall_store::ordering::{Offered, Ordering, OrderingConfig, OrderingCounts};
+use evenfall_store::ordering::{Offered, Ordering, OrderingConfig};
 use evenfall_store::schema::{Arrival, Sides};
 
 use super::backing::Backing;
@@ -129,7 +131,7 @@ fn record(args: &Append, messages: &mut dyn Source, store: &Store) -> Outcome {
     for (name, tape) in names.iter().zip(&mut tapes) {
         tape.finish()?;
         println!("{} messages recorded as {name}", tape.recorder.messages());
-        refused += tape.say_counts();
+        refused += tape.window.as_ref().map_or(0, Window::say_counts);
     }
     match refused {
         0 => taken,
@@ -162,34 +164,69 @@ fn arrival_of_both(args: &Append, store: &Store) -> Result<Arrival, Failure> {
     }
 }
 
+/// A window for what comes late, and what it refused.
+struct Window {
+    ordering: Ordering,
+    refused: u64,
+}
+
+impl Window {
+    /// Of no width none.
+    fn of(window_ns: u64) -> Option<Self> {
+        let config = OrderingConfig { window_ns, ..OrderingConfig::default() };
+        (window_ns > 0).then(|| Self { ordering: Ordering::new(config), refused: 0 })
+    }
+
+    /// Takes a record; `what` names it where it comes too late.
+    fn offer(&mut self, what: impl Display, sequence: u64, time_ns: i64, record: Bytes) {
+        if let Offered::TooLate { limit_ns, .. } = self.ordering.offer(time_ns, sequence, record) {
+            self.refused += 1;
+            if self.refused <= NAMED_MAX {
+                eprintln!("refused: {what} of {time_ns} ns, behind {limit_ns} ns");
+            }
+        }
+    }
+
+    /// The next record whose turn it is.
+    fn poll(&mut self) -> Option<Bytes> {
+        self.ordering.poll()
+    }
+
+    /// The next record, once nothing more comes.
+    fn drain(&mut self) -> Option<Bytes> {
+        self.ordering.drain()
+    }
+
+    /// Says what it did; gives how much it refused.
+    fn say_counts(&self) -> u64 {
+        let counts = self.ordering.counts();
+        println!(
+            "{} came out of order, {} copies, {} refused, {} given out early",
+            counts.reordered, counts.duplicates, counts.too_late, counts.early
+        );
+        self.refused
+    }
+}
+
 /// A recording that is written, perhaps behind a window.
 struct Tape<'a> {
     recorder: Recorder<'a>,
-    window: Option<Ordering>,
+    window: Option<Window>,
     /// Number of the next message.
     next: u64,
-    refused: u64,
 }
 
 impl<'a> Tape<'a> {
     fn new(recorder: Recorder<'a>, window_ns: u64) -> Self {
-        let config = OrderingConfig { window_ns, ..OrderingConfig::default() };
-        let window = (window_ns > 0).then(|| Ordering::new(config));
-        Self { recorder, window, next: 0, refused: 0 }
+        Self { recorder, window: Window::of(window_ns), next: 0 }
     }
 
     /// Takes a message; its sequence tells copies, and sorts equal times.
     fn take(&mut self, sequence: u64, time_ns: i64, bytes: &[u8]) -> Outcome {
         let Some(window) = &mut self.window else { return self.push(time_ns, bytes) };
         let held = [&time_ns.to_le_bytes(), bytes].concat();
-        if let Offered::TooLate { time_ns, limit_ns } = window.offer(time_ns, sequence, held.into())
-        {
-            self.refused += 1;
-            if self.refused <= NAMED_MAX {
-                eprintln!("refused: message {sequence} of {time_ns} ns, behind {limit_ns} ns");
-            }
-        }
-        while let Some(held) = self.window.as_mut().and_then(Ordering::poll) {
+        window.offer(format_args!("message {sequence}"), sequence, time_ns, held.into());
+        while let Some(held) = self.window.as_mut().and_then(Window::poll) {
             self.push_held(&held)?;
         }
         Ok(())
@@ -208,27 +245,11 @@ impl<'a> Tape<'a> {
 
     /// Everything taken is recorded when it returns.
     fn finish(&mut self) -> Outcome {
-        while let Some(held) = self.window.as_mut().and_then(Ordering::drain) {
+        while let Some(held) = self.window.as_mut().and_then(Window::drain) {
             self.push_held(&held)?;
         }
         Ok(self.recorder.flush()?)
     }
-
-    /// Says what the window did; gives how many messages it refused.
-    fn say_counts(&self) -> u64 {
-        if let Some(window) = &self.window {
-            say(&window.counts());
-        }
-        self.refused
-    }
-}
-
-/// Says what a window did.
-fn say(counts: &OrderingCounts) {
-    println!(
-        "{} came out of order, {} copies, {} refused, {} given out early",
-        counts.reordered, counts.duplicates, counts.too_late, counts.early
-    );
 }
 
 fn whole(messages: &mut dyn Source, tape: &mut Tape<'_>) -> Outcome {

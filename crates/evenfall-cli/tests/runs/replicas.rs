@@ -66,14 +66,19 @@ fn append_until_killed(primary: Node, from: u64) -> u64 {
     acknowledged
 }
 
+/// A primary, its second node, and a client of the primary.
+fn pair(first: &str, second: &str) -> (Node, Node, Client) {
+    let second = Node::start(second, &[]);
+    let first = Node::start(first, &["--replica", &second.address.to_string()]);
+    let client = connect(first.address);
+    (first, second, client)
+}
+
 #[test]
 fn what_was_acknowledged_replica_is_on_the_second_node_when_the_first_and_its_disk_are_gone() {
     let scratch = Scratch::new();
     let place = |name: &str| scratch.path(name).display().to_string();
-    let second = Node::start(&place("second"), &[]);
-    let replica = second.address.to_string();
-    let first = Node::start(&place("first"), &["--replica", &replica]);
-    let mut client = connect(first.address);
+    let (first, second, mut client) = pair(&place("first"), &place("second"));
     assert_eq!(append_replica(&mut client, 0..BATCH), 0);
     let refused = append(&mut connect(second.address), 0..BATCH, Level::Local).unwrap_err();
     assert!(refused.contains("is a copy of another node's file"), "{refused}");
@@ -98,10 +103,8 @@ fn what_was_acknowledged_replica_is_on_the_second_node_when_the_first_and_its_di
 fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_when_it_is_back() {
     let scratch = Scratch::new();
     let place = |name: &str| scratch.path(name).display().to_string();
-    let second = Node::start(&place("second"), &[]);
+    let (first, second, mut client) = pair(&place("first"), &place("second"));
     let replica = second.address.to_string();
-    let first = Node::start(&place("first"), &["--replica", &replica]);
-    let mut client = connect(first.address);
     append_replica(&mut client, 0..BATCH);
     kill(second);
     // An append that is under way when the second node goes may be told so ten seconds later.

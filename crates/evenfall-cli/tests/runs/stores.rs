@@ -276,6 +276,10 @@ fn records_out_of_a_table_go_by_the_schema_and_the_window_of_their_file() {
     let said = store(&dir, &["append", "again", "--csv", &table]);
     assert!(!said.ok && said.err.contains("line 3: price: \"1.001\""), "{}", said.err);
     assert!(store(&dir, &["read", "again"]).out.ends_with("200,9,1.00,0aff\n"));
+    fs::write(&table, b"time,number,price,tag\n300,9,1,0aff\n\xff\n").expect("a table");
+    let said = store(&dir, &["append", "again", "--csv", &table]);
+    assert!(!said.ok && said.err.contains("line 3: stream did not"), "{}", said.err);
+    assert!(store(&dir, &["read", "again"]).out.ends_with("300,9,1.00,0aff\n"));
 }
 
 #[test]

@@ -5,14 +5,12 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use evenfall_node::store::import::Table;
 use evenfall_node::store::{Level, Store, StoreFile};
 use evenfall_store::Field;
 use evenfall_store::layout::record_time;
-use evenfall_store::ordering::{Offered, Ordering, OrderingConfig};
 
-use super::{NAMED_MAX, say};
+use super::Window;
 use crate::Outcome;
 
 /// Bytes gathered before they are appended.
@@ -23,11 +21,10 @@ struct Intake<'a> {
     store: &'a Store,
     file: Arc<StoreFile>,
     level: Level,
-    window: Option<Ordering>,
+    window: Option<Window>,
     sequence: Option<Field>,
     batch: Vec<u8>,
     appended: u64,
-    refused: u64,
 }
 
 impl Intake<'_> {
@@ -35,14 +32,8 @@ impl Intake<'_> {
         let Some(window) = &mut self.window else { return self.push(&record) };
         let time_ns = record_time(&record);
         let sequence = self.sequence.as_ref().map_or(line, |field| field.whole(&record) as u64);
-        let offered = window.offer(time_ns, sequence, Bytes::from(record));
-        if let Offered::TooLate { limit_ns, .. } = offered {
-            self.refused += 1;
-            if self.refused <= NAMED_MAX {
-                eprintln!("refused: line {line} of {time_ns} ns, behind {limit_ns} ns");
-            }
-        }
-        while let Some(record) = self.window.as_mut().and_then(Ordering::poll) {
+        window.offer(format_args!("line {line}"), sequence, time_ns, record.into());
+        while let Some(record) = self.window.as_mut().and_then(Window::poll) {
             self.push(&record)?;
         }
         Ok(())
@@ -61,7 +52,7 @@ impl Intake<'_> {
     }
 
     fn finish(&mut self) -> Outcome {
-        while let Some(record) = self.window.as_mut().and_then(Ordering::drain) {
+        while let Some(record) = self.window.as_mut().and_then(Window::drain) {
             self.push(&record)?;
         }
         if self.batch.is_empty() { Ok(()) } else { self.flush() }
@@ -80,16 +71,14 @@ pub fn append(store: &Store, name: &str, table: &Path, level: Level) -> Outcome 
     };
     let file = store.file(name)?;
     let arrival = file.schema.arrival.clone();
-    let config = OrderingConfig { window_ns: arrival.window_ns, ..OrderingConfig::default() };
     let mut intake = Intake {
         store,
-        window: (arrival.window_ns > 0).then(|| Ordering::new(config)),
+        window: Window::of(arrival.window_ns),
         sequence: file.schema.field(&arrival.sequence).cloned(),
         file: Arc::clone(&file),
         level,
         batch: Vec::new(),
         appended: 0,
-        refused: 0,
     };
     let mut text = String::new();
     lines.read_line(&mut text)?;
@@ -98,22 +87,22 @@ pub fn append(store: &Store, name: &str, table: &Path, level: Level) -> Outcome 
     let mut taken: Outcome = Ok(());
     for line in 2.. {
         text.clear();
-        if lines.read_line(&mut text)? == 0 {
-            break;
+        taken = match lines.read_line(&mut text) {
+            Ok(0) => break,
+            Ok(_) => columns.record(text.trim_end()),
+            Err(why) => Err(why.to_string()),
         }
-        let record = columns.record(text.trim_end()).map_err(|why| wrong(line, why).into());
-        taken = record.and_then(|record| intake.take(line, record));
+        .map_err(|why| wrong(line, why).into())
+        .and_then(|record| intake.take(line, record));
         if taken.is_err() {
             break;
         }
     }
     let finished = intake.finish();
     println!("{} records appended to {name}", intake.appended);
-    if let Some(window) = &intake.window {
-        say(&window.counts());
-    }
+    let refused = intake.window.as_ref().map_or(0, Window::say_counts);
     taken.and(finished)?;
-    match intake.refused {
+    match refused {
         0 => Ok(()),
         refused => {
             Err(format!("{refused} records came later than the window of {name} and were refused")
