@@ -2,7 +2,8 @@
 //!
 //! One thread owns some machines and one driver, and calls [`Loop::turn`] until it has enough.
 //! A turn takes one batch of arrivals and the timeouts that are due, sends what the machines want
-//! sent, and then waits, unless there is more to do. After every single input the machine's events
+//! sent, and then waits, unless there is more to do. After a rest ([`Machine::poll_lull`]) what is
+//! due goes first, and arrivals wait until others on this core have done what was due for them. After every single input the machine's events
 //! and installs are drained before the next input; transmits are pulled only while the driver has
 //! room.
 //!
@@ -29,6 +30,9 @@ const TRANSMITS_PER_FLUSH: usize = 64;
 /// Arrivals handled between two looks at the clock, so that a timeout is never later than about
 /// ten microseconds behind a burst.
 const ARRIVALS_PER_CLOCK: usize = 8;
+/// How late a timeout after a rest may be and still go before the arrivals. Beyond, this process
+/// was stopped or starved, and what lies in its socket may have answered what is due.
+const PROMPT: Duration = Duration::from_millis(1);
 /// The longest wait, so that a clock reading or a caller's flag is never unseen for longer.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
@@ -56,6 +60,8 @@ pub struct Loop {
     clock: Option<ClockWatch>,
     /// The machine that is asked for transmits first, in turn.
     first: usize,
+    /// The last wait was a rest, and ended with its time.
+    is_rested: bool,
 }
 
 impl Default for Loop {
@@ -79,6 +85,7 @@ impl Loop {
             last_malformed: None,
             clock: None,
             first: 0,
+            is_rested: false,
         }
     }
 
@@ -120,6 +127,9 @@ impl Loop {
         }
         // Before arrivals: a machine's first input is a clock reading, here as in the simulator.
         self.take_clock(machines, driver, events)?;
+        if std::mem::take(&mut self.is_rested) {
+            self.take_prompt_timeouts(machines, driver, events)?;
+        }
         let readable = self.take_arrivals(machines, driver, events)?;
         let mut now = MonotonicClock::now();
         self.take_timeouts(now, machines, driver, events)?;
@@ -136,10 +146,12 @@ impl Loop {
         let deadline = deadline.min(now + WAIT_MAX);
         let mut lulls = machines.iter().map(Machine::poll_lull);
         let lull = lulls.try_fold(Timestamp::MAX, |first, lull| Some(first.min(lull?)));
-        Ok(match lull {
+        let wake = match lull {
             Some(lull) => driver.rest(lull, deadline),
             None => driver.wait(Some(deadline)),
-        })
+        };
+        self.is_rested = lull.is_some() && wake == Wake::Deadline;
+        Ok(wake)
     }
 
     /// Hands in one input from outside the network, such as a publication, by the same rule.
@@ -210,6 +222,23 @@ impl Loop {
                 machine.handle_timeout(now);
                 drain(owner, now, machine, driver, events)?;
             }
+        }
+        Ok(())
+    }
+
+    /// What a rest ended for, before anything else.
+    fn take_prompt_timeouts<M: Machine>(
+        &mut self,
+        machines: &mut [M],
+        driver: &mut UdpDriver,
+        events: &mut impl FnMut(&M, Timestamp, M::Event),
+    ) -> Result<(), Error> {
+        let now = MonotonicClock::now();
+        let due = machines.iter().filter_map(Machine::poll_timeout).min();
+        if due.is_some_and(|due| due <= now && now.since(due) < PROMPT) {
+            self.take_timeouts(now, machines, driver, events)?;
+            // Receivers on one host are due at the same time: first all release, then all read.
+            std::thread::yield_now();
         }
         Ok(())
     }

@@ -368,7 +368,7 @@ impl Default for Run {
             dir: PathBuf::from("run"),
             key_file: None,
             trees: 1,
-            warm_up: Duration::from_secs(3),
+            warm_up: Duration::from_secs(5),
             finish_timeout: Duration::from_secs(15),
             clock: "auto".into(),
             log: true,

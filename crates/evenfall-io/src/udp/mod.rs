@@ -35,6 +35,7 @@ mod wait;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
 
 use evenfall_core::{Arrival, GroupId, Install, Timestamp, Transmit};
 
@@ -144,6 +145,8 @@ pub struct UdpDriver {
     others: Vec<OwnedFd>,
     counters: Counters,
     blocked: Blocked,
+    /// When a deadline was last waited for to its end.
+    spun_at: Timestamp,
 }
 
 impl UdpDriver {
@@ -172,6 +175,7 @@ impl UdpDriver {
             others: Vec::new(),
             counters: Counters::default(),
             blocked: Blocked::No,
+            spun_at: Timestamp::ZERO,
         })
     }
 
@@ -321,13 +325,30 @@ impl UdpDriver {
     }
 
     fn wait_until(&mut self, deadline: Option<Timestamp>, readable: bool) -> Wake {
+        let wake = self.wait_once(deadline, readable);
+        if wake == Wake::Deadline {
+            self.spun_at = MonotonicClock::now();
+        }
+        wake
+    }
+
+    /// How long to spin now, so that its share of the time is kept.
+    fn spin(&self) -> Duration {
+        let Options { spin, spin_share, .. } = self.options;
+        if spin_share >= 1.0 {
+            return spin;
+        }
+        spin.min(MonotonicClock::now().since(self.spun_at).mul_f64(spin_share.max(0.0)))
+    }
+
+    fn wait_once(&self, deadline: Option<Timestamp>, readable: bool) -> Wake {
         let wait = wait::Wait {
             fd: self.socket.fd(),
             waker: &self.waker,
             others: &self.others,
             readable,
             writable: self.blocked == Blocked::Socket,
-            spin: self.options.spin,
+            spin: self.spin(),
             yield_for: self.options.yield_for,
             never_sleep: self.options.never_sleep,
         };
@@ -342,7 +363,7 @@ impl UdpDriver {
     }
 
     /// Whether and how long [`wait`](Self::wait) spins from now on.
-    pub fn set_spin(&mut self, spin: std::time::Duration) {
+    pub fn set_spin(&mut self, spin: Duration) {
         self.options.spin = spin;
     }
 }

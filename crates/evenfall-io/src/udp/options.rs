@@ -51,9 +51,12 @@ pub struct Options {
     pub never_sleep: bool,
     /// How long before a deadline [`wait`](super::UdpDriver::wait) stops sleeping and watches the
     /// clock. Measured on a virtual machine (`examples/lateness.rs`): without it half of the waits
-    /// end more than 32 us late and 1 % more than 62 us; with 50 us, .09 us and 18 us. Zero when
-    /// more processes than cores run here: then spinning only takes the time of a neighbour.
+    /// end more than 32 us late and 1 % more than 62 us; with 50 us, .09 us and 18 us.
     pub spin: Duration,
+    /// The greatest share of the time that is spent spinning: one for no limit. Where more
+    /// processes than cores run, spinning takes the time of a neighbour; where all are quiet it
+    /// wakes the core before the deadline comes.
+    pub spin_share: f64,
     /// How long arrivals may wait unread while the machines have no use for them
     /// ([`poll_lull`](evenfall_core::Machine::poll_lull)): one wake-up for many. Zero for none. To
     /// be used with `kernel_timestamps`, by which it is known when they came.
@@ -88,6 +91,7 @@ impl Default for Options {
             priority: None,
             never_sleep: false,
             spin: Duration::ZERO,
+            spin_share: 1.0,
             moderation: Duration::ZERO,
             yield_for: Duration::ZERO,
             inject: None,

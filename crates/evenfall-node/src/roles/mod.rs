@@ -34,6 +34,9 @@ pub(crate) const HOUSEKEEPING: Duration = Duration::from_millis(200);
 /// How long before a deadline a thread spins where cores are plenty: what a sleeping thread of a
 /// virtual machine wakes late.
 const SPIN: Duration = Duration::from_micros(100);
+/// The same where cores are few, and the greatest share of a process' time that may go there.
+const SPIN_CROWDED: Duration = Duration::from_micros(40);
+const SPIN_CROWDED_SHARE: f64 = 0.01;
 /// How long a receiver leaves arrivals in its socket where cores are few.
 const MODERATION: Duration = Duration::from_millis(2);
 /// How often the synchronised clock is compared with the local one.
@@ -175,7 +178,9 @@ impl Process {
         let key = settings.key()?;
         let mut options = Options { keyed: key.is_some(), ..Options::default() };
         let crowded = crowded(settings, node);
-        options.spin = settings.io.spin.unwrap_or(if crowded { Duration::ZERO } else { SPIN });
+        let (spin, share) = if crowded { (SPIN_CROWDED, SPIN_CROWDED_SHARE) } else { (SPIN, 1.0) };
+        options.spin = settings.io.spin.unwrap_or(spin);
+        options.spin_share = share;
         if node.role == RoleName::Receiver {
             let moderation = if crowded { MODERATION } else { Duration::ZERO };
             options.moderation = settings.io.moderation.unwrap_or(moderation);

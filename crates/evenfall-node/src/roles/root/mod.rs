@@ -33,7 +33,7 @@ const REHEARSED: [(usize, Duration); 8] = [
     (32, Duration::from_micros(50)),
 ];
 /// Frames alone after every burst: most of a feed is quiet, so its hold is to be known best.
-const REHEARSED_ALONE: usize = 8;
+const REHEARSED_ALONE: usize = 20;
 /// How long the tree rests after a burst: at least, and for each frame of it.
 const REST_MIN: Duration = Duration::from_millis(2);
 const REST_PER_FRAME: Duration = Duration::from_micros(400);
