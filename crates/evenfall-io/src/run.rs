@@ -3,9 +3,10 @@
 //! One thread owns some machines and one driver, and calls [`Loop::turn`] until it has enough.
 //! A turn takes one batch of arrivals and the timeouts that are due, sends what the machines want
 //! sent, and then waits, unless there is more to do. After a rest ([`Machine::poll_lull`]) what is
-//! due goes first, and arrivals wait until others on this core have done what was due for them. After every single input the machine's events
-//! and installs are drained before the next input; transmits are pulled only while the driver has
-//! room.
+//! due goes first, and arrivals wait until others on this core have done what was due for them.
+//!
+//! After every single input the machine's events and installs are drained before the next input;
+//! transmits are pulled only while the driver has room.
 //!
 //! Several machines share a socket through a *dispatch* function, which reads the number of the
 //! machine at a fixed place in the datagram. It runs before any authentication: its answer is a

@@ -266,9 +266,11 @@ fn another_thread_ends_a_wait() {
 
 #[test]
 fn wait_ends_at_the_deadline_and_not_before() {
-    for (spin, never_sleep) in [(0, false), (200, false), (0, true)] {
+    for (spin, spin_share, never_sleep) in
+        [(0, 1.0, false), (200, 1.0, false), (200, 0.01, false), (0, 1.0, true)]
+    {
         let spin = Duration::from_micros(spin);
-        let mut waiting = driver(Options { spin, never_sleep, ..Options::default() });
+        let mut waiting = driver(Options { spin, spin_share, never_sleep, ..Options::default() });
         let deadline = MonotonicClock::now() + Duration::from_millis(2);
         assert_eq!(waiting.wait(Some(deadline)), Wake::Deadline);
         let now = MonotonicClock::now();
