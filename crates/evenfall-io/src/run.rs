@@ -56,6 +56,8 @@ pub struct Loop {
     clock: Option<ClockWatch>,
     /// The machine that is asked for transmits first, in turn.
     first: usize,
+    /// The last turn took all that was there: this one need not ask the kernel again.
+    drained: bool,
 }
 
 impl Default for Loop {
@@ -79,6 +81,7 @@ impl Loop {
             last_malformed: None,
             clock: None,
             first: 0,
+            drained: false,
         }
     }
 
@@ -120,7 +123,8 @@ impl Loop {
         }
         // Before arrivals: a machine's first input is a clock reading, here as in the simulator.
         self.take_clock(machines, driver, events)?;
-        let readable = self.take_arrivals(machines, driver, events)?;
+        let drained = std::mem::take(&mut self.drained);
+        let readable = !drained && self.take_arrivals(machines, driver, events)?;
         let mut now = MonotonicClock::now();
         self.take_timeouts(now, machines, driver, events)?;
         let more = self.transmit(machines, driver);
@@ -160,7 +164,7 @@ impl Loop {
         Ok(output)
     }
 
-    /// Takes one batch. Whether there may be more.
+    /// Takes one batch. Whether there was anything.
     fn take_arrivals<M: Machine>(
         &mut self,
         machines: &mut [M],
@@ -189,6 +193,7 @@ impl Loop {
             drain(owner, now, machine, driver, events)?;
         }
         self.arrivals = arrivals;
+        self.drained = count > 0 && driver.is_drained();
         Ok(count > 0)
     }
 

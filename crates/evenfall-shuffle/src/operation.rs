@@ -247,9 +247,13 @@ impl Operation {
         }
         match taken {
             // An announcement that repeats itself is a probe: the answer says what is missing, or
-            // how far we are.
+            // how far we are. What was granted may still wait for its sender's pace: to ask for it
+            // before its time would only be answered by the next announcement.
             Taken::Part if payload.is_empty() && announced => {
-                let gap = self.receiver.has_gap(from);
+                let gap = now >= *probe_in && self.receiver.has_gap(from);
+                if gap {
+                    *probe_in = now + interval;
+                }
                 self.owe(from, if gap { Owed::Resend } else { Owed::Grant });
             }
             Taken::Part | Taken::Duplicate => {}
