@@ -340,3 +340,26 @@ impl Sender {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_overtaken_is_sent_again_and_what_left_just_now_is_not() {
+        let config = Config { packet_bytes: 10, ..Config::default() };
+        let mut sender = Sender::new(&config, 1, 0, 2);
+        sender.messages[1].wanted = true;
+        sender.offer(1, Bytes::from_static(&[7; 50]));
+        sender.grant(1, 4);
+        for index in 0..4 {
+            assert_eq!(sender.next(), Some((1, index, false)));
+        }
+        assert!(!sender.resend(1, [(2, 4)].into_iter(), true));
+        assert_eq!(sender.next(), None);
+        assert!(sender.resend(1, [(1, 2), (3, 4)].into_iter(), true));
+        assert_eq!((sender.next(), sender.next()), (Some((1, 1, true)), None));
+        assert!(sender.resend(1, [(3, 4)].into_iter(), false));
+        assert_eq!((sender.next(), sender.next()), (Some((1, 3, true)), None));
+    }
+}
