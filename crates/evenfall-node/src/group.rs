@@ -50,8 +50,9 @@ const ETHERNET_BYTES: u32 = 14;
 /// Memory for what has arrived and was not yet read: several messages to each of many members, on
 /// a host whose cores are all busy.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
-/// Long packets taken at a time: then what was received is still in a core's own cache when its
-/// message is put together. 4 and 8 are alike, 16 costs a shuffle of 100 KB messages some per cent.
+/// Buffers of 64 KB that one system call fills at most: a quarter of a megabyte is still in a
+/// core's own cache when messages are put together from it. Measured, the difference to 16 is
+/// small: .87 to .91 ms for a shuffle of few long messages, none for equal ones.
 const RECEIVE_BATCH: usize = 4;
 /// Tells a process that [`local`] starts its rank, then all addresses.
 const LOCAL: &str = "EVENFALL_LOCAL_GROUP";
