@@ -63,6 +63,8 @@ pub struct Loop {
     first: usize,
     /// The last wait was a rest, and ended with its time.
     is_rested: bool,
+    /// The last turn took all that was there: this one need not ask the kernel again.
+    is_drained: bool,
 }
 
 impl Default for Loop {
@@ -87,6 +89,7 @@ impl Loop {
             clock: None,
             first: 0,
             is_rested: false,
+            is_drained: false,
         }
     }
 
@@ -131,7 +134,8 @@ impl Loop {
         if std::mem::take(&mut self.is_rested) {
             self.take_prompt_timeouts(machines, driver, events)?;
         }
-        let readable = self.take_arrivals(machines, driver, events)?;
+        let drained = std::mem::take(&mut self.is_drained);
+        let readable = !drained && self.take_arrivals(machines, driver, events)?;
         let mut now = MonotonicClock::now();
         self.take_timeouts(now, machines, driver, events)?;
         let more = self.transmit(machines, driver);
@@ -173,7 +177,7 @@ impl Loop {
         Ok(output)
     }
 
-    /// Takes one batch. Whether there may be more.
+    /// Takes one batch. Whether there was anything.
     fn take_arrivals<M: Machine>(
         &mut self,
         machines: &mut [M],
@@ -202,6 +206,7 @@ impl Loop {
             drain(owner, now, machine, driver, events)?;
         }
         self.arrivals = arrivals;
+        self.is_drained = count > 0 && driver.is_drained();
         Ok(count > 0)
     }
 

@@ -299,13 +299,14 @@ impl Exchange {
         counters
     }
 
-    /// Who asks about an operation that has not begun here learns that this rank lives.
-    fn answer_for_later(&mut self, header: &Header, from: SocketAddr, datagram_bytes: usize) {
-        let asks = matches!(header.kind, Kind::Resend | Kind::Data);
+    /// Who asks about an operation that has not begun here learns that this rank lives. To announce
+    /// a message once is not to ask.
+    fn answer_for_later(&mut self, header: &Header, from: SocketAddr, datagram: &Bytes) {
+        let again = || self.staged.iter().any(|(_, _, staged)| staged.datagram == datagram);
         if let Some(rank) = self.rank
-            && asks
-            && datagram_bytes == crate::wire::HEADER_BYTES
+            && datagram.len() == crate::wire::HEADER_BYTES
             && self.latest.is_none_or(|latest| header.operation > latest)
+            && (header.kind == Kind::Resend || header.kind == Kind::Data && again())
         {
             let (kind, class) = (Kind::Wait, Class::Control);
             let answer =
@@ -464,7 +465,7 @@ impl Machine for Exchange {
         let number = header.operation;
         let Some(running) = self.operations.get_mut(&number) else {
             if !self.answer_for_ended(&header, arrival.from) {
-                self.answer_for_later(&header, arrival.from, arrival.datagram.len());
+                self.answer_for_later(&header, arrival.from, &arrival.datagram);
                 self.stage(now, number, arrival);
             }
             return Ok(());

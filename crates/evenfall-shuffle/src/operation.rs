@@ -49,6 +49,8 @@ struct Peer {
     met: bool,
     /// When the last packet of its message left, if it was met then and nothing was repeated.
     last_sent: Option<Timestamp>,
+    /// When any packet for it left last.
+    left: Option<Timestamp>,
 }
 
 /// What an operation tells the exchange.
@@ -207,7 +209,7 @@ impl Operation {
                     self.rtt.take(now.since(sent));
                 }
             }
-            Kind::Resend => self.resend(config, header, &datagram[HEADER_BYTES..]),
+            Kind::Resend => self.resend(config, now, header, &datagram[HEADER_BYTES..]),
             Kind::Wait | Kind::Abort => {}
             Kind::Reduce => {
                 let own = self.remainder();
@@ -247,9 +249,13 @@ impl Operation {
         }
         match taken {
             // An announcement that repeats itself is a probe: the answer says what is missing, or
-            // how far we are.
+            // how far we are. What was granted may still wait for its sender's pace: to ask for it
+            // before its time would only be answered by the next announcement.
             Taken::Part if payload.is_empty() && announced => {
-                let gap = self.receiver.has_gap(from);
+                let gap = now >= *probe_in && self.receiver.has_gap(from);
+                if gap {
+                    *probe_in = now + interval;
+                }
                 self.owe(from, if gap { Owed::Resend } else { Owed::Grant });
             }
             Taken::Part | Taken::Duplicate => {}
@@ -265,7 +271,7 @@ impl Operation {
         Ok(None)
     }
 
-    fn resend(&mut self, config: &Config, header: &Header, payload: &[u8]) {
+    fn resend(&mut self, config: &Config, now: Timestamp, header: &Header, payload: &[u8]) {
         let from = header.from;
         let message = &self.sender.messages[usize::from(from)];
         if message.body.is_none() {
@@ -280,7 +286,10 @@ impl Operation {
             (offset / config.packet_bytes, end)
         };
         let missing = ranges(header, payload).map(packets);
-        if header.length == 0 || !self.sender.resend(from, missing) {
+        // What left less than a round trip ago was on its way when this was asked.
+        let left = self.peers[usize::from(from)].left;
+        let fresh = left.is_some_and(|left| now.since(left) < self.rtt.mean());
+        if header.length == 0 || !self.sender.resend(from, missing, fresh) {
             self.owe(from, Owed::Announce);
         }
     }
@@ -423,6 +432,7 @@ impl Operation {
         let message = &self.sender.messages[usize::from(to)];
         let peer = &mut self.peers[usize::from(to)];
         peer.probe_out = now + interval;
+        peer.left = Some(now);
         peer.last_sent = (peer.met && !again && index + 1 == message.packets).then_some(now);
         let class = if again { Class::Repair } else { Class::Bulk };
         let header = self.header(Kind::Data, to, class);

@@ -34,6 +34,11 @@ impl RoundTrip {
         self.mean_ns = (7 * self.mean_ns + sample_ns) / 8;
     }
 
+    /// How long an answer took so far; zero while none is known.
+    pub(crate) fn mean(&self) -> Duration {
+        Duration::from_nanos(self.mean_ns)
+    }
+
     /// How long to wait for an answer before asking again.
     pub(crate) fn interval(&self, config: &Config) -> Duration {
         let most = config.resend_after;

@@ -299,9 +299,16 @@ impl Sender {
         }
     }
 
-    /// The receiver misses these ranges. Whether any of it had been sent: if not, the packets only
-    /// wait in the schedule and the receiver needs no more than a sign of life.
-    pub(crate) fn resend(&mut self, to: u16, ranges: impl Iterator<Item = (u32, u32)>) -> bool {
+    /// The receiver misses these ranges. Whether any of it is sent again: if not, the packets only
+    /// wait in the schedule, or are on their way because the last ones left just now (`fresh`), and
+    /// the receiver needs no more than a sign of life. A range that ends before the last packet
+    /// that was sent was overtaken by it.
+    pub(crate) fn resend(
+        &mut self,
+        to: u16,
+        ranges: impl Iterator<Item = (u32, u32)>,
+        fresh: bool,
+    ) -> bool {
         let waited = !self.messages[usize::from(to)].again.is_empty();
         self.messages[usize::from(to)].again.clear();
         for (begin, end) in ranges {
@@ -309,7 +316,8 @@ impl Sender {
             self.grant(to, end);
             let message = &mut self.messages[usize::from(to)];
             let end = end.min(message.sent);
-            if !message.acked && begin < end {
+            let coming = fresh && end == message.sent;
+            if !message.acked && begin < end && !coming {
                 message.again.push_back((begin, end));
             }
         }
@@ -330,5 +338,28 @@ impl Sender {
         message.body = None;
         self.open -= 1;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_overtaken_is_sent_again_and_what_left_just_now_is_not() {
+        let config = Config { packet_bytes: 10, ..Config::default() };
+        let mut sender = Sender::new(&config, 1, 0, 2);
+        sender.messages[1].wanted = true;
+        sender.offer(1, Bytes::from_static(&[7; 50]));
+        sender.grant(1, 4);
+        for index in 0..4 {
+            assert_eq!(sender.next(), Some((1, index, false)));
+        }
+        assert!(!sender.resend(1, [(2, 4)].into_iter(), true));
+        assert_eq!(sender.next(), None);
+        assert!(sender.resend(1, [(1, 2), (3, 4)].into_iter(), true));
+        assert_eq!((sender.next(), sender.next()), (Some((1, 1, true)), None));
+        assert!(sender.resend(1, [(3, 4)].into_iter(), false));
+        assert_eq!((sender.next(), sender.next()), (Some((1, 3, true)), None));
     }
 }

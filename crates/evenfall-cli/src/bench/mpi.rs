@@ -48,8 +48,8 @@ impl Drop for Scratch {
 pub fn beside(
     program: &Path,
     matrix: &Matrix,
-    rounds: usize,
-    warm_up: usize,
+    (rounds, warm_up): (usize, usize),
+    pin: bool,
     lab: Option<&Lab>,
 ) -> Result<Vec<Peer>, String> {
     let dir = std::env::temp_dir().join(format!("evenfall-mpi-{}", std::process::id()));
@@ -62,6 +62,9 @@ pub fn beside(
         let mut command = Command::new("mpirun");
         command.args(["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1"]);
         command.args(arguments);
+        if pin {
+            command.args(["--map-by", "core", "--bind-to", "core:overload-allowed"]);
+        }
         command.args(["-n", &matrix.nodes().to_string()]);
         command.arg(program).arg(&file);
         command.args([rounds.to_string(), warm_up.to_string()]);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::Prng;
 use evenfall_io::clock::{MonotonicClock, process_cpu};
+use evenfall_io::pin;
 use evenfall_node::group::{GroupError, Member, Seat, SeatOptions, pace};
 use evenfall_shuffle::Config;
 use evenfall_shuffle::group::Settings;
@@ -35,6 +36,9 @@ pub struct Args {
     /// Delays and losses to inject.
     #[arg(long)]
     inject: Option<PathBuf>,
+    /// Stays on this core.
+    #[arg(long)]
+    core: Option<usize>,
     /// Before each sleep.
     #[arg(long, value_parser = humantime::parse_duration)]
     yield_for: Duration,
@@ -55,6 +59,8 @@ pub struct Spec {
     pub row: Vec<u64>,
     /// Rounds, those to warm up included.
     pub rounds: usize,
+    /// Of these, the first in which waiting bytes are looked at.
+    pub watched_rounds: usize,
     /// Payload of a packet.
     pub packet_bytes: u32,
     /// See [`Config::rtt_packets`].
@@ -71,6 +77,8 @@ pub struct Spec {
     pub silence_max: Duration,
     /// See [`Config::key`].
     pub key: Option<[u8; 16]>,
+    /// How long it may keep rounds to itself: whoever listens needs a core for it.
+    pub say_after: Duration,
 }
 
 impl Spec {
@@ -195,6 +203,9 @@ fn run(args: &Args) -> Outcome {
         watch_queue: !args.lab,
         yield_for: args.yield_for,
     };
+    if let Some(core) = args.core {
+        pin::to_cores(&[core])?;
+    }
     let seat = Seat::bind(args.bind, options)?;
     seat.watch_signals()?;
     say(&Line::Address(seat.address()))?;
@@ -203,9 +214,19 @@ fn run(args: &Args) -> Outcome {
     let spec: Spec = serde_json::from_str(&text)?;
     let mut member = seat.join(spec.rank, spec.members.clone(), spec.settings())?;
     let (latency, per_message) = member.measure()?;
+    let mut rounds = Vec::new();
+    let mut said = MonotonicClock::now();
     for number in 0..spec.rounds {
-        say(&Line::Round(round(&mut member, &spec, number)?))?;
+        if number == spec.watched_rounds {
+            member.stop_watching();
+        }
+        rounds.push(Line::Round(round(&mut member, &spec, number)?));
+        if MonotonicClock::now().since(said) >= spec.say_after {
+            rounds.drain(..).try_for_each(|round| say(&round))?;
+            said = MonotonicClock::now();
+        }
     }
+    rounds.iter().try_for_each(say)?;
     let (counts, udp) = member.counters();
     let waiting_bytes_max = member.waiting_bytes_max();
     member.leave();

@@ -16,7 +16,7 @@ use evenfall_core::Prng;
 use evenfall_io::lab::{Lab, RackHost, Racks};
 use evenfall_io::process::{Signal, end_with_parent, send};
 use evenfall_io::udp::link_mtu;
-use evenfall_io::{Waker, interrupt};
+use evenfall_io::{Waker, interrupt, pin};
 use evenfall_node::group::{FRAME_BYTES, packet_bytes};
 use evenfall_shuffle::{Links, Matrix, workload};
 use serde_json::json;
@@ -36,6 +36,8 @@ const STARTUP: Duration = Duration::from_secs(20);
 const RTT: Duration = Duration::from_millis(12);
 /// What may go unasked, and be granted ahead, where links have no limit.
 const UNLIMITED_BYTES: u32 = 4 << 20;
+/// See [`Spec::say_after`]: several rounds, and less than anybody waits for progress.
+const SAY_AFTER: Duration = Duration::from_millis(500);
 /// See `--yield-for`.
 const YIELD_FOR: Duration = Duration::from_micros(200);
 /// Ranks that one machine is asked to run.
@@ -118,6 +120,10 @@ pub struct Args {
     /// between; by default 200us where links have no limit, else none.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     yield_for: Option<Duration>,
+    /// Keep each rank on one core, the next on the next one; those of --mpi as well. Takes luck
+    /// out of a comparison where there are more ranks than cores.
+    #[arg(long)]
+    pin: bool,
     /// An MPI program (bench-peers/shuffle) to run beside, on the same hosts and matrix.
     #[arg(long, value_name = "PROGRAM")]
     mpi: Option<PathBuf>,
@@ -144,6 +150,7 @@ impl Args {
             ((1..=RANKS_MAX).contains(&self.rack_hosts), "--rack-hosts: 1 to 256"),
             ((1..=400).contains(&self.core), "--core: 1 to 400 per cent"),
             (self.cross < 100, "--cross: below 100 per cent"),
+            (!(self.lab && self.pin), "--pin: on one host, without --lab"),
             (self.lab || self.cross == 0, "--cross: needs --lab, where there are links to share"),
             (
                 self.packet_bytes.is_none_or(|b| (64..=65_467).contains(&b)),
@@ -241,6 +248,7 @@ impl Args {
             seed: self.seed,
             row: Vec::new(),
             rounds: self.warm_up + self.rounds,
+            watched_rounds: self.warm_up.max(1),
             packet_bytes: packet,
             rtt_packets,
             overcommit: self.overcommit,
@@ -251,6 +259,8 @@ impl Args {
             resend_after: Duration::from_secs_f64(4.0 * queue).max(Duration::from_millis(20)),
             silence_max: self.silence,
             key: self.lab.then(|| key.try_into().unwrap_or_default()),
+            // In a lab buffers are looked at until the first rounds are over.
+            say_after: if self.lab || self.kill.is_some() { Duration::ZERO } else { SAY_AFTER },
         })
     }
 }
@@ -309,6 +319,7 @@ fn listen(rank: usize, child: &mut Child, to: &Sender<(usize, Said)>) {
 impl Ranks {
     fn start(args: &Args, lab: Option<&Lab>, inject: Option<&PathBuf>) -> Result<Self, String> {
         let (to, said) = channel();
+        let cores = pin::available_cores();
         let mut ranks = Self { children: Vec::new(), said };
         for rank in 0..args.ranks {
             let bind = match lab {
@@ -319,6 +330,9 @@ impl Ranks {
             command.args(["bench", "rank", "--bind", &bind.to_string()]);
             command.args(["--yield-for", &format!("{}ns", args.yield_for().as_nanos())]);
             command.args(lab.map(|_| "--lab"));
+            if args.pin {
+                command.args(["--core", &cores[rank % cores.len()].to_string()]);
+            }
             command.args(inject.iter().flat_map(|file| ["--inject".as_ref(), file.as_os_str()]));
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
             if let Some(lab) = lab {
@@ -506,9 +520,13 @@ pub fn main(args: &Args) -> Outcome {
     heard.verdict(args)?;
     heard.check()?;
     let peers = match &args.mpi {
-        Some(program) => {
-            super::mpi::beside(program, &matrix, args.rounds, args.warm_up, lab.as_ref())?
-        }
+        Some(program) => super::mpi::beside(
+            program,
+            &matrix,
+            (args.rounds, args.warm_up),
+            args.pin,
+            lab.as_ref(),
+        )?,
         None => Vec::new(),
     };
     report(args, &matrix, packet, &heard, &peers);

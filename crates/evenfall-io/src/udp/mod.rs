@@ -300,6 +300,11 @@ impl UdpDriver {
         out.len() - before
     }
 
+    /// Whether the last [`recv`](Self::recv) left nothing in the socket: its batch was not full.
+    pub fn is_drained(&self) -> bool {
+        self.delays.is_none() && self.inbox.is_drained()
+    }
+
     /// Waits for an arrival, for room to send when the kernel took no more, for a wake-up, or for
     /// the deadline.
     pub fn wait(&mut self, deadline: Option<Timestamp>) -> Wake {

@@ -81,13 +81,14 @@ impl Wait<'_> {
         let hope = MonotonicClock::now() + self.yield_for;
         let end = deadline.map_or(hope, |deadline| (deadline - self.spin).min(hope));
         loop {
+            // Before the first look as well: nothing was there a moment ago.
+            std::thread::yield_now();
             if let Some(wake) = self.look(Some(Duration::ZERO)) {
                 return Some(wake);
             }
             if MonotonicClock::now() >= end {
                 return None;
             }
-            std::thread::yield_now();
         }
     }
 
