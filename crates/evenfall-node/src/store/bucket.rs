@@ -142,6 +142,16 @@ impl Bucket {
         Ok(Self { store, runtime, prefix, directory: None, is_ordered })
     }
 
+    /// The same behind another that sees what is asked.
+    #[cfg(test)]
+    pub(super) fn behind(
+        mut self,
+        front: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>,
+    ) -> Self {
+        self.store = front(self.store);
+        self
+    }
+
     /// Begins to read a part of an object; [`wait`](Self::wait) gives it.
     pub fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
         let (store, key, name) = (Arc::clone(&self.store), self.key(name), name.to_owned());
