@@ -1,42 +1,59 @@
-//! Data segments out of chunk objects: what a scan reads next comes in parts, several under way at
-//! once; whatever else is asked for comes by itself, one segment a request.
+//! Data segments out of chunk objects: what a scan reads next comes in parts, several at once;
+//! whatever else is asked for comes by itself, one segment a request.
 //!
 //! ```text
-//!  expected by the scan   [ read | the part | under way ... PARTS_AHEAD | not asked for yet )
+//!  expected by the scan   [ read | the part | coming ... PARTS_AHEAD | not asked for yet )
 //! ```
 //!
-//! A scan says first which segments it will read, and reads them in order. So nothing is asked for
-//! that nobody reads, and memory is bounded: the part being read, and those under way.
+//! A scan says first which segments it will read, and reads them in order, so nothing is asked for
+//! that nobody reads. Memory is bounded twice: a reader holds the part that it reads and those
+//! ahead; and all readers of a bucket together hold so many parts, beyond which a reader goes on
+//! segment by segment.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use bytes::Bytes;
 use evenfall_core::Objects as _;
-use evenfall_store::layout::{SEGMENT_BYTES, chunk_name, segment_place};
+use evenfall_store::layout::{SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, segment_place};
 use evenfall_store::{Error, FileId, Kind, segment};
 
 use super::Bucket;
-use super::bucket::Fetch;
+use super::bucket::{Fetch, Room};
 
-/// Segments of a part, 1 MiB: enough that a request's own cost is small beside its bytes. It
-/// divides a chunk, so that a part is never of two objects.
-const PART_SEGMENTS: u32 = 64;
-/// Parts under way beside the one being read: enough that requests to a distant store overlap, and
-/// 9 MiB a reader at most.
+/// Segments of a part: a chunk's, 4 MiB. Smaller parts take more requests, and servers answer a
+/// whole object best.
+const PART_SEGMENTS: u32 = SEGMENTS_PER_CHUNK;
+/// Parts on their way beside the one being read: enough that requests to a distant store overlap.
 const PARTS_AHEAD: usize = 8;
+/// Parts that all readers of one bucket have at once, 256 MiB.
+pub(super) const PARTS_MAX: usize = 64;
 /// A scan of so few segments is not worth a part.
 const LONE_MAX: usize = 2;
+
+/// A part on its way.
+struct Coming {
+    numbers: Range<u32>,
+    fetch: Fetch,
+    room: Room,
+}
+
+/// A part that is here.
+struct Part {
+    numbers: Range<u32>,
+    bytes: Bytes,
+    _room: Room,
+}
 
 /// The parts of one reader's scan of one file.
 #[derive(Default)]
 pub(super) struct Parts {
     /// Segments that the scan reads next and nobody has asked the bucket for.
     expected: Range<u32>,
-    /// Parts under way, in order.
-    coming: VecDeque<(Range<u32>, Fetch)>,
+    /// Parts on their way, in order.
+    coming: VecDeque<Coming>,
     /// The part being read.
-    part: (Range<u32>, Bytes),
+    part: Option<Part>,
 }
 
 impl Parts {
@@ -58,26 +75,29 @@ impl Parts {
         number: u32,
         is_object: &dyn Fn(u32) -> bool,
     ) -> evenfall_store::Result<Bytes> {
-        if !self.part.0.contains(&number) && !self.turn_to(bucket, file, number, is_object)? {
-            return fetch_segment(bucket, Kind::Data, file, number);
+        if self.part.as_ref().is_none_or(|part| !part.numbers.contains(&number)) {
+            self.turn_to(bucket, file, number, is_object)?;
         }
-        let (numbers, part) = &self.part;
-        let from = ((number - numbers.start) as usize * SEGMENT_BYTES).min(part.len());
-        let bytes = part.slice(from..(from + SEGMENT_BYTES).min(part.len()));
+        let Some(Part { numbers, bytes, .. }) = &self.part else {
+            return fetch_segment(bucket, Kind::Data, file, number);
+        };
+        let from = ((number - numbers.start) as usize * SEGMENT_BYTES).min(bytes.len());
+        let bytes = bytes.slice(from..(from + SEGMENT_BYTES).min(bytes.len()));
         segment::expect(&bytes, Kind::Data, file, number)?;
         Ok(bytes)
     }
 
-    /// Waits for the part that has the segment; `false` when the scan did not expect it.
+    /// Waits for the part that has the segment; there is none when the scan did not expect it, or
+    /// when other readers have all the room.
     fn turn_to(
         &mut self,
         bucket: &Bucket,
         file: FileId,
         number: u32,
         is_object: &dyn Fn(u32) -> bool,
-    ) -> evenfall_store::Result<bool> {
-        self.part = Default::default();
-        while self.coming.front().is_some_and(|(numbers, _)| numbers.end <= number) {
+    ) -> evenfall_store::Result<()> {
+        self.part = None;
+        while self.coming.front().is_some_and(|part| part.numbers.end <= number) {
             self.coming.pop_front();
         }
         // What the scan had elsewhere is passed over.
@@ -85,14 +105,15 @@ impl Parts {
             self.expected.start = number;
         }
         self.fetch_ahead(bucket, file, is_object);
-        if self.coming.front().is_none_or(|(numbers, _)| !numbers.contains(&number)) {
-            return Ok(false);
+        if self.coming.front().is_none_or(|part| !part.numbers.contains(&number)) {
+            return Ok(());
         }
-        let Some((numbers, fetch)) = self.coming.pop_front() else { return Ok(false) };
+        let Some(Coming { numbers, fetch, room }) = self.coming.pop_front() else { return Ok(()) };
         // The next ones are asked for before this one is waited for.
         self.fetch_ahead(bucket, file, is_object);
-        self.part = (numbers, bucket.wait(fetch)?.unwrap_or_default());
-        Ok(true)
+        let bytes = bucket.wait(fetch)?.unwrap_or_default();
+        self.part = Some(Part { numbers, bytes, _room: room });
+        Ok(())
     }
 
     /// Asks for what comes next, as far as the limit and the objects reach.
@@ -105,8 +126,9 @@ impl Parts {
             let end = self.expected.end.min((first / PART_SEGMENTS + 1) * PART_SEGMENTS);
             let (chunk, offset) = segment_place(first);
             let (name, len) = (chunk_name(Kind::Data, file, chunk), (end - first) as usize);
+            let Some(room) = bucket.room() else { return };
             let fetch = bucket.fetch(&name, offset, len * SEGMENT_BYTES);
-            self.coming.push_back((first..end, fetch));
+            self.coming.push_back(Coming { numbers: first..end, fetch, room });
             self.expected.start = end;
         }
     }

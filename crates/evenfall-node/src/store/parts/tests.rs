@@ -142,6 +142,16 @@ fn a_scan_of_what_left_the_disk_takes_a_get_a_part_and_a_lookup_one() {
     // Three segments, and no more than these.
     assert_eq!(read(&store, &file, 5_000..7_500), records(5_000..7_500));
     assert_eq!(gets.swap(0, Relaxed), 1);
+    // While other readers have all the room, it goes on segment by segment.
+    let bucket = store.shared.bucket.as_ref().unwrap();
+    let taken: Vec<_> = std::iter::from_fn(|| bucket.room()).collect();
+    assert_eq!(taken.len(), PARTS_MAX);
+    assert!(read(&store, &file, 0..100_000) == records(0..100_000));
+    let segments = schema().layout().unwrap().locate(99_999).unwrap().0 + 1;
+    assert_eq!(gets.swap(0, Relaxed), segments as usize);
+    drop(taken);
+    assert!(read(&store, &file, 0..100_000) == records(0..100_000));
+    assert_eq!(gets.swap(0, Relaxed), 1);
     // Who stops early has asked for a few parts, and not for all.
     let stop = |_| Err(Error::Schema { what: "enough".into() });
     store.read_numbers(&file, 0..RECORDS, &mut { stop }).unwrap_err();
