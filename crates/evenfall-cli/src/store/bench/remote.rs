@@ -16,6 +16,8 @@ use super::{Args, Failure, median, percentile, times_us};
 
 /// More than the requests that a server lets be under way.
 const STARTS: usize = 1 << 16;
+/// How long a server may take to say something.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the server says how full its stages are.
 const SAMPLE_EVERY: &str = "100ms";
 
@@ -50,7 +52,12 @@ impl Served {
         }
         let copy = Self::spawn(args, &dir.join("copy"), None)?;
         let served = Self::spawn(args, dir, Some(copy))?;
-        while served.sample()?["is_replica_away"] != json!(false) {}
+        let end = Instant::now() + PATIENCE;
+        while served.sample()?["is_replica_away"] != json!(false) {
+            if Instant::now() > end {
+                return Err("the second node does not answer the first".into());
+            }
+        }
         Ok(served)
     }
 
@@ -96,7 +103,7 @@ impl Served {
     /// What the server says next, and nothing before.
     pub(super) fn sample(&self) -> Result<Value, Failure> {
         let from = Instant::now();
-        while from.elapsed() < Duration::from_secs(60) {
+        while from.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
             if let Some(sample) = self.samples(from, Instant::now()).first() {
                 return Ok(sample.stages.clone());
