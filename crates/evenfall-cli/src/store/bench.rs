@@ -28,18 +28,17 @@ pub struct Args {
     /// Files, appended to in turns.
     #[arg(long, default_value_t = 16)]
     streams: usize,
-    /// memory, local or object.
+    /// memory, local, replica (a second node on this machine and disk) or object.
     #[arg(long, default_value = "memory")]
     ack: Level,
     /// How long to append.
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     duration: Duration,
-    /// Records per second to offer, each append waited for; as fast as it goes without it. Not
-    /// with --embedded.
+    /// Records per second to offer, each append timed from when it is due; as fast as it goes
+    /// without it. Not with --embedded.
     #[arg(long, conflicts_with = "embedded")]
     rate: Option<f64>,
-    /// Twice the rate in one second of five, three quarters of it in the others; appends are not
-    /// waited for.
+    /// Twice the rate in one second of five, three quarters of it in the others.
     #[arg(long, requires = "rate")]
     burst: bool,
     /// Bytes of appends under way at once: how many share a group commit. Unless said, 4 MiB for

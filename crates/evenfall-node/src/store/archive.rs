@@ -1,22 +1,19 @@
 //! The files of a store as its objects have them, without the node that wrote them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_store::layout::{
-    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, chunk_name, parse_catalog_name,
-    segment_place,
+    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, parse_catalog_name,
 };
 use evenfall_store::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block};
 use evenfall_store::publication::Publication;
 use evenfall_store::reader::resume;
-use evenfall_store::{
-    Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot, segment,
-};
+use evenfall_store::{Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot};
 
-use super::bucket::Fetch;
+use super::parts::{Parts, fetch_segment};
 use super::{Bucket, Entry, StoreError};
 
 /// Listings of a catalogue that changes meanwhile.
@@ -145,65 +142,18 @@ pub(super) fn take_over(
     Ok(Taken { start, first_written, sealed })
 }
 
-/// Chunks that are on their way while one is read: enough that requests to a distant store overlap,
-/// and 32 MiB at most.
-const CHUNKS_AHEAD: usize = 8;
-
-/// Full segments out of chunk objects: what a scan says it will read comes in large parts, several
-/// at once; anything else segment by segment.
+/// Full segments out of chunk objects: what a scan says it will read comes in parts, several at
+/// once; anything else segment by segment.
 pub struct ChunkReader<'a> {
     bucket: &'a Bucket,
     tail: BTreeMap<(Kind, u32), Bytes>,
-    /// Data segments that a scan reads next and nobody has asked the bucket for.
-    expected: Range<u32>,
-    /// Parts of chunks on their way, in order of their first segments.
-    coming: VecDeque<(Range<u32>, Fetch)>,
-    /// The part being read.
-    part: (Range<u32>, Bytes),
+    parts: Parts,
 }
 
 impl<'a> ChunkReader<'a> {
     /// Over these chunks, and these segments of a tail.
     pub fn new(bucket: &'a Bucket, tail: BTreeMap<(Kind, u32), Bytes>) -> Self {
-        let (coming, part) = (VecDeque::new(), (0..0, Bytes::new()));
-        Self { bucket, tail, expected: 0..0, coming, part }
-    }
-
-    /// Asks for what comes next, as far as the limit allows.
-    fn fetch_ahead(&mut self, file: FileId) {
-        while self.coming.len() < CHUNKS_AHEAD && !self.expected.is_empty() {
-            let first = self.expected.start;
-            if self.tail.contains_key(&(Kind::Data, first)) {
-                self.expected = 0..0;
-                return;
-            }
-            let (chunk, offset) = segment_place(first);
-            let end = self.expected.end.min((chunk + 1) * SEGMENTS_PER_CHUNK);
-            let (name, len) = (chunk_name(Kind::Data, file, chunk), end - first);
-            let fetch = self.bucket.fetch(&name, offset, len as usize * SEGMENT_BYTES);
-            self.coming.push_back((first..end, fetch));
-            self.expected.start = end;
-        }
-    }
-
-    /// The part of a chunk that has this segment, when a scan has said that it will read it.
-    fn scanned(&mut self, file: FileId, number: u32) -> evenfall_store::Result<Option<Bytes>> {
-        if !self.part.0.contains(&number) {
-            self.fetch_ahead(file);
-            while self.coming.front().is_some_and(|(there, _)| there.end <= number) {
-                self.coming.pop_front();
-            }
-            if self.coming.front().is_none_or(|(there, _)| !there.contains(&number)) {
-                return Ok(None);
-            }
-            let Some((numbers, fetch)) = self.coming.pop_front() else { return Ok(None) };
-            // The next ones are asked for before this one is waited for.
-            self.fetch_ahead(file);
-            self.part = (numbers, self.bucket.wait(fetch)?.unwrap_or_default());
-        }
-        let from = (number - self.part.0.start) as usize * SEGMENT_BYTES;
-        let from = from.min(self.part.1.len());
-        Ok(Some(self.part.1.slice(from..(from + SEGMENT_BYTES).min(self.part.1.len()))))
+        Self { bucket, tail, parts: Parts::default() }
     }
 }
 
@@ -212,26 +162,16 @@ impl Segments for ChunkReader<'_> {
         if let Some(bytes) = self.tail.get(&(kind, number)) {
             return Ok(bytes.clone());
         }
-        let scanned = if kind == Kind::Data { self.scanned(file, number)? } else { None };
-        let bytes = match scanned {
-            Some(bytes) => bytes,
-            None => {
-                let (chunk, offset) = segment_place(number);
-                let name = chunk_name(kind, file, chunk);
-                let bytes = self.bucket.get(&name, offset, SEGMENT_BYTES)?;
-                let what = "there is no such object".to_owned();
-                bytes.ok_or(Error::Damaged { place: name, what })?
-            }
-        };
-        segment::expect(&bytes, kind, file, number)?;
-        Ok(bytes)
+        let tail = &self.tail;
+        let is_object = |number| !tail.contains_key(&(Kind::Data, number));
+        match kind {
+            Kind::Data => self.parts.segment(self.bucket, file, number, &is_object),
+            Kind::Index => fetch_segment(self.bucket, kind, file, number),
+        }
     }
 
     fn expect(&mut self, _: FileId, numbers: Range<u32>) {
-        self.coming.clear();
-        self.part = (0..0, Bytes::new());
-        // A segment or two are not worth a part.
-        self.expected = if numbers.len() > 2 { numbers } else { 0..0 };
+        self.parts.expect(numbers);
     }
 }
 

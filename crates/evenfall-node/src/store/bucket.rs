@@ -20,6 +20,9 @@ use object_store::{
 };
 use rustix::fs::FlockOperation;
 use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::parts::PARTS_MAX;
 
 /// How long a swap in a directory waits for another process that swaps there.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,6 +48,8 @@ impl std::fmt::Debug for BucketOptions {
 pub struct Bucket {
     store: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
+    /// Of parts that scans hold, over all readers.
+    rooms: Arc<Semaphore>,
     prefix: String,
     /// Of a directory.
     directory: Option<PathBuf>,
@@ -57,6 +62,9 @@ impl std::fmt::Debug for Bucket {
         write!(f, "Bucket({})", self.store)
     }
 }
+
+/// Room for one part of a scan.
+pub(super) type Room = OwnedSemaphorePermit;
 
 /// A part of an object on its way.
 pub struct Fetch {
@@ -88,6 +96,10 @@ fn storage_error(name: &str, error: &Error) -> StorageError {
     }
 }
 
+fn rooms() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(PARTS_MAX))
+}
+
 fn runtime() -> Result<Arc<Runtime>, StorageError> {
     let built = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -113,8 +125,8 @@ impl Bucket {
         let store = LocalFileSystem::new_with_prefix(path);
         let store = store.map_err(|error| storage_error(&name, &error))?.with_fsync(true);
         let (store, directory) = (Arc::new(store), Some(path.to_owned()));
-        let (runtime, prefix) = (runtime()?, String::new());
-        Ok(Self { store, runtime, prefix, directory, is_ordered: false })
+        let (runtime, rooms, prefix) = (runtime()?, rooms(), String::new());
+        Ok(Self { store, runtime, rooms, prefix, directory, is_ordered: false })
     }
 
     /// A directory, or the address of a bucket: `s3://bucket/prefix`, `gs://bucket/prefix`,
@@ -139,7 +151,17 @@ impl Bucket {
         let prefix = rest.split_once('/').map_or("", |(_, prefix)| prefix.trim_matches('/'));
         let store = cloud(scheme, place, options)?;
         let (runtime, prefix, is_ordered) = (runtime()?, prefix.to_owned(), scheme == "s3");
-        Ok(Self { store, runtime, prefix, directory: None, is_ordered })
+        Ok(Self { store, runtime, rooms: rooms(), prefix, directory: None, is_ordered })
+    }
+
+    /// The same behind another that sees what is asked.
+    #[cfg(test)]
+    pub(super) fn behind(
+        mut self,
+        front: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>,
+    ) -> Self {
+        self.store = front(self.store);
+        self
     }
 
     /// Begins to read a part of an object; [`wait`](Self::wait) gives it.
@@ -148,6 +170,11 @@ impl Bucket {
         let range = offset..offset.saturating_add(len as u64);
         let get = async move { store.get_range(&key, range).await };
         Fetch { name, coming: self.runtime.spawn(get) }
+    }
+
+    /// Room in memory for one more part of a scan, until it is dropped; `None` when all is taken.
+    pub(super) fn room(&self) -> Option<Room> {
+        Arc::clone(&self.rooms).try_acquire_owned().ok()
     }
 
     /// What [`fetch`](Self::fetch) began; `None` when there is no such object.

@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_store::Schema;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
@@ -217,6 +219,35 @@ impl Client {
             self.receive(None, &mut |_| None::<()>)?;
         }
         Ok(self.done.pop_front())
+    }
+
+    /// The next append that completes by then; `None` when none does, at once when none is under
+    /// way.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn completion_until(&mut self, end: Instant) -> Result<Option<Completion>, StoreError> {
+        self.flush()?;
+        while self.done.is_empty() && self.waiting > 0 {
+            let is_there = frame(&self.input[self.came.clone()])?.is_some();
+            if !is_there && !self.comes_until(end)? {
+                return Ok(None);
+            }
+            self.receive(None, &mut |_| None::<()>)?;
+        }
+        Ok(self.done.pop_front())
+    }
+
+    /// Whether something comes by then.
+    fn comes_until(&self, end: Instant) -> Result<bool, StoreError> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).map_err(broken)?;
+            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&left)) {
+                Err(Errno::INTR) => {}
+                ready => return Ok(ready.map_err(broken)? > 0),
+            }
+        }
     }
 
     /// The record of this number.

@@ -6,9 +6,11 @@ mod disk;
 mod disposal;
 mod file;
 mod replication;
+mod segments;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
@@ -22,10 +24,9 @@ use evenfall_store::index::Summary;
 use evenfall_store::journal::Origin;
 use evenfall_store::layout::SEGMENT_BYTES;
 use evenfall_store::retention::Retention;
-use evenfall_store::volume::{JOURNAL_BYTES_MAX, Loss, read_segment};
+use evenfall_store::volume::{JOURNAL_BYTES_MAX, Loss};
 use evenfall_store::{
-    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Segments, Snapshot, Stage, Volume,
-    VolumeConfig,
+    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume, VolumeConfig,
 };
 
 use self::replication::Replication;
@@ -212,6 +213,16 @@ impl Store {
         if let Some(place) = &config.objects {
             names.settle_objects(&config.directory, place)?;
         }
+        Self::start(config, disk, names, bucket)
+    }
+
+    /// [`open`](Self::open) over what is open already.
+    pub(super) fn start(
+        config: StoreConfig,
+        disk: Directory,
+        names: Names,
+        bucket: Option<Bucket>,
+    ) -> Result<Opened, StoreError> {
         let (shared, losses) = Shared::open(config, disk, names, bucket)?;
         let mut threads = vec![
             spawn("store-disk", &shared, Shared::run_disk)?,
@@ -442,7 +453,7 @@ impl Store {
         from_ns: i64,
         to_ns: i64,
         each: &mut dyn FnMut(Bytes) -> evenfall_store::Result<()>,
-    ) -> Result<std::ops::Range<u64>, StoreError> {
+    ) -> Result<Range<u64>, StoreError> {
         let at = self.shared.snapshot(file);
         let mut segments = self.shared.segments(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
@@ -460,7 +471,7 @@ impl Store {
         file: &StoreFile,
         from_ns: i64,
         to_ns: i64,
-    ) -> Result<std::ops::Range<u64>, StoreError> {
+    ) -> Result<Range<u64>, StoreError> {
         let at = self.shared.snapshot(file);
         let mut segments = self.shared.segments(file, Interest::Recent);
         Ok(Reader::new(&at, &mut segments).between(from_ns, to_ns)?)
@@ -475,7 +486,7 @@ impl Store {
         &self,
         file: &StoreFile,
         times_ns: &[(i64, i64)],
-    ) -> Result<Vec<std::ops::Range<u32>>, StoreError> {
+    ) -> Result<Vec<Range<u32>>, StoreError> {
         let at = self.shared.snapshot(file);
         let mut segments = self.shared.segments(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
@@ -490,7 +501,7 @@ impl Store {
     pub fn read_numbers(
         &self,
         file: &StoreFile,
-        numbers: std::ops::Range<u64>,
+        numbers: Range<u64>,
         each: &mut dyn FnMut(Bytes) -> evenfall_store::Result<()>,
     ) -> Result<(), StoreError> {
         let at = self.shared.snapshot(file);
@@ -584,39 +595,6 @@ fn origin(file: &StoreFile, token: u32) -> Origin {
     Origin { file: file.id, record_bytes: file.schema.record_bytes, token }
 }
 
-/// Segments of one file: unsynced, cached, on the disk, in the object store; in this order.
-pub(super) struct FileSegments<'a> {
-    shared: &'a Shared,
-    file: &'a StoreFile,
-    interest: Interest,
-}
-
-impl Segments for FileSegments<'_> {
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store::Result<Bytes> {
-        let key = (file, kind, number);
-        let shard = &self.shared.cache[number as usize % SHARDS];
-        if let Some(bytes) = lock(shard).get(&key) {
-            return Ok(bytes);
-        }
-        let unsynced = {
-            let appender = lock(&self.file.appender);
-            match kind {
-                Kind::Data => appender.unsynced_segment(number),
-                Kind::Index => appender.unsynced_node(number),
-            }
-        };
-        if let Some(bytes) = unsynced {
-            return Ok(bytes);
-        }
-        let found = match read_segment(&self.shared.disk, kind, file, number)? {
-            Some(bytes) => bytes,
-            None => self.shared.fetch(self.file, kind, number)?,
-        };
-        lock(shard).insert(key, found.clone(), self.interest);
-        Ok(found)
-    }
-}
-
 impl Shared {
     /// Puts together what the disk, the names and the objects have.
     fn open(
@@ -678,14 +656,6 @@ impl Shared {
         }
         let what = "the store is open to read only".to_owned();
         Err(evenfall_core::StorageError::Failed { name: file.into(), what }.into())
-    }
-
-    pub(super) fn segments<'a>(
-        &'a self,
-        file: &'a StoreFile,
-        interest: Interest,
-    ) -> FileSegments<'a> {
-        FileSegments { shared: self, file, interest }
     }
 
     fn snapshot(&self, file: &StoreFile) -> Snapshot {

@@ -43,6 +43,7 @@ pub mod frames;
 pub mod import;
 pub mod messages;
 pub mod names;
+mod parts;
 pub mod protocol;
 pub mod recording;
 pub mod seal;

@@ -4,12 +4,12 @@ use evenfall_store::{FieldType, Schema};
 
 use super::*;
 
-fn schema() -> Schema {
+pub(super) fn schema() -> Schema {
     let fields = [("time", FieldType::Time), ("value", FieldType::U64)];
     Schema::of(&fields).with_aggregates(&["value"])
 }
 
-fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
+pub(super) fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
     numbers.flat_map(|n| [(n as i64).to_le_bytes(), (n * 7).to_le_bytes()].concat()).collect()
 }
 

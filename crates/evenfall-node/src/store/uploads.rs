@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use evenfall_core::Objects as _;
 use evenfall_store::cache::Interest;
 use evenfall_store::layout::{
-    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, chunk_name, segment_place,
-    tail_name,
+    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, tail_name,
 };
 use evenfall_store::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block, encode_block};
 use evenfall_store::publication::{End, gather_chunk, publish, put_chunk};
-use evenfall_store::{FileId, Kind, segment};
+use evenfall_store::{FileId, Kind};
 
 use super::archive;
 use super::engine::{Shared, StoreFile};
@@ -250,25 +249,5 @@ impl Shared {
         let bytes = encode_block(self.names.node(), block, &nodes);
         bucket.put(&block_name(token, block), bytes)?;
         Ok(())
-    }
-
-    /// A segment that is not on the disk any more.
-    pub(super) fn fetch(
-        &self,
-        file: &StoreFile,
-        kind: Kind,
-        number: u32,
-    ) -> evenfall_store::Result<bytes::Bytes> {
-        let Some(bucket) = &self.bucket else {
-            return Err(evenfall_store::Error::Damaged {
-                place: format!("segment {number} of {}-{}", kind.letter(), file.id),
-                what: "it is not on the disk, and no object store is configured".into(),
-            });
-        };
-        let (chunk, offset) = segment_place(number);
-        let name = chunk_name(kind, file.id, chunk);
-        let bytes = bucket.get(&name, offset, SEGMENT_BYTES)?.unwrap_or_default();
-        segment::expect(&bytes, kind, file.id, number)?;
-        Ok(bytes)
     }
 }

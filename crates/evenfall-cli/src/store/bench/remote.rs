@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_io::process;
-use evenfall_node::store::{Client, Completion, RemoteFile, Store, StoreConfig, StoreError};
+use evenfall_node::store::{Client, Completion, Level, RemoteFile, Store, StoreConfig, StoreError};
 use evenfall_store::Schema;
 use serde_json::{Value, json};
 
@@ -16,6 +16,8 @@ use super::{Args, Failure, median, percentile, times_us};
 
 /// More than the requests that a server lets be under way.
 const STARTS: usize = 1 << 16;
+/// How long a server may take to say something.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the server says how full its stages are.
 const SAMPLE_EVERY: &str = "100ms";
 
@@ -31,6 +33,8 @@ pub(super) struct Served {
     child: Child,
     address: String,
     samples: Arc<Mutex<Vec<Sample>>>,
+    /// The second node that `replica` waits for.
+    copy: Option<Box<Served>>,
 }
 
 impl Served {
@@ -43,6 +47,21 @@ impl Served {
         let wanted: Vec<_> = (0..streams).map(|n| (format!("s{n}"), schema.clone())).collect();
         store.create_all(&wanted)?;
         store.close()?;
+        if args.ack != Level::Replica {
+            return Self::spawn(args, dir, None);
+        }
+        let copy = Self::spawn(args, &dir.join("copy"), None)?;
+        let served = Self::spawn(args, dir, Some(copy))?;
+        let end = Instant::now() + PATIENCE;
+        while served.sample()?["is_replica_away"] != json!(false) {
+            if Instant::now() > end {
+                return Err("the second node does not answer the first".into());
+            }
+        }
+        Ok(served)
+    }
+
+    fn spawn(args: &Args, dir: &Path, copy: Option<Self>) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["store", "serve", "--listen", "127.0.0.1:0"]).arg(dir);
         command.args(["--occupancy-every", SAMPLE_EVERY]);
@@ -53,6 +72,9 @@ impl Served {
         }
         if args.no_objects {
             command.arg("--no-objects");
+        }
+        if let Some(copy) = &copy {
+            command.args(["--replica", &copy.address]);
         }
         process::end_with_parent(&mut command);
         let mut child = command.stdout(Stdio::piped()).spawn()?;
@@ -71,7 +93,7 @@ impl Served {
                 }
             }
         });
-        Ok(Self { child, address, samples })
+        Ok(Self { child, address, samples, copy: copy.map(Box::new) })
     }
 
     pub(super) fn connect(&self) -> Result<Client, Failure> {
@@ -81,7 +103,7 @@ impl Served {
     /// What the server says next, and nothing before.
     pub(super) fn sample(&self) -> Result<Value, Failure> {
         let from = Instant::now();
-        while from.elapsed() < Duration::from_secs(60) {
+        while from.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
             if let Some(sample) = self.samples(from, Instant::now()).first() {
                 return Ok(sample.stages.clone());
@@ -100,6 +122,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         // What it holds is thrown away.
+        self.copy = None;
         process::send(self.child.id(), process::Signal::Kill);
         let _ = self.child.wait();
     }
@@ -217,11 +240,13 @@ fn append(
             record[..8].copy_from_slice(&clock.to_le_bytes());
         }
         let due = args.rate.map(|rate| started + due(args, rate, turn));
-        while let Some(wait) = due.and_then(|due| due.checked_duration_since(Instant::now())) {
-            client.flush()?;
-            std::thread::sleep(wait);
+        while let Some(due) = due.filter(|due| Instant::now() < *due) {
+            match client.completion_until(due)? {
+                Some(completion) => flow.done(completion, bytes)?,
+                None => std::thread::sleep(due.saturating_duration_since(Instant::now())),
+            }
         }
-        // An append that comes late, because the one before took long, counts from when it was due.
+        // An append that comes late, because there is no room for it, counts from when it was due.
         let begun = due.unwrap_or_else(Instant::now);
         let file = turn as usize % files.len();
         if flow.stopped.remove(&file) {
@@ -234,8 +259,7 @@ fn append(
         flow.records += args.batch as u64;
         flow.bytes += bytes;
         turn += 1;
-        let most = if args.rate.is_some() && !args.burst { 0 } else { window };
-        while flow.bytes > most {
+        while flow.bytes > window {
             let Some(completion) = client.completion()? else { break };
             flow.done(completion, bytes)?;
         }

@@ -1,6 +1,7 @@
 use std::io::{Read as _, Write as _};
 use std::ops::Range;
 use std::path::Path;
+use std::time::Instant;
 
 use evenfall_store::Schema;
 
@@ -55,6 +56,29 @@ fn what_several_clients_append_is_read_back_equal() {
     }
     drop(client);
     assert_eq!(server.stop().malformed, 0);
+}
+
+#[test]
+fn a_completion_is_waited_for_until_a_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let mut client = Client::connect(server.address()).unwrap();
+    let file = client.create("a", &Schema::opaque(16)).unwrap();
+    let far = Instant::now() + Duration::from_secs(3_600);
+    assert!(client.completion_until(far).unwrap().is_none(), "nothing is under way");
+    let mut done = 0;
+    for batch in 0..100u64 {
+        client.append(&file, &records(batch * 10..batch * 10 + 10), Level::Local).unwrap();
+        // A moment that is over: what has come is given, and nothing is waited for.
+        done += u64::from(client.completion_until(Instant::now()).unwrap().is_some());
+    }
+    while let Some(completion) = client.completion_until(far).unwrap() {
+        assert_eq!(completion.first.unwrap(), done * 10);
+        done += 1;
+    }
+    assert_eq!(done, 100);
+    drop(client);
+    server.stop();
 }
 
 #[test]
