@@ -85,8 +85,11 @@ fn check_list(directory: &Path) -> Result<Option<Vec<Finding>>, StoreError> {
     let now = lines(directory)?;
     let now: std::collections::BTreeSet<&str> = now.iter().map(String::as_str).collect();
     let then: std::collections::BTreeSet<&str> = list.lines().collect();
-    let differs = then.symmetric_difference(&now);
-    Ok(Some(differs.map(|line| finding(&line[9..], "is not as the last stop left it")).collect()))
+    // A changed file has a line in both.
+    let differs = then.symmetric_difference(&now).filter_map(|line| line.splitn(3, ' ').nth(2));
+    let names: std::collections::BTreeSet<&str> = differs.collect();
+    let what = "is not as the last stop left it";
+    Ok(Some(names.into_iter().map(|name| finding(name, what)).collect()))
 }
 
 /// The first chunk of each file that retention has left, as the names say it.
