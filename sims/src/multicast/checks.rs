@@ -91,6 +91,8 @@ impl Epoch {
 #[derive(Debug)]
 struct Life {
     epoch: u32,
+    /// The receiver has said which run of the root it is in.
+    is_told: bool,
     /// The frame that must come next; `None` before it has a place.
     next: Option<u64>,
     /// Messages released and reported lost, of this run of the root.
@@ -258,6 +260,7 @@ impl Checks {
     pub fn born(&mut self, node: NodeIndex) {
         let life = Life {
             epoch: self.epoch,
+            is_told: false,
             next: None,
             released: 0,
             lost: 0,
@@ -294,8 +297,11 @@ impl Checks {
         let Some(life) = self.lives.get_mut(&seen.node) else { return };
         match event {
             ReceiverEvent::Placed(place) if life.next.is_none() => {
-                // A life begins with the root that gives it its first place.
-                life.epoch = self.epoch;
+                // A life begins with the root that gives it its first place. Who was told of a
+                // new run is in that one, though its root may have crashed since.
+                if !life.is_told {
+                    life.epoch = self.epoch;
+                }
                 life.next = Some(place.start);
             }
             ReceiverEvent::Replaying { first, .. } => life.next = Some(*first),
@@ -306,7 +312,7 @@ impl Checks {
                 self.lose(seen, (*first, *frames), (*first_message, *messages));
             }
             ReceiverEvent::Restarted { epoch } => {
-                life.epoch = *epoch;
+                (life.epoch, life.is_told) = (*epoch, true);
                 (life.next, life.released, life.lost, life.finished) = (None, 0, 0, false);
             }
             ReceiverEvent::Finished => life.finished = true,
