@@ -47,6 +47,14 @@ fn nothing_forbidden_happens_under_any_fault_seed() {
     assert!(lost > 0, "a campaign in which nothing is ever lost is too mild");
 }
 
+/// Seeds that a campaign once stopped at, beyond those of an ordinary run.
+#[test]
+fn seeds_that_once_failed_pass() {
+    for seed in [75_840, 204_721] {
+        run_seed(seed).unwrap();
+    }
+}
+
 #[test]
 fn a_seed_gives_one_run_for_ever() {
     for seed in [0, 1, 2] {

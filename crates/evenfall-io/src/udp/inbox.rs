@@ -79,7 +79,7 @@ pub(super) struct Inbox {
     retired_max: usize,
     stamped: bool,
     /// The last batch was not full.
-    drained: bool,
+    is_drained: bool,
 }
 
 // SAFETY: the raw pointers in `iovecs` and `messages` lead to memory that the inbox owns and that
@@ -105,12 +105,12 @@ impl Inbox {
             retired: VecDeque::new(),
             retired_max: half / CHUNK_BYTES,
             stamped: options.kernel_timestamps,
-            drained: false,
+            is_drained: false,
         }
     }
 
     pub(super) fn is_drained(&self) -> bool {
-        self.drained
+        self.is_drained
     }
 
     /// Takes what has arrived, at most one batch. How many buffers the kernel filled.
@@ -139,11 +139,11 @@ impl Inbox {
                 if error.raw_os_error() == Some(libc::ECONNREFUSED) {
                     counters.connection_refused += 1;
                 }
-                self.drained = error.kind() == std::io::ErrorKind::WouldBlock;
+                self.is_drained = error.kind() == std::io::ErrorKind::WouldBlock;
                 return 0;
             }
         };
-        self.drained = filled < self.messages.len();
+        self.is_drained = filled < self.messages.len();
         counters.receive_calls += 1;
         let now = MonotonicClock::now();
         let to_monotonic = if self.stamped { MonotonicClock::realtime_offset_ns() } else { 0 };

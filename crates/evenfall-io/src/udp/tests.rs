@@ -280,6 +280,18 @@ fn wait_ends_at_the_deadline_and_not_before() {
 }
 
 #[test]
+fn a_spin_keeps_to_its_share_of_the_time() {
+    let longest = Duration::from_secs(3_600);
+    let options = Options { spin: longest, spin_share: 0.01, ..Options::default() };
+    let mut waiting = driver(options);
+    let unused = waiting.spin();
+    assert_eq!(waiting.wait(Some(MonotonicClock::now())), Wake::Deadline);
+    assert!(waiting.spin() < unused, "the share begins anew with each wait");
+    waiting.options.spin_share = 1.0;
+    assert_eq!(waiting.spin(), longest);
+}
+
+#[test]
 fn too_long_datagrams_are_counted() {
     let options = Options { coalescing: false, datagram_bytes_max: 100, ..Options::default() };
     let mut receiver = driver(options);

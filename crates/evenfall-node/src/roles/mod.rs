@@ -178,9 +178,11 @@ impl Process {
         let key = settings.key()?;
         let mut options = Options { keyed: key.is_some(), ..Options::default() };
         let crowded = crowded(settings, node);
-        let (spin, share) = if crowded { (SPIN_CROWDED, SPIN_CROWDED_SHARE) } else { (SPIN, 1.0) };
-        options.spin = settings.io.spin.unwrap_or(spin);
-        options.spin_share = share;
+        (options.spin, options.spin_share) = match settings.io.spin {
+            Some(spin) => (spin, 1.0),
+            None if crowded => (SPIN_CROWDED, SPIN_CROWDED_SHARE),
+            None => (SPIN, 1.0),
+        };
         if node.role == RoleName::Receiver {
             let moderation = if crowded { MODERATION } else { Duration::ZERO };
             options.moderation = settings.io.moderation.unwrap_or(moderation);

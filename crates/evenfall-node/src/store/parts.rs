@@ -5,7 +5,8 @@
 //!  expected by the scan   [ read | the part | coming ... PARTS_AHEAD | not asked for yet )
 //! ```
 //!
-//! A scan says first which segments it will read, and reads them in order, so nothing is asked for
+//! A part ends with its chunk, 4 MiB at most: smaller ones take more requests, and servers answer a
+//! whole object best. A scan says first which segments it will read, and reads them in order, so nothing is asked for
 //! that nobody reads. Memory is bounded twice: a reader holds the part that it reads and those
 //! ahead; and all readers of a bucket together hold so many parts, beyond which a reader goes on
 //! segment by segment.
@@ -21,9 +22,6 @@ use evenfall_store::{Error, FileId, Kind, segment};
 use super::Bucket;
 use super::bucket::{Fetch, Room};
 
-/// Segments of a part: a chunk's, 4 MiB. Smaller parts take more requests, and servers answer a
-/// whole object best.
-const PART_SEGMENTS: u32 = SEGMENTS_PER_CHUNK;
 /// Parts on their way beside the one being read: enough that requests to a distant store overlap.
 const PARTS_AHEAD: usize = 8;
 /// Parts that all readers of one bucket have at once, 256 MiB.
@@ -123,7 +121,7 @@ impl Parts {
             if !is_object(first) {
                 return;
             }
-            let end = self.expected.end.min((first / PART_SEGMENTS + 1) * PART_SEGMENTS);
+            let end = self.expected.end.min((first / SEGMENTS_PER_CHUNK + 1) * SEGMENTS_PER_CHUNK);
             let (chunk, offset) = segment_place(first);
             let (name, len) = (chunk_name(Kind::Data, file, chunk), (end - first) as usize);
             let Some(room) = bucket.room() else { return };

@@ -32,7 +32,9 @@ const REHEARSED: [(usize, Duration); 8] = [
     (64, Duration::ZERO),
     (32, Duration::from_micros(50)),
 ];
-/// Frames alone after every burst: most of a feed is quiet, so its hold is to be known best.
+/// Frames alone after every burst: most of a feed is quiet, so its hold is to be known best. Eight
+/// bursts with theirs take half a second, so four seconds bring more than the thousand after which
+/// the hold stops guarding against what it has not seen.
 const REHEARSED_ALONE: usize = 20;
 /// How long the tree rests after a burst: at least, and for each frame of it.
 const REST_MIN: Duration = Duration::from_millis(2);
