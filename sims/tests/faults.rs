@@ -50,7 +50,7 @@ fn nothing_forbidden_happens_under_any_fault_seed() {
 /// Seeds that a campaign once stopped at, beyond those of an ordinary run.
 #[test]
 fn seeds_that_once_failed_pass() {
-    for seed in [75_840, 204_721] {
+    for seed in [37_460, 62_358, 75_840, 76_256, 89_455, 204_721] {
         run_seed(seed).unwrap();
     }
 }

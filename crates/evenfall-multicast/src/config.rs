@@ -291,6 +291,12 @@ impl Replace {
     }
 }
 
+/// The shortest time of anything that is done again and again: a node that is always due does
+/// nothing else.
+const INTERVAL_MIN: Duration = Duration::from_micros(100);
+/// Proxies that the widest layer of a tree may have.
+const PROXIES_MAX: u64 = 65_536;
+
 /// All settings of one overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -375,17 +381,53 @@ impl Config {
         if self.shape.depth == Some(0) || self.shape.depth > Some(8) {
             return Err("shape.depth: must be 1 to 8".into());
         }
-        if self.shape.fanout == Some(0) {
-            return Err("shape.fanout: must be at least 1".into());
+        if let (Some(depth), Some(fanout)) = (self.shape.depth, self.shape.fanout) {
+            let last = u64::from(fanout).checked_pow(u32::from(depth) - 1);
+            if last.is_none_or(|proxies| proxies > PROXIES_MAX) {
+                return Err(format!(
+                    "shape.fanout = {fanout}, shape.depth = {depth}: more than {PROXIES_MAX} \
+                     proxies in the last layer"
+                ));
+            }
         }
-        if self.framing.messages_max == 0 {
-            return Err("framing.messages_max: must be at least 1".into());
-        }
+        self.check_minima()?;
         if !(256..=60_000).contains(&self.framing.datagram_bytes) {
             return Err(format!(
                 "framing.datagram_bytes = {}: must be 256 to 60000",
                 self.framing.datagram_bytes
             ));
+        }
+        Ok(())
+    }
+
+    /// What must not be nothing.
+    fn check_minima(&self) -> Result<(), String> {
+        let (f, r, m) = (&self.framing, &self.repair, &self.membership);
+        for (key, value, least) in [
+            ("shape.fanout", self.shape.fanout.map_or(1, usize::from), 1),
+            ("repair.ring_frames", r.ring_frames, 1),
+            ("repair.child_queue_max", r.child_queue_max, 1),
+            ("framing.messages_max", f.messages_max.into(), 1),
+            // A frame under way, and the one behind it.
+            ("framing.send_queue_frames", f.send_queue_frames, 2),
+            ("framing.held_frames", f.held_frames, 1),
+        ] {
+            if value < least {
+                return Err(format!("{key} = {value}: must be at least {least}"));
+            }
+        }
+        for (key, value) in [
+            ("deadline.window", self.deadline.window),
+            ("repair.retry", r.retry),
+            ("membership.join_retry", m.join_retry),
+            ("membership.beacon_interval", m.beacon_interval),
+            ("membership.report_interval", m.report_interval),
+            ("membership.silence", m.silence),
+            ("membership.probe_timeout", m.probe_timeout),
+        ] {
+            if value < INTERVAL_MIN {
+                return Err(format!("{key} = {value:?}: must be at least {INTERVAL_MIN:?}"));
+            }
         }
         Ok(())
     }

@@ -111,6 +111,8 @@ pub(crate) struct Members {
     forming_until: Option<Timestamp>,
     /// Proxies that were replaced, and when: the last to get a place again.
     let_go: BTreeMap<NodeId, Timestamp>,
+    /// The receiver that went last said good-bye: there is nobody to wait for.
+    is_deserted: bool,
     actions: Vec<Action>,
 }
 
@@ -130,6 +132,7 @@ impl Members {
             links: BTreeMap::new(),
             forming_until: None,
             let_go: BTreeMap::new(),
+            is_deserted: false,
             actions: Vec::new(),
         }
     }
@@ -158,8 +161,14 @@ impl Members {
         self.members.len() - self.proxies()
     }
 
+    /// Whether the last receiver has said good-bye, and none has come since.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.is_deserted && self.receivers() == 0
+    }
+
+    /// The tree; `None` also when it is to be built anew: it may be torn.
     pub(crate) fn tree(&self) -> Option<&Tree> {
-        self.tree.as_ref()
+        self.tree.as_ref().filter(|_| !self.rebuild)
     }
 
     pub(crate) fn join(
@@ -216,6 +225,9 @@ impl Members {
         self.unacked.remove(&id);
         self.suspects.remove(&id);
         self.let_go.remove(&id);
+        if member.role.receives() {
+            self.is_deserted = reason == Reason::Left && self.receivers() == 0;
+        }
         // A tree that is to be built anew may be torn already: it takes no more changes.
         if let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) {
             self.rebuild = !tree.remove(id);
@@ -299,8 +311,12 @@ impl Members {
             .links
             .insert((suspicion.by, id), now)
             .is_some_and(|last| now.since(last) <= memory);
+        if self.links.len() > LINKS_MAX {
+            self.links.retain(|_, last| now.since(*last) <= memory);
+        }
         while self.links.len() > LINKS_MAX {
-            self.links.pop_first();
+            let oldest = self.links.iter().min_by_key(|(_, last)| **last).map(|(link, _)| *link);
+            oldest.and_then(|link| self.links.remove(&link));
         }
         let Some(tree) = self.tree.as_mut().filter(|_| again && !self.rebuild) else { return };
         // They may have been parted by a view since; then there is nothing left to mend.

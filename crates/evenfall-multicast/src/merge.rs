@@ -137,6 +137,8 @@ impl Margins {
 #[derive(Clone, Copy, Debug)]
 struct Child {
     heard: Timestamp,
+    /// It has nobody below it, whatever it said when it had.
+    is_spare: bool,
     /// The last report's cumulative part, if there was one since it was last forgotten.
     last: Option<(Tally, u32)>,
 }
@@ -158,19 +160,31 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    /// From now on exactly these children report. Known ones keep what they said.
-    pub(crate) fn expect(&mut self, now: Timestamp, children: impl Iterator<Item = NodeId>) {
-        let mut old = core::mem::take(&mut self.children);
-        for id in children {
-            let child = old.remove(&id).unwrap_or(Child { heard: now, last: None });
-            self.children.insert(id, child);
+    /// From now on exactly these report. Known ones keep what they said, but what a spare said when
+    /// it had children is for others to say now.
+    pub(crate) fn expect(
+        &mut self,
+        now: Timestamp,
+        children: impl Iterator<Item = NodeId>,
+        spares: impl Iterator<Item = NodeId>,
+    ) {
+        let old = core::mem::take(&mut self.children);
+        let all = children.map(|id| (id, false)).chain(spares.map(|id| (id, true)));
+        for (id, is_spare) in all {
+            let (heard, last) = old.get(&id).map_or((now, None), |child| (child.heard, child.last));
+            self.children.insert(id, Child { heard, is_spare, last });
         }
+    }
+
+    /// Those with somebody below them.
+    fn parents(&self) -> impl Iterator<Item = &Child> {
+        self.children.values().filter(|child| !child.is_spare)
     }
 
     /// Takes a report in; `false` when its sender is not a child.
     pub(crate) fn absorb(&mut self, now: Timestamp, from: NodeId, report: &Report) -> bool {
         let Some(child) = self.children.get_mut(&from) else { return false };
-        *child = Child { heard: now, last: Some((report.tally, report.p95_ns)) };
+        (child.heard, child.last) = (now, Some((report.tally, report.p95_ns)));
         self.delays.merge(&report.delays);
         self.worst.extend_from_slice(&report.worst);
         keep_worst(&mut self.worst);
@@ -199,7 +213,7 @@ impl Merger {
         let mut silent = Vec::new();
         for (id, child) in &mut self.children {
             if now.since(child.heard) >= silence {
-                *child = Child { heard: now, last: None };
+                (child.heard, child.last) = (now, None);
                 silent.push(*id);
             }
         }
@@ -209,7 +223,7 @@ impl Merger {
     /// Sum over the children that are heard of.
     pub(crate) fn tally(&self) -> Tally {
         let mut sum = Tally::default();
-        self.children.values().filter_map(|c| c.last).for_each(|(tally, _)| sum.add(&tally));
+        self.parents().filter_map(|c| c.last).for_each(|(tally, _)| sum.add(&tally));
         sum
     }
 
@@ -217,8 +231,8 @@ impl Merger {
     /// `patience` first.
     pub(crate) fn take(&mut self, now: Timestamp, patience: Duration) -> Report {
         let tally = self.tally();
-        let all_heard = self.children.values().all(|c| c.last.is_some());
-        let p95_ns = self.children.values().filter_map(|c| c.last).map(|(_, p)| p).max();
+        let all_heard = self.parents().all(|c| c.last.is_some());
+        let p95_ns = self.parents().filter_map(|c| c.last).map(|(_, p)| p).max();
         let mut samples = Vec::new();
         self.pending.retain(|&sequence, p| {
             let whole = all_heard && p.receivers >= tally.receivers;
@@ -248,6 +262,8 @@ impl Merger {
 
 #[cfg(test)]
 mod tests {
+    use core::iter::{empty, once};
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_millis(100);
@@ -264,7 +280,7 @@ mod tests {
     fn a_sample_goes_up_when_all_receivers_are_in_or_patience_ends() {
         let mut merger = Merger::default();
         let now = Timestamp::from_nanos(1);
-        merger.expect(now, [NodeId(1), NodeId(2)].into_iter());
+        merger.expect(now, [NodeId(1), NodeId(2)].into_iter(), empty());
         assert!(merger.absorb(now, NodeId(1), &report(2, &[(7, 50), (8, 90)])));
         assert!(merger.take(now, PATIENCE).samples.is_empty());
         assert!(merger.absorb(now, NodeId(2), &report(3, &[(7, 70)])));
@@ -279,7 +295,7 @@ mod tests {
     fn a_report_from_a_stranger_is_refused_and_a_silent_child_is_forgotten() {
         let mut merger = Merger::default();
         let now = Timestamp::from_nanos(1);
-        merger.expect(now, [NodeId(1), NodeId(2)].into_iter());
+        merger.expect(now, [NodeId(1), NodeId(2)].into_iter(), empty());
         assert!(!merger.absorb(now, NodeId(9), &report(9, &[])));
         merger.absorb(now, NodeId(1), &report(2, &[]));
         merger.absorb(now, NodeId(2), &report(3, &[]));
@@ -289,5 +305,18 @@ mod tests {
         assert!(merger.silent(later, PATIENCE).is_empty(), "named once per silence");
         assert_eq!(merger.tally().receivers, 2);
         assert_eq!(merger.take(later, PATIENCE).p95_ns, 20, "no longer the forgotten child's");
+    }
+
+    #[test]
+    fn receivers_that_moved_away_from_a_spare_are_counted_once() {
+        let (now, mut merger) = (Timestamp::ZERO, Merger::default());
+        merger.expect(now, [NodeId(1), NodeId(2)].into_iter(), empty());
+        merger.absorb(now, NodeId(1), &report(2, &[]));
+        merger.absorb(now, NodeId(2), &report(3, &[]));
+        merger.expect(now, [NodeId(3), NodeId(2)].into_iter(), once(NodeId(1)));
+        merger.absorb(now, NodeId(3), &report(2, &[]));
+        assert_eq!(merger.tally().receivers, 5);
+        merger.absorb(now, NodeId(1), &report(2, &[]));
+        assert_eq!(merger.tally().receivers, 5, "sent before it knew");
     }
 }

@@ -315,6 +315,7 @@ impl Receiver {
         self.finished = false;
         self.started = true;
         (self.from_message, self.replay_until) = (0, None);
+        self.up.repaired = 0;
         self.margins.restart();
     }
 

@@ -99,6 +99,7 @@ impl Relay {
         RelayStatus {
             dropped: self.up.out.dropped,
             repaired: self.up.repaired,
+            given_up: self.up.given_up,
             refusals: self.up.refusals,
             below: self.merger.tally(),
             stored: Stored {
@@ -130,7 +131,8 @@ impl Relay {
                 let members: Arc<[_]> =
                     place.children.iter().chain(&place.nieces).map(|p| p.addr).collect();
                 self.installs.push_back(Install::Group(self.groups.0, members));
-                self.merger.expect(now, place.children.iter().map(|p| p.id));
+                let children = place.children.iter().map(|p| p.id);
+                self.merger.expect(now, children, core::iter::empty());
                 self.beacon_at = Some(now);
                 self.events.push_back(RelayEvent::Placed(place));
             }
@@ -138,7 +140,7 @@ impl Relay {
                 for group in [self.groups.0, self.groups.1] {
                     self.installs.push_back(Install::Group(group, Arc::new([])));
                 }
-                self.merger.expect(now, core::iter::empty());
+                self.merger.expect(now, core::iter::empty(), core::iter::empty());
                 self.beacon_at = None;
                 self.events.push_back(RelayEvent::Evicted(reason));
             }
@@ -253,7 +255,6 @@ impl Machine for Relay {
             self.on_news(now, news);
         }
         if let Some(limit) = self.up.overdue(now) {
-            self.status.given_up += limit - self.up.window.as_ref().map_or(limit, |w| w.base());
             self.up.give_up(limit);
         }
         if self.beacon_at.is_some_and(|at| at <= now) {

@@ -1,10 +1,11 @@
 //! Frames kept for repair: a ring bounded in frames and in bytes, and the desk that serves it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use evenfall_core::{NodeId, Timestamp};
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use crate::config::Repair;
 use crate::wire::Fixed;
@@ -82,6 +83,11 @@ impl Ring {
         Stored { frames: self.frames.len(), bytes: self.bytes, asked: 0, queued: 0 }
     }
 
+    /// From the oldest frame to after the newest; some between may be missing.
+    fn numbers(&self) -> Range<u64> {
+        self.base..self.base + self.frames.len() as u64
+    }
+
     pub(crate) fn get(&self, sequence: u64) -> Option<&Frame> {
         self.frames.get(sequence.checked_sub(self.base)? as usize)?.as_ref()
     }
@@ -91,7 +97,7 @@ impl Ring {
 #[derive(Clone, Debug)]
 struct Queue {
     to: SocketAddr,
-    wanted: VecDeque<u64>,
+    wanted: BTreeSet<u64>,
 }
 
 /// Serves repair requests in turn, so that an asker with a long queue delays nobody else.
@@ -116,18 +122,21 @@ impl Desk {
         config: &Repair,
     ) -> bool {
         let queue =
-            self.queues.entry(from).or_insert_with(|| Queue { to, wanted: VecDeque::new() });
+            self.queues.entry(from).or_insert_with(|| Queue { to, wanted: BTreeSet::new() });
         queue.to = to;
         let mut dropped = 0;
         for &(first, count) in ranges {
-            for sequence in first..first.saturating_add(u64::from(count)) {
-                if ring.get(sequence).is_none() {
+            let held = ring.numbers();
+            let end = first.saturating_add(u64::from(count)).min(held.end);
+            for sequence in first.max(held.start)..end {
+                // Who asks again before the answer has left gets it once.
+                if ring.get(sequence).is_none() || queue.wanted.contains(&sequence) {
                     continue;
                 }
                 if queue.wanted.len() >= config.child_queue_max {
                     dropped += 1;
                 } else {
-                    queue.wanted.push_back(sequence);
+                    queue.wanted.insert(sequence);
                 }
             }
         }
@@ -163,7 +172,7 @@ impl Desk {
             let node = *after.or_else(|| self.queues.iter().next())?.0;
             self.last = node;
             let queue = self.queues.get_mut(&node).expect("just found");
-            let found = queue.wanted.pop_front().and_then(|sequence| ring.get(sequence)).cloned();
+            let found = queue.wanted.pop_first().and_then(|sequence| ring.get(sequence)).cloned();
             let to = queue.to;
             if queue.wanted.is_empty() {
                 self.queues.remove(&node);
@@ -215,5 +224,12 @@ mod tests {
             .collect();
         assert_eq!(order, [(1, 0), (2, 6), (1, 1), (2, 7), (1, 2), (1, 3)]);
         assert!(desk.ask(Timestamp::ZERO, asker(1), &[(0, 8)], &ring, &config), "4 + 4 drops");
+        assert!(!desk.ask(Timestamp::ZERO, asker(2), &[(3, 2), (0, u16::MAX)], &ring, &config));
+        desk.forget(NodeId(1));
+        assert!(!desk.ask(Timestamp::ZERO, asker(2), &[(3, 2)], &ring, &config));
+        let sent: Vec<u64> = core::iter::from_fn(|| desk.next(&ring))
+            .map(|(_, frame)| frame.fixed.sequence)
+            .collect();
+        assert_eq!(sent, [0, 1, 3, 4], "asked for twice, sent once");
     }
 }

@@ -460,7 +460,10 @@ impl Root {
     ) -> Result<(), Malformed> {
         let join = Join::decode(&datagram.body)?;
         let id = datagram.hop.from;
-        if self.members.join(now, (id, from), join, &self.config) == Joined::New {
+        let joined = self.members.join(now, (id, from), join, &self.config);
+        // Whom it replaces goes first, so that nothing of the new life is taken for the old one's.
+        self.act(now);
+        if joined == Joined::New {
             self.last_control.insert(id, datagram.fixed.sequence + 1);
             self.events.push_back(RootEvent::Joined(id, join.role));
         }
@@ -475,11 +478,13 @@ impl Root {
     ) -> Result<(), Malformed> {
         let (suspect, reason) = decode_verdict(&datagram.body)?;
         let by = datagram.hop.from;
-        if self.members.is(by, from) {
+        // A place of the run before, sent before its root died, may have come after the join.
+        let is_here = datagram.fixed.epoch == self.epoch;
+        if is_here && self.members.is(by, from) {
             self.merger.heard(now, by);
             self.members.suspect(now, by, suspect, reason, &self.config);
         } else {
-            // It was taken out while it was away and does not know.
+            // It was taken out while it was away, or is in another run, and does not know.
             let body = encode_verdict(by, Reason::Silent);
             self.out.control_to(from, Kind::Evict, body);
         }
@@ -508,9 +513,12 @@ impl Root {
 
     fn check_finished(&mut self) {
         let tally = self.merger.tally();
-        let all = tally.receivers > 0
-            && tally.finished == tally.receivers
-            && tally.receivers as usize >= self.members.receivers();
+        let finished = tally.finished == tally.receivers;
+        // More than there are: somebody was counted by the parent that it had, and by the new one.
+        let all = match self.members.receivers() {
+            0 => self.members.is_deserted(),
+            receivers => finished && tally.receivers as usize == receivers,
+        };
         if self.ended && all && !core::mem::replace(&mut self.finished, true) {
             self.events.push_back(RootEvent::Finished(tally));
         }
@@ -634,8 +642,8 @@ impl Root {
         self.groups = (self.groups.1, self.groups.0);
         let members: Arc<[_]> = view.children.iter().map(|p| p.addr).collect();
         self.installs.push_back(Install::Group(self.groups.0, members));
-        let reporters = view.children.iter().chain(&view.spares).map(|p| p.id);
-        self.merger.expect(now, reporters);
+        let children = view.children.iter().map(|p| p.id);
+        self.merger.expect(now, children, view.spares.iter().map(|p| p.id));
         self.beacon_at = now;
         if let Some(pair) = view.overlap {
             self.watch.feeding(now, pair, self.next_frame);

@@ -2,7 +2,7 @@
 //! they miss and whom they ask for it, and whether parent and root still live.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -51,11 +51,14 @@ pub(crate) enum News {
 }
 
 /// A late joiner that waits to be told which frame it begins with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Locating {
     until: Timestamp,
     next_ask: Timestamp,
     asks: usize,
+    /// The earliest place that was named so far, and by whom one was named.
+    found: Option<(u64, u64)>,
+    answered: BTreeSet<NodeId>,
 }
 
 /// Nodes whose control numbers are remembered. Neighbours are few; a recorder may be asked by all.
@@ -87,6 +90,8 @@ pub(crate) struct Uplink {
     pub root_beat: u64,
     pub refusals: Refusals,
     pub repaired: u64,
+    /// Frames that had not come when they were given up.
+    pub given_up: u64,
     /// Where this node wants to begin.
     pub begin: Begin,
     locating: Option<Locating>,
@@ -142,6 +147,7 @@ impl Uplink {
             root_beat: 0,
             refusals: Refusals::default(),
             repaired: 0,
+            given_up: 0,
             begin: Begin::Live,
             locating: None,
             resume: None,
@@ -259,8 +265,7 @@ impl Uplink {
             Kind::Beacon => self.on_beacon(now, datagram),
             Kind::Located => {
                 let located = Located::decode(&datagram.body)?;
-                let asked = located.begin == self.begin && self.locating.take().is_some();
-                Ok(asked.then_some(News::Located(located.at)))
+                Ok(self.on_located(datagram.hop.from, located))
             }
             Kind::Probe if self.leaving => {
                 self.say_good_bye();
@@ -342,8 +347,13 @@ impl Uplink {
         }
         if self.begin != Begin::Live && self.window.is_none() {
             let until = now + self.config.repair.locate_timeout;
-            let asked = Locating { until, next_ask: now, asks: 0 };
-            self.locating.get_or_insert(asked);
+            self.locating.get_or_insert_with(|| Locating {
+                until,
+                next_ask: now,
+                asks: 0,
+                found: None,
+                answered: BTreeSet::new(),
+            });
         } else {
             let kept = self.resume.filter(|(run, _)| *run == epoch);
             self.start_at(kept.map_or(place.start, |(_, frame)| frame));
@@ -370,18 +380,39 @@ impl Uplink {
     fn locate(&mut self, now: Timestamp) -> Option<News> {
         let locating = self.locating.as_mut()?;
         if locating.until <= now {
+            let found = locating.found;
             self.locating = None;
-            return Some(News::Located(None));
+            return Some(News::Located(found));
         }
         if locating.next_ask <= now {
             locating.next_ask = now + self.config.membership.join_retry;
             locating.asks += 1;
-            let count = self.recorders.len().max(1);
-            if let Some(recorder) = self.recorders.get(locating.asks % count) {
+            let silent = |peer: &&Peer| !locating.answered.contains(&peer.id);
+            let asked: Vec<_> = self.recorders.iter().filter(silent).collect();
+            if let Some(recorder) = asked.get(locating.asks % asked.len().max(1)) {
                 self.out.control_to(recorder.addr, Kind::Locate, self.begin.encode());
             }
         }
         None
+    }
+
+    /// A recorder said where to begin. Who has nothing may have it in a moment, and one that was
+    /// started later has less than another.
+    fn on_located(&mut self, from: NodeId, located: Located) -> Option<News> {
+        let locating = self.locating.as_mut().filter(|_| located.begin == self.begin)?;
+        let at = located.at?;
+        locating.answered.insert(from);
+        let found = locating.found.map_or(at, |found| found.min(at));
+        locating.found = Some(found);
+        let whole = match self.begin {
+            Begin::Message(number) => found.1 <= number,
+            _ => found.0 == 0,
+        };
+        let all = self.recorders.iter().all(|peer| locating.answered.contains(&peer.id));
+        (whole || all).then(|| {
+            self.locating = None;
+            News::Located(Some(found))
+        })
     }
 
     fn on_beacon(
@@ -414,7 +445,7 @@ impl Uplink {
             // all of it as repair would cost the root as much as another child.
             if self.window.as_ref().is_some_and(|w| w.next() < next) {
                 self.root_heard = now;
-                self.give_up(next);
+                self.skip(next);
             }
             return;
         }
@@ -507,11 +538,15 @@ impl Uplink {
 
     /// Gives up whatever is missing below a frame.
     pub(crate) fn give_up(&mut self, sequence: u64) {
-        if let Some(window) = &mut self.window {
-            window.give_up(sequence);
-        }
+        self.given_up += self.skip(sequence);
+    }
+
+    /// Goes on with a frame. How many before it had not come.
+    fn skip(&mut self, sequence: u64) -> u64 {
+        let missing = self.window.as_mut().map_or(0, |window| window.give_up(sequence));
         self.gaps.give_up(sequence);
         self.rearm();
+        missing
     }
 
     /// Gives up gaps that nobody could mend in time, and does not wait for recorders any more until
@@ -605,7 +640,7 @@ impl Uplink {
         let root = self.awaits_root().then(|| self.root_heard + m.root_timeout);
         let overdue = self.gaps.progress().map(|at| at + self.config.repair.missing_hold);
         let report = self.place.is_some().then_some(self.report_at);
-        let locate = self.locating.map(|locating| locating.next_ask.min(locating.until));
+        let locate = self.locating.as_ref().map(|l| l.next_ask.min(l.until));
         let timers = [self.join_at, self.gaps.next_ask(), parent, root, overdue, report, locate];
         self.due = timers.into_iter().flatten().min().unwrap_or(Timestamp::MAX);
     }

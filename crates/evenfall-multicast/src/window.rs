@@ -90,21 +90,25 @@ impl Window {
         Some(new)
     }
 
-    /// Gives up everything below `sequence` that was not seen.
-    pub(crate) fn give_up(&mut self, sequence: u64) {
+    /// Gives up everything below `sequence` that was not seen. How many frames.
+    pub(crate) fn give_up(&mut self, sequence: u64) -> u64 {
+        let mut missing = sequence.saturating_sub(self.base);
         while self.base < sequence {
             if self.base + self.capacity() <= sequence {
                 // The whole window is behind: forget it at once instead of bit by bit.
+                missing -= self.bits.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
                 self.bits.fill(0);
                 self.base = sequence;
                 break;
             }
             let (word, mask) = self.slot(self.base);
+            missing -= u64::from(self.bits[word] & mask != 0);
             self.bits[word] &= !mask;
             self.base += 1;
         }
         self.next = self.next.max(self.base);
         self.advance();
+        missing
     }
 
     fn advance(&mut self) {

@@ -87,6 +87,20 @@ struct Run<'a> {
     rehearsed: usize,
 }
 
+/// The second of the start. What is sealed needs one that no run had before: the next second that
+/// begins, by a clock that is not set back.
+fn fresh_epoch(sealed: bool) -> u32 {
+    let second = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(1, |since| since.as_secs() as u32)
+    };
+    let started = second();
+    while sealed && second() == started {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    second()
+}
+
 impl<'a> Run<'a> {
     fn start(
         settings: &'a Settings,
@@ -97,10 +111,7 @@ impl<'a> Run<'a> {
         intake.attach(&process.driver);
         let trees = settings.run.trees;
         let key = process.key.clone();
-        // The second of the start, so that no two runs of this root seal under one epoch.
-        let epoch = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |since| since.as_secs() as u32);
+        let epoch = fresh_epoch(key.is_some());
         let mut config = settings.multicast;
         let count = |role| settings.nodes.iter().filter(move |n| n.role == role);
         if config.membership.expect_receivers == 0 {
