@@ -50,6 +50,8 @@ enum Name {
     Shapes,
     /// OML percentiles and windows of every mode, 100 receivers.
     Modes,
+    /// What was published of 1,000 receivers and more, and variants of 100.
+    Scale,
     /// P(F) by number of receivers and hedging.
     Fairness,
     /// P(F) against held OML.
@@ -184,6 +186,7 @@ fn study(args: &Study) -> Outcome {
         }
         Name::Shapes => overlay::shapes(&effort, progress),
         Name::Modes => overlay::modes(&effort, progress),
+        Name::Scale => overlay::scale(&effort, progress),
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
         Name::Replacement => replacement::table(args.seed, 10, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),

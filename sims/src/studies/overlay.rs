@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use evenfall_multicast::Mode;
-use evenfall_multicast::config::Rule;
+use evenfall_multicast::config::{Rule, Scheme};
 
 use super::Table;
 use crate::multicast::{Params, Run, run};
@@ -92,9 +92,9 @@ pub fn modes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
     let mut table = Table::new(
         "OML of every mode, 100 receivers",
         effort.method(),
-        &["mode", "p50", "ours", "p90", "ours", "p99", "ours", "window p50", "ours", "P(F)"],
+        &["mode", "p50", "ours", "p90", "ours", "p99", "ours", "window p50", "ours", "p99", "P(F)"],
     );
-    for (name, mode, hedging, published, window) in [
+    for (name, mode, hedging, published, published_window) in [
         ("unicast", Mode::Unicast, 0, [254.0, 331.0, 466.0], None),
         ("tree", Mode::Tree, 0, [147.0, 213.0, 401.0], Some(103.0)),
         ("tree, H=1", Mode::Hedge, 1, [f64::NAN; 3], Some(91.0)),
@@ -104,17 +104,21 @@ pub fn modes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
     ] {
         // Direct modes saturate their sender above this rate.
         let rate = if mode.direct() { effort.rate.min(1_000.0) } else { effort.rate };
+        let slower = if rate < effort.rate { format!(", {rate} msg/s") } else { String::new() };
         let mut params = Effort { rate, ..*effort }.params(100, mode, hedging);
         params.config.deadline.rule = Rule::MaxP95;
         let run = measured(&params, progress, name);
         let r = &run.results;
-        let oml = if mode.holds() { r.held_oml_us } else { r.oml_us };
+        let (oml, window) = match mode.holds() {
+            true => (r.held_oml_us, r.window_us),
+            false => (r.oml_us, r.arrival_window_us),
+        };
         let ours = [oml.p50, oml.p90, oml.p99];
         let beside = published.into_iter().zip(ours);
         let mut values: Vec<Option<f64>> =
             beside.flat_map(|(p, o)| [Some(p).filter(|p| !p.is_nan()), Some(o)]).collect();
-        values.extend([window, Some(r.arrival_window_us.p50), r.p_f]);
-        table.row(name.into(), values);
+        values.extend([published_window, Some(window.p50), Some(window.p99), r.p_f]);
+        table.row(format!("{name}{slower}"), values);
     }
     table
 }
@@ -153,6 +157,54 @@ pub fn fairness(effort: &Effort, sizes: &[u32], progress: &mut dyn FnMut(&str)) 
                 ],
             );
         }
+    }
+    table
+}
+
+/// What was published of larger trees beside ours, and the variants of one of 100 receivers.
+pub fn scale(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
+    let mut table = Table::new(
+        "Larger trees, and variants",
+        effort.method(),
+        &["run", "p50", "ours", "p90", "ours", "p99", "ours", "P(F)", "ours", "hold p50"],
+    );
+    let at = |receivers, per_host, mode, hedging| {
+        let mut params = effort.params(receivers, mode, hedging);
+        params.receivers_per_host = per_host;
+        params.config.deadline.rule = Rule::MaxP95;
+        params
+    };
+    let mut deep = at(5_832, 20, Mode::Hedge, 1);
+    (deep.config.shape.depth, deep.config.shape.fanout) = (Some(3), Some(18));
+    let mut extra = at(100, 1, Mode::Hedge, 2);
+    extra.config.shape.scheme = Scheme::Extra;
+    let mut fast = at(100, 1, Mode::Release, 2);
+    fast.rate = 35_000.0;
+    // One datagram for each message would be three times what a sender of 2.8 us a copy can do.
+    fast.config.framing.coalesce = Duration::from_micros(200);
+    let (un_held, held) = (at(1_000, 10, Mode::Hedge, 2), at(1_000, 10, Mode::Release, 2));
+    let [one, two] = [1, 2].map(|hedging| at(5_000, 20, Mode::Release, hedging));
+    let tree = at(100, 1, Mode::Tree, 0);
+    let unknown = [f64::NAN; 3];
+    for (name, params, published, p_f) in [
+        ("N=1000 H=2, 10 a host", un_held, [214.0, 244.0, 377.0], None),
+        ("the same, held", held, [325.0, 397.0, 1_745.0], Some(0.87)),
+        ("N=5832 D=3 F=18 H=1, 20 a host", deep, [315.0, 355.0, 541.0], None),
+        ("N=5000 H=1, 20 a host, held", one, unknown, Some(0.36)),
+        ("N=5000 H=2, 20 a host, held", two, unknown, Some(0.86)),
+        ("N=100 H=0", tree, [147.0, 213.0, 401.0], None),
+        ("N=100 F+H with H=2", extra, unknown, None),
+        ("N=100 H=2, 35000 msg/s coalesced 200 us, held", fast, unknown, Some(0.96)),
+    ] {
+        let mode = params.config.mode;
+        let run = measured(&params, progress, name);
+        let r = &run.results;
+        let oml = if mode.holds() { r.held_oml_us } else { r.oml_us };
+        let beside = published.into_iter().zip([oml.p50, oml.p90, oml.p99]);
+        let mut values: Vec<Option<f64>> =
+            beside.flat_map(|(p, o)| [Some(p).filter(|p| !p.is_nan()), Some(o)]).collect();
+        values.extend([p_f, r.p_f, mode.holds().then_some(r.hold_us.p50)]);
+        table.row(name.into(), values);
     }
     table
 }
