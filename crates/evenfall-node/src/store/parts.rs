@@ -5,11 +5,11 @@
 //!  expected by the scan   [ read | the part | coming ... PARTS_AHEAD | not asked for yet )
 //! ```
 //!
-//! A part ends with its chunk, 4 MiB at most: smaller ones take more requests, and servers answer a
-//! whole object best. A scan says first which segments it will read, and reads them in order, so nothing is asked for
-//! that nobody reads. Memory is bounded twice: a reader holds the part that it reads and those
-//! ahead; and all readers of a bucket together hold so many parts, beyond which a reader goes on
-//! segment by segment.
+//! A part ends with its chunk, 4 MiB at most: smaller ones take more requests, and servers answer
+//! a whole object best. A scan says first which segments it will read, and reads them in order, so
+//! nothing is asked for that nobody reads. Memory is bounded twice: a reader holds the part that
+//! it reads and those ahead; and all readers of a bucket together hold so many parts, beyond which
+//! a reader goes on segment by segment.
 
 use std::collections::VecDeque;
 use std::ops::Range;
