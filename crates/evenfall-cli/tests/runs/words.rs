@@ -18,6 +18,8 @@ fn check(text: &str) -> String {
 #[test]
 fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
     let node = "[[node]]\nname = \"a\"\nid = 1\nrole = \"proxy\"\naddress = \"127.0.0.1:1\"\n";
+    let receiver = node.replace("proxy", "receiver").replace("\"a\"\nid = 1", "\"b\"\nid = 2");
+    let run = node.replace("proxy", "root") + &receiver;
     let cases = [
         ("[run]\n\n[multicast]\nmode = \"tre\"\n", &["line 4", "tre", "cloudex"][..]),
         ("[multicast.repair]\nring_frame = 1\n", &["line 2", "ring_frame", "ring_frames"]),
@@ -27,7 +29,7 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
         ("[multicast.deadline]\ntarget = 2.0\n", &["deadline.target", "0.5 .. 1.0"]),
         ("[run]\nclock = \"sundial\"\n", &["run.clock", "sundial", "chrony"]),
         ("[run]\ntrees = 65\n", &["run.trees", "1 to 64"]),
-        ("[run]\nkey_file = \"none.key\"\n", &["run.key_file", "none.key"]),
+        (&format!("run.key_file = \"none.key\"\n{run}"), &["run.key_file", "none.key"]),
         (&node.repeat(2), &["share a name"]),
         (&node.replace("proxy", "porter"), &["line 4", "porter", "receiver"]),
         (node, &["role = \"root\""]),
