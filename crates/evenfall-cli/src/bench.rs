@@ -54,7 +54,12 @@ struct Fanout {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Length of one measurement.
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        default_value = "1s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
     duration: Duration,
     /// Seal and authenticate under a key.
     #[arg(long)]

@@ -1,6 +1,6 @@
-//! `evenfall config`: is a settings file right, and what are the defaults?
+//! `evenfall config`: can a run begin with a settings file, and what are the defaults?
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use evenfall_multicast::tree::Dimensions;
@@ -8,6 +8,7 @@ use evenfall_node::Settings;
 use evenfall_node::settings::RoleName;
 
 use crate::Outcome;
+use crate::print::counted;
 
 /// Arguments of `evenfall config`.
 #[derive(clap::Args, Debug)]
@@ -19,10 +20,13 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Check a settings file: the first mistake is named with its key, line and what is allowed.
+    /// What passes can be run.
     Check {
-        /// The file.
-        #[arg(default_value = "evenfall.toml")]
-        file: PathBuf,
+        /// The file; evenfall.toml when left out.
+        file: Option<PathBuf>,
+        /// The file, as other commands name it.
+        #[arg(long, value_name = "FILE", conflicts_with = "file")]
+        config: Option<PathBuf>,
         /// Change a setting first; may be repeated.
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<String>,
@@ -30,17 +34,18 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Print a settings file with every default.
+    /// Print a settings file with every default, and an example of its nodes.
     Default,
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
-        Command::Default => print!("{}", Settings::default().to_toml()),
-        Command::Check { file, set, json } => {
-            let settings = Settings::load(file, set)?;
-            settings.key()?;
+        Command::Default => print!("{}", Settings::default_file()),
+        Command::Check { file, config, set, json } => {
+            let file = file.as_deref().or(config.as_deref());
+            let file = file.unwrap_or(Path::new("evenfall.toml"));
+            let settings = Settings::load_runnable(file, set)?;
             if *json {
                 println!("{}", serde_json::to_string(&settings)?);
             } else {
@@ -52,26 +57,36 @@ pub fn main(args: &Args) -> Outcome {
 }
 
 fn describe(settings: &Settings) {
-    let count = |role| settings.nodes.iter().filter(|n| n.role == role).count();
-    let agents = count(RoleName::Agent);
-    if agents == settings.nodes.len() && agents > 0 {
-        println!("ok: {agents} agents");
+    let agents = settings.count(RoleName::Agent);
+    if agents == settings.nodes.len() {
+        println!("ok: {}", counted(agents, "agent"));
         return note_key(settings);
     }
-    let (proxies, receivers) = (count(RoleName::Proxy), count(RoleName::Receiver));
+    let (proxies, receivers) =
+        (settings.count(RoleName::Proxy), settings.count(RoleName::Receiver));
+    let recorders = settings.count(RoleName::Recorder);
     let m = &settings.multicast;
-    let tree = Dimensions::of(&m.shape, m.mode, receivers);
+    // A recorder has its place beside the receivers.
+    let tree = Dimensions::of(&m.shape, m.mode, receivers + recorders);
     let wanted = tree.proxies(&m.shape);
-    println!("ok: 1 root, {proxies} proxies, {receivers} receivers");
+    let mut nodes = vec!["1 root".to_owned(), counted(proxies, "proxy")];
+    nodes.push(counted(receivers, "receiver"));
+    if recorders > 0 {
+        nodes.push(counted(recorders, "recorder"));
+    }
+    println!("ok: {}", nodes.join(", "));
     println!(
-        "mode {:?}: depth {}, fan-out {}, hedging {}, {} trees",
-        m.mode, tree.depth, tree.fanout, m.shape.hedging, settings.run.trees
+        "mode {}: depth {}, fan-out {}, hedging {}, {}",
+        m.mode,
+        tree.depth,
+        tree.fanout,
+        m.shape.hedging,
+        counted(settings.run.trees as usize, "tree")
     );
     let per_tree = proxies / settings.run.trees.max(1) as usize;
     if !m.mode.direct() && per_tree < wanted {
-        println!(
-            "note: a full tree needs {wanted} proxies; with {per_tree} its layers are thinner"
-        );
+        let wanted = counted(wanted, "proxy");
+        println!("note: a full tree needs {wanted}; with {per_tree} its layers are thinner");
     }
     note_key(settings);
 }

@@ -60,18 +60,33 @@ pub struct Args {
     #[arg(long, default_value_t = 0)]
     spares: u32,
     /// Replay at this many messages per second.
-    #[arg(long, value_parser = above_zero, conflicts_with_all = ["speed", "fit"])]
+    #[arg(
+        long,
+        value_name = "MSG/S",
+        value_parser = above_zero,
+        conflicts_with_all = ["speed", "fit"]
+    )]
     rate: Option<f64>,
     /// Replay by the messages' own times, this many times faster.
-    #[arg(long, value_parser = above_zero, conflicts_with = "fit")]
+    #[arg(long, value_name = "TIMES", value_parser = above_zero, conflicts_with = "fit")]
     speed: Option<f64>,
-    /// Replay by the messages' own times, scaled so that all of it takes this long. The default
-    /// takes 6 s to 30 s, at a mean of 2,500 messages per second at most: as it happened with the
-    /// longest silences cut when it lasted longer, scaled when it was shorter.
-    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "silence")]
+    /// Replay by the messages' own times, scaled so that all of it takes this long, such as 30s.
+    /// The default takes 6 s to 30 s, at a mean of 2,500 messages per second at most: as it
+    /// happened with the longest silences cut when it lasted longer, scaled when it was shorter.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        conflicts_with = "silence"
+    )]
     fit: Option<Duration>,
-    /// Cut silences between two messages to this at most.
-    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "rate")]
+    /// Cut silences between two messages to this at most, such as 500ms.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        conflicts_with = "rate"
+    )]
     silence: Option<Duration>,
     /// Messages to generate without --feed.
     #[arg(long, default_value_t = Synthetic::default().messages)]

@@ -63,16 +63,27 @@ struct Play {
     #[arg(long, value_name = "ADDR:PORT")]
     serve_requests: Option<SocketAddr>,
     /// Play at this many messages per second.
-    #[arg(long, conflicts_with_all = ["speed", "fit"])]
+    #[arg(long, value_name = "MSG/S", conflicts_with_all = ["speed", "fit"])]
     rate: Option<f64>,
     /// Play by the messages' own times, this many times faster.
-    #[arg(long, conflicts_with = "fit")]
+    #[arg(long, value_name = "TIMES", conflicts_with = "fit")]
     speed: Option<f64>,
-    /// Play by the messages' own times, scaled so that all of it takes this long.
-    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "silence")]
+    /// Play by the messages' own times, scaled so that all of it takes this long, such as
+    /// 30s.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        conflicts_with = "silence"
+    )]
     fit: Option<Duration>,
-    /// Cut silences between two messages to this at most.
-    #[arg(long, value_parser = humantime::parse_duration, conflicts_with = "rate")]
+    /// Cut silences between two messages to this at most, such as 500ms.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        conflicts_with = "rate"
+    )]
     silence: Option<Duration>,
     /// Share of packets that each side loses, by its own luck: .05 is 5 %.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
@@ -81,7 +92,12 @@ struct Play {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How long the end is announced and requests are served, from the end or the last request.
-    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        default_value = "5s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
     linger: Duration,
     /// The key file of the run. MoldUDP64 itself carries no key, but without one evenfall sends
     /// nothing beyond loopback.
@@ -117,7 +133,7 @@ struct Make {
     #[arg(long, default_value_t = Synthetic::default().symbols)]
     symbols: u16,
     /// Messages per second in the mean.
-    #[arg(long, default_value_t = Synthetic::default().mean_rate)]
+    #[arg(long, value_name = "MSG/S", default_value_t = Synthetic::default().mean_rate)]
     mean_rate: f64,
     /// The same rate all the time, instead of the bursts of a real open.
     #[arg(long)]

@@ -33,7 +33,7 @@ use clap::{Parser, Subcommand};
 
 /// Fair, fast market data on cloud machines that nobody can wire or trust.
 #[derive(Parser)]
-#[command(name = "evenfall", version, about, max_term_width = 100)]
+#[command(name = "evenfall", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -53,7 +53,7 @@ enum Command {
     Plan(plan::Args),
     /// Run the same machines in the simulator.
     Sim(sim::Args),
-    /// Measure what things cost on this machine.
+    /// Measure what things cost on this machine: copies, an exchange, the store.
     Bench(bench::Args),
     /// Record feeds, read them back, export and verify them.
     Store(store::Args),

@@ -25,7 +25,8 @@ enum Command {
     Deploy(deploy::Args),
     /// Measure running agents, and choose a tree out of them.
     Live(live::Args),
-    /// Try that on namespaces of this machine, some of them slow; needs root.
+    /// Measure agents in namespaces of this machine, some of them slow, and choose a tree; needs
+    /// root.
     Lab(lab::Args),
     /// Choose a multicast tree out of a pool whose delays are in a file.
     Tree(tree::Args),

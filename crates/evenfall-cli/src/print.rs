@@ -3,6 +3,15 @@
 use evenfall_core::Summary;
 use evenfall_multicast::fairness::Results;
 
+/// A number of things, as people say it.
+pub fn counted(number: usize, thing: &str) -> String {
+    match (number, thing.strip_suffix('y')) {
+        (1, _) => format!("1 {thing}"),
+        (_, Some(stem)) => format!("{number} {stem}ies"),
+        _ => format!("{number} {thing}s"),
+    }
+}
+
 /// A row of percentiles in microseconds.
 fn row(name: &str, s: &Summary) {
     println!("  {name:<18}{:>11.1}{:>11.1}{:>11.1}{:>11.1}", s.p50, s.p90, s.p99, s.max);

@@ -10,6 +10,9 @@ use evenfall_node::settings::{Node, RoleName};
 
 use crate::Outcome;
 
+/// Nodes that an error lists: what fits into two lines.
+const NODES_LISTED_MAX: usize = 6;
+
 /// A role as the command names it.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RoleArg {
@@ -51,20 +54,36 @@ pub struct Args {
     json: bool,
 }
 
+/// Nodes by name and role, as many as a line takes.
+fn listed<'a>(nodes: impl Iterator<Item = &'a Node>) -> String {
+    let all: Vec<String> = nodes.map(|node| format!("{} ({})", node.name, node.role)).collect();
+    match all.len() {
+        0 => "none".into(),
+        1..=NODES_LISTED_MAX => all.join(", "),
+        _ => format!("{}, ...", all[..NODES_LISTED_MAX].join(", ")),
+    }
+}
+
 fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Node, String> {
     if let Some(name) = name {
         let node = settings.node(name).map_err(|error| error.to_string())?;
         return if node.role == wanted {
             Ok(node.clone())
         } else {
-            Err(format!("node {name} has role {:?} in the settings, not {wanted:?}", node.role))
+            Err(format!("node {name} has role {} in the settings, not {wanted}", node.role))
         };
     }
     let mut all = settings.nodes.iter().filter(|node| node.role == wanted);
     match (all.next(), all.next()) {
         (Some(node), None) => Ok(node.clone()),
-        (None, _) => Err(format!("no [[node]] of the settings has role {wanted:?}")),
-        _ => Err(format!("several nodes have role {wanted:?}; say which with --name")),
+        (None, _) => Err(format!(
+            "no [[node]] of the settings has role = \"{wanted}\"; there are: {}",
+            listed(settings.nodes.iter())
+        )),
+        (Some(_), Some(_)) => {
+            let all = settings.nodes.iter().filter(|node| node.role == wanted);
+            Err(format!("which {wanted}? Name it with --name; there are: {}", listed(all)))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use evenfall_feed::pace::{self, Pace};
 use evenfall_feed::source::Source;
-use evenfall_multicast::config::{Rule, Scheme};
+use evenfall_multicast::config::{Deadline, Rule, Scheme};
 use evenfall_multicast::{Mode, SharedKey};
 use evenfall_node::report::{Report, RunInfo};
 use evenfall_sims::multicast::{Params, faults, run};
@@ -115,13 +115,13 @@ struct Multicast {
     #[arg(long, default_value = "on-time", value_parser = named::<Rule>)]
     rule: Rule,
     /// Share of messages that the on-time rule brings to every receiver before the deadline.
-    #[arg(long)]
-    target: Option<f64>,
+    #[arg(long, value_name = "SHARE", default_value_t = Deadline::default().target)]
+    target: f64,
     /// Trees side by side.
     #[arg(long, default_value_t = 1)]
     trees: u32,
     /// Messages per second.
-    #[arg(long, default_value_t = 5_000.0)]
+    #[arg(long, value_name = "MSG/S", default_value_t = 5_000.0)]
     rate: f64,
     /// Bytes of a message.
     #[arg(long, default_value_t = 40)]
@@ -136,7 +136,12 @@ struct Multicast {
     #[arg(long)]
     messages: Option<usize>,
     /// How long the feed lasts, in simulated time.
-    #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        default_value = "2s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
     duration: Duration,
     /// The same seed gives the same run, on any machine.
     #[arg(long, default_value_t = 1)]
@@ -283,7 +288,7 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     config.shape.hedging = args.hedging;
     config.shape.scheme = args.scheme;
     config.deadline.rule = args.rule;
-    config.deadline.target = args.target.unwrap_or(config.deadline.target);
+    config.deadline.target = args.target;
     config.check()?;
     if args.receivers == 0 || args.trees == 0 {
         return Err("--receivers and --trees: there must be one at least".into());

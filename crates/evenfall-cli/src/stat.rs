@@ -10,6 +10,7 @@ use evenfall_node::settings::RoleName;
 use serde_json::Value;
 
 use crate::Outcome;
+use crate::print::counted;
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,8 +43,9 @@ fn agent() -> ureq::Agent {
 /// The status of one node.
 pub fn fetch(address: SocketAddr) -> Result<Value, String> {
     let url = format!("http://{address}/status");
-    let mut answer = agent().get(&url).call().map_err(|e| format!("{address}: {e}"))?;
-    let text = answer.body_mut().read_to_string().map_err(|e| format!("{address}: {e}"))?;
+    let silent = |e| format!("{address}: {e}; is it running, and is its `http` set to this?");
+    let mut answer = agent().get(&url).call().map_err(silent)?;
+    let text = answer.body_mut().read_to_string().map_err(silent)?;
     serde_json::from_str(&text).map_err(|e| format!("{address}: not an evenfall node: {e}"))
 }
 
@@ -74,14 +76,19 @@ pub fn main(args: &Args) -> Outcome {
             Ok(status) => show(name, &status),
             Err(error) => {
                 silent += 1;
-                eprintln!("{name}: {error}");
+                // Named by its address alone, it has said so itself.
+                let name = if args.http.is_empty() { format!("{name}: ") } else { String::new() };
+                eprintln!("{name}{error}");
             }
         }
     }
     if args.json {
         println!("{}", Value::Object(all));
     }
-    if silent == 0 { Ok(()) } else { Err(format!("{silent} nodes did not answer").into()) }
+    if silent == 0 {
+        return Ok(());
+    }
+    Err(format!("{} of {} did not answer", silent, counted(nodes.len(), "node")).into())
 }
 
 fn set_mode(root: SocketAddr, mode: &str) -> Outcome {

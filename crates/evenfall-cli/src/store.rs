@@ -8,6 +8,7 @@ mod output;
 pub mod proof;
 mod read;
 mod serve;
+mod times;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -89,7 +90,7 @@ struct Retain {
     /// A file or a recording.
     name: String,
     /// Records that are this much older than the newest may go, such as 30d.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     age: Option<std::time::Duration>,
     /// Bytes of each file above this may go, the oldest first; counted in chunks of 4 MiB.
     #[arg(long)]

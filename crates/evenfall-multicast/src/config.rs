@@ -1,8 +1,13 @@
 //! Every limit of the multicast, with its unit and its reason.
 
+use core::fmt;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+/// Most extra copies: each costs the proxies as many sends as the tree itself, and the papers use
+/// two.
+const HEDGING_MAX: u8 = 16;
 
 /// How messages travel and whether they are held. Switchable while the feed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -35,6 +40,19 @@ impl Mode {
     /// Whether proxies also send to the children of siblings.
     pub fn hedges(self) -> bool {
         matches!(self, Self::Hedge | Self::Release)
+    }
+}
+
+impl fmt::Display for Mode {
+    /// The word of the settings.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unicast => "unicast",
+            Self::Tree => "tree",
+            Self::Hedge => "hedge",
+            Self::Release => "release",
+            Self::Cloudex => "cloudex",
+        })
     }
 }
 
@@ -355,7 +373,7 @@ impl Config {
     /// Says which setting contradicts another or lies out of range.
     ///
     /// # Errors
-    /// The key, its value and what is allowed.
+    /// The key, its value and what is allowed. The words begin with the key.
     pub fn check(&self) -> Result<(), String> {
         let d = &self.deadline;
         if !(0.5..1.0).contains(&d.target) {
@@ -389,6 +407,12 @@ impl Config {
                      proxies in the last layer"
                 ));
             }
+        }
+        if self.shape.hedging > HEDGING_MAX {
+            return Err(format!(
+                "shape.hedging = {}: must be 0 to {HEDGING_MAX}",
+                self.shape.hedging
+            ));
         }
         self.check_minima()?;
         if !(256..=60_000).contains(&self.framing.datagram_bytes) {

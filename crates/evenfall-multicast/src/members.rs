@@ -146,6 +146,10 @@ impl Members {
         self.members.get(&id).is_some_and(|m| m.addr == addr)
     }
 
+    pub(crate) fn has(&self, id: NodeId) -> bool {
+        self.members.contains_key(&id)
+    }
+
     /// The first frame that a member is to have; `None` until it has a place.
     pub(crate) fn start_of(&self, id: NodeId) -> Option<u64> {
         self.members.get(&id)?.place.as_ref().map(|place| place.start)

@@ -336,6 +336,11 @@ impl Root {
         }
     }
 
+    /// Whether this node has joined and is still there.
+    pub fn has_member(&self, id: NodeId) -> bool {
+        self.members.has(id)
+    }
+
     /// Which tree it is the root of.
     pub fn stream(&self) -> u32 {
         self.stream

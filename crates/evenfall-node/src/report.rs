@@ -154,6 +154,8 @@ pub enum ReportError {
     NoRun(PathBuf),
     /// There is nothing to report.
     NoRoot(PathBuf),
+    /// The root ended while it waited for its nodes.
+    NeverStood(PathBuf),
 }
 
 impl fmt::Display for ReportError {
@@ -173,6 +175,12 @@ impl fmt::Display for ReportError {
                 "{}: no log of a root (*.{}); is this the directory of a run?",
                 path.display(),
                 runlog::EXTENSION
+            ),
+            Self::NeverStood(path) => write!(
+                f,
+                "{}: the tree never stood, so nothing was sent: the root ended while it waited for \
+                 its nodes. It says on standard error for whom",
+                path.display()
             ),
         }
     }
@@ -200,6 +208,9 @@ pub fn read(
     ledger.close_all();
     drain(&mut ledger, &mut each_row);
     let outcome = ledger.finish(clock);
+    if outcome.results.messages == 0 && !info.events.iter().any(|event| event.kind == "view") {
+        return Err(ReportError::NeverStood(directory.to_owned()));
+    }
     let mut warnings = warnings(&info, &logs, &outcome);
     warnings.append(&mut departures);
     let names = logs.iter().map(|log| log.reader.header().name.as_str());

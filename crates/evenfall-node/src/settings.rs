@@ -14,6 +14,11 @@ use evenfall_multicast::{Begin, Config, SharedKey};
 use evenfall_placement::survey::{AgentConfig, Timing};
 use serde::{Deserialize, Serialize};
 
+mod check;
+mod example;
+
+use self::check::Mistake;
+
 /// The variable that names the settings of one key starts with this.
 const ENVIRONMENT: &str = "EVENFALL_";
 /// Variables that only tests read.
@@ -45,6 +50,19 @@ pub enum RoleName {
     Recorder,
     /// Measures what a surveyor orders.
     Agent,
+}
+
+impl fmt::Display for RoleName {
+    /// The word of the settings.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Root => "root",
+            Self::Proxy => "proxy",
+            Self::Receiver => "receiver",
+            Self::Recorder => "recorder",
+            Self::Agent => "agent",
+        })
+    }
 }
 
 /// One process of the run.
@@ -161,38 +179,6 @@ impl Default for Feed {
             fit: None,
             silence: None,
         }
-    }
-}
-
-impl Feed {
-    fn check_mold(&self) -> Result<(), String> {
-        let of_mold = [
-            ("mold_b", self.mold_b.is_some()),
-            ("mold_request", self.mold_request.is_some()),
-            ("mold_interface", self.mold_interface.is_some()),
-            ("mold_from", self.mold_from.is_some()),
-        ];
-        if let (None, Some((key, _))) = (self.mold, of_mold.iter().find(|(_, given)| *given)) {
-            return Err(format!("feed.{key}: belongs to a live feed; give feed.mold as well"));
-        }
-        if self.mold.is_some() && self.mold == self.mold_b {
-            return Err("feed.mold_b: is the address of feed.mold; sides A and B differ".into());
-        }
-        if self.mold_from == Some(0) {
-            return Err("feed.mold_from = 0: MoldUDP64 sequences begin at 1".into());
-        }
-        if self.mold.is_some() && (self.rate.is_some() || self.fit.is_some()) {
-            return Err("feed.rate and feed.fit: a live feed comes at its own times".into());
-        }
-        if self.silence.is_some()
-            && (self.mold.is_some() || self.rate.is_some() || self.fit.is_some())
-        {
-            let why = "cuts the silences of a replay by own times at a given speed";
-            return Err(format!(
-                "feed.silence: {why}; leave out feed.mold, feed.rate and feed.fit"
-            ));
-        }
-        Ok(())
     }
 }
 
@@ -318,18 +304,6 @@ impl Survey {
     pub fn timing(&self) -> Timing {
         Timing { poll: self.poll, step: self.step, lease: self.lease }
     }
-
-    fn check(&self) -> Result<(), String> {
-        let least = Duration::from_millis(1);
-        if self.poll < least || self.step < self.poll || self.lease < self.poll * 2 {
-            return Err(format!(
-                "survey: poll {:?}, step {:?}, lease {:?}: poll must be 1ms or more, step at least \
-                 a poll and lease at least two",
-                self.poll, self.step, self.lease
-            ));
-        }
-        Ok(())
-    }
 }
 
 /// The run itself.
@@ -393,7 +367,7 @@ pub struct Settings {
     /// Live measurement.
     pub survey: Survey,
     /// The processes.
-    #[serde(rename = "node")]
+    #[serde(rename = "node", skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<Node>,
 }
 
@@ -403,6 +377,25 @@ impl Settings {
     /// # Errors
     /// Which file, line and key, or which override, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        Self::load_checked(path, sets, Self::check)
+    }
+
+    /// Settings with which a run can begin: refused is also what `evenfall run` would refuse later,
+    /// or wait for without end.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and what is missing.
+    pub fn load_runnable(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        let settings = Self::load_checked(path, sets, |s| s.check().and_then(|()| s.check_run()))?;
+        settings.key()?;
+        Ok(settings)
+    }
+
+    fn load_checked(
+        path: &Path,
+        sets: &[String],
+        check: impl Fn(&Self) -> Result<(), Mistake>,
+    ) -> Result<Self, SettingsError> {
         let text = fs::read_to_string(path).map_err(|error| {
             SettingsError(format!(
                 "{}: {error}; name the settings file with --config",
@@ -410,7 +403,8 @@ impl Settings {
             ))
         })?;
         let variables = std::env::vars().filter(|(name, _)| name.starts_with(ENVIRONMENT));
-        let mut settings = Self::parse(&text, &path.display().to_string(), variables, sets)?;
+        let mut settings =
+            Self::parse_checked(&text, &path.display().to_string(), variables, sets, check)?;
         let base = path.parent().unwrap_or(Path::new("."));
         settings.run.dir = base.join(&settings.run.dir);
         settings.run.key_file = settings.run.key_file.map(|key| base.join(key));
@@ -432,9 +426,21 @@ impl Settings {
         variables: impl Iterator<Item = (String, String)>,
         sets: &[String],
     ) -> Result<Self, SettingsError> {
+        Self::parse_checked(text, name, variables, sets, Self::check)
+    }
+
+    fn parse_checked(
+        text: &str,
+        name: &str,
+        variables: impl Iterator<Item = (String, String)>,
+        sets: &[String],
+        check: impl Fn(&Self) -> Result<(), Mistake>,
+    ) -> Result<Self, SettingsError> {
         // The file by itself first, so that its own mistakes carry its own line numbers.
-        let mut settings: Self = toml::from_str(text)
-            .map_err(|error| SettingsError(format!("{name}: {}", error.to_string().trim_end())))?;
+        let mut settings: Self = toml::from_str(text).map_err(|error| {
+            let (words, such) = (error.to_string(), such_as(error.message()));
+            SettingsError(format!("{name}: {}{such}", words.trim_end()))
+        })?;
         let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| {
             SettingsError(format!("{name}: {error}")) // Unreachable: the text parsed above.
         })?;
@@ -448,71 +454,25 @@ impl Settings {
             let (key, value) = set.split_once('=').unwrap_or((set, ""));
             (format!("--set {set}"), key.trim().to_owned(), value.trim().to_owned())
         });
+        let mut origins = Vec::new();
         for (origin, key, value) in from_environment.chain(from_sets) {
             apply(&mut document, &key, &value)
                 .map_err(|why| SettingsError(format!("{origin}: {why}")))?;
-            settings = toml::from_str(&document.to_string())
-                .map_err(|error| SettingsError(format!("{origin}: {}", error.message())))?;
+            settings = toml::from_str(&document.to_string()).map_err(|error| {
+                SettingsError(format!("{origin}: {}{}", error.message(), such_as(error.message())))
+            })?;
+            origins.push((key, origin));
         }
-        settings.check().map_err(|why| SettingsError(format!("{name}: {why}")))?;
+        check(&settings).map_err(|mistake| {
+            let origin = origins.iter().rev().find(|(key, _)| *key == mistake.key);
+            let place = match (origin, mistake.line(text)) {
+                (Some((_, origin)), _) => origin.clone(),
+                (None, Some(line)) => format!("{name}: line {line}"),
+                (None, None) => name.to_owned(),
+            };
+            SettingsError(format!("{place}: {}", mistake.why))
+        })?;
         Ok(settings)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.multicast.check().map_err(|why| format!("multicast.{why}"))?;
-        if self.run.trees == 0 || self.run.trees > 64 {
-            return Err(format!("run.trees = {}: must be 1 to 64", self.run.trees));
-        }
-        let named = ["auto", "same-host", "realtime", "chrony"].contains(&self.run.clock.as_str());
-        if !named && !self.run.clock.starts_with("/dev/") {
-            return Err(format!(
-                "run.clock = \"{}\": must be auto, same-host, realtime, chrony or /dev/ptpN",
-                self.run.clock
-            ));
-        }
-        if self.feed.speed <= 0.0 || !self.feed.speed.is_finite() {
-            return Err(format!("feed.speed = {}: must be above 0", self.feed.speed));
-        }
-        if self.feed.rate.is_some_and(|rate| rate <= 0.0 || !rate.is_finite()) {
-            return Err("feed.rate: must be above 0 messages per second".into());
-        }
-        if self.feed.file.is_some() && self.feed.mold.is_some() {
-            return Err("feed.file and feed.mold: give one of them".into());
-        }
-        self.feed.check_mold()?;
-        self.survey.check()?;
-        for (i, node) in self.nodes.iter().enumerate() {
-            for other in &self.nodes[..i] {
-                if other.name == node.name || other.id == node.id {
-                    return Err(format!(
-                        "node: {} (id {}) and {} (id {}) share a name or an id",
-                        other.name, other.id.0, node.name, node.id.0
-                    ));
-                }
-            }
-            node.begin().map_err(|error| error.to_string())?;
-            if node.from.is_some() && node.role != RoleName::Receiver {
-                return Err(format!("node {}: from belongs to a receiver", node.name));
-            }
-            if node.record.is_some() && node.role != RoleName::Recorder {
-                return Err(format!(
-                    "node {}: record belongs to a node with role = \"recorder\"",
-                    node.name
-                ));
-            }
-            if node.tree >= self.run.trees {
-                return Err(format!(
-                    "node {}: tree = {}, but run.trees = {} (trees count from 0)",
-                    node.name, node.tree, self.run.trees
-                ));
-            }
-        }
-        let roots = self.nodes.iter().filter(|n| n.role == RoleName::Root).count();
-        let agents = self.nodes.iter().filter(|n| n.role == RoleName::Agent).count();
-        if agents < self.nodes.len() && roots != 1 {
-            return Err(format!("node: {roots} nodes have role = \"root\"; there must be one"));
-        }
-        Ok(())
     }
 
     /// The node of this name.
@@ -524,6 +484,11 @@ impl Settings {
             let names: Vec<&str> = self.nodes.iter().map(|n| n.name.as_str()).collect();
             SettingsError(format!("no node is called {name}; there are: {}", names.join(", ")))
         })
+    }
+
+    /// Nodes that have this role.
+    pub fn count(&self, role: RoleName) -> usize {
+        self.nodes.iter().filter(|node| node.role == role).count()
     }
 
     /// The root.
@@ -555,6 +520,17 @@ impl Settings {
     }
 }
 
+/// An example of what was expected, where the words of the libraries have none.
+fn such_as(message: &str) -> &'static str {
+    if message.ends_with("expected a duration") {
+        ", such as \"50ms\""
+    } else if message.ends_with("invalid socket address syntax") {
+        ", such as \"10.0.0.2:9000\""
+    } else {
+        ""
+    }
+}
+
 /// Sets a dotted key in a document, making tables on the way.
 pub(crate) fn apply(
     document: &mut toml_edit::DocumentMut,
@@ -578,45 +554,4 @@ pub(crate) fn apply(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str, sets: &[&str]) -> Result<Settings, String> {
-        let sets: Vec<String> = sets.iter().map(|&s| s.to_owned()).collect();
-        let variables = [("EVENFALL_RUN__TREES".to_owned(), "2".to_owned())];
-        Settings::parse(text, "e.toml", variables.into_iter(), &sets).map_err(|e| e.to_string())
-    }
-
-    #[test]
-    fn a_mistake_names_line_key_and_what_is_allowed() {
-        let error = parse("[run]\n\n[multicast]\nmode = \"treee\"\n", &[]).unwrap_err();
-        assert!(error.contains("line 4"), "{error}");
-        assert!(error.contains("treee") && error.contains("cloudex"), "{error}");
-        let error = parse("[multicast.repair]\nring_frame = 1\n", &[]).unwrap_err();
-        assert!(error.contains("line 2") && error.contains("ring_frames"), "{error}");
-        let error = parse("", &["multicast.deadline.target=3"]).unwrap_err();
-        assert!(error.contains("0.5 .. 1.0"), "{error}");
-        let error = parse("", &["multicast.mode=tree2"]).unwrap_err();
-        assert!(error.starts_with("--set multicast.mode=tree2"), "{error}");
-        let error = parse("", &["nonsense"]).unwrap_err();
-        assert!(error.contains("key=value"), "{error}");
-    }
-
-    #[test]
-    fn environment_and_set_override_the_file() {
-        let text = "[multicast.deadline]\nhold_max = \"5ms\"\nhold_initial = \"1ms\"\n";
-        let sets = ["multicast.deadline.hold_max=7ms", "feed.rate=5000", "multicast.mode=tree"];
-        let settings = parse(text, &sets).unwrap();
-        assert_eq!(settings.multicast.deadline.hold_max, Duration::from_millis(7));
-        assert_eq!((settings.run.trees, settings.feed.rate), (2, Some(5_000.0)));
-        let again: Settings = toml::from_str(&settings.to_toml()).unwrap();
-        assert_eq!(again, settings);
-    }
-
-    #[test]
-    fn two_nodes_of_one_name_are_refused() {
-        let node = "[[node]]\nname=\"a\"\nid=1\nrole=\"proxy\"\naddress=\"127.0.0.1:1\"\n";
-        let error = parse(&node.repeat(2), &[]).unwrap_err();
-        assert!(error.contains("share a name"), "{error}");
-    }
-}
+mod tests;

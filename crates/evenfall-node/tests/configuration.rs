@@ -61,6 +61,29 @@ fn every_key_is_on_the_page_and_no_other() {
 }
 
 #[test]
+fn the_default_file_says_every_key_and_its_comments_are_settings() {
+    let file = Settings::default_file();
+    parse(&file).expect("its own file");
+    for (table, keys) in page().iter().filter(|(table, _)| *table != "node") {
+        let (_, rest) = file.split_once(&format!("[{table}]\n")).expect("a table");
+        let rest = rest.split("\n\n").next().expect("its lines");
+        for (key, default) in keys {
+            let absent = NO_DEFAULT.contains(&default.as_str());
+            let line = format!("{}{key} = ", if absent { "# " } else { "" });
+            assert!(rest.lines().any(|said| said.starts_with(&line)), "{table}: {line}");
+        }
+    }
+    // Some of them contradict each other, but each is what its key takes.
+    let uncomment = |line: &str| match line.strip_prefix("# ") {
+        Some(key) if key.contains(" = ") || key.starts_with('[') => format!("{key}\n"),
+        _ => format!("{line}\n"),
+    };
+    let all: Settings = toml::from_str(&file.lines().map(uncomment).collect::<String>()).unwrap();
+    assert_eq!(all.nodes.len(), 3);
+    assert!(all.feed.fit.is_some() && all.multicast.shape.depth.is_some());
+}
+
+#[test]
 fn every_default_is_as_the_page_says() {
     let page = page();
     let defaults: toml::Table = Settings::default().to_toml().parse().unwrap();

@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     core: Option<usize>,
     /// Before each sleep.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     yield_for: Duration,
 }
 

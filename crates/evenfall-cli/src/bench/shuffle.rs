@@ -102,7 +102,12 @@ pub struct Args {
     #[arg(long, value_name = "RANK@ROUND", value_parser = kill_at)]
     kill: Option<(usize, usize)>,
     /// How long a rank may be silent before the others take it for dead.
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        default_value = "1s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
     silence: Duration,
     /// Payload of a packet; by default what the link takes in one piece.
     #[arg(long)]

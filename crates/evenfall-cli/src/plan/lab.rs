@@ -31,7 +31,7 @@ pub struct Args {
     /// Hosts, each with an agent.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(2..=200))]
     hosts: u16,
-    /// Hosts that are slow, by number from 0.
+    /// Hosts that are slow, by number from 0; commas separate them, such as 3,7.
     #[arg(long, value_delimiter = ',')]
     slow: Vec<u16>,
     /// Delay of every path, us; half as much again comes as exponential jitter.

@@ -45,13 +45,23 @@ pub struct Wanted {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub roots: u32,
     /// Probes per second from a sender to each receiver.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, value_name = "PROBES/S", default_value_t = 1_000)]
     pub rate: u32,
     /// Time in which probes count, in each whole measurement.
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        default_value = "1s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
     pub duration: Duration,
     /// Time before, in which probes warm the path up.
-    #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        default_value = "100ms",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
     pub warmup: Duration,
     /// Rounds into which a measurement is cut: it ends early when the choice is clear. 1 for none.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]

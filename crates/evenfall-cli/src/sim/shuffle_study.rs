@@ -29,8 +29,9 @@ pub struct Args {
     /// Draw each figure into this folder, as SVG (shuffle only).
     #[arg(long)]
     plots: Option<PathBuf>,
-    /// Begin no run after this long; the tables say how many there are (shuffle only).
-    #[arg(long, value_parser = humantime::parse_duration)]
+    /// Begin no run after this long, such as 30min; the tables say how many there are (shuffle
+    /// only).
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     budget: Option<Duration>,
 }
 

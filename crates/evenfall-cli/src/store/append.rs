@@ -29,7 +29,7 @@ pub struct Append {
     /// Name of the recording.
     name: String,
     /// The feed: ITCH 5.0, pcap or LOBSTER.
-    #[arg(long, required_unless_present = "csv")]
+    #[arg(long)]
     feed: Option<PathBuf>,
     /// Records of a file that `store create` made, as `store read` prints them; - for standard
     /// input. Its header names the columns.
@@ -58,7 +58,7 @@ pub struct ArrivalArgs {
     /// Sort what goes back in time by no more than this, such as 1s; drop copies (by the packet's
     /// number, where there are sides); refuse what comes later. What waits in the window is not
     /// acknowledged.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     window: Option<Duration>,
 }
 
@@ -98,7 +98,10 @@ pub fn append(args: &Append) -> Outcome {
         store.close()?;
         return taken;
     }
-    let feed = args.feed.as_ref().ok_or("--feed or --csv")?;
+    let feed = args.feed.as_ref().ok_or(
+        "what is to be appended? Give --feed FILE for a recording, or --csv FILE for the records \
+         of a file that `store create` made",
+    )?;
     let mut messages = input::open(&feed_of(feed))?;
     let store = open_as(args.backing.config(&args.dir)?)?;
     let taken = record(args, &mut messages, &store);

@@ -18,8 +18,14 @@ pub struct Backing {
     /// Names in etcd, shared by the store nodes of a cluster: etcd://127.0.0.1:2379/name.
     #[arg(long, value_name = "ADDRESS")]
     names: Option<String>,
-    /// A node of the cluster that is not heard of for so long may be replaced; 2s at least.
-    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
+    /// A node of the cluster that is not heard of for so long, such as 10s, may be replaced; 2s at
+    /// least.
+    #[arg(
+        long,
+        default_value = "10s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
     lease: Duration,
     /// Take over the files whose primary has no lease any more; without --names, the files that
     /// this directory has copies of.

@@ -32,11 +32,16 @@ pub struct Args {
     #[arg(long, default_value = "memory")]
     ack: Level,
     /// How long to append.
-    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        default_value = "5s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
     duration: Duration,
     /// Records per second to offer, each append timed from when it is due; as fast as it goes
     /// without it. Not with --embedded.
-    #[arg(long, conflicts_with = "embedded")]
+    #[arg(long, value_name = "APPENDS/S", conflicts_with = "embedded")]
     rate: Option<f64>,
     /// Twice the rate in one second of five, three quarters of it in the others.
     #[arg(long, requires = "rate")]
@@ -67,8 +72,9 @@ pub struct Args {
     /// Bytes of each file that are kept, so that a long run does not fill the disk.
     #[arg(long)]
     keep_bytes: Option<u64>,
-    /// Measure beside each run what a raw file takes on the same disk, for so long per way.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    /// Measure beside each run what a raw file takes on the same disk, for so long per way, such
+    /// as 5s.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     raw: Option<Duration>,
     /// Measure reading instead: scans to Arrow from the cache and from cold objects, and the share
     /// of the index search in a read.

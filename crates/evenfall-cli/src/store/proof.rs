@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use evenfall_feed::Source;
 use evenfall_feed::sharding::{ContentHash, shard_of};
 use evenfall_node::input;
-use evenfall_node::store::recording::{Replay, streams};
+use evenfall_node::store::recording::{Replay, names, streams};
 use evenfall_node::store::{Archive, RecordSource, StoreError, seal};
 
 use super::{feed_of, open_to_read};
@@ -84,7 +84,10 @@ pub fn compare(
 ) -> Result<Comparison, Box<dyn std::error::Error>> {
     let numbers = streams(source, name)?;
     let Some(trees) = numbers.last().map(|last| last + 1) else {
-        return Err(format!("there is no recording {name}: see `store ls`").into());
+        let there = names(source)?.join(", ");
+        let there =
+            if there.is_empty() { "there are none".into() } else { format!("there are: {there}") };
+        return Err(format!("there is no recording {name}: name it with --name; {there}").into());
     };
     let mut all = Vec::new();
     for stream in 0..trees {

@@ -13,6 +13,7 @@ use evenfall_node::store::{Listed, RecordSource};
 
 use super::Place;
 use super::output::{Format, Messages, Records};
+use super::times::{self, time_ns};
 use crate::Outcome;
 
 /// How often a file that is followed is looked at.
@@ -29,12 +30,12 @@ struct Choice {
     place: Place,
     /// A file, a recording, or a symbol in the recordings, such as aapl.
     name: String,
-    /// First time: nanoseconds, 2026-11-21T09:30:00Z, or a time of day such as 09:30:00.5 for
-    /// records whose time counts from midnight.
-    #[arg(long, value_parser = time_ns, allow_hyphen_values = true)]
+    /// First time: nanoseconds, 2026-11-21T09:30:00Z, or a time of day such as 16:00 or 09:30:00.5
+    /// for records whose time counts from midnight.
+    #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
     from: Option<i64>,
     /// Last time, in the same words.
-    #[arg(long, value_parser = time_ns, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
     to: Option<i64>,
 }
 
@@ -80,37 +81,6 @@ pub struct Export {
     out: PathBuf,
 }
 
-/// Nanoseconds since 1970, or since midnight of a time of day.
-fn time_ns(text: &str) -> Result<i64, String> {
-    if let Ok(ns) = text.parse() {
-        return Ok(ns);
-    }
-    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
-        let since =
-            time.duration_since(std::time::UNIX_EPOCH).map_err(|error| error.to_string())?;
-        return i64::try_from(since.as_nanos()).map_err(|error| error.to_string());
-    }
-    time_of_day(text).ok_or_else(|| {
-        format!("{text} is no time: nanoseconds, 2026-11-21T09:30:00Z or 09:30:00.5")
-    })
-}
-
-fn time_of_day(text: &str) -> Option<i64> {
-    let (clock, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let mut seconds = 0i64;
-    let parts: Vec<&str> = clock.split(':').collect();
-    for (part, max) in parts.iter().zip([99, 59, 59]) {
-        let value: i64 = part.parse().ok().filter(|value| (0..=max).contains(value))?;
-        seconds = seconds * 60 + value;
-    }
-    let digits = !fraction.is_empty() && fraction.len() <= 9;
-    if parts.len() != 3 || !digits || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let ns: i64 = format!("{fraction:0<9}").parse().ok()?;
-    Some(seconds * 1_000_000_000 + ns)
-}
-
 /// What a name stands for.
 enum Subject {
     File(Listed),
@@ -122,6 +92,14 @@ enum Subject {
 impl Choice {
     fn times(&self) -> (i64, i64) {
         (self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX))
+    }
+
+    /// A header alone looks like a mistake of the program.
+    fn say_if_nothing(&self, source: &dyn RecordSource, subject: &Subject, count: u64) -> Outcome {
+        if count == 0 && self.from.or(self.to).is_some() {
+            eprintln!("note: no message between these times{}", reach(source, subject)?);
+        }
+        Ok(())
     }
 
     fn subject(&self, source: &dyn RecordSource) -> Result<Subject, Failure> {
@@ -191,9 +169,41 @@ fn rows(
                 return Ok(());
             }
             let place = "no file, no recording and, between these times, no message of the symbol";
-            Err(format!("{place} {symbol}: see `store ls`").into())
+            let reach = reach(source, subject)?;
+            Err(format!("{place} {symbol}: see `store ls`{reach}").into())
         }
     }
+}
+
+/// From when to when a subject has messages, in words behind those that nothing was found.
+fn reach(source: &dyn RecordSource, subject: &Subject) -> Result<String, Failure> {
+    let is_of = |file: &Listed| match subject {
+        Subject::File(one) => file.name == one.name,
+        Subject::Recording(name) => is_message_file_of(&file.name, name),
+        Subject::Symbol(_, all) => all.iter().any(|name| is_message_file_of(&file.name, name)),
+    };
+    let mut reach: Option<(i64, i64)> = None;
+    for file in source.listed()?.iter().filter(|file| is_of(file)) {
+        let all = source.between(&file.name, i64::MIN, i64::MAX)?;
+        let Some(last) = all.end.checked_sub(1).filter(|last| *last >= all.start) else { continue };
+        let (first, last) = (time_of(source, file, all.start)?, time_of(source, file, last)?);
+        reach = Some(reach.map_or((first, last), |(from, to)| (from.min(first), to.max(last))));
+    }
+    let what = match subject {
+        Subject::File(_) => "this file reaches",
+        Subject::Recording(_) => "this recording reaches",
+        Subject::Symbol(..) => "recordings here reach",
+    };
+    Ok(reach.map_or_else(String::new, |(from, to)| {
+        format!("; {what} from {} to {}", times::words(from), times::words(to))
+    }))
+}
+
+/// The time of a record: its first eight bytes.
+fn time_of(source: &dyn RecordSource, file: &Listed, number: u64) -> Result<i64, Failure> {
+    let record = source.numbers(&file.name, number..number + 1)?;
+    let time = record.first_chunk().ok_or_else(|| format!("{}: no record", file.name))?;
+    Ok(i64::from_le_bytes(*time))
 }
 
 /// Symbols have no index: an execution does not say its symbol, the order that it executes does.
@@ -234,6 +244,7 @@ fn write(choice: &Choice, format: Format, out: Option<&Path>) -> Result<u64, Fai
         let count = numbers.end - numbers.start;
         records(&*source, file, numbers, &mut out)?;
         out.finish()?;
+        choice.say_if_nothing(&*source, &subject, count)?;
         return Ok(count);
     }
     let mut out = Messages::new(format, out)?;
@@ -243,6 +254,7 @@ fn write(choice: &Choice, format: Format, out: Option<&Path>) -> Result<u64, Fai
         out.write(row)
     })?;
     out.finish()?;
+    choice.say_if_nothing(&*source, &subject, count)?;
     Ok(count)
 }
 
@@ -270,8 +282,10 @@ pub fn tail(args: &Tail) -> Outcome {
         let mut out = Records::new(&file.schema, args.format, None)?;
         let mut numbers = source.between(&file.name, from, to)?;
         numbers.start = numbers.start.max(numbers.end.saturating_sub(args.count));
+        let count = numbers.end - numbers.start;
         records(&*source, file, numbers, &mut out)?;
-        return out.finish();
+        out.finish()?;
+        return args.choice.say_if_nothing(&*source, &subject, count);
     }
     let mut last = VecDeque::new();
     rows(&*source, &subject, (from, to), &mut |row| {
@@ -282,8 +296,10 @@ pub fn tail(args: &Tail) -> Outcome {
         Ok(())
     })?;
     let mut out = Messages::new(args.format, None)?;
+    let count = last.len() as u64;
     last.into_iter().try_for_each(|row| out.write(row))?;
-    out.finish()
+    out.finish()?;
+    args.choice.say_if_nothing(&*source, &subject, count)
 }
 
 /// The messages of a stream as they are appended.
@@ -384,21 +400,6 @@ fn follow_recording(args: &Tail, source: &dyn RecordSource, name: &str) -> Outco
         }
         for following in &mut all {
             following.look(source, name, &mut |row| out.write(row))?;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_nanoseconds_dates_or_times_of_day() {
-        assert_eq!(time_ns("-5"), Ok(-5));
-        assert_eq!(time_ns("1970-01-01T00:00:01Z"), Ok(1_000_000_000));
-        assert_eq!(time_ns("09:30:00.5"), Ok(34_200_500_000_000));
-        for wrong in ["", "09:30", "09:60:00", "9:30:00.", "09:30:00.1234567890", "noon"] {
-            assert!(time_ns(wrong).is_err(), "{wrong}");
         }
     }
 }

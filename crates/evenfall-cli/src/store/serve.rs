@@ -1,7 +1,7 @@
 //! `evenfall store serve`: a store on a port of this machine, until a signal comes.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,23 +30,33 @@ pub struct Serve {
     #[command(flatten)]
     backing: Backing,
     /// Bytes of records that are on no disk yet; above, appends wait and are then refused.
-    #[arg(long)]
-    memory_bytes: Option<u64>,
+    #[arg(long, default_value_t = limits().memory_bytes_max)]
+    memory_bytes: u64,
     /// Bytes of the local disk that chunks may take before they are uploaded.
-    #[arg(long)]
-    local_bytes: Option<u64>,
+    #[arg(long, default_value_t = limits().local_bytes_max)]
+    local_bytes: u64,
     /// Bytes of recent segments kept in memory for readers.
-    #[arg(long)]
-    cache_bytes: Option<u64>,
-    /// Bytes kept of each file that has no retention of its own.
+    #[arg(long, default_value_t = limits().cache_bytes)]
+    cache_bytes: u64,
+    /// Bytes kept of each file that has no retention of its own; all of them when left out.
     #[arg(long)]
     keep_bytes: Option<u64>,
     /// A connection that asks for nothing for this long is closed.
-    #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        default_value = "1h",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
     idle_timeout: Duration,
-    /// Print the sizes of the stages so often, each time one line of JSON.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    /// Print the sizes of the stages so often, such as 10s, each time one line of JSON.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     occupancy_every: Option<Duration>,
+}
+
+/// The limits of a store that nobody set.
+fn limits() -> StoreConfig {
+    StoreConfig::new(Path::new(""))
 }
 
 impl Serve {
@@ -55,9 +65,9 @@ impl Serve {
         if self.no_objects {
             config.objects = None;
         }
-        config.memory_bytes_max = self.memory_bytes.unwrap_or(config.memory_bytes_max);
-        config.local_bytes_max = self.local_bytes.unwrap_or(config.local_bytes_max);
-        config.cache_bytes = self.cache_bytes.unwrap_or(config.cache_bytes);
+        config.memory_bytes_max = self.memory_bytes;
+        config.local_bytes_max = self.local_bytes;
+        config.cache_bytes = self.cache_bytes;
         config.keep.bytes_max = self.keep_bytes;
         Ok(config)
     }

@@ -297,6 +297,25 @@ fn retention_and_deletion_are_orders_of_the_command_line() {
 }
 
 #[test]
+fn a_query_that_finds_nothing_says_what_there_is() {
+    let scratch = Scratch::new();
+    let (dir, feed) = (scratch.path("store"), scratch.path("f.itch50").display().to_string());
+    assert!(say(&["feed", "make", &feed, "--messages", "3000"]).ok);
+    assert!(store(&dir, &["append", "made", "--feed", &feed]).ok);
+    let read = |command, name, from, to| store(&dir, &[command, name, "--from", from, "--to", to]);
+    for command in ["read", "tail"] {
+        let said = read(command, "made", "23:00", "23:00:05");
+        assert!(said.ok && said.out.lines().count() == 1, "{}{}", said.out, said.err);
+        let words = "no message between these times; this recording reaches from 0";
+        assert!(said.err.contains(words), "{}", said.err);
+    }
+    let said = read("read", "nobody", "23:00", "23:01");
+    assert!(!said.ok && said.err.contains("recordings here reach from 0"), "{}", said.err);
+    let said = store(&dir, &["verify", "--feed", &feed]);
+    assert!(!said.ok && said.err.contains("name it with --name; there are: made"), "{}", said.err);
+}
+
+#[test]
 fn what_is_not_there_is_said() {
     let scratch = Scratch::new();
     let nowhere = scratch.path("nowhere");

@@ -1,9 +1,10 @@
 //! What is said to somebody who made a mistake: what, where, and what to do.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::Command;
 
-use super::common::{Scratch, evenfall, finish, is_root, say};
+use super::common::{Scratch, evenfall, finish, is_root, say, signal};
 
 fn check(text: &str) -> String {
     let scratch = Scratch::new();
@@ -17,6 +18,8 @@ fn check(text: &str) -> String {
 #[test]
 fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
     let node = "[[node]]\nname = \"a\"\nid = 1\nrole = \"proxy\"\naddress = \"127.0.0.1:1\"\n";
+    let receiver = node.replace("proxy", "receiver").replace("\"a\"\nid = 1", "\"b\"\nid = 2");
+    let run = node.replace("proxy", "root") + &receiver;
     let cases = [
         ("[run]\n\n[multicast]\nmode = \"tre\"\n", &["line 4", "tre", "cloudex"][..]),
         ("[multicast.repair]\nring_frame = 1\n", &["line 2", "ring_frame", "ring_frames"]),
@@ -26,10 +29,14 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
         ("[multicast.deadline]\ntarget = 2.0\n", &["deadline.target", "0.5 .. 1.0"]),
         ("[run]\nclock = \"sundial\"\n", &["run.clock", "sundial", "chrony"]),
         ("[run]\ntrees = 65\n", &["run.trees", "1 to 64"]),
-        ("[run]\nkey_file = \"none.key\"\n", &["run.key_file", "none.key"]),
+        (&format!("run.key_file = \"none.key\"\n{run}"), &["run.key_file", "none.key"]),
         (&node.repeat(2), &["share a name"]),
         (&node.replace("proxy", "porter"), &["line 4", "porter", "receiver"]),
         (node, &["role = \"root\""]),
+        ("", &["no [[node]]", "at least one receiver"]),
+        (&node.replace("proxy", "root"), &["no receivers", "at least one receiver"]),
+        ("[run]\ntrees = 65\n", &["line 2"]),
+        ("[io]\nreal_time = 200\n", &["line 2", "io.real_time", "1 to 99"]),
     ];
     for (text, wanted) in cases {
         let err = check(text);
@@ -41,19 +48,61 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
 }
 
 #[test]
-fn default_settings_pass_their_own_check() {
+fn default_settings_and_two_nodes_can_be_run() {
     let scratch = Scratch::new();
     let path = scratch.path("default.toml");
-    fs::write(&path, say(&["config", "default"]).out).expect("a file");
-    let said = say(&["config", "check", &path.display().to_string(), "--json"]);
+    let node = |id, role| {
+        format!(
+            "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\n\
+             address = \"127.0.0.1:{id}\"\n"
+        )
+    };
+    let default = say(&["config", "default"]).out;
+    fs::write(&path, default + &node(1, "root") + &node(2, "receiver")).expect("a file");
+    let path = path.display().to_string();
+    let said = say(&["config", "check", &path, "--json"]);
     assert!(said.ok, "{}", said.err);
     serde_json::from_str::<serde_json::Value>(&said.out).expect("JSON");
+    let said = say(&["config", "check", "--config", &path]);
+    assert!(said.ok, "{}", said.err);
+    for words in ["1 root, 0 proxies, 1 receiver\n", "mode release: ", " 1 tree\n"] {
+        assert!(said.out.contains(words), "{words} in:\n{}", said.out);
+    }
+}
+
+#[test]
+fn a_root_says_whom_it_waits_for_and_its_report_that_the_tree_never_stood() {
+    let scratch = Scratch::new();
+    let path = scratch.path("e.toml");
+    let mut text = "[multicast.membership]\nexpect_timeout = \"1s\"\n".to_owned();
+    let roles = [("root", "root"), ("recv-1", "receiver"), ("tape", "recorder"), ("p", "proxy")];
+    for (id, (name, role)) in roles.into_iter().enumerate() {
+        text += &format!("[[node]]\nname = \"{name}\"\nid = {id}\nrole = \"{role}\"\n");
+        text += "address = \"127.0.0.1:0\"\n";
+    }
+    fs::write(&path, text).expect("a file");
+    let config = path.display().to_string();
+    let mut root = evenfall(&["run", "root", "--config", &config]).spawn().expect("the program");
+    let stderr = root.stderr.as_mut().expect("its words");
+    // Before it there may be notes on what the kernel does not grant.
+    let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.contains("waiting"));
+    signal(root.id(), "TERM");
+    let said = finish(root);
+    let wanted = "root: waiting for 2 of 2 receivers (recv-1, tape), 1 of 1 proxy (p)";
+    assert_eq!(line.as_deref(), Some(wanted), "{}", said.err);
+    let said = say(&["report", &scratch.path("run").display().to_string()]);
+    assert!(!said.ok && said.err.contains("the tree never stood"), "{}{}", said.out, said.err);
 }
 
 #[test]
 fn wrong_arguments_are_refused_with_what_is_right() {
     let nowhere = std::env::temp_dir().join("evenfall-nowhere").display().to_string();
-    let cases: [(&[&str], &[&str]); 10] = [
+    let scratch = Scratch::new();
+    let config = scratch.path("root.toml").display().to_string();
+    let root = "[[node]]\nname = \"a\"\nid = 1\nrole = \"root\"\naddress = \"127.0.0.1:1\"\n";
+    fs::write(&config, root).expect("a file");
+    let cases: [(&[&str], &[&str]); 14] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -63,7 +112,11 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["demo", "--set", "multicast.mood=tree", "--dir", &nowhere], &["multicast.mood=tree"]),
         (&["run", "root", "--config", "no.toml"], &["no.toml", "--config"]),
         (&["report", &nowhere], &["run.json", "directory of a run"]),
-        (&["stat", "--http", "127.0.0.1:1"], &["127.0.0.1:1"]),
+        (&["stat", "--http", "127.0.0.1:1"], &["is it running", "1 of 1 node did not answer"]),
+        (&["run", "recv", "--config", &config], &["role = \"receiver\"", "a (root)"]),
+        (&["config", "check", "no.toml"], &["no.toml", "--config"]),
+        (&["store", "append", &nowhere, "x"], &["--feed", "--csv"]),
+        (&["store", "read", &nowhere, "x", "--from", "noon"], &["09:30:00.5", "09:30,"]),
     ];
     for (args, wanted) in cases {
         let said = say(args);
@@ -76,8 +129,10 @@ fn wrong_arguments_are_refused_with_what_is_right() {
 
 #[test]
 fn help_of_every_command_says_what_it_is_for() {
-    let commands = ["demo", "run", "report", "stat", "config", "bench"];
+    let commands =
+        ["demo", "run", "report", "stat", "plan", "sim", "bench", "store", "feed", "config"];
     let top = say(&["--help"]).out;
+    assert!(top.starts_with("Fair, fast market data on cloud machines"), "{top}");
     for command in commands {
         assert!(top.contains(command), "{command}");
         let help = say(&[command, "--help"]);

@@ -79,8 +79,17 @@ impl Drop for Fetch {
     }
 }
 
+/// Where a cloud gives its machines keys: asked when the environment has none.
+const METADATA: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
+const NO_KEYS: &str = "; the environment has no keys, and this machine is given none: set \
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or their likes of GOOGLE_* and \
+    AZURE_* (docs/store.md)";
+
 fn storage_error(name: &str, error: &Error) -> StorageError {
-    let (name, what) = (name.to_owned(), error.to_string());
+    let (name, mut what) = (name.to_owned(), error.to_string());
+    if METADATA.iter().any(|host| what.contains(host)) {
+        what.push_str(NO_KEYS);
+    }
     match error {
         // Every name that we ask for and that may be absent is asked for by `get`.
         Error::NotFound { .. } => StorageError::NoBucket { name, what },

@@ -19,6 +19,9 @@ use super::{Delays, EdgeStats, HOSTS_MAX};
 /// Skipped rows that are named; of the others only the number is kept.
 pub const SKIPPED_MAX: usize = 1_000;
 
+/// What a file may be, for whoever gave another.
+const FORMS: &str = "; give a square matrix, or a list with columns parent, child, p50";
+
 /// A file that cannot be used: which line, and what is wrong there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadFile {
@@ -102,7 +105,7 @@ fn matrix(lines: &[(usize, Vec<&str>)]) -> Result<Delays, BadFile> {
     };
     check_names(&names, lines[0].0)?;
     if rows.len() != names.len() {
-        let what = format!("{} rows for {} hosts: the matrix is square", rows.len(), names.len());
+        let what = format!("{} rows for {} hosts{FORMS}", rows.len(), names.len());
         return Err(bad(rows.last().map_or(1, |row| row.0), what));
     }
     let mut delays = Delays::new(names);
@@ -142,7 +145,7 @@ fn matrix_row(
         )
     };
     if cells.len() > hosts {
-        let what = format!("row {}: {} cells for {hosts} hosts", from + 1, cells.len());
+        let what = format!("row {}: {} cells for {hosts} hosts{FORMS}", from + 1, cells.len());
         return Err(bad(line, what));
     }
     let mut row = Vec::with_capacity(hosts);
@@ -162,7 +165,7 @@ fn matrix_row(
                 return Err(bad(line, what));
             }
             Err(_) => {
-                let what = format!("{}: {cell:?} is no number of microseconds", at(to));
+                let what = format!("{}: {cell:?} is no number of microseconds{FORMS}", at(to));
                 return Err(bad(line, what));
             }
         }

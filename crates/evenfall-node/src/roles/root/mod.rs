@@ -1,5 +1,6 @@
 //! The root as a process: replays or relays the feed into its trees, and writes down what it sent.
 
+mod awaited;
 mod book;
 mod page;
 
@@ -10,13 +11,13 @@ use evenfall_feed::Message;
 use evenfall_feed::sharding::{ContentHash, shard_of};
 use evenfall_io::clock::MonotonicClock;
 use evenfall_io::interrupt;
-use evenfall_multicast::{Mode, PublishError, Root, RootStatus};
+use evenfall_multicast::{Config, Mode, PublishError, Root, RootStatus};
 use serde::Serialize;
 
 use self::book::Book;
 use super::{Process, RoleError};
 use crate::intake::{self, FeedStatus, Intake, Next};
-use crate::settings::{Node, RoleName, Settings};
+use crate::settings::{Node, Settings};
 use crate::telemetry::Order;
 
 /// The rehearsal before the first message, so that the hold of a burst is known before the open
@@ -47,6 +48,8 @@ const PUBLISH_BATCH: usize = 256;
 const LINGER: Duration = Duration::from_millis(200);
 /// How long receivers have to finish after a signal.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// How often the root says whom it waits for.
+const SAY_AWAITED_EVERY: Duration = Duration::from_secs(5);
 /// How long after the tree stands the first message is due.
 const LEAD: Duration = Duration::from_millis(20);
 
@@ -112,19 +115,10 @@ impl<'a> Run<'a> {
         let trees = settings.run.trees;
         let key = process.key.clone();
         let epoch = fresh_epoch(key.is_some());
-        let mut config = settings.multicast;
-        let count = |role| settings.nodes.iter().filter(move |n| n.role == role);
-        if config.membership.expect_receivers == 0 {
-            config.membership.expect_receivers =
-                count(RoleName::Receiver).count() as u32 + count(RoleName::Recorder).count() as u32;
-        }
         let roots = (0..trees)
             .map(|stream| {
-                let proxies = count(RoleName::Proxy).filter(|n| n.tree == stream).count();
-                let mut config = config;
-                if config.membership.expect_proxies == 0 && !config.mode.direct() {
-                    config.membership.expect_proxies = proxies as u32;
-                }
+                let membership = awaited::expected(settings, stream);
+                let config = Config { membership, ..settings.multicast };
                 let now = MonotonicClock::now();
                 Root::new(config, node.id, stream, epoch, key.as_ref(), now)
             })
@@ -198,15 +192,23 @@ impl<'a> Run<'a> {
     }
 
     fn change_mode(&mut self, mode: Mode) -> Result<(), RoleError> {
-        self.book.event(MonotonicClock::now(), "mode", None, format!("{mode:?} was ordered"));
+        self.book.event(MonotonicClock::now(), "mode", None, format!("{mode} was ordered"));
         self.each_root(|root, now| root.set_mode(now, mode))
     }
 
     /// Waits for the first tree, then measures the paths. `false` when a signal came.
     fn form(&mut self) -> Result<bool, RoleError> {
+        let mut say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
         while !self.book.formed() {
-            if !self.turn(None)? || self.intake.is_cancelled() {
+            if !self.turn(Some(say_at))? || self.intake.is_cancelled() {
                 return Ok(false);
+            }
+            let now = MonotonicClock::now();
+            if now >= say_at {
+                say_at = now + SAY_AWAITED_EVERY;
+                if let Some(words) = awaited::missing(self.settings, &self.roots) {
+                    eprintln!("{}: {words}", self.process.name);
+                }
             }
         }
         self.write_info()?;

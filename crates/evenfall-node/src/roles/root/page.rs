@@ -17,7 +17,7 @@ pub(super) fn run_info(
     let m = &settings.multicast;
     let shown = [
         ("feed", feed),
-        ("mode", format!("{:?}", m.mode).to_lowercase()),
+        ("mode", m.mode.to_string()),
         ("hedging", m.shape.hedging.to_string()),
         ("trees", settings.run.trees.to_string()),
         ("deadline rule", format!("{:?}, target {}", m.deadline.rule, m.deadline.target)),
@@ -26,7 +26,7 @@ pub(super) fn run_info(
     let nodes = settings.nodes.iter().map(|node| NodeInfo {
         id: node.id,
         name: node.name.clone(),
-        role: format!("{:?}", node.role).to_lowercase(),
+        role: node.role.to_string(),
     });
     RunInfo {
         title: "evenfall run".to_owned(),

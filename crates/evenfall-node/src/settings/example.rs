@@ -1,0 +1,68 @@
+//! `evenfall config default`: every default as a file to begin with. Keys that are absent by
+//! default stand in it as comments, and so does a small run.
+
+use super::Settings;
+
+/// Keys without a default: the table, an example, and what holds without it.
+const ABSENT: [(&str, &str, &str); 16] = [
+    ("run", "key_file = \"evenfall.key\"", "none: nothing leaves loopback"),
+    ("feed", "file = \"day.itch50\"", "none: the feed is generated"),
+    ("feed", "mold = \"239.1.1.1:26400\"", "none: no live MoldUDP64 feed"),
+    ("feed", "mold_b = \"239.1.1.2:26400\"", "none: no redundant side"),
+    ("feed", "mold_request = \"10.0.0.1:26401\"", "none: nobody is asked for missing messages"),
+    ("feed", "mold_interface = \"10.0.0.2\"", "none: the routing table chooses"),
+    ("feed", "mold_from = 1", "none: whichever message comes first"),
+    ("feed", "rate = 5000.0", "none: the messages' own times"),
+    ("feed", "fit = \"30s\"", "none: as `speed` says"),
+    ("feed", "silence = \"1s\"", "none: silences stay"),
+    ("io", "spin = \"100us\"", "none: chosen by cores and processes"),
+    ("io", "moderation = \"2ms\"", "none: chosen by cores and processes"),
+    ("io", "real_time = 50", "none: chosen by cores and processes"),
+    ("inject", "file = \"delays.txt\"", "none: nothing is delayed"),
+    ("multicast.shape", "depth = 2", "none: by the number of receivers"),
+    ("multicast.shape", "fanout = 10", "none: 10, or what the depth takes"),
+];
+
+/// A run on one machine.
+const NODES: &str = r#"
+# One [[node]] per process. Names and ids are unique; only the root's port must be known.
+#
+# [[node]]
+# name = "root"
+# id = 1
+# role = "root"
+# address = "127.0.0.1:9000"
+# http = "127.0.0.1:9100"
+#
+# [[node]]
+# name = "proxy-1"
+# id = 2
+# role = "proxy"
+# address = "127.0.0.1:0"
+#
+# [[node]]
+# name = "recv-1"
+# id = 3
+# role = "receiver"
+# address = "127.0.0.1:0"
+"#;
+
+impl Settings {
+    /// A settings file with every default, and the rest as comments.
+    pub fn default_file() -> String {
+        let defaults = Self::default().to_toml();
+        let mut file = String::from("# docs/configuration.md says what each key does.\n\n");
+        for table in defaults.split_inclusive("\n\n") {
+            let heading = table.lines().next().unwrap_or_default();
+            file.push_str(table.trim_end());
+            for (of, example, why) in ABSENT {
+                if heading == format!("[{of}]") {
+                    file.push_str(&format!("\n# {example}  # {why}"));
+                }
+            }
+            file.push_str("\n\n");
+        }
+        file.truncate(file.trim_end().len());
+        file + "\n" + NODES
+    }
+}

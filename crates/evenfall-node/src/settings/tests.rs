@@ -1,0 +1,137 @@
+//! Settings as people write them, and what is said of their mistakes.
+
+use super::*;
+
+fn two_trees() -> impl Iterator<Item = (String, String)> {
+    [("EVENFALL_RUN__TREES".to_owned(), "2".to_owned())].into_iter()
+}
+
+fn parse(text: &str, sets: &[&str]) -> Result<Settings, String> {
+    let sets: Vec<String> = sets.iter().map(|&s| s.to_owned()).collect();
+    Settings::parse(text, "e.toml", two_trees(), &sets).map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_mistake_names_line_key_and_what_is_allowed() {
+    let error = parse("[run]\n\n[multicast]\nmode = \"treee\"\n", &[]).unwrap_err();
+    assert!(error.contains("line 4"), "{error}");
+    assert!(error.contains("treee") && error.contains("cloudex"), "{error}");
+    let error = parse("[multicast.repair]\nring_frame = 1\n", &[]).unwrap_err();
+    assert!(error.contains("line 2") && error.contains("ring_frames"), "{error}");
+    let error = parse("", &["multicast.deadline.target=3"]).unwrap_err();
+    assert!(error.contains("0.5 .. 1.0"), "{error}");
+    let error = parse("", &["multicast.mode=tree2"]).unwrap_err();
+    assert!(error.starts_with("--set multicast.mode=tree2"), "{error}");
+    let error = parse("", &["nonsense"]).unwrap_err();
+    assert!(error.contains("key=value"), "{error}");
+}
+
+#[test]
+fn environment_and_set_override_the_file() {
+    let text = "[multicast.deadline]\nhold_max = \"5ms\"\nhold_initial = \"1ms\"\n";
+    let sets = ["multicast.deadline.hold_max=7ms", "feed.rate=5000", "multicast.mode=tree"];
+    let settings = parse(text, &sets).unwrap();
+    assert_eq!(settings.multicast.deadline.hold_max, Duration::from_millis(7));
+    assert_eq!((settings.run.trees, settings.feed.rate), (2, Some(5_000.0)));
+    let again: Settings = toml::from_str(&settings.to_toml()).unwrap();
+    assert_eq!(again, settings);
+}
+
+#[test]
+fn what_is_out_of_range_is_named_by_its_line_or_by_what_set_it() {
+    let node = "[[node]]\nname=\"a\"\nid=1\nrole=\"proxy\"\naddress=\"127.0.0.1:1\"\n";
+    let cases = [
+        ("[feed]\n\n[run]\ntrees = 100\n", "line 4: run.trees = 100: must be 1 to 64"),
+        ("[io]\nreal_time = 200\n", "line 2: io.real_time = 200: must be 1 to 99"),
+        ("[io]\nspin = \"1h\"\n", "line 2: io.spin = 3600s: must be 0s to 100ms"),
+        (
+            "[feed.synthetic]\nsymbols = 0\n",
+            "line 2: feed.synthetic.symbols = 0: must be at least 1",
+        ),
+        (
+            "feed.synthetic.mean_rate = 0\n",
+            "line 1: feed.synthetic.mean_rate = 0: must be at least",
+        ),
+        (
+            "[multicast.shape]\nhedging = 99\n",
+            "line 2: multicast.shape.hedging = 99: must be 0 to 16",
+        ),
+        (
+            "[feed]\nrate = 9.0\nfit = \"1s\"\n",
+            "line 3: feed.rate and feed.fit: each sets the pace",
+        ),
+        ("[feed]\nspeed = 2.0\nfit = \"1s\"\n", "line 2: feed.fit and feed.speed: each sets"),
+        (&format!("{node}{node}"), "line 7: node: a (id 1) and a (id 1) share a name"),
+        (&format!("{node}tree = 3\n"), "line 6: node a: tree = 3, but run.trees = 1"),
+        // A key that the file leaves out: its table.
+        ("\n[multicast.deadline]\nhold_max = \"1ms\"\n", "line 2: multicast.deadline.hold_initial"),
+    ];
+    for (text, wanted) in cases {
+        let error =
+            Settings::parse(text, "e.toml", std::iter::empty(), &[]).unwrap_err().to_string();
+        assert!(error.starts_with("e.toml: ") && error.contains(wanted), "{wanted}: {error}");
+    }
+    let error = parse("[run]\ntrees = 1\n", &["run.trees=65"]).unwrap_err();
+    assert!(error.starts_with("--set run.trees=65: run.trees = 65"), "{error}");
+    assert!(
+        parse("[feed]\nspeed = 1.0\nrate = 9.0\n", &[]).is_ok(),
+        "the default was not asked for"
+    );
+}
+
+#[test]
+fn what_is_no_duration_and_no_address_is_told_what_one_looks_like() {
+    let error = parse("[feed]\nfit = 50\n", &[]).unwrap_err();
+    assert!(error.contains("expected a duration, such as \"50ms\""), "{error}");
+    let error = parse("", &["feed.fit=50"]).unwrap_err();
+    assert!(error.contains("such as \"50ms\""), "{error}");
+    let error = parse("[feed]\nmold = \"here\"\n", &[]).unwrap_err();
+    assert!(error.contains("such as \"10.0.0.2:9000\""), "{error}");
+}
+
+/// What is said of a file that is to be run.
+fn refusal(text: &str) -> String {
+    let check = |s: &Settings| s.check().and_then(|()| s.check_run());
+    let checked = Settings::parse_checked(text, "e.toml", std::iter::empty(), &[], check);
+    checked.map_or_else(|error| error.to_string(), |_| "ok".to_owned())
+}
+
+#[test]
+fn what_cannot_run_is_refused_before_it_is_run() {
+    let node = |id: u32, role: &str, address: &str| {
+        format!(
+            "[[node]]\nname = \"n{id}\"\nid = {id}\nrole = \"{role}\"\naddress = \"{address}\"\n"
+        )
+    };
+    let here = "127.0.0.1:9000";
+    let root = node(1, "root", here);
+    for role in ["receiver", "recorder"] {
+        assert_eq!(refusal(&(root.clone() + &node(2, role, here))), "ok");
+    }
+    assert_eq!(refusal(&node(1, "agent", here)), "ok");
+    assert!(refusal("").contains("no [[node]]: a run needs one root and at least one receiver"));
+    for text in [root.clone(), root.clone() + &node(2, "proxy", here)] {
+        assert!(refusal(&text).contains("no receivers"), "{text}");
+    }
+    // Receivers of another file.
+    assert_eq!(refusal(&format!("multicast.membership.expect_receivers = 3\n{root}")), "ok");
+    let away = root.clone() + &node(2, "receiver", "10.0.0.2:9000");
+    let said = refusal(&away);
+    assert!(said.contains("line 10: node n2: address = 10.0.0.2:9000"), "{said}");
+    assert!(said.contains("run.key_file"), "{said}");
+    assert_eq!(refusal(&format!("run.key_file = \"k\"\n{away}")), "ok");
+    let near = root.clone() + &node(2, "receiver", here);
+    let said = refusal(&format!("{near}http = \"0.0.0.0:80\"\n"));
+    assert!(said.contains("line 11: node n2: http = 0.0.0.0:80"), "{said}");
+    let said = refusal(&format!("feed.mold = \"10.0.0.9:1\"\n{near}"));
+    assert!(said.contains("line 1: feed.mold = 10.0.0.9:1"), "{said}");
+    let group = "feed.mold = \"239.1.1.1:1\"\nfeed.mold_interface = \"127.0.0.1\"\n";
+    assert_eq!(refusal(&format!("{group}{near}")), "ok");
+}
+
+#[test]
+fn two_nodes_of_one_name_are_refused() {
+    let node = "[[node]]\nname=\"a\"\nid=1\nrole=\"proxy\"\naddress=\"127.0.0.1:1\"\n";
+    let error = parse(&node.repeat(2), &[]).unwrap_err();
+    assert!(error.contains("share a name"), "{error}");
+}
