@@ -680,8 +680,8 @@ impl Shared {
         Ok((shared, found.losses))
     }
 
-    /// A directory of names that was lost, or is an older one, gives out no number and no token that
-    /// this disk has seen.
+    /// A directory of names that was lost, or is an older one, gives out no number and no token
+    /// that this disk has seen.
     fn reserve(names: &Names, disk: &Directory, found: &Recovered) -> Result<(), StoreError> {
         let on_disk = disk.list()?.into_iter().filter_map(|(name, _)| parse_chunk_name(&name));
         let seen = on_disk.map(|(_, id, _)| id).chain(found.files.keys().copied());

@@ -182,7 +182,7 @@ impl std::fmt::Display for StoreError {
             }
             Self::Unreached { first, level, why } => write!(
                 f,
-                "{why}; not {level}: the records from {first} on are taken, do not append them again"
+                "{why}; not {level}: the records from {first} on are taken, do not repeat them"
             ),
             Self::NoObjects => {
                 f.write_str("no object store is configured: name one, or ask for local")
