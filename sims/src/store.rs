@@ -378,7 +378,7 @@ impl Scene {
         let forgets = self.mutant == Some(Mutant::TailForgotten);
         let done = self.volume.checkpoint(&mut |file, first| {
             let appender = &streams[file.0 as usize].appender;
-            if forgets { None } else { appender.records_from(first) }
+            if forgets { Some(Bytes::new()) } else { appender.records_from(first) }
         });
         if let Ok(flushed) = done {
             Self::release(&mut self.streams, flushed);

@@ -20,7 +20,9 @@ mod verify;
 pub use recovery::{Loss, Recovered, RecoveredFile};
 pub use verify::{Finding, Verification, verify};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use evenfall_core::Disk;
@@ -70,6 +72,34 @@ struct Shelf {
     stated: u64,
 }
 
+/// Chunks that are on the disk, each with its bytes: asking it for its names would take as long as
+/// it has files.
+#[derive(Debug, Default)]
+struct Chunks {
+    bytes: BTreeMap<(Kind, FileId, u32), u64>,
+    /// Of all of them; shared, so that nobody waits for a volume that is at work.
+    total: Arc<AtomicU64>,
+}
+
+impl Chunks {
+    /// The chunk reaches this far at least.
+    fn reach(&mut self, chunk: (Kind, FileId, u32), end: u64) {
+        let known = self.bytes.entry(chunk).or_default();
+        self.total.fetch_add(end.saturating_sub(*known), Relaxed);
+        *known = end.max(*known);
+    }
+
+    fn remove(&mut self, chunk: (Kind, FileId, u32)) {
+        let bytes = self.bytes.remove(&chunk).unwrap_or(0);
+        self.total.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Those of a file from this one on.
+    fn of(&self, kind: Kind, file: FileId, first: u32) -> impl Iterator<Item = u32> + '_ {
+        self.bytes.range((kind, file, first)..=(kind, file, u32::MAX)).map(|(at, _)| at.2)
+    }
+}
+
 /// A journal that is not the current one.
 #[derive(Debug)]
 struct OldJournal {
@@ -89,8 +119,7 @@ pub struct Volume<D> {
     disk: D,
     config: VolumeConfig,
     files: BTreeMap<FileId, Shelf>,
-    /// Chunks that are on the disk: asking it for its names would take as long as it has files.
-    chunks: BTreeSet<(Kind, FileId, u32)>,
+    chunks: Chunks,
     /// Written and not synced.
     unsynced: Vec<Sealed>,
     /// Written before a sync that is under way began, and how far each file was written then.
@@ -111,7 +140,8 @@ pub struct Volume<D> {
     spares: Vec<u64>,
 }
 
-/// Gives the records of a file from this number to its end.
+/// Gives the records of a file from this number to its end; `None` when it cannot now, and then the
+/// journals stay that have them.
 pub type Tails<'a> = dyn FnMut(FileId, u64) -> Option<Bytes> + 'a;
 
 impl<D: Disk> Volume<D> {
@@ -135,6 +165,11 @@ impl<D: Disk> Volume<D> {
     /// Records of the file in synced chunks.
     pub fn synced(&self, file: FileId) -> u64 {
         self.files.get(&file).map_or(0, |shelf| shelf.synced)
+    }
+
+    /// Bytes of chunks on the disk, as they change.
+    pub fn chunk_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.chunks.total)
     }
 
     /// Segments that are written and not synced.
@@ -235,7 +270,8 @@ impl<D: Disk> Volume<D> {
             let (record_bytes, token) = (header.entry_bytes, header.token);
             self.register(Origin { file: sealed.file, record_bytes, token });
         }
-        self.chunks.insert((sealed.kind, sealed.file, segment_place(sealed.number).0));
+        let (chunk, offset) = segment_place(sealed.number);
+        self.chunks.reach((sealed.kind, sealed.file, chunk), offset + SEGMENT_BYTES as u64);
         let done = put(&self.disk, &sealed);
         if let Err(error) = done {
             self.rewrite = true;
@@ -339,16 +375,17 @@ impl<D: Disk> Volume<D> {
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint).
     pub fn end_checkpoint(&mut self, tails: &mut Tails) -> Result<()> {
-        self.rebase(tails)?;
-        while !self.old.is_empty() {
+        let is_whole = self.rebase(tails)?;
+        while is_whole && !self.old.is_empty() {
             self.dispose_oldest()?;
         }
         Ok(())
     }
 
     /// Commits to the current journal where each file stands, and what of the old journals is in no
-    /// synced chunk.
-    fn rebase(&mut self, tails: &mut Tails) -> Result<()> {
+    /// synced chunk; says whether that is all of it.
+    fn rebase(&mut self, tails: &mut Tails) -> Result<bool> {
+        let mut is_whole = true;
         let mut ends = BTreeMap::new();
         for (file, end) in self.old.iter().flat_map(|old| &old.ends) {
             let known: &mut u64 = ends.entry(*file).or_default();
@@ -362,6 +399,7 @@ impl<D: Disk> Volume<D> {
             let end = ends.get(&file).copied().unwrap_or(0);
             let needs_tail = end > shelf.synced;
             let mut tail = if needs_tail { tails(file, shelf.synced) } else { None };
+            is_whole &= !needs_tail || tail.is_some();
             if let Some(tail) = &mut tail {
                 // What follows is in this journal already, or was promised to nobody.
                 let bytes = (end - shelf.synced).saturating_mul(shelf.origin.record_bytes.into());
@@ -388,7 +426,7 @@ impl<D: Disk> Volume<D> {
             shelf.stated = shelf.synced;
         }
         self.base_bytes = base_bytes;
-        Ok(())
+        Ok(is_whole)
     }
 
     /// Leaves the disk so that nothing is lost: all full segments in chunks, the rest of every file
@@ -424,8 +462,8 @@ impl<D: Disk> Volume<D> {
     /// `Error::Storage`.
     pub fn truncate(&mut self, kind: Kind, file: FileId, number: u32) -> Result<()> {
         let (first, _) = segment_place(number);
-        for (_, _, chunk) in self.chunks.range((kind, file, first)..=(kind, file, u32::MAX)) {
-            let name = chunk_name(kind, file, *chunk);
+        for chunk in self.chunks.of(kind, file, first) {
+            let name = chunk_name(kind, file, chunk);
             let keep = number.saturating_sub(chunk * SEGMENTS_PER_CHUNK);
             for slot in keep..SEGMENTS_PER_CHUNK {
                 let offset = u64::from(slot) * SEGMENT_BYTES as u64;
@@ -453,10 +491,9 @@ impl<D: Disk> Volume<D> {
         self.unsynced.retain(|sealed| sealed.file != file);
         self.flushing.retain(|sealed| sealed.file != file);
         for kind in [Kind::Data, Kind::Index] {
-            let chunks = self.chunks.range((kind, file, 0)..=(kind, file, u32::MAX));
-            for at in chunks.copied().collect::<Vec<_>>() {
-                self.disk.remove(&chunk_name(kind, file, at.2))?;
-                self.chunks.remove(&at);
+            for chunk in self.chunks.of(kind, file, 0).collect::<Vec<_>>() {
+                self.disk.remove(&chunk_name(kind, file, chunk))?;
+                self.chunks.remove((kind, file, chunk));
             }
         }
         self.files.remove(&file);
@@ -487,7 +524,7 @@ impl<D: Disk> Volume<D> {
             }
         }
         self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
-        self.chunks.remove(&(Kind::Data, file, chunk));
+        self.chunks.remove((Kind::Data, file, chunk));
         Ok(true)
     }
 }

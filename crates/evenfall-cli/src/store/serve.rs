@@ -1,5 +1,6 @@
 //! `evenfall store serve`: a store on a port of this machine, until a signal comes.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +33,8 @@ pub struct Serve {
     /// Bytes of records that are on no disk yet; above, appends wait and are then refused.
     #[arg(long, default_value_t = limits().memory_bytes_max)]
     memory_bytes: u64,
-    /// Bytes of the local disk that chunks may take before they are uploaded.
+    /// Bytes of chunks on the local disk above which appends are refused; from half of it on,
+    /// chunks that are uploaded leave the disk.
     #[arg(long, default_value_t = limits().local_bytes_max)]
     local_bytes: u64,
     /// Bytes of recent segments kept in memory for readers.
@@ -118,6 +120,7 @@ enum End {
 /// meanwhile.
 fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreError> {
     let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
+    let mut said = BTreeSet::new();
     let take_over = args.backing.take_over;
     while !interrupt::raised() {
         std::thread::sleep(LOOK_EVERY);
@@ -133,10 +136,16 @@ fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreErro
             _ if take_over && looked_at.elapsed() > member.lease().ttl() / 4 => {
                 looked_at = Instant::now();
                 // What fails now is tried again.
-                if let Ok((taken, losses)) = store.take_over() {
-                    tell(&losses);
-                    if taken > 0 {
-                        println!("{taken} files taken over");
+                if let Ok(taken) = store.take_over() {
+                    tell(&taken.losses);
+                    if taken.files > 0 {
+                        println!("{} files taken over", taken.files);
+                    }
+                    for (name, error) in taken.failed {
+                        let what = format!("file {name} is not taken over yet: {error}");
+                        if said.insert(name) {
+                            eprintln!("note: {what}; it is tried again");
+                        }
                     }
                 }
                 if store.is_new_life_due().unwrap_or(false) {

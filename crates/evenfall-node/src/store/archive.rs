@@ -107,7 +107,12 @@ pub(super) fn node_of(bucket: &Bucket, entry: &Entry) -> Result<Option<MetadataN
     let nodes = decode_block(&bytes, &name)?;
     let node = nodes.get(entry.slot as usize % NODES_PER_BLOCK).copied();
     let node = node.filter(|node| node.file == entry.id && node.token == entry.listed);
-    Ok(Some(node.ok_or_else(absent)?))
+    let mut node = node.ok_or_else(absent)?;
+    // Earlier versions counted chunks that were uploaded ahead of the records: who goes on from
+    // here has none of those.
+    let full = entry.schema.layout()?.full_segments(node.records);
+    node.data_chunks = node.data_chunks.min(full / SEGMENTS_PER_CHUNK);
+    Ok(Some(node))
 }
 
 /// What a new primary starts from.

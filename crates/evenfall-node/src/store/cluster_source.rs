@@ -59,7 +59,8 @@ impl ClusterSource {
 
     fn entry(&self, name: &str) -> Result<Entry, StoreError> {
         let unknown = || Error::UnknownFile { file: name.into() };
-        Ok(self.cluster.find(name)?.ok_or_else(unknown)?)
+        let found = self.cluster.find(name)?.filter(|entry| !entry.is_deleted);
+        Ok(found.ok_or_else(unknown)?)
     }
 
     /// What is published of the file; `None` when nothing is.
@@ -114,7 +115,10 @@ impl ClusterSource {
 impl RecordSource for ClusterSource {
     fn listed(&self) -> Result<Vec<Listed>, StoreError> {
         let mut all = Vec::new();
-        for (name, _) in self.cluster.list()? {
+        for (name, entry) in self.cluster.list()? {
+            if entry.is_deleted {
+                continue;
+            }
             let (entry, published) = self.published(&name)?;
             let records = match self.freshness {
                 Freshness::Published => published.map_or(0, |file| file.records()),

@@ -7,6 +7,8 @@ mod disposal;
 mod file;
 mod replication;
 mod segments;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,9 +24,9 @@ use evenfall_core::Disk as _;
 use evenfall_store::cache::{Cache, Interest};
 use evenfall_store::index::Summary;
 use evenfall_store::journal::Origin;
-use evenfall_store::layout::SEGMENT_BYTES;
+use evenfall_store::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store::retention::Retention;
-use evenfall_store::volume::{JOURNAL_BYTES_MAX, Loss};
+use evenfall_store::volume::{JOURNAL_BYTES_MAX, Loss, Recovered};
 use evenfall_store::{
     Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume, VolumeConfig,
 };
@@ -33,7 +35,8 @@ use self::replication::Replication;
 use super::names::cluster::Member;
 use super::uploads::Uploads;
 use super::{
-    Bucket, BucketOptions, ClusterConfig, Directory, Level, Names, StoreError, lock, names, seal,
+    Bucket, BucketOptions, ClusterConfig, Directory, Level, Names, NamesError, StoreError, lock,
+    names, seal,
 };
 
 pub use self::file::StoreFile;
@@ -171,13 +174,20 @@ pub(super) struct Shared {
     /// Whose turn it is to sync chunks; taken before the volume.
     flush_turn: Mutex<()>,
     memory_bytes: AtomicU64,
-    pub(super) local_bytes: AtomicU64,
+    /// Of chunks; the volume counts them.
+    local_bytes: Arc<AtomicU64>,
     refused: AtomicU64,
     disk_errors: AtomicU64,
     pub(super) uploads: Uploads,
     replication: Option<Replication>,
     /// Whose turn it is to write a block of metadata.
     pub(super) block_turn: Mutex<()>,
+    /// Whose turn it is to give names to files.
+    naming_turn: Mutex<()>,
+    /// Whose turn it is to take files over.
+    adoption_turn: Mutex<()>,
+    /// What fills no segment of files without a name: a journal keeps it until that comes back.
+    strays: Mutex<BTreeMap<FileId, Bytes>>,
     stop: AtomicBool,
     /// The disk thread is gone, and commits nothing any more.
     disk_ended: AtomicBool,
@@ -197,6 +207,18 @@ pub struct Opened {
     pub losses: Vec<Loss>,
 }
 
+/// What became of a takeover.
+#[derive(Debug, Default)]
+pub struct TakenOver {
+    /// Files that are this node's from now on.
+    pub files: usize,
+    /// What of them was lost.
+    pub losses: Vec<Loss>,
+    /// Files that could not be read yet, and why: this node has claimed them, and the next takeover
+    /// tries again.
+    pub failed: Vec<(String, StoreError)>,
+}
+
 impl Store {
     /// Opens the directory, whatever state it was left in.
     ///
@@ -206,6 +228,7 @@ impl Store {
         let disk = Directory::open(&config.directory)?;
         // From now on the list of a clean stop is not true any more.
         disk.remove(seal::NAME)?;
+        disk.remove(seal::NEW)?;
         let path = config.directory.join(names::FILE);
         let names = Names::open(&path, config.node, config.cluster.as_ref())?;
         let open = |place: &str| Bucket::open_with(place, &config.bucket_options);
@@ -258,11 +281,10 @@ impl Store {
     /// # Errors
     /// [`Error::UnknownFile`].
     pub fn file(&self, name: &str) -> Result<Arc<StoreFile>, StoreError> {
-        let files = self.shared.by_name.read().unwrap_or_else(|e| e.into_inner());
-        if let Some(found) = files.get(name) {
-            return Ok(Arc::clone(found));
+        if let Some(found) = self.shared.named(name) {
+            self.shared.check_kept(&found)?;
+            return Ok(found);
         }
-        drop(files);
         match self.shared.names.member().map(|member| member.whose(name)).transpose()?.flatten() {
             Some(another) => Err(another.into()),
             None => Err(Error::UnknownFile { file: name.into() }.into()),
@@ -272,7 +294,7 @@ impl Store {
     /// Every file, in order of names.
     pub fn files(&self) -> Vec<Arc<StoreFile>> {
         let files = self.shared.by_name.read().unwrap_or_else(|e| e.into_inner());
-        files.values().cloned().collect()
+        files.values().filter(|file| !file.is_deleted.load(Relaxed)).cloned().collect()
     }
 
     /// Creates the file, or gives the one that is there.
@@ -297,32 +319,35 @@ impl Store {
             schema.check()?;
         }
         let shared = &self.shared;
+        let _turn = lock(&shared.naming_turn);
         let entries = shared.names.create(wanted)?;
         let mut files = Vec::with_capacity(wanted.len());
         for ((name, schema), (entry, is_new)) in wanted.iter().zip(entries) {
+            if entry.is_deleted {
+                return Err(NamesError::Deleted { file: name.clone() }.into());
+            }
             if entry.schema != *schema {
                 return Err(Error::FileExists { file: name.clone() }.into());
             }
-            if is_new && !shared.has(name) {
-                let schema = Arc::new(schema.clone());
-                let appender = Appender::new(entry.id, entry.token, schema.clone())?;
-                shared.install(StoreFile::new(name, entry, schema, appender, None));
+            if !is_new {
+                files.push(self.file(name)?);
+                continue;
             }
-            files.push(self.file(name)?);
+            let schema = Arc::new(schema.clone());
+            let appender = Appender::new(entry.id, entry.token, schema.clone())?;
+            let file = StoreFile::new(name, entry, schema, appender, None);
+            files.push(shared.install(&mut lock(&shared.volume), file));
         }
         Ok(files)
     }
 
-    /// Takes over the files whose primary has no lease any more; gives their number, and what of
-    /// them was lost. Nothing without a cluster.
+    /// Takes over the files whose primary has no lease any more. Nothing without a cluster.
     ///
     /// # Errors
-    /// What names and objects say; it may be called again.
-    pub fn take_over(&self) -> Result<(usize, Vec<Loss>), StoreError> {
-        let mut losses = Vec::new();
+    /// What names and the disk say; it may be called again, and goes on with what was left.
+    pub fn take_over(&self) -> Result<TakenOver, StoreError> {
         let member = self.shared.names.member();
-        let taken = member.map_or(Ok(0), |_| self.shared.adopt_orphans(&mut losses))?;
-        Ok((taken, losses))
+        member.map_or(Ok(TakenOver::default()), |_| self.shared.adopt_orphans())
     }
 
     /// Whether there are files without a primary that only a new life of this node may take over:
@@ -344,7 +369,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Refused`] by a stage at its limit, and nothing is taken; what
-    /// [`Appender::append`] says.
+    /// [`Appender::append`] says; [`StoreError::Unreached`], and everything is.
     pub fn append(
         &self,
         file: &StoreFile,
@@ -352,7 +377,7 @@ impl Store {
         level: Level,
     ) -> Result<u64, StoreError> {
         let (first, ticket) = self.append_begin(file, records, level)?;
-        self.append_end(file, ticket, level)?;
+        self.append_end(file, (first, ticket), level)?;
         Ok(first)
     }
 
@@ -383,17 +408,21 @@ impl Store {
         Ok((range.start, shared.queue(file.id, sealed, is_waiting)))
     }
 
-    /// The second half: returns when the level is reached.
+    /// The second half, with what the first gave: returns when the level is reached.
     ///
     /// # Errors
-    /// [`StoreError::Closing`]; for `replica` [`StoreError::Replica`], and the records are taken;
-    /// for `object` what the object store says.
+    /// [`StoreError::Unreached`]: the records are taken.
     pub fn append_end(
         &self,
         file: &StoreFile,
-        ticket: u64,
+        (first, ticket): (u64, u64),
         level: Level,
     ) -> Result<(), StoreError> {
+        let reached = self.reach(file, ticket, level);
+        reached.map_err(|why| StoreError::Unreached { first, level, why: Box::new(why) })
+    }
+
+    fn reach(&self, file: &StoreFile, ticket: u64, level: Level) -> Result<(), StoreError> {
         match level {
             Level::Memory => {}
             Level::Local => self.shared.await_commit(ticket)?,
@@ -614,8 +643,10 @@ impl Shared {
                 names.restore(&known)?;
             }
         }
+        if !disk.is_reading() {
+            Self::reserve(&names, &disk, &found)?;
+        }
         let per_shard = config.cache_segments();
-        let local = disk.list()?.iter().map(|(_, len)| len).sum();
         let shared = Arc::new(Self {
             is_reading: disk.is_reading(),
             disk,
@@ -627,17 +658,20 @@ impl Shared {
             queue: Mutex::default(),
             work: Condvar::new(),
             done: Condvar::new(),
-            volume: Mutex::new(volume),
             flush_due: Mutex::new(false),
             flush: Condvar::new(),
             flush_turn: Mutex::new(()),
             memory_bytes: AtomicU64::new(0),
-            local_bytes: AtomicU64::new(local),
+            local_bytes: volume.chunk_bytes(),
+            volume: Mutex::new(volume),
             refused: AtomicU64::new(0),
             disk_errors: AtomicU64::new(0),
             uploads: Uploads::default(),
             replication: config.replica.map(Replication::new),
             block_turn: Mutex::new(()),
+            naming_turn: Mutex::new(()),
+            adoption_turn: Mutex::new(()),
+            strays: Mutex::default(),
             stop: AtomicBool::new(false),
             disk_ended: AtomicBool::new(false),
             config,
@@ -646,8 +680,13 @@ impl Shared {
         Ok((shared, found.losses))
     }
 
-    fn has(&self, name: &str) -> bool {
-        self.by_name.read().unwrap_or_else(|e| e.into_inner()).contains_key(name)
+    /// A directory of names that was lost, or is an older one, gives out no number and no token
+    /// that this disk has seen.
+    fn reserve(names: &Names, disk: &Directory, found: &Recovered) -> Result<(), StoreError> {
+        let on_disk = disk.list()?.into_iter().filter_map(|(name, _)| parse_chunk_name(&name));
+        let seen = on_disk.map(|(_, id, _)| id).chain(found.files.keys().copied());
+        let token = found.files.values().map(|file| file.origin.token).max();
+        Ok(names.reserve(seen.max().unwrap_or_default(), token.unwrap_or(0))?)
     }
 
     fn check_writing(&self, file: &str) -> Result<(), StoreError> {
@@ -665,7 +704,13 @@ impl Shared {
     /// The files that this node is the primary of.
     pub(super) fn our_files(&self) -> Vec<Arc<StoreFile>> {
         let files = self.files.read().unwrap_or_else(|e| e.into_inner());
-        files.values().filter(|file| file.check_ours().is_ok()).cloned().collect()
+        let ours =
+            |file: &&Arc<StoreFile>| file.check_ours().is_ok() && !file.is_deleted.load(Relaxed);
+        files.values().filter(ours).cloned().collect()
+    }
+
+    fn named(&self, name: &str) -> Option<Arc<StoreFile>> {
+        self.by_name.read().unwrap_or_else(|e| e.into_inner()).get(name).cloned()
     }
 
     pub(super) fn file_of(&self, id: FileId) -> Option<Arc<StoreFile>> {
@@ -715,15 +760,21 @@ impl Shared {
         ticket
     }
 
-    fn install(&self, mut file: StoreFile) {
+    /// Makes it one of this store's files; gives the one that is there already, if there is one.
+    fn install(&self, volume: &mut Volume<Directory>, mut file: StoreFile) -> Arc<StoreFile> {
+        // Whoever installs holds the volume, so that nobody comes in between.
+        if let Some(known) = self.file_of(file.id) {
+            return known;
+        }
         if file.retention() == Retention::default() {
             file.retention = Mutex::new(self.config.keep);
         }
         let file = Arc::new(file);
-        lock(&self.volume).register(origin(&file, file.entry.token));
+        volume.register(origin(&file, file.entry.token));
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         files.insert(file.id, Arc::clone(&file));
         let mut by_name = self.by_name.write().unwrap_or_else(|e| e.into_inner());
-        by_name.insert(file.name.clone(), file);
+        by_name.insert(file.name.clone(), Arc::clone(&file));
+        file
     }
 }

@@ -61,7 +61,7 @@ pub use bucket::{Bucket, BucketOptions};
 pub use client::{Client, Completion, RemoteFile, RemoteSource};
 pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
-pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile};
+pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile, TakenOver};
 pub use names::{ClusterConfig, Entry, Names, NamesError};
 pub use server::{Server, ServerCounts};
 pub use source::{Listed, RecordSource};
@@ -83,6 +83,17 @@ pub enum Level {
     Replica,
     /// Survives the loss of the disks.
     Object,
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::Local => "local",
+            Self::Replica => "replica",
+            Self::Object => "object",
+        })
+    }
 }
 
 impl std::str::FromStr for Level {
@@ -125,6 +136,16 @@ pub enum StoreError {
         /// Its name.
         file: String,
     },
+    /// The records of an append are taken and readable, and have not reached its level. The same
+    /// append again would take them twice.
+    Unreached {
+        /// Number of the first of them.
+        first: u64,
+        /// The level.
+        level: Level,
+        /// Why.
+        why: Box<StoreError>,
+    },
     /// There is no object store to do it with.
     NoObjects,
     /// The store is being closed.
@@ -146,7 +167,7 @@ impl StoreError {
             Self::Remote { is_retryable, .. } | Self::Replica { is_retryable, .. } => *is_retryable,
             Self::LeaseLost { is_over, .. } => !is_over,
             Self::Names(error) => matches!(error, NamesError::Unavailable(_)),
-            Self::NoObjects | Self::Closing | Self::IsCopy { .. } => false,
+            Self::NoObjects | Self::Closing | Self::IsCopy { .. } | Self::Unreached { .. } => false,
         }
     }
 }
@@ -159,6 +180,10 @@ impl std::fmt::Display for StoreError {
             Self::LeaseLost { node, is_over } => {
                 NamesError::LeaseLost { node: *node, is_over: *is_over }.fmt(f)
             }
+            Self::Unreached { first, level, why } => write!(
+                f,
+                "{why}; not {level}: the records from {first} on are taken, do not repeat them"
+            ),
             Self::NoObjects => {
                 f.write_str("no object store is configured: name one, or ask for local")
             }

@@ -15,6 +15,7 @@ pub mod embedded;
 pub mod etcd;
 pub mod lease;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,6 +62,9 @@ pub struct Entry {
     /// nobody else may take the file over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica: Option<u32>,
+    /// It is being deleted: what is left of it goes, and the name last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_deleted: bool,
     /// Here the file is a copy of another node's: the token of the primary that it follows. Only
     /// the directory that has the copy says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,12 +76,25 @@ impl Entry {
         let (slot, schema) = ((id.0 - 1) as u32, schema.clone());
         let (first, listed, retention) = (0, 0, Retention::default());
         let forks = Vec::new();
-        let (replica, copies) = (None, None);
-        Self { id, schema, primary, token, slot, first, retention, listed, forks, replica, copies }
+        Self {
+            id,
+            schema,
+            primary,
+            token,
+            slot,
+            first,
+            retention,
+            listed,
+            forks,
+            replica: None,
+            is_deleted: false,
+            copies: None,
+        }
     }
 
-    /// Remembers a takeover.
+    /// Remembers a takeover, which may have been tried before.
     pub(super) fn fork(&mut self, records: u64) {
+        self.forks.retain(|(by, _)| *by != self.token);
         if self.forks.len() >= FORKS_MAX {
             self.forks.remove(0);
         }
@@ -133,6 +150,11 @@ pub enum NamesError {
         /// Whether it holds a lease.
         is_alive: bool,
     },
+    /// The file of this name is being deleted.
+    Deleted {
+        /// The file's name.
+        file: String,
+    },
     /// Another node has claimed the file since.
     Fenced {
         /// The file.
@@ -167,6 +189,10 @@ impl std::fmt::Display for NamesError {
                     (None, false) => f.write_str(", and has no lease any more: take over with it"),
                 }
             }
+            Self::Deleted { file } => write!(
+                f,
+                "the deletion of {file} was cut short: delete it once more, or open the store again"
+            ),
             Self::Fenced { file, token, newer } => write!(
                 f,
                 "file {file}: token {token} is not valid any more, {newer} is: another node is \
@@ -381,16 +407,41 @@ impl Names {
     /// lease any more. Copies in a directory without a cluster are claimed when told so.
     ///
     /// Only a life that has just begun (`is_new`) may claim every such file: later, the last
-    /// primary may have a greater token than it.
+    /// primary may have a greater token than it. What this life has claimed before, and is not
+    /// `open`, is given once more.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn claim(&self, take_over: bool, is_new: bool) -> Result<Vec<Claimed>, NamesError> {
+    pub fn claim(
+        &self,
+        take_over: bool,
+        is_new: bool,
+        open: &BTreeSet<FileId>,
+    ) -> Result<Vec<Claimed>, NamesError> {
         let Some(member) = &self.member else { return self.local.claim_all(self.node, take_over) };
-        let claimed = member.claim(take_over, is_new)?;
+        let claimed = member.claim(take_over, is_new, open)?;
         let copy: Vec<_> = claimed.iter().map(|c| (c.name.clone(), c.entry.clone())).collect();
         self.local.restore(&copy)?;
         Ok(claimed)
+    }
+
+    /// Gives out no file number up to this one any more, and here no token either.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn reserve(&self, file: FileId, token: u32) -> Result<(), NamesError> {
+        if let Some(member) = &self.member {
+            return member.cluster().raise("file", file.0);
+        }
+        self.local.reserve(file, token)
+    }
+
+    /// Says that a file is being deleted.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::Fenced`].
+    pub fn bury(&self, name: &str) -> Result<(), NamesError> {
+        self.change(&[name], &|entry| entry.is_deleted = true)
     }
 
     /// Changes what of a file is kept.

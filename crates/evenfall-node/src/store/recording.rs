@@ -174,12 +174,12 @@ impl<'a> Recorder<'a> {
     pub fn flush(&mut self) -> Result<(), StoreError> {
         let mut waiting = Vec::new();
         for pending in self.files.values_mut().filter(|pending| !pending.bytes.is_empty()) {
-            let ticket = begin(self.store, &pending.file, &pending.bytes, self.level)?;
+            let begun = begin(self.store, &pending.file, &pending.bytes, self.level)?;
             pending.bytes.clear();
-            waiting.push((&pending.file, ticket));
+            waiting.push((&pending.file, begun));
         }
-        for (file, ticket) in waiting {
-            self.store.append_end(file, ticket, self.level)?;
+        for (file, begun) in waiting {
+            self.store.append_end(file, begun, self.level)?;
         }
         Ok(())
     }
@@ -217,11 +217,11 @@ pub(super) fn begin(
     file: &StoreFile,
     bytes: &[u8],
     level: Level,
-) -> Result<u64, StoreError> {
+) -> Result<(u64, u64), StoreError> {
     loop {
         match store.append_begin(file, bytes, level) {
             Err(error) if error.is_retryable() => std::thread::sleep(REFUSED),
-            done => return done.map(|(_, ticket)| ticket),
+            done => return done,
         }
     }
 }

@@ -116,16 +116,16 @@ impl Shared {
     fn upload(&self, id: FileId, chunk: u32) -> Result<(), StoreError> {
         let Some(file) = self.file_of(id) else { return Ok(()) };
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let mut published = lock(&file.published);
+        let _published = lock(&file.published);
         let is_ours = file.check_ours().is_ok() && self.check_kept(&file).is_ok();
-        if published.data_chunks > chunk || !is_ours {
+        if file.uploaded.load(Relaxed) > chunk || !is_ours {
             return Ok(());
         }
         let mut segments = self.segments(&file, Interest::Passing);
         let bytes = gather_chunk(&mut segments, (Kind::Data, id, chunk))?;
         put_chunk(bucket, (Kind::Data, id, chunk), file.entry.token, bytes)?;
-        if published.data_chunks == chunk {
-            published.data_chunks += 1;
+        if file.uploaded.load(Relaxed) == chunk {
+            file.uploaded.store(chunk + 1, Relaxed);
             self.uploads.is_uploaded(id, chunk);
         }
         Ok(())
@@ -183,8 +183,10 @@ impl Shared {
         self.check_kept(file)?;
         let end = End::of(&lock(&file.appender), file.first());
         let mut segments = self.segments(file, Interest::Passing);
-        let chunks = published.data_chunks;
-        *published = publish(bucket, &mut segments, &end, &published)?;
+        let chunks = file.uploaded.load(Relaxed);
+        let done = MetadataNode { data_chunks: chunks, ..*published };
+        *published = publish(bucket, &mut segments, &end, &done)?;
+        file.uploaded.store(published.data_chunks, Relaxed);
         (chunks..published.data_chunks).for_each(|c| self.uploads.is_uploaded(file.id, c));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Objects in a directory and in real S3 servers.
 
-use evenfall_node::store::{BucketOptions, Level, Store, StoreConfig};
+use evenfall_node::store::{BucketOptions, Level, Store, StoreConfig, StoreError};
 use tempfile::TempDir;
 
 use crate::servers::{S3, eventually};
@@ -56,8 +56,8 @@ fn append_to_the_limit(store: &Store, end: &mut u64) {
     };
     store.read_numbers(&file, *end - 10 * BATCH..*end, &mut each).expect("what is on the disk");
     assert!(recent == records(*end - 10 * BATCH..*end));
-    let unreached = store.append_end(&file, 0, Level::Object).unwrap_err();
-    assert!(unreached.is_retryable(), "{unreached}");
+    let unreached = store.append_end(&file, (*end, 0), Level::Object).unwrap_err();
+    assert!(!unreached.is_retryable(), "{unreached}");
 }
 
 fn survives_kills(mut s3: S3) {
@@ -116,6 +116,7 @@ fn says_that_the_bucket_is_lost(backend: &Backend, bucket: &std::path::Path) {
     let elsewhere = bucket.with_extension("gone");
     std::fs::rename(bucket, &elsewhere).expect("a lost bucket");
     let lost = store.append(&file, &records(100..200), Level::Object).unwrap_err();
+    assert!(matches!(lost, StoreError::Unreached { first: 100, .. }), "{lost}");
     assert!(lost.to_string().contains("the bucket is not there"), "{lost}");
     store.append(&file, &records(200..300), Level::Local).expect("taken");
     assert!(all_of(&store, "a") == records(0..300));

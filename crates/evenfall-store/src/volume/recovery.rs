@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Bytes, BytesMut};
 use evenfall_core::Disk;
 
-use super::{OldJournal, Shelf, Volume, VolumeConfig, read_segment};
+use super::{Chunks, OldJournal, Shelf, Volume, VolumeConfig, read_segment};
 use crate::error::Result;
 use crate::journal::{self, Frame, Origin};
 use crate::layout::{
@@ -75,12 +75,13 @@ impl<D: Disk> Volume<D> {
     /// [`crate::Error::Storage`], [`crate::Error::Version`]. Damage is no error but a [`Loss`].
     pub fn open(disk: D, config: VolumeConfig) -> Result<(Self, Recovered)> {
         let mut found = Recovered::default();
-        let names: Vec<String> = disk.list()?.into_iter().map(|(name, _)| name).collect();
+        let listed = disk.list()?;
+        let names = || listed.iter().map(|(name, _)| name);
         let mut pieces = BTreeMap::new();
         // By the number in the header, which is no less than that in the name: a file holds one
         // journal after another.
         let mut journals = Vec::new();
-        for slot in names.iter().filter_map(|name| parse_journal_name(name)) {
+        for slot in names().filter_map(|name| parse_journal_name(name)) {
             let name = journal_name(slot);
             let header = disk.read(&name, 0, journal::HEADER_BYTES)?;
             let number = journal::parse_header(&name, &header)?.map_or(slot, |(number, _)| number);
@@ -90,9 +91,11 @@ impl<D: Disk> Volume<D> {
         for (number, slot) in &journals {
             read_journal(&disk, *number, *slot, &mut pieces, &mut found.losses)?;
         }
-        let parsed = names.iter().filter_map(|name| parse_chunk_name(name));
-        let chunks: BTreeSet<_> = parsed.collect();
-        let data = chunks.iter().filter(|(kind, _, _)| *kind == Kind::Data);
+        let mut chunks = Chunks::default();
+        for (name, bytes) in &listed {
+            parse_chunk_name(name).into_iter().for_each(|chunk| chunks.reach(chunk, *bytes));
+        }
+        let data = chunks.bytes.keys().filter(|(kind, _, _)| *kind == Kind::Data);
         let files: BTreeSet<FileId> = data.map(|(_, file, _)| *file).collect();
         let mut unknown = Vec::new();
         for file in files {

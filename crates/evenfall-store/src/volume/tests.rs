@@ -5,6 +5,7 @@ use evenfall_core::StorageError;
 
 use super::*;
 use crate::appender::Appender;
+use crate::layout::parse_chunk_name;
 use crate::schema::Schema;
 
 /// A disk that does what it is told.
@@ -89,6 +90,37 @@ fn a_checkpoint_leaves_one_journal_and_everything_readable() {
     assert_eq!(file.tail_last_ns(), Some(2_999));
     assert!(volume.read(Kind::Data, FileId(1), 1).unwrap().is_some());
     assert!(volume.read(Kind::Data, FileId(1), 2).unwrap().is_none());
+}
+
+#[test]
+fn a_checkpoint_that_is_not_given_an_end_keeps_the_journals_that_have_it() {
+    let (mut volume, appender) = filled(3_000);
+    let tail = Bytes::copy_from_slice(appender.tail());
+    for _ in 0..3 {
+        volume.checkpoint(&mut |_, _| None).unwrap();
+    }
+    let copy = Plain(RefCell::new(volume.disk.0.borrow().clone()));
+    let (_, found) = Volume::open(copy, VolumeConfig::default()).unwrap();
+    assert_eq!((found.files[&FileId(1)].records, found.losses.len()), (3_000, 0));
+    volume.checkpoint(&mut |_, _| Some(tail.clone())).unwrap();
+    let written = journals(&volume).into_iter().filter(|(_, is_spare)| !is_spare);
+    assert_eq!(written.count(), 1);
+}
+
+#[test]
+fn bytes_of_chunks_are_counted_as_they_come_and_go() {
+    let (mut volume, _) = filled(3_000);
+    let bytes = volume.chunk_bytes();
+    let on_disk = |volume: &Volume<Plain>| -> u64 {
+        let files = volume.disk.list().unwrap();
+        files.iter().filter(|(name, _)| parse_chunk_name(name).is_some()).map(|f| f.1).sum()
+    };
+    assert_eq!((bytes.load(Relaxed), on_disk(&volume)), (2 << 14, 2 << 14));
+    let copy = Plain(RefCell::new(volume.disk.0.borrow().clone()));
+    let (again, _) = Volume::open(copy, VolumeConfig::default()).unwrap();
+    assert_eq!(again.chunk_bytes().load(Relaxed), 2 << 14);
+    volume.delete(FileId(1)).unwrap();
+    assert_eq!((bytes.load(Relaxed), on_disk(&volume)), (0, 0));
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
         let file = &files[turn % files.len()];
         turn += 1;
         let begun = Instant::now();
-        let (_, ticket) = loop {
+        let taken = loop {
             match store.append_begin(file, &batch, args.ack) {
                 Err(error) if error.is_retryable() => {
                     refused += 1;
@@ -60,18 +60,18 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
             }
         };
         records += args.batch as u64;
-        waiting.push_back((begun, file, ticket));
+        waiting.push_back((begun, file, taken));
         while waiting.len() >= if args.ack == Level::Memory { 1 } else { window } {
-            let Some((begun, file, ticket)) = waiting.pop_front() else { break };
-            store.append_end(file, ticket, args.ack)?;
+            let Some((begun, file, taken)) = waiting.pop_front() else { break };
+            store.append_end(file, taken, args.ack)?;
             times_ns.push(begun.elapsed().as_nanos() as u64);
         }
         if turn % 1_024 == 0 {
             peak = peak.max(store.occupancy().memory_bytes);
         }
     }
-    for (begun, file, ticket) in waiting {
-        store.append_end(file, ticket, args.ack)?;
+    for (begun, file, taken) in waiting {
+        store.append_end(file, taken, args.ack)?;
         times_ns.push(begun.elapsed().as_nanos() as u64);
     }
     let elapsed = started.elapsed();

@@ -1,21 +1,29 @@
 //! How a store that is opened comes by its files: from its disk, or from objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use evenfall_core::Disk as _;
 use evenfall_store::cache::{Cache, Interest};
-use evenfall_store::journal::{Batch, Origin};
-use evenfall_store::layout::parse_chunk_name;
+use evenfall_store::journal::{Batch, FRAME_BYTES, Origin};
+use evenfall_store::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store::metadata::MetadataNode;
 use evenfall_store::reader::resume;
 use evenfall_store::volume::{Loss, Recovered, RecoveredFile};
-use evenfall_store::{Appender, Error, Kind, Reader, Resumption, Schema, Snapshot};
+use evenfall_store::{Appender, Error, Kind, Reader, Resumption, Schema, Sealed, Snapshot};
 
-use super::{Shared, StoreFile};
+use super::{FLUSH_SEGMENTS, Shared, StoreFile, TakenOver, origin};
 use crate::store::names::Claimed;
 use crate::store::{Entry, StoreError, archive, lock};
+
+/// A file that is ready to be installed, once its segments are synced.
+pub(super) struct Adopted {
+    file: StoreFile,
+    /// Of a file that comes from objects, what its journal has to begin with.
+    tail: Option<Bytes>,
+}
 
 impl Shared {
     /// Takes every file that is this node's, from the disk or from the objects.
@@ -26,10 +34,17 @@ impl Shared {
         let before: BTreeMap<String, Entry> = self.names.list()?.into_iter().collect();
         let claimed = match self.is_reading {
             true => self.names.list()?.into_iter().map(read).collect(),
-            false => self.names.claim(take_over || self.config.keep_copies, true)?,
+            false => {
+                self.names.claim(take_over || self.config.keep_copies, true, &BTreeSet::new())?
+            }
         };
+        let mut adopted = Vec::new();
         for one in claimed {
             let recovered = found.files.remove(&one.entry.id);
+            if one.entry.is_deleted {
+                self.bury(&one.name, &one.entry);
+                continue;
+            }
             // Nobody has published since this directory did: what it has goes on from there.
             let held = before.get(&one.name).filter(|held| held.id == one.entry.id);
             let is_newest = held.is_some_and(|held| one.entry.listed <= held.token);
@@ -38,15 +53,18 @@ impl Shared {
             let is_whole = is_copy.is_some_and(|of| !one.entry.has_forked_since(of));
             let is_current = one.was_ours || is_newest || is_whole;
             let old_token = held.filter(|_| !is_current).map(|held| held.token);
-            self.adopt(one, recovered, old_token, &mut found.losses)?;
+            adopted.push(self.adopt(one, recovered, old_token, &mut found.losses)?);
+            self.install_many(&mut adopted)?;
         }
+        self.install_all(adopted)?;
         self.adopt_copies(&before, found)?;
         self.put_strays_aside(&before, found)?;
         for (file, lost) in &found.files {
             let what = format!("{} records of a file without a name", lost.records);
             found.losses.push(Loss { place: format!("file {file}"), what, is_torn_end: false });
+            // Its name may come back.
+            lock(&self.strays).insert(*file, lost.tail.clone());
         }
-        lock(&self.volume).flush()?;
         for (name, _) in self.disk.list()? {
             let Some((Kind::Data, id, chunk)) = parse_chunk_name(&name) else { continue };
             let Some(file) = self.file_of(id) else { continue };
@@ -63,6 +81,7 @@ impl Shared {
         before: &BTreeMap<String, Entry>,
         found: &mut Recovered,
     ) -> Result<(), StoreError> {
+        let mut adopted = Vec::new();
         for (name, held) in before {
             if held.copies.is_none() || self.file_of(held.id).is_some() {
                 continue;
@@ -74,9 +93,10 @@ impl Shared {
             let schema = Arc::new(entry.schema.clone());
             let start = self.adopt_local(name, &entry, &schema, records, tail)?;
             let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
-            self.install(StoreFile::new(name, entry, schema, appender, None));
+            let file = StoreFile::new(name, entry, schema, appender, None);
+            adopted.push(Adopted { file, tail: None });
         }
-        Ok(())
+        self.install_all(adopted)
     }
 
     /// Files of this disk whose primary is another node now.
@@ -98,22 +118,86 @@ impl Shared {
     }
 
     /// Takes over, while the store runs, the files whose primary has no lease any more.
-    pub(super) fn adopt_orphans(&self, losses: &mut Vec<Loss>) -> Result<usize, StoreError> {
-        let claimed = self.names.claim(true, false)?;
-        let count = claimed.len();
-        for one in claimed {
-            self.adopt(one, None, None, losses)?;
+    /// One that fails keeps back none of the others, and is tried again by the next call.
+    pub(super) fn adopt_orphans(&self) -> Result<TakenOver, StoreError> {
+        let _turn = lock(&self.adoption_turn);
+        // Before the names are asked: what is deleted meanwhile is still among these.
+        let open = self.files.read().unwrap_or_else(|e| e.into_inner()).keys().copied().collect();
+        let mut taken = TakenOver::default();
+        let mut adopted = Vec::new();
+        for one in self.names.claim(true, false, &open)? {
+            if one.entry.is_deleted {
+                self.bury(&one.name, &one.entry);
+                continue;
+            }
+            let name = one.name.clone();
+            match self.adopt(one, None, None, &mut taken.losses) {
+                Ok(file) => adopted.push(file),
+                Err(error) => taken.failed.push((name, error)),
+            }
+            taken.files += self.install_many(&mut adopted)?;
         }
+        taken.files += adopted.len();
+        self.install_all(adopted)?;
+        Ok(taken)
+    }
+
+    /// [`install_all`](Self::install_all) once there is enough to sync: memory holds it until then.
+    fn install_many(&self, adopted: &mut Vec<Adopted>) -> Result<usize, StoreError> {
+        if lock(&self.volume).unsynced() < FLUSH_SEGMENTS {
+            return Ok(0);
+        }
+        let adopted = std::mem::take(adopted);
+        let count = adopted.len();
+        self.install_all(adopted)?;
         Ok(count)
     }
 
-    fn adopt(
+    /// Syncs the segments of these files, says in the journal where they begin, and lets the world
+    /// have them.
+    pub(super) fn install_all(&self, adopted: Vec<Adopted>) -> Result<(), StoreError> {
+        if adopted.is_empty() {
+            return Ok(());
+        }
+        self.flush_beside(false)?;
+        // A checkpoint asks for the ends of all files, so none comes between the journal and them.
+        let mut volume = lock(&self.volume);
+        let mut batch = Batch::default();
+        for Adopted { file, tail } in &adopted {
+            let Some(tail) = tail else { continue };
+            if !batch.fits(2 * FRAME_BYTES + tail.len()) {
+                volume.commit(&mut batch)?;
+                batch.clear();
+            }
+            let (origin, synced) = (origin(file, file.entry.token), volume.synced(file.id));
+            batch.push_node(origin, synced);
+            batch.push_records(origin, synced, tail);
+        }
+        if !batch.is_empty() {
+            volume.commit(&mut batch)?;
+        }
+        for Adopted { file, .. } in adopted {
+            self.install(&mut volume, file);
+        }
+        Ok(())
+    }
+
+    /// Finishes a deletion that was cut short. When that fails, the next life tries.
+    fn bury(&self, name: &str, entry: &Entry) {
+        if !self.is_reading {
+            let gone = lock(&self.volume).delete(entry.id).map_err(StoreError::from);
+            let _ = gone.and_then(|()| self.finish_deletion(name, entry));
+        }
+    }
+
+    /// Reads what there is of a file; [`install_all`](Self::install_all) makes it one of ours.
+    pub(super) fn adopt(
         &self,
         Claimed { name, mut entry, was_ours }: Claimed,
         mut recovered: Option<RecoveredFile>,
         old_token: Option<u32>,
         losses: &mut Vec<Loss>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Adopted, StoreError> {
         let schema = Arc::new(entry.schema.clone());
         let published = self.published(&entry)?;
         entry.first = entry.first.max(published.map_or(0, |node| node.first));
@@ -122,19 +206,19 @@ impl Shared {
             recovered = None;
         }
         let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
-        let start = match published {
-            Some(node) if node.records > records => {
-                self.adopt_published(&entry, node, records, losses)?
-            }
-            _ => self.adopt_local(&name, &entry, &schema, records, tail)?,
+        let ahead = published.filter(|node| node.records > records);
+        let start = match ahead {
+            Some(node) => self.adopt_published(&entry, node, records, losses)?,
+            None => self.adopt_local(&name, &entry, &schema, records, tail)?,
         };
+        let tail = ahead.map(|_| start.tail.clone());
         if !was_ours {
             self.names.fork(&name, start.records)?;
             entry.fork(start.records);
         }
         let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
-        self.install(StoreFile::new(&name, entry, schema, appender, published));
-        Ok(())
+        let file = StoreFile::new(&name, entry, schema, appender, published);
+        Ok(Adopted { file, tail })
     }
 
     fn published(&self, entry: &Entry) -> Result<Option<MetadataNode>, StoreError> {
@@ -229,12 +313,19 @@ impl Shared {
         let mut segments = self.segments(&file, Interest::Passing);
         let (id, token) = (entry.id, entry.token);
         let start = resume(id, token, schema, records, tail, &mut segments, &mut rebuilt)?;
+        lock(&self.volume).truncate(Kind::Index, id, start.index.nodes())?;
+        self.write_all(rebuilt)?;
+        Ok(start)
+    }
+
+    /// Segments that did not pass through the queue: they are in memory until the next flush too.
+    fn write_all(&self, segments: Vec<Sealed>) -> Result<(), StoreError> {
         let mut volume = lock(&self.volume);
-        volume.truncate(Kind::Index, id, start.index.nodes())?;
-        for sealed in rebuilt {
+        for sealed in segments {
+            self.memory_bytes.fetch_add(SEGMENT_BYTES as u64, Relaxed);
             volume.write(sealed)?;
         }
-        Ok(start)
+        Ok(())
     }
 
     /// Goes on from what was published; the disk has less or nothing.
@@ -249,21 +340,10 @@ impl Shared {
         let taken = archive::take_over(bucket, node, &entry.schema)?;
         let what = format!("{records} records on the disk, {} taken from objects", node.records);
         losses.push(Loss { place: format!("file {}", entry.id), what, is_torn_end: true });
-        let mut volume = lock(&self.volume);
-        volume.adopt(
-            Origin { file: entry.id, record_bytes: entry.schema.record_bytes, token: entry.token },
-            taken.first_written,
-        );
-        for sealed in taken.sealed {
-            volume.write(sealed)?;
-        }
-        volume.flush()?;
-        let mut batch = Batch::default();
         let origin =
             Origin { file: entry.id, record_bytes: entry.schema.record_bytes, token: entry.token };
-        batch.push_node(origin, volume.synced(entry.id));
-        batch.push_records(origin, volume.synced(entry.id), &taken.start.tail);
-        volume.commit(&mut batch)?;
+        lock(&self.volume).adopt(origin, taken.first_written);
+        self.write_all(taken.sealed)?;
         Ok(taken.start)
     }
 }

@@ -28,9 +28,8 @@ impl Store {
         shared.check_writing(name)?;
         original.schema.check()?;
         // One at a time, so that no two connections begin the same copy.
-        let _turn = lock(&shared.block_turn);
-        let there = shared.by_name.read().unwrap_or_else(|e| e.into_inner()).get(name).cloned();
-        let Some(file) = there else {
+        let _turn = lock(&shared.naming_turn);
+        let Some(file) = shared.named(name) else {
             return shared.begin_copy(name, original);
         };
         let held = file.copies.load(Relaxed);
@@ -100,7 +99,7 @@ impl Shared {
         let entry = Entry { token: self.names.token(), first: 0, ..entry };
         let (id, schema) = (entry.id, Arc::new(entry.schema.clone()));
         let appender = Appender::new(id, entry.token, Arc::clone(&schema))?;
-        self.install(StoreFile::new(name, entry, schema, appender, None));
-        self.file_of(id).ok_or_else(|| Error::UnknownFile { file: name.into() }.into())
+        let file = StoreFile::new(name, entry, schema, appender, None);
+        Ok(self.install(&mut lock(&self.volume), file))
     }
 }

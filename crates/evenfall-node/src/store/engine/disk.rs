@@ -9,7 +9,7 @@ use bytes::Bytes;
 use evenfall_core::Disk as _;
 use evenfall_store::cache::Interest;
 use evenfall_store::journal::Batch;
-use evenfall_store::layout::{CHUNK_BYTES, SEGMENT_BYTES};
+use evenfall_store::layout::SEGMENT_BYTES;
 use evenfall_store::volume::pieces;
 use evenfall_store::{FileId, Kind, Sealed, Volume};
 
@@ -54,7 +54,6 @@ impl Shared {
             let mut volume = lock(&self.volume);
             self.commit(&mut volume, &turn, &mut batch);
             for sealed in turn.sealed {
-                self.local_bytes.fetch_add(SEGMENT_BYTES as u64, Relaxed);
                 self.note(volume.write(sealed));
             }
             let is_due = volume.is_checkpoint_due() || volume.unsynced() >= FLUSH_SEGMENTS;
@@ -87,7 +86,7 @@ impl Shared {
             };
             let is_old = waiting > 0 && flushed_at.elapsed() >= FLUSH_LAG;
             if is_due || is_old || waiting >= FLUSH_SEGMENTS {
-                self.flush_beside(is_due);
+                self.note(self.flush_beside(is_due));
                 flushed_at = Instant::now();
             }
             // It syncs for each file, so it is not for the thread that commits. With objects, the
@@ -101,23 +100,19 @@ impl Shared {
     }
 
     /// A flush, or a checkpoint, that keeps no commit waiting while the disk syncs.
-    pub(super) fn flush_beside(&self, is_checkpoint: bool) {
+    pub(super) fn flush_beside(&self, is_checkpoint: bool) -> evenfall_store::Result<()> {
         let _turn = lock(&self.flush_turn);
-        let begun = match is_checkpoint {
+        match is_checkpoint {
             true => lock(&self.volume).begin_checkpoint(),
             false => lock(&self.volume).begin_flush(),
-        };
-        if begun.is_err() {
-            return self.note(begun);
-        }
+        }?;
         let synced = self.disk.sync_all();
         let flushed = lock(&self.volume).end_flush(synced.map_err(Into::into));
-        let is_flushed = flushed.is_ok();
-        self.release(flushed);
-        if is_checkpoint && is_flushed {
-            let mut volume = lock(&self.volume);
-            self.note(volume.end_checkpoint(&mut |file, first| self.tail_of(file, first)));
+        self.release(flushed?);
+        if !is_checkpoint {
+            return Ok(());
         }
+        lock(&self.volume).end_checkpoint(&mut |file, first| self.tail_of(file, first))
     }
 
     /// Waits for work and takes all of it.
@@ -145,9 +140,7 @@ impl Shared {
                 let mut appender = lock(&file.appender);
                 (appender.token(), appender.take_uncommitted(), appender.records())
             };
-            if self.replication.is_some() {
-                reached.push((Arc::clone(&file), end));
-            }
+            reached.push((Arc::clone(&file), end));
             let Some((first, records)) = taken else { continue };
             let origin = origin(&file, token);
             for (first, piece) in pieces(origin, first, &records) {
@@ -185,13 +178,14 @@ impl Shared {
     }
 
     fn tail_of(&self, file: FileId, first: u64) -> Option<Bytes> {
-        let file = self.file_of(file)?;
-        lock(&file.appender).records_from(first)
+        match self.file_of(file) {
+            Some(file) => lock(&file.appender).records_from(first),
+            None => lock(&self.strays).get(&file).cloned(),
+        }
     }
 
     /// Segments that are synced leave the appenders' memory and go on in the cache.
-    pub(super) fn release(&self, flushed: evenfall_store::Result<Vec<Sealed>>) {
-        let Ok(flushed) = flushed else { return self.note(flushed) };
+    pub(super) fn release(&self, flushed: Vec<Sealed>) {
         let bytes = (flushed.len() * SEGMENT_BYTES) as u64;
         for sealed in flushed {
             let key = (sealed.file, sealed.kind, sealed.number);
@@ -215,9 +209,8 @@ impl Shared {
         let mut newest = Vec::new();
         while self.local_bytes.load(Relaxed) > self.config.local_bytes_max / 2 {
             let Some((file, chunk)) = self.uploads.pop_uploaded() else { break };
-            if lock(&self.volume).evict_chunk(file, chunk).is_ok_and(|evicted| evicted) {
-                self.freed(CHUNK_BYTES as u64);
-            } else if self.file_of(file).is_some() {
+            let evicted = lock(&self.volume).evict_chunk(file, chunk);
+            if !evicted.is_ok_and(|evicted| evicted) && self.file_of(file).is_some() {
                 newest.push((file, chunk));
             }
         }
@@ -233,7 +226,7 @@ impl Shared {
             volume.write(sealed)?;
         }
         let flushed = volume.close(&mut |file, first| self.tail_of(file, first))?;
-        self.release(Ok(flushed));
+        self.release(flushed);
         drop(volume);
         // Who has lost its lease leaves what it has on the disk: the file may be another's.
         if self.bucket.is_some() && self.names.check_lease().is_ok() {

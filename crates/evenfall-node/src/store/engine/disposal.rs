@@ -1,20 +1,22 @@
 //! What is kept no more: the old end of a file by its retention, and whole files.
 //!
 //! Each step leaves something that can be read, and may be repeated after a crash: first the names
-//! and the metadata stop naming what goes, then its objects go, then its chunks.
+//! and the metadata stop naming what goes, then its objects go, then its chunks. What was left
+//! behind is found again: the old end of a file below its first record, where chunks go in order,
+//! and the rest of a deleted file by the name, which goes last.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenfall_core::Objects as _;
+use evenfall_core::{Disk as _, Objects as _};
 use evenfall_store::cache::Interest;
-use evenfall_store::layout::{CHUNK_BYTES, SEGMENTS_PER_CHUNK, chunk_name, tail_name};
+use evenfall_store::layout::{SEGMENTS_PER_CHUNK, chunk_name};
 use evenfall_store::metadata::NODES_PER_BLOCK;
 use evenfall_store::retention::Retention;
 use evenfall_store::{Error, Kind, Reader};
 
 use super::{Shared, Store, StoreFile};
-use crate::store::{StoreError, archive, lock};
+use crate::store::{Entry, StoreError, archive, lock};
 
 impl Store {
     /// Sets how long and how much of the file is kept, and lets go of what is beyond it. From then
@@ -40,7 +42,8 @@ impl Store {
     /// [`Error::UnknownFile`]; what names, disk or object store say, and it may be called again.
     pub fn delete(&self, name: &str) -> Result<(), StoreError> {
         self.shared.check_writing(name)?;
-        let file = self.file(name)?;
+        // One whose deletion was cut short is there to be deleted.
+        let file = self.shared.named(name).map_or_else(|| self.file(name), Ok)?;
         {
             let _appender = lock(&file.appender);
             file.is_deleted.store(true, Relaxed);
@@ -73,71 +76,105 @@ impl Shared {
         let indexed = at.nodes * at.geometry.entries_per_node() / SEGMENTS_PER_CHUNK;
         let chunk = retention.first_chunk(at.layout, at.records, first_by_age).min(indexed);
         let before = at.layout.full_segments(at.first) / SEGMENTS_PER_CHUNK;
-        if chunk <= before {
+        if chunk > before {
+            // Index nodes over what goes are synced now.
+            self.flush_beside(false)?;
+            let first = at.layout.first_record(chunk * SEGMENTS_PER_CHUNK);
+            self.names.keep(&file.name, first, retention)?;
+            file.first.store(first, Relaxed);
+        }
+        let end = chunk.max(before);
+        if lock(&file.gone_below).is_some_and(|gone| gone >= end) {
             return Ok(());
         }
-        // Index nodes over what goes are synced now.
-        self.flush_beside(false);
-        let first = at.layout.first_record(chunk * SEGMENTS_PER_CHUNK);
-        self.names.keep(&file.name, first, retention)?;
-        file.first.store(first, Relaxed);
-        if self.bucket.is_some() {
+        // Readers of objects are told first: perhaps an earlier try did not come so far.
+        let is_told = || {
+            let first = at.layout.first_record(end * SEGMENTS_PER_CHUNK);
+            file.is_listed.load(Relaxed) && lock(&file.published).first >= first
+        };
+        if self.bucket.is_some() && !is_told() {
             self.publish(file)?;
         }
-        for chunk in before..chunk {
+        self.sweep(file, end)
+    }
+
+    /// Deletes the chunks below this one, in order, wherever they are.
+    fn sweep(&self, file: &StoreFile, end: u32) -> Result<(), StoreError> {
+        let mut gone = lock(&file.gone_below);
+        let from = match *gone {
+            Some(from) => from,
+            None => self.left_behind(file, end)?,
+        };
+        for chunk in from..end {
+            *gone = Some(chunk);
             if let Some(bucket) = &self.bucket {
                 bucket.delete(&chunk_name(Kind::Data, file.id, chunk))?;
             }
-            if lock(&self.volume).evict_chunk(file.id, chunk)? {
-                self.freed(CHUNK_BYTES as u64);
-            }
+            lock(&self.volume).evict_chunk(file.id, chunk)?;
         }
+        *gone = Some(end);
         Ok(())
+    }
+
+    /// Where the chunks below this one begin that an earlier life did not get to: they went in
+    /// order, so that what is left reaches from there to here.
+    fn left_behind(&self, file: &StoreFile, end: u32) -> Result<u32, StoreError> {
+        let mut from = end;
+        while from > 0 {
+            let name = chunk_name(Kind::Data, file.id, from - 1);
+            let object = self.bucket.as_ref().map_or(Ok(None), |bucket| bucket.get(&name, 0, 1))?;
+            if object.is_none() && self.disk.read(&name, 0, 1)?.is_empty() {
+                break;
+            }
+            from -= 1;
+        }
+        Ok(from)
     }
 
     fn delete(&self, file: &Arc<StoreFile>) -> Result<(), StoreError> {
         if file.check_ours().is_err() {
             self.names.remove_copy(&file.name)?;
-            return self.delete_here(file);
+            self.flush_beside(false)?;
+            lock(&self.volume).delete(file.id)?;
+            self.forget(file);
+            return Ok(());
         }
         // Who is not the primary any more is told so here, and has removed nothing.
-        self.names.keep(&file.name, file.first(), file.retention())?;
+        if let Err(error) = self.names.bury(&file.name) {
+            file.is_listed.store(false, Relaxed);
+            file.is_deleted.store(false, Relaxed);
+            return Err(error.into());
+        }
         if let Some(bucket) = &self.bucket {
             archive::remove_catalog(bucket, file.id, file.entry.token)?;
+            // Publications under way have ended when this lock is had.
+            drop(lock(&file.published));
+            self.put_block(file.entry.slot / NODES_PER_BLOCK as u32)?;
         }
-        self.names.remove(&file.name)?;
-        self.delete_here(file)?;
-        let Some(bucket) = &self.bucket else { return Ok(()) };
-        // Publications under way have ended when this lock is had.
-        let published = *lock(&file.published);
-        self.put_block(file.entry.slot / NODES_PER_BLOCK as u32)?;
-        for token in [published.token, file.entry.token] {
-            bucket.delete(&tail_name(file.id, token))?;
-        }
-        let first = file.schema.layout()?.full_segments(published.first) / SEGMENTS_PER_CHUNK;
-        for (kind, chunks) in
-            [(Kind::Data, first..published.data_chunks), (Kind::Index, 0..published.index_chunks)]
-        {
-            for chunk in chunks {
-                bucket.delete(&chunk_name(kind, file.id, chunk))?;
+        self.flush_beside(false)?;
+        lock(&self.volume).delete(file.id)?;
+        self.finish_deletion(&file.name, &file.entry)?;
+        self.forget(file);
+        Ok(())
+    }
+
+    /// Removes what is left of a deleted file that this disk has nothing of, its name last.
+    pub(super) fn finish_deletion(&self, name: &str, entry: &Entry) -> Result<(), StoreError> {
+        if let Some(bucket) = &self.bucket {
+            archive::remove_catalog(bucket, entry.id, entry.token)?;
+            for kind in ["D", "I", "T"] {
+                for object in bucket.list(&format!("{kind}-{}-", entry.id))? {
+                    bucket.delete(&object)?;
+                }
             }
         }
-        Ok(())
+        Ok(self.names.remove(name)?)
     }
 
-    /// Removes it from this disk.
-    fn delete_here(&self, file: &StoreFile) -> Result<(), StoreError> {
+    /// Takes it out of the store's files.
+    fn forget(&self, file: &StoreFile) {
         self.by_name.write().unwrap_or_else(|e| e.into_inner()).remove(&file.name);
-        self.flush_beside(false);
-        lock(&self.volume).delete(file.id)?;
         self.files.write().unwrap_or_else(|e| e.into_inner()).remove(&file.id);
-        Ok(())
-    }
-
-    /// Bytes that left the local disk.
-    pub(super) fn freed(&self, bytes: u64) {
-        let before = self.local_bytes.load(Relaxed);
-        self.local_bytes.fetch_sub(bytes.min(before), Relaxed);
     }
 
     /// Refuses what concerns a file that is being deleted.

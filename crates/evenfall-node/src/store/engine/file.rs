@@ -21,10 +21,15 @@ pub struct StoreFile {
     /// Its entry in the directory of names.
     pub(in crate::store) entry: Entry,
     pub(in crate::store) appender: Mutex<Appender>,
-    /// What of it is in the object store.
+    /// What of it is in the object store, as its last publication says.
     pub(in crate::store) published: Mutex<MetadataNode>,
+    /// Full chunks that are objects: some of them may be in no publication yet. It changes while
+    /// `published` is locked.
+    pub(in crate::store) uploaded: AtomicU32,
     /// First record that is kept.
     pub(super) first: AtomicU64,
+    /// The chunk below which there is none any more, once that is known.
+    pub(super) gone_below: Mutex<Option<u32>>,
     pub(super) retention: Mutex<Retention>,
     /// It takes no appends any more, and will be gone.
     pub(super) is_deleted: AtomicBool,
@@ -33,7 +38,7 @@ pub struct StoreFile {
     /// Token of the last publication before this life; zero of none.
     pub(in crate::store) token_before: u32,
     /// Records that survive a crash of this node, as far as somebody waited for them.
-    pub(super) durable: AtomicU64,
+    pub(in crate::store) durable: AtomicU64,
     /// Of a copy the token of the primary whose records it takes; zero of a file of our own.
     pub(super) copies: AtomicU32,
 }
@@ -48,14 +53,17 @@ impl StoreFile {
         published: Option<MetadataNode>,
     ) -> Self {
         let none = MetadataNode { file: entry.id, ..MetadataNode::default() };
+        let published = published.unwrap_or(none);
         Self {
             name: name.to_owned(),
             id: entry.id,
             schema,
             durable: AtomicU64::new(appender.records()),
             appender: Mutex::new(appender),
-            published: Mutex::new(published.unwrap_or(none)),
+            uploaded: AtomicU32::new(published.data_chunks),
+            published: Mutex::new(published),
             first: AtomicU64::new(entry.first),
+            gone_below: Mutex::new((entry.first == 0).then_some(0)),
             retention: Mutex::new(entry.retention),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),

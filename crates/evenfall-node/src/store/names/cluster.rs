@@ -178,7 +178,7 @@ impl Cluster {
     }
 
     /// Makes a counter go on behind this number at least.
-    fn raise(&self, counter: &str, least: u64) -> Result<(), NamesError> {
+    pub(super) fn raise(&self, counter: &str, least: u64) -> Result<(), NamesError> {
         let key = self.key(format_args!("counters/{counter}"));
         for _ in 0..TRIES {
             let (last, seen) = self.counter(&key)?;
@@ -372,13 +372,30 @@ impl Member {
     }
 
     /// Claims our files that an earlier life had, and, if told so, those whose primary has no lease
-    /// any more.
+    /// any more. Those that this life has claimed and that are not `open` come once more: something
+    /// has failed in between.
     ///
     /// # Errors
     /// As [`Cluster::list`]; [`NamesError::LeaseLost`]. What was claimed stays claimed.
-    pub fn claim(&self, take_over: bool, is_new: bool) -> Result<Vec<Claimed>, NamesError> {
+    pub fn claim(
+        &self,
+        take_over: bool,
+        is_new: bool,
+        open: &BTreeSet<FileId>,
+    ) -> Result<Vec<Claimed>, NamesError> {
         let alive: BTreeSet<u32> = self.cluster.nodes()?.into_keys().collect();
         let mut due = self.cluster.listed()?;
+        let is_left = |entry: &Entry| {
+            let is_ours = (entry.primary, entry.token) == (self.node, self.token());
+            is_ours && !open.contains(&entry.id)
+        };
+        let left = due.iter().filter(|(_, entry, _)| is_left(entry));
+        let again = |(name, entry, _): &(String, Entry, i64)| Claimed {
+            name: name.clone(),
+            entry: entry.clone(),
+            was_ours: false,
+        };
+        let mut claimed: Vec<Claimed> = left.map(again).collect();
         due.retain(|(_, entry, _)| match entry.primary == self.node {
             true => entry.token != self.token(),
             false if !take_over || alive.contains(&entry.primary) => false,
@@ -388,7 +405,6 @@ impl Member {
                 None => is_new || entry.token < self.token(),
             },
         });
-        let mut claimed = Vec::new();
         for batch in due.chunks(BATCH_FILES) {
             if self.claim_batch(batch, &mut claimed)? {
                 continue;

@@ -257,6 +257,32 @@ impl Embedded {
         Ok(())
     }
 
+    /// Gives out no file number and no token up to these any more.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn reserve(&self, file: FileId, token: u32) -> Result<(), NamesError> {
+        let least = [("next file", file.0 + 1), ("next token", u64::from(token) + 1)];
+        let read = self.database.begin_read()?.open_table(COUNTERS)?;
+        let mut is_reserved = true;
+        for (counter, least) in least {
+            is_reserved &= read.get(counter)?.map_or(1, |value| value.value()) >= least;
+        }
+        if is_reserved {
+            return Ok(());
+        }
+        let write = self.database.begin_write()?;
+        {
+            let mut counters = write.open_table(COUNTERS)?;
+            for (counter, least) in least {
+                let next = counters.get(counter)?.map_or(1, |value| value.value());
+                counters.insert(counter, next.max(least))?;
+            }
+        }
+        write.commit()?;
+        Ok(())
+    }
+
     /// Writes these entries as they are: what the objects say of them when the file itself was
     /// lost, or the copy of what a cluster knows.
     ///

@@ -64,13 +64,16 @@ impl From<Malformed> for Broken {
     }
 }
 
-/// Replies on their way, and what the client has spent.
+/// Replies on their way, and what the client has spent. Once a write has failed, nobody knows how
+/// much of it has gone out, and whatever came next would be taken for the rest of it: so nothing
+/// comes next.
 struct Replies {
     served: Arc<Served>,
     stream: TcpStream,
     bytes: Vec<u8>,
     spent: u64,
     requests: u64,
+    is_broken: bool,
 }
 
 impl Replies {
@@ -86,7 +89,14 @@ impl Replies {
     fn last(&mut self, request: u32, cost: u64, reply: &Reply<'_>) {
         self.spent -= cost;
         self.requests -= 1;
-        reply.encode(request, cost as u32, &mut self.bytes);
+        self.put(request, cost, reply);
+    }
+
+    /// Adds a reply to those that the next flush sends.
+    fn put(&mut self, request: u32, grant: u64, reply: &Reply<'_>) {
+        if !self.is_broken {
+            reply.encode(request, grant as u32, &mut self.bytes);
+        }
     }
 
     fn failed(&mut self, request: u32, cost: u64, error: &StoreError) {
@@ -96,8 +106,17 @@ impl Replies {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if self.is_broken {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         let written = self.stream.write_all(&self.bytes);
-        self.served.counters.sent_bytes.fetch_add(self.bytes.len() as u64, Relaxed);
+        if written.is_err() {
+            self.is_broken = true;
+            // Who waits for a request of this client wakes up too.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        } else {
+            self.served.counters.sent_bytes.fetch_add(self.bytes.len() as u64, Relaxed);
+        }
         self.bytes.clear();
         written
     }
@@ -143,6 +162,7 @@ impl Connection {
             bytes: Vec::new(),
             spent: 0,
             requests: 0,
+            is_broken: false,
         };
         let mut connection = Self {
             served: Arc::clone(served),
@@ -244,7 +264,7 @@ impl Connection {
         replies.spent = 0;
         replies.requests = 0;
         let hello = Reply::Hello { version, requests_max: REQUESTS_MAX as u32 };
-        hello.encode(header.request, CREDIT_BYTES as u32, &mut replies.bytes);
+        replies.put(header.request, CREDIT_BYTES, &hello);
         Ok(())
     }
 
@@ -295,7 +315,9 @@ impl Connection {
         let file = self.served.store.follow(name, entry)?;
         let number = self.number(&file, entry.token)?;
         let node = self.served.store.member().map_or(0, Member::node);
-        let reply = Reply::Followed { file: number, numbers: 0..file.records(), node };
+        // What is taken and not synced is no copy yet: the primary sends it once more.
+        let numbers = 0..file.durable.load(Relaxed);
+        let reply = Reply::Followed { file: number, numbers, node };
         lock(&self.replies).last(header.request, header.cost(), &reply);
         Ok(())
     }
@@ -443,8 +465,8 @@ impl Connection {
 
     fn send(&self, request: u32, bytes: &[u8]) -> evenfall_store::Result<()> {
         let mut replies = lock(&self.replies);
-        Reply::Records { bytes }.encode(request, 0, &mut replies.bytes);
-        if replies.bytes.len() < WRITE_BYTES {
+        replies.put(request, 0, &Reply::Records { bytes });
+        if !replies.is_broken && replies.bytes.len() < WRITE_BYTES {
             return Ok(());
         }
         let gone = |error: io::Error| StorageError::Failed {
@@ -488,7 +510,8 @@ fn acknowledge(served: &Served, replies: &Mutex<Replies>, receiver: &Receiver<Pe
         if pending.level > Level::Local || served.store.committed() < pending.ticket {
             let _ = lock(replies).flush();
         }
-        let done = served.store.append_end(&pending.file, pending.ticket, pending.level);
+        let begun = (pending.first, pending.ticket);
+        let done = served.store.append_end(&pending.file, begun, pending.level);
         let (request, cost) = (pending.request, pending.cost);
         let mut replies = lock(replies);
         match done {
@@ -497,3 +520,6 @@ fn acknowledge(served: &Served, replies: &Mutex<Replies>, receiver: &Receiver<Pe
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
