@@ -24,7 +24,8 @@ use evenfall_multicast::{Identity, Reason, SharedKey};
 use serde::Serialize;
 
 use crate::input::InputError;
-use crate::memory::MemoryLog;
+use crate::memory::{self, MemoryLog};
+use crate::report::RUN_FILE;
 use crate::runlog::{self, Header, Record, Role, Writer};
 use crate::settings::{Node, RoleName, Settings, SettingsError};
 use crate::telemetry::Telemetry;
@@ -147,6 +148,8 @@ pub(crate) struct Process {
     pub log: Option<Writer<fs::File>>,
     memory: Option<MemoryLog>,
     clock: Clock,
+    /// When it started; in its log, and what tells it from an earlier process of its name.
+    pub started: SyncTime,
     watch: Option<ClockWatch>,
     housekeeping_at: Timestamp,
 }
@@ -162,9 +165,14 @@ fn logged(role: RoleName) -> Option<Role> {
     match role {
         RoleName::Root => Some(Role::Root),
         RoleName::Proxy => Some(Role::Proxy),
-        RoleName::Receiver | RoleName::Recorder => Some(Role::Receiver),
+        RoleName::Receiver => Some(Role::Receiver),
+        RoleName::Recorder => Some(Role::Recorder),
         RoleName::Agent => None,
     }
+}
+
+fn summary_file(name: &str) -> String {
+    format!("summary-{name}.json")
 }
 
 /// The machine of a datagram: one per stream, in order of their numbers.
@@ -215,6 +223,7 @@ impl Process {
             telemetry,
             log: None,
             memory: None,
+            started: clock.sync(MonotonicClock::now()),
             clock,
             watch,
             housekeeping_at: MonotonicClock::now(),
@@ -241,12 +250,20 @@ impl Process {
         let dir = &settings.run.dir;
         let failed = |error| RoleError::File(dir.display().to_string(), error);
         fs::create_dir_all(dir).map_err(failed)?;
+        let mut names = vec![
+            runlog::file_name(role, node.id),
+            memory::file_name(&node.name),
+            summary_file(&node.name),
+        ];
+        // What the run before was is written by its root.
+        names.extend((role == Role::Root).then(|| RUN_FILE.to_owned()));
+        runlog::set_aside(dir, &names).map_err(failed)?;
         let header = Header {
             role,
             node: node.id,
             name: node.name.clone(),
             clock: self.clock.reading().error,
-            started_ns: self.sync_now().nanos(),
+            started_ns: self.started.nanos(),
         };
         runlog::Writer::create(dir, &header).map_err(failed)
     }
@@ -324,7 +341,7 @@ impl Process {
         let Some(log) = self.log else { return Ok(()) };
         let dir = &settings.run.dir;
         log.finish().map_err(|error| RoleError::File(dir.display().to_string(), error))?;
-        let path = dir.join(format!("summary-{}.json", self.name));
+        let path = dir.join(summary_file(&self.name));
         let text = serde_json::to_string_pretty(summary).unwrap_or_default();
         fs::write(&path, text).map_err(|error| RoleError::File(path.display().to_string(), error))
     }

@@ -70,7 +70,7 @@ impl Watch {
 /// [`RoleError`].
 pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> {
     let mut process = Process::start(settings, node)?;
-    let who = identity(settings, node, node.tree, process.sync_now())?;
+    let who = identity(settings, node, node.tree, process.started)?;
     let key = process.key.clone();
     let mut relays = [Relay::new(settings.multicast, who, key.as_ref(), MonotonicClock::now())];
     let root_timeout = settings.multicast.membership.root_timeout;

@@ -201,12 +201,11 @@ pub fn run<S: Sink>(
 ) -> Result<ReceiverSummary, RoleError> {
     let mut process = Process::start(settings, node)?;
     let trees = settings.run.trees;
-    let started = process.sync_now();
     let key = process.key.clone();
     let mut machines = Vec::new();
     let begin = node.begin()?;
     for stream in 0..trees {
-        let who = identity(settings, node, stream, started)?;
+        let who = identity(settings, node, stream, process.started)?;
         let now = MonotonicClock::now();
         let receiver = Receiver::new(settings.multicast, who, key.as_ref(), now);
         machines.push(receiver.beginning(begin));

@@ -307,10 +307,9 @@ fn turn(
     (mut tape, mut desk): (Tape, Desk),
     (resumes, kept): (&[Option<Resume>], &AtomicU64),
 ) -> Result<RecorderSummary, RoleError> {
-    let started = process.sync_now();
     let key = process.key.clone();
     for (stream, resume) in (0..settings.run.trees).zip(resumes) {
-        let who = identity(settings, node, stream, started)?;
+        let who = identity(settings, node, stream, process.started)?;
         let now = MonotonicClock::now();
         let machine = Recorder::new(settings.multicast, who, key.as_ref(), now);
         desk.machines.push(match resume {
