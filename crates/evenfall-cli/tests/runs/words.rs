@@ -53,7 +53,7 @@ fn default_settings_pass_their_own_check() {
 #[test]
 fn wrong_arguments_are_refused_with_what_is_right() {
     let nowhere = std::env::temp_dir().join("evenfall-nowhere").display().to_string();
-    let cases: [(&[&str], &[&str]); 10] = [
+    let cases: [(&[&str], &[&str]); 11] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -63,6 +63,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["demo", "--set", "multicast.mood=tree", "--dir", &nowhere], &["multicast.mood=tree"]),
         (&["run", "root", "--config", "no.toml"], &["no.toml", "--config"]),
         (&["report", &nowhere], &["run.json", "directory of a run"]),
+        (&["sim", "multicast", "--size", "70000"], &["--size 70000", "65000 bytes at most"]),
         (&["stat", "--http", "127.0.0.1:1"], &["127.0.0.1:1"]),
     ];
     for (args, wanted) in cases {
