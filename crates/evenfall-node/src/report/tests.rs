@@ -55,11 +55,7 @@ fn info() -> RunInfo {
         settings: settings.map(|(key, value)| (key.into(), value.into())).collect(),
         nodes: receivers.chain(proxies).chain([node(100, "root".into(), "root")]).collect(),
         memberships: vec![
-            Membership {
-                receiver: NodeId(19),
-                until: Some(21_000),
-                ..Membership::default()
-            },
+            Membership { receiver: NodeId(19), until: Some(21_000), ..Membership::default() },
             Membership { receiver: NodeId(20), from: 10_000, ..Membership::default() },
         ],
         events: vec![
@@ -324,8 +320,7 @@ fn receiver_that_is_started_again_is_judged_by_the_logs_of_both_its_lives() {
         started_ns: START_NS,
         ..Membership::default()
     };
-    let second =
-        Membership { from: 60, until: None, started_ns: again_ns, ..first.clone() };
+    let second = Membership { from: 60, until: None, started_ns: again_ns, ..first.clone() };
     sent(&directory.0, 100, vec![first, second], &[(0, "root"), (1, "receiver"), (2, "receiver")]);
     released(&directory.0, &header(Role::Receiver, 2, "receiver-2"), 0..100, true);
     let mut who = header(Role::Receiver, 1, "receiver-1");

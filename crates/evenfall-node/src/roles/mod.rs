@@ -2,6 +2,7 @@
 //! ends, a signal comes, or the root is lost.
 
 pub mod agent;
+mod part;
 pub mod proxy;
 pub mod receiver;
 pub mod recorder;
@@ -16,9 +17,9 @@ use std::time::Duration;
 use evenfall_core::{Clock, ClockError, ClockReading, Machine, SyncTime, Timestamp};
 use evenfall_feed::FeedError;
 use evenfall_io::clock::{ClockWatch, MonotonicClock, SyncSource, auto};
-use evenfall_io::pin;
 use evenfall_io::run::Loop;
 use evenfall_io::udp::{Options, UdpDriver};
+use evenfall_io::{interrupt, pin, procstat};
 use evenfall_multicast::wire::STREAM_OFFSET;
 use evenfall_multicast::{Identity, Reason, SharedKey};
 use serde::Serialize;
@@ -143,6 +144,8 @@ pub(crate) struct Process {
     pub name: String,
     pub key: Option<SharedKey>,
     pub driver: UdpDriver,
+    /// Wakes the driver when a signal comes.
+    _signals: interrupt::Watch,
     pub turn: Loop,
     pub telemetry: Telemetry,
     pub log: Option<Writer<fs::File>>,
@@ -152,6 +155,8 @@ pub(crate) struct Process {
     pub started: SyncTime,
     watch: Option<ClockWatch>,
     housekeeping_at: Timestamp,
+    /// Largest resident memory seen.
+    pub resident_bytes_max: u64,
 }
 
 /// The loop and the driver of a role, without what is around them.
@@ -196,7 +201,8 @@ impl Process {
             options.moderation = settings.io.moderation.unwrap_or(moderation);
             options.kernel_timestamps = !options.moderation.is_zero();
         }
-        options.never_sleep = settings.io.busy_poll;
+        options.never_sleep = settings.io.never_sleep;
+        options.busy_poll = settings.io.kernel_busy_poll;
         options.segmentation = settings.io.segmentation;
         options.coalescing = settings.io.segmentation;
         options.receive_buffer_bytes = settings.io.receive_buffer_bytes;
@@ -210,8 +216,10 @@ impl Process {
             None => {}
         }
         let driver = UdpDriver::bind(node.address, options)?;
-        evenfall_io::interrupt::watch(driver.waker())?;
-        let telemetry = Telemetry::start(node.http, key.is_some()).map_err(RoleError::Http)?;
+        let signals = interrupt::watch(driver.waker())?;
+        let takes_orders = node.role == RoleName::Root;
+        let telemetry =
+            Telemetry::start(node.http, key.is_some(), takes_orders).map_err(RoleError::Http)?;
         let (clock, watch) = start_clock(settings)?;
         let alone = matches!(node.role, RoleName::Proxy | RoleName::Agent);
         let dispatch = if alone { |_: &[u8]| Some(0) } else { by_stream };
@@ -219,6 +227,7 @@ impl Process {
             name: node.name.clone(),
             key,
             driver,
+            _signals: signals,
             turn: Loop::dispatching(dispatch),
             telemetry,
             log: None,
@@ -227,6 +236,7 @@ impl Process {
             clock,
             watch,
             housekeeping_at: MonotonicClock::now(),
+            resident_bytes_max: 0,
         };
         if let Some(role) = logged(node.role).filter(|_| settings.run.log) {
             process.log = Some(process.open_log(settings, node, role)?);
@@ -328,6 +338,9 @@ impl Process {
         }
         if let Some(memory) = &mut self.memory {
             memory.sample(now);
+        }
+        if let Ok(usage) = procstat::this_process() {
+            self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
         }
         true
     }
