@@ -122,7 +122,7 @@ fn answer(request: Request, page: &Mutex<Page>, own: Option<IpAddr>) {
             let from = request.remote_addr().map(SocketAddr::ip);
             match from.zip(own) {
                 Some((from, own)) if is_here(from, own) => order_mode(&query, page),
-                _ => (403, "text/plain", "orders are taken from the root's own host only\n".into()),
+                _ => (403, "text/plain", "orders are taken from this host only\n".into()),
             }
         }
         _ => {

@@ -350,7 +350,8 @@ impl Part<Recorder> for Post<'_> {
         }
         if self.delivery.sink.is_behind {
             return Some(Err(RoleError::Store(format!(
-                "{name}: {WAITING_MAX} frames wait to be written: the disk is too slow for this feed"
+                "{name}: {WAITING_MAX} frames wait to be written: the disk is too slow for this \
+                 feed"
             ))));
         }
         let now = MonotonicClock::now();
