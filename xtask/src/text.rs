@@ -160,9 +160,8 @@ mod tests {
     fn function_longer_than_a_screen_is_found_but_not_in_tests() {
         let function = |lines: usize| {
             let body = "        x();\n".repeat(lines);
-            format!(
-                "impl A {{\n    pub(crate) fn b(\n        &self,\n    ) -> u8 {{\n{body}    }}\n}}\n"
-            )
+            let head = "impl A {\n    pub(crate) fn b(\n        &self,\n    ) -> u8 {\n";
+            format!("{head}{body}    }}\n}}\n")
         };
         assert_eq!(lines_of("src/a.rs", &function(BODY_LINES_MAX + 1)), [2]);
         assert!(lines_of("src/a.rs", &function(BODY_LINES_MAX)).is_empty());
