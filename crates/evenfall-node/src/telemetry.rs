@@ -98,8 +98,8 @@ impl Drop for Telemetry {
     }
 }
 
-/// Whether who asks is on this host, of which `own` is the address that is served. Pages may be read
-/// from afar; orders do not say who gives them.
+/// Whether who asks is on this host, of which `own` is the address that is served. Pages may be
+/// read from afar; orders do not say who gives them.
 fn is_here(from: IpAddr, own: IpAddr) -> bool {
     let from = from.to_canonical();
     from.is_loopback() || from == own
