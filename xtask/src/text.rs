@@ -7,6 +7,12 @@ const FILE_LINES_MAX: usize = 800;
 /// Widest line of Rust: `rustfmt.toml` says the same, but rustfmt leaves long strings and comments.
 const COLUMNS_MAX: usize = 100;
 
+/// Longest body of a function: what a screen shows. Tests may tell longer stories.
+const BODY_LINES_MAX: usize = 70;
+/// Functions that may be longer, and why.
+const LONG: [(&str, &str); 1] =
+    [("crates/evenfall-store/src/volume/recovery.rs", "one pass over what a crash left, in order")];
+
 /// Words that must not reach a commit, and where. Assembled from halves so that this file passes.
 const UNFINISHED: [(&str, &str, &str); 6] = [
     (concat!("TO", "DO"), "a note to oneself", "do it, or open an issue and describe the state"),
@@ -35,6 +41,9 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
             "split it along its ideas; move tests to a sibling tests.rs",
         ));
     }
+    if extension == "rs" && !is_test(path) {
+        findings.extend(long_bodies(path, text));
+    }
     for (index, line) in text.lines().enumerate() {
         if source || matches!(extension, "sh" | "toml") {
             findings.extend(unfinished(path, index + 1, line));
@@ -52,6 +61,46 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
         findings.extend(workplace(path, index + 1, line));
     }
     findings
+}
+
+fn is_test(path: &str) -> bool {
+    path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("tests.rs")
+}
+
+/// Functions with more lines than a screen. As rustfmt leaves them: the body begins at the end of a
+/// line and ends with a brace as far in as the `fn`.
+fn long_bodies(path: &str, text: &str) -> Vec<Finding> {
+    let lines: Vec<&str> = text.lines().take_while(|line| *line != "mod tests {").collect();
+    let mut findings = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(name) = function(line) else { continue };
+        let opens = |line: &&str| line.ends_with('{') || line.ends_with(';') || line.ends_with('}');
+        let Some(head) = lines[at..].iter().position(opens) else { continue };
+        let body = at + head + 1;
+        let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
+        if !lines[body - 1].ends_with('{') || LONG.iter().any(|(long, _)| *long == path) {
+            continue;
+        }
+        let long = lines[body..].iter().position(|line| *line == end).unwrap_or(0);
+        if long > BODY_LINES_MAX {
+            findings.push(Finding::new(
+                path,
+                at + 1,
+                format!("`{name}` has {long} lines, more than {BODY_LINES_MAX}"),
+                "split it where its steps have names",
+            ));
+        }
+    }
+    findings
+}
+
+/// The name of the function that begins in this line.
+fn function(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    let before = ["pub", "const", "unsafe", "async", "extern", "\"C\""];
+    let is_before = |word: &&str| before.contains(word) || word.starts_with("pub(");
+    words.find(|word| !is_before(word)).filter(|word| *word == "fn")?;
+    words.next()?.split(['(', '<']).next()
 }
 
 fn unfinished(path: &str, number: usize, line: &str) -> Option<Finding> {
@@ -105,6 +154,24 @@ mod tests {
         assert_eq!(lines_of("a.py", &long), [FILE_LINES_MAX + 1]);
         assert!(lines_of("a.csv", &long).is_empty());
         assert!(lines_of("a.rs", &"a\n".repeat(FILE_LINES_MAX)).is_empty());
+    }
+
+    #[test]
+    fn function_longer_than_a_screen_is_found_but_not_in_tests() {
+        let function = |lines: usize| {
+            let body = "        x();\n".repeat(lines);
+            let head = "impl A {\n    pub(crate) fn b(\n        &self,\n    ) -> u8 {\n";
+            format!("{head}{body}    }}\n}}\n")
+        };
+        assert_eq!(lines_of("src/a.rs", &function(BODY_LINES_MAX + 1)), [2]);
+        assert!(lines_of("src/a.rs", &function(BODY_LINES_MAX)).is_empty());
+        for test in ["a/tests/b.rs", "src/a/tests.rs"] {
+            assert!(lines_of(test, &function(BODY_LINES_MAX + 1)).is_empty(), "{test}");
+        }
+        let within = format!("mod tests {{\n{}}}\n", function(BODY_LINES_MAX + 1));
+        assert!(lines_of("src/a.rs", &within).is_empty());
+        let declared = "trait A {\n    fn b(&self);\n}\n".to_owned() + &"//\n".repeat(90);
+        assert!(lines_of("src/a.rs", &declared).is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod cast;
 mod faults;
 mod record;
+mod verdict;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,17 +13,18 @@ use std::time::Duration;
 use evenfall_feed::pace::Gaps;
 use evenfall_feed::sharding::{ContentHash, shard_of};
 use evenfall_io::lab::Lab;
-use evenfall_io::{Waker, interrupt, pin};
+use evenfall_io::{interrupt, pin};
 use evenfall_multicast::{Config, Mode, Shape};
 use evenfall_node::input;
 use evenfall_node::report::{self, Report, RunInfo};
-use evenfall_node::settings::{Feed, Run, Settings, Synthetic};
+use evenfall_node::settings::{Feed, Node, Run, Settings, Synthetic};
 use serde_json::Value;
 
 use crate::{Outcome, print};
 use cast::Played;
 pub use cast::fresh_key;
 use faults::Fault;
+use verdict::{Judged, verdict};
 
 /// Mean messages per second that two cores carry to twenty receivers with room for bursts.
 const RATE_DEFAULT: f64 = 2_500.0;
@@ -259,12 +261,6 @@ fn clear(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What the receivers say they released, against the file.
-struct Contents {
-    equal: usize,
-    different: Vec<String>,
-}
-
 /// What a process said at its end; null when it said nothing.
 fn summary(args: &Args, name: &str) -> Value {
     let path = args.dir.join(format!("summary-{name}.json"));
@@ -278,23 +274,21 @@ fn sent_hash(args: &Args, settings: &Settings, expected: &Expected) -> Value {
     if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() }
 }
 
-fn contents(args: &Args, settings: &Settings, expected: &Expected) -> Contents {
+/// What the receivers say they released, against the file, and what the report says they lost.
+fn judged(args: &Args, settings: &Settings, expected: &Expected, report: &Report) -> Vec<Judged> {
     let reference = sent_hash(args, settings, expected);
-    let mut contents = Contents { equal: 0, different: Vec::new() };
-    for node in cast::receivers(settings) {
-        if summary(args, &node.name)["content_hash"] == reference {
-            contents.equal += 1;
-        } else {
-            contents.different.push(node.name.clone());
-        }
-    }
-    contents
+    let lines = &report.outcome.series.receivers;
+    let judged = |node: &Node| Judged {
+        name: node.name.clone(),
+        is_equal: summary(args, &node.name)["content_hash"] == reference,
+        lost: lines.iter().find(|line| line.receiver == node.id).map_or(0, |line| line.lost),
+    };
+    cast::receivers(settings).map(judged).collect()
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
-    let waker = Waker::new().map_err(|error| format!("eventfd: {error}"))?;
-    interrupt::watch(waker)?;
+    interrupt::install()?;
     let hosts = cast::hosts(args);
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
     let (settings, expected) = prepare(args, lab.as_ref())?;
@@ -323,21 +317,30 @@ pub fn main(args: &Args) -> Outcome {
             kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
         }
     };
-    if let Err(error) = judge(args, &settings, &expected, &played) {
+    let judged = match judge(args, &settings, &expected, &played) {
+        Ok(judged) => judged,
         // Why there is nothing to judge matters more than that there is nothing.
-        return Err(played.outcome.err().map_or(error, Into::into));
-    }
+        Err(error) => return Err(played.outcome.err().map_or(error, Into::into)),
+    };
     if let Some(damage) = expected.damage {
         return Err(
             format!("{damage}; the {} messages before it were sent", expected.messages).into()
         );
     }
     played.outcome?;
+    if !played.stopped {
+        verdict(&judged, &args.fault)?;
+    }
     recorded
 }
 
 /// Makes the report and prints it.
-fn judge(args: &Args, settings: &Settings, expected: &Expected, played: &Played) -> Outcome {
+fn judge(
+    args: &Args,
+    settings: &Settings,
+    expected: &Expected,
+    played: &Played,
+) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
     let dir = &settings.run.dir;
     if !played.events.is_empty() {
         let mut info = RunInfo::read(dir)?;
@@ -347,26 +350,28 @@ fn judge(args: &Args, settings: &Settings, expected: &Expected, played: &Played)
     }
     let report = report::read(dir, None)?;
     report.write_html(&args.dir.join("report.html"))?;
-    let contents = contents(args, settings, expected);
-    show(args, expected, &report, &contents, played)
+    let judged = judged(args, settings, expected, &report);
+    show(args, expected, &report, &judged, played)?;
+    Ok(judged)
 }
 
 fn show(
     args: &Args,
     expected: &Expected,
     report: &Report,
-    contents: &Contents,
+    judged: &[Judged],
     played: &Played,
 ) -> Outcome {
     let unsent = expected.messages.saturating_sub(report.outcome.results.messages);
     let results = &report.outcome.results;
+    let equal = judged.iter().filter(|receiver| receiver.is_equal).count();
     if args.json {
         let mut json = serde_json::to_value(results)?;
         json["messages"] = expected.messages.into();
         json["unsent"] = unsent.into();
         json["stopped"] = played.stopped.into();
         json["content_hash"] = expected.hash.as_str().into();
-        json["receivers_with_equal_content"] = contents.equal.into();
+        json["receivers_with_equal_content"] = equal.into();
         json["report"] = args.dir.join("report.html").display().to_string().into();
         json["warnings"] = report.warnings.clone().into();
         println!("{json}");
@@ -374,14 +379,15 @@ fn show(
     }
     print::results(results);
     println!(
-        "content of {} of {} receivers equals {} (blake3 of the feed: {}...)",
-        contents.equal,
-        contents.equal + contents.different.len(),
+        "content of {equal} of {} receivers equals {} (blake3 of the feed: {}...)",
+        judged.len(),
         if unsent == 0 { "the feed's" } else { "what was sent" },
         &expected.hash[..16]
     );
-    if !contents.different.is_empty() {
-        println!("  different: {}", contents.different.join(", "));
+    if equal < judged.len() {
+        let different = judged.iter().filter(|receiver| !receiver.is_equal);
+        let names: Vec<&str> = different.map(|receiver| receiver.name.as_str()).collect();
+        println!("  different: {}", names.join(", "));
     }
     if unsent > 0 {
         let why = if played.stopped { "the run was stopped" } else { "the root's log ends early" };

@@ -14,6 +14,7 @@ use evenfall_feed::framed::{write_end, write_frame};
 use evenfall_feed::itch::View;
 use evenfall_feed::sharding::ContentHash;
 use evenfall_feed::source::{Format, recognise};
+use evenfall_io::interrupt;
 use evenfall_node::input;
 use evenfall_node::player::{Player, Stage};
 use evenfall_node::settings::{Feed, Synthetic};
@@ -179,6 +180,7 @@ fn play(args: &Play) -> Outcome {
         linger: args.linger,
         keyed: args.key_file.is_some(),
     };
+    interrupt::install()?;
     let player = Player::open(&feed, stage)?;
     if !args.json {
         let beside = args.mold_b.map_or_else(String::new, |b| format!(" and {b}"));

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use evenfall_io::interrupt;
 use evenfall_node::Settings;
 use evenfall_node::roles::receiver::NoSink;
 use evenfall_node::roles::{agent, proxy, receiver, recorder, root};
@@ -89,6 +90,7 @@ fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Nod
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
+    interrupt::install()?;
     let settings = Settings::load(&args.config, &args.set)?;
     let name = args.name.as_deref();
     let summary = match args.role {

@@ -8,15 +8,16 @@ use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Subcommand, ValueEnum};
 use evenfall_feed::pace::{self, Pace};
 use evenfall_feed::source::Source;
 use evenfall_multicast::config::{Deadline, Rule, Scheme};
 use evenfall_multicast::{Mode, SharedKey};
+use evenfall_node::publisher::MESSAGE_BYTES_MAX;
 use evenfall_node::report::{Report, RunInfo};
-use evenfall_sims::multicast::{Params, faults, run};
+use evenfall_sims::multicast::{Params, Progress, faults, run_seen};
 use evenfall_sims::profile::FITTED;
 use evenfall_sims::studies::overlay::Effort;
 use evenfall_sims::studies::{Table, hedging, overlay, replacement};
@@ -212,14 +213,44 @@ fn show(tables: &[Table], json: bool) -> Outcome {
     Ok(())
 }
 
+/// How often a long run says how far it is: on a terminal one line, rewritten.
+const PROGRESS_SHOWN: Duration = Duration::from_secs(2);
+const PROGRESS_WRITTEN: Duration = Duration::from_secs(5);
+
+/// Says on standard error how far a run is.
+fn progress(started: Instant) -> impl FnMut(Progress) {
+    let is_shown = std::io::stderr().is_terminal();
+    let every = if is_shown { PROGRESS_SHOWN } else { PROGRESS_WRITTEN };
+    let mut said = started;
+    move |progress| {
+        if said.elapsed() < every {
+            return;
+        }
+        said = Instant::now();
+        let took = started.elapsed().as_secs();
+        let words = match progress {
+            Progress::Forming => "the tree is being formed".to_owned(),
+            Progress::Sending { at, of } => {
+                format!("{:.2} of {:.2} simulated seconds", at.as_secs_f64(), of.as_secs_f64())
+            }
+            Progress::Ending => "waiting for the last receivers".to_owned(),
+        };
+        if is_shown {
+            eprint!("\r\x1b[K{words}, {took} s");
+        } else {
+            eprintln!("{words}, {took} s");
+        }
+    }
+}
+
 fn multicast(args: &Multicast) -> Outcome {
     let params = params(args)?;
-    if !args.json && std::io::stderr().is_terminal() {
-        eprintln!("simulating {:?} of feed to {} receivers", args.duration, args.receivers);
-    }
-    let started = std::time::Instant::now();
-    let done = run(&params);
+    let started = Instant::now();
+    let done = run_seen(&params, &mut progress(started));
     let took = started.elapsed().as_secs_f64();
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K");
+    }
     if let Some(path) = &args.html {
         let info =
             RunInfo { title: format!("simulated run, seed {}", args.seed), ..RunInfo::default() };
@@ -268,6 +299,12 @@ fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::
 }
 
 fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
+    if args.size > MESSAGE_BYTES_MAX {
+        let size = args.size;
+        return Err(
+            format!("--size {size}: a message has {MESSAGE_BYTES_MAX} bytes at most").into()
+        );
+    }
     let mut params = Params {
         receivers: args.receivers,
         trees: args.trees,

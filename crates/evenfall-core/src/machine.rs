@@ -47,8 +47,6 @@ impl Class {
 /// Who took the receive time stamp of an [`Arrival`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StampedBy {
-    /// The network card.
-    Hardware,
     /// The kernel, when the packet entered the socket.
     Kernel,
     /// This process, when it read the socket.

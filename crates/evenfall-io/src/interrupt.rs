@@ -2,12 +2,13 @@
 //!
 //! The first signal asks the program to end in order, so that reports are written. The second ends
 //! it at once, as without this module.
+//!
+//! A program asks for that by [`install`]. One that embeds this library and does not keeps its own
+//! ways with signals; the flag stays down and [`watch`] does nothing.
 
 use std::io;
 use std::mem;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
 
 use crate::waker::{self, Waker};
 use crate::{Error, sys::checked};
@@ -15,28 +16,21 @@ use crate::{Error, sys::checked};
 /// Wakers that a signal can reach: a handler may touch nothing but atomics. More than a process
 /// has drivers.
 const WAKERS_MAX: usize = 64;
+const FREE: i32 = -1;
 
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 static RAISED: AtomicBool = AtomicBool::new(false);
-static WAKE: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(-1) }; WAKERS_MAX];
-/// Keeps the descriptors in [`WAKE`] open for as long as the process lives.
-static KEPT: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
+static WAKE: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(FREE) }; WAKERS_MAX];
+/// Handlers at work, which may be about to write to a descriptor of [`WAKE`].
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on SIGINT and SIGTERM raise the flag and wake this waker. Call it for every driver.
+/// From now on SIGINT and SIGTERM raise the flag and wake whoever [`watch`]es. For the program
+/// itself to say, before it starts anything: it replaces the handlers that were there.
 ///
 /// # Errors
-/// When the kernel refuses the handler, or there are more than 64 wakers.
-pub fn watch(waker: Waker) -> Result<(), Error> {
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(slot) = WAKE.get(kept.len()) else {
-        let source = io::Error::other(format!("there are {WAKERS_MAX} already"));
-        return Err(Error::Os {
-            what: "watch for signals with another waker".into(),
-            source,
-            advice: "let several threads share one",
-        });
-    };
-    slot.store(waker.fd(), Ordering::Release);
-    kept.push(waker);
+/// When the kernel refuses the handler.
+pub fn install() -> Result<(), Error> {
+    INSTALLED.store(true, SeqCst);
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: `sigaction` is plain integers and pointers, for which zero is a value.
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
@@ -55,16 +49,58 @@ pub fn watch(waker: Waker) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether SIGINT or SIGTERM has come.
+/// A waker that signals reach until this is dropped.
+#[derive(Debug)]
+#[must_use = "signals reach the waker only as long as this is kept"]
+pub struct Watch {
+    slot: Option<&'static AtomicI32>,
+    /// Keeps the descriptor open.
+    _waker: Waker,
+}
+
+/// Wakes this waker when a signal comes. Call it for every driver. Without [`install`] none does.
+///
+/// # Errors
+/// When there are 64 wakers.
+pub fn watch(waker: Waker) -> Result<Watch, Error> {
+    if !INSTALLED.load(SeqCst) {
+        return Ok(Watch { slot: None, _waker: waker });
+    }
+    let take = |slot: &&AtomicI32| slot.compare_exchange(FREE, waker.fd(), SeqCst, SeqCst).is_ok();
+    let Some(slot) = WAKE.iter().find(take) else {
+        let source = io::Error::other(format!("there are {WAKERS_MAX} already"));
+        return Err(Error::Os {
+            what: "watch for signals with another waker".into(),
+            source,
+            advice: "let several threads share one",
+        });
+    };
+    Ok(Watch { slot: Some(slot), _waker: waker })
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot else { return };
+        slot.store(FREE, SeqCst);
+        // A handler in another thread that has read the slot before is done with the descriptor
+        // before it is closed. One in this thread has returned.
+        while AT_WORK.load(SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Whether SIGINT or SIGTERM has come since [`install`].
 pub fn raised() -> bool {
-    RAISED.load(Ordering::Acquire)
+    RAISED.load(SeqCst)
 }
 
 extern "C" fn on_signal(_: libc::c_int) {
-    RAISED.store(true, Ordering::Release);
+    AT_WORK.fetch_add(1, SeqCst);
+    RAISED.store(true, SeqCst);
     for slot in &WAKE {
-        let fd = slot.load(Ordering::Acquire);
-        if fd >= 0 {
+        let fd = slot.load(SeqCst);
+        if fd != FREE {
             // SAFETY: errno belongs to the interrupted code; it is put back below.
             let errno = unsafe { *libc::__errno_location() };
             waker::signal(fd);
@@ -72,4 +108,5 @@ extern "C" fn on_signal(_: libc::c_int) {
             unsafe { *libc::__errno_location() = errno };
         }
     }
+    AT_WORK.fetch_sub(1, SeqCst);
 }

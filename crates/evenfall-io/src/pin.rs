@@ -11,10 +11,6 @@ use crate::sys::checked;
 pub enum Schedule {
     /// Real time, until it waits. Priority 1 to 99.
     Fifo(u8),
-    /// Real time, in turn with others of the same priority. Priority 1 to 99.
-    RoundRobin(u8),
-    /// Ordinary, with a niceness of -20 (first) to 19 (last).
-    Nice(i8),
     /// Ordinary, but waking up interrupts nobody: where many threads share a core, one sends to all
     /// its children before the first of them runs.
     Batch,
@@ -57,27 +53,20 @@ pub fn to_cores(cores: &[usize]) -> Result<(), Error> {
 /// Schedules the calling thread.
 ///
 /// # Errors
-/// When it is not permitted: real time and negative niceness need CAP_SYS_NICE or a limit.
+/// When it is not permitted: real time needs CAP_SYS_NICE or a limit.
 pub fn schedule(schedule: Schedule) -> Result<(), Error> {
     let result = match schedule {
         // Children must not inherit real time: a tool started from here could stall the host.
         Schedule::Fifo(priority) => policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority),
-        Schedule::RoundRobin(priority) => {
-            policy(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, priority)
-        }
         Schedule::Batch => policy(libc::SCHED_BATCH, 0),
-        Schedule::Nice(nice) => {
-            // SAFETY: integers only; zero names the calling thread.
-            checked(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, i32::from(nice)) })
-        }
     };
     result.map(drop).map_err(|source| {
         let permission = source.raw_os_error() == Some(libc::EPERM);
         let advice = if permission {
-            "run as root, grant CAP_SYS_NICE (setcap cap_sys_nice+ep), or raise rtprio and nice in \
+            "run as root, grant CAP_SYS_NICE (setcap cap_sys_nice+ep), or raise rtprio in \
              /etc/security/limits.conf"
         } else {
-            "real-time priorities are 1 to 99, niceness is -20 to 19"
+            "real-time priorities are 1 to 99"
         };
         Error::Os { what: format!("schedule this thread as {schedule:?}"), source, advice }
     })

@@ -446,7 +446,7 @@ pub(crate) struct Report {
     pub delays: Histogram,
 }
 
-/// Most samples in one report, 14 bytes each.
+/// Most samples in one report, 16 bytes each.
 pub(crate) const SAMPLES_MAX: usize = 200;
 /// Most worst hosts and edges in one report: "a few by name".
 pub(crate) const WORST_MAX: usize = 8;

@@ -32,8 +32,9 @@ use crate::wire::{
 /// What the root tells its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootEvent {
-    /// A node came in.
-    Joined(NodeId, Role),
+    /// A node came in, under this incarnation: that of its start, or as many more as it was taken
+    /// out since.
+    Joined(NodeId, Role, u64),
     /// A node is out.
     Removed(NodeId, Reason),
     /// A tree has come into force; the first one means that publishing reaches everybody.
@@ -470,7 +471,7 @@ impl Root {
         self.act(now);
         if joined == Joined::New {
             self.last_control.insert(id, datagram.fixed.sequence + 1);
-            self.events.push_back(RootEvent::Joined(id, join.role));
+            self.events.push_back(RootEvent::Joined(id, join.role, join.incarnation));
         }
         Ok(())
     }

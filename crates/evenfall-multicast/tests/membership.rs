@@ -66,13 +66,13 @@ fn comings_and_goings(root: &mut Root) -> Vec<RootEvent> {
 fn a_node_that_starts_again_goes_before_it_comes_and_cannot_be_played_back() {
     let mut root = Root::new(config(), NodeId(1), 0, 1, None, START);
     let now = talk(&mut root, &mut receiver(1), START, 60);
-    assert_eq!(comings_and_goings(&mut root), [RootEvent::Joined(NodeId(2), Role::Receiver)]);
+    assert_eq!(comings_and_goings(&mut root), [RootEvent::Joined(NodeId(2), Role::Receiver, 1)]);
 
     let mut again = receiver(2);
     let now = talk(&mut root, &mut again, now, 60);
     let expected = [
         RootEvent::Removed(NodeId(2), Reason::Restarted),
-        RootEvent::Joined(NodeId(2), Role::Receiver),
+        RootEvent::Joined(NodeId(2), Role::Receiver, 2),
     ];
     assert_eq!(comings_and_goings(&mut root), expected);
 
@@ -95,7 +95,7 @@ fn a_feed_has_ended_for_all_when_the_last_receiver_has_said_good_bye() {
     receiver.leave();
     let now = talk(&mut root, &mut receiver, now, 60);
     let expected =
-        [RootEvent::Joined(NodeId(2), Role::Receiver), RootEvent::Removed(NodeId(2), Reason::Left)];
+        [RootEvent::Joined(NodeId(2), Role::Receiver, 1), RootEvent::Removed(NodeId(2), Reason::Left)];
     assert_eq!(comings_and_goings(&mut root), expected, "the feed goes on");
     root.finish(now);
     root.handle_timeout(now + Duration::from_millis(100));

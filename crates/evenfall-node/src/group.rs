@@ -100,7 +100,7 @@ pub enum GroupError {
     Failed(Failure),
     /// The socket.
     Io(evenfall_io::Error),
-    /// SIGINT or SIGTERM came, which [`interrupt::watch`] was asked to look for.
+    /// SIGINT or SIGTERM came, which the program asked to be told of ([`interrupt::install`]).
     Interrupted,
 }
 
@@ -132,6 +132,7 @@ impl From<evenfall_io::Error> for GroupError {
 /// A bound socket, before the others are known.
 pub struct Seat {
     driver: UdpDriver,
+    signals: interrupt::Watch,
     watch_queue: bool,
 }
 
@@ -156,20 +157,13 @@ impl Seat {
                 ..Options::default()
             },
         )?;
-        Ok(Self { driver, watch_queue: options.watch_queue })
+        let signals = interrupt::watch(driver.waker())?;
+        Ok(Self { driver, signals, watch_queue: options.watch_queue })
     }
 
     /// What others send to.
     pub fn address(&self) -> SocketAddr {
         self.driver.local_addr()
-    }
-
-    /// Ends waits of this seat when a signal comes ([`interrupt::watch`]).
-    ///
-    /// # Errors
-    /// When the kernel refuses the handler.
-    pub fn watch_signals(&self) -> Result<(), evenfall_io::Error> {
-        interrupt::watch(self.driver.waker())
     }
 
     /// Takes part as number `rank` of these members.
@@ -186,6 +180,7 @@ impl Seat {
         Ok(Member {
             group: [Group::new(rank, members, settings)?],
             driver: self.driver,
+            _signals: self.signals,
             turn: Loop::new(),
             ended: BTreeMap::new(),
             linger,
@@ -245,6 +240,7 @@ fn again(rank: usize, members: &[SocketAddr]) -> io::Result<Child> {
 pub struct Member {
     group: [Group; 1],
     driver: UdpDriver,
+    _signals: interrupt::Watch,
     turn: Loop,
     ended: BTreeMap<u64, Result<Outcome, Failure>>,
     linger: Duration,

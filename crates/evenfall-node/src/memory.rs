@@ -22,9 +22,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Rows after which the time between two rows doubles.
 const ROWS_PER_PERIOD: u32 = 3_600;
 
+pub(crate) fn file_name(name: &str) -> String {
+    format!("memory-{name}.csv")
+}
+
 /// The file of a node in a directory.
 pub fn path(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("memory-{name}.csv"))
+    dir.join(file_name(name))
 }
 
 /// Writes the file.

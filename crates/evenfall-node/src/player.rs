@@ -122,6 +122,7 @@ pub struct Player {
     stage: Stage,
     schedule: Schedule,
     driver: UdpDriver,
+    _signals: interrupt::Watch,
     sides: Vec<Side>,
     kept: Kept,
     hash: ContentHash,
@@ -157,7 +158,7 @@ impl Player {
         };
         let from = stage.serve.unwrap_or_else(|| from_for(stage.a, stage.keyed));
         let driver = UdpDriver::bind(from, options)?;
-        interrupt::watch(driver.waker())?;
+        let signals = interrupt::watch(driver.waker())?;
         let mut luck = Prng::new(stage.seed);
         let sides = [Some(stage.a), stage.b].into_iter().flatten().zip(0..);
         let sides = sides.map(|(to, n)| Side { to, luck: luck.fork(n), dropped: 0 }).collect();
@@ -165,6 +166,7 @@ impl Player {
             stage,
             schedule,
             driver,
+            _signals: signals,
             sides,
             kept: Kept { messages: VecDeque::new(), first: 1, bytes: 0 },
             hash: ContentHash::new(1),

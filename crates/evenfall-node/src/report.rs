@@ -27,7 +27,7 @@ use evenfall_multicast::fairness::{Config, Ledger, MessageRow, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{self, MemoryCurve};
-use crate::runlog::{self, LogError, Reader, Record, Role, Tail};
+use crate::runlog::{self, Header, LogError, Reader, Record, Role, Tail};
 
 /// Name of the file that describes a run.
 pub const RUN_FILE: &str = "run.json";
@@ -73,7 +73,7 @@ pub struct NodeInfo {
     pub id: NodeId,
     /// Its name.
     pub name: String,
-    /// `root`, `proxy` or `receiver`.
+    /// `root`, `proxy`, `receiver` or `recorder`.
     pub role: String,
 }
 
@@ -93,6 +93,10 @@ pub struct Membership {
     /// It said good-bye: what it had not released by then is not expected of it.
     #[serde(default)]
     pub left: bool,
+    /// When the process started that came; a node that is started again has a log of each life. 0
+    /// when it is not known, and is the last.
+    #[serde(default)]
+    pub started_ns: u64,
 }
 
 /// Something that happened.
@@ -213,8 +217,7 @@ pub fn read(
     }
     let mut warnings = warnings(&info, &logs, &outcome);
     warnings.append(&mut departures);
-    let names = logs.iter().map(|log| log.reader.header().name.as_str());
-    let memory = names.filter_map(|name| memory::read(directory, name)).collect();
+    let memory = logs.iter().filter_map(|log| memory::read(directory, &log.name())).collect();
     let logs = logs.iter().map(Log::line).collect();
     Ok(Report { info, outcome, logs, memory, warnings })
 }
@@ -276,11 +279,18 @@ struct Log {
 }
 
 impl Log {
+    /// The node, and which life of it when it had several: `recv-1.1` is in `receiver-1.1.evlog`.
+    fn name(&self) -> String {
+        let life = self.file.split('.').nth(1).filter(|life| *life != runlog::EXTENSION);
+        let name = &self.reader.header().name;
+        life.map_or_else(|| name.clone(), |life| format!("{name}.{life}"))
+    }
+
     fn line(&self) -> LogLine {
         let header = self.reader.header();
         LogLine {
             file: self.file.clone(),
-            name: header.name.clone(),
+            name: self.name(),
             role: header.role.to_string(),
             records: self.reader.records(),
             tail: self.reader.tail().to_string(),
@@ -288,7 +298,23 @@ impl Log {
     }
 }
 
-/// Logs of the directory, by file name.
+fn open(path: &Path) -> Result<Reader<File>, ReportError> {
+    let file = File::open(path).map_err(|error| ReportError::Io(path.to_owned(), error))?;
+    Reader::new(file).map_err(|error| ReportError::Log(path.to_owned(), error))
+}
+
+/// Whether a process took part in an earlier run than that of the root that started then: no
+/// receiver outlives its root's run, and nothing is released before the root has started.
+fn is_earlier(path: &Path, root_started_ns: u64) -> Result<bool, ReportError> {
+    let released = open(path)?.find_map(|record| match record {
+        Record::Released(released) => Some(released.release_ns),
+        _ => None,
+    });
+    Ok(released.is_some_and(|at_ns| at_ns < root_started_ns))
+}
+
+/// Logs of the last run in the directory, by file name. A root that is started again begins another
+/// run, and leaves the logs of the one before where they are.
 fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
     let io = |error| ReportError::Io(directory.to_owned(), error);
     let mut paths = Vec::new();
@@ -299,13 +325,25 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
         }
     }
     paths.sort();
-    let logs = paths.into_iter().map(|path| {
-        let file = File::open(&path).map_err(|error| ReportError::Io(path.clone(), error))?;
-        let reader = Reader::new(file).map_err(|error| ReportError::Log(path.clone(), error))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Log { file: name, reader })
-    });
-    logs.collect()
+    let mut logs = Vec::new();
+    for path in &paths {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        logs.push(Log { file, reader: open(path)? });
+    }
+    let roots = logs.iter().map(|log| log.reader.header()).filter(|h| h.role == Role::Root);
+    let Some(root_started_ns) = roots.map(|header| header.started_ns).max() else {
+        return Ok(logs);
+    };
+    let mut last = Vec::new();
+    for (path, log) in paths.iter().zip(logs) {
+        let Header { role, started_ns, .. } = log.reader.header();
+        let is_over = *started_ns < root_started_ns
+            && (*role == Role::Root || is_earlier(path, root_started_ns)?);
+        if !is_over {
+            last.push(log);
+        }
+    }
+    Ok(last)
 }
 
 fn ledger_of(info: &RunInfo, rows: bool) -> Ledger {
@@ -341,13 +379,15 @@ fn join(
     }
     while let Some(Reverse((turn_now, at))) = heap.pop() {
         let Some(record) = heads[at].take() else { continue };
-        let receiver = logs[at].reader.header().node;
+        let Header { role, node: receiver, .. } = *logs[at].reader.header();
         match record {
             Record::Sent(sent) => ledger.sent(&sent),
+            Record::Clock { error, .. } => clock = worse(clock, error),
+            // Whatever a recorder releases, nobody trades on.
+            _ if role == Role::Recorder => {}
             Record::Released(released) => ledger.released(&released),
             Record::Lost(lost) => ledger.lost(&lost),
             Record::Duplicates(count) => ledger.duplicates(receiver, count),
-            Record::Clock { error, .. } => clock = worse(clock, error),
             Record::End(_) => {}
         }
         drain(ledger, each_row);

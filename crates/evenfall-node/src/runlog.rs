@@ -31,6 +31,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use evenfall_core::{ClockError, NodeId};
@@ -64,6 +65,8 @@ pub enum Role {
     Proxy = 2,
     /// Releases it.
     Receiver = 3,
+    /// Releases it into a store. Nobody trades on that: it is no receiver to the report.
+    Recorder = 4,
 }
 
 impl fmt::Display for Role {
@@ -72,8 +75,36 @@ impl fmt::Display for Role {
             Self::Root => "root",
             Self::Proxy => "proxy",
             Self::Receiver => "receiver",
+            Self::Recorder => "recorder",
         })
     }
+}
+
+/// Name of a node's log.
+pub(crate) fn file_name(role: Role, node: NodeId) -> String {
+    format!("{role}-{}.{EXTENSION}", node.0)
+}
+
+/// Lives of a node whose files are kept beside those of the present one; of more, the last.
+const LIVES_MAX: u32 = 99;
+
+/// The file of an earlier life: `a.evlog` becomes `a.1.evlog`.
+fn numbered(name: &str, life: u32) -> String {
+    match name.rsplit_once('.') {
+        Some((stem, extension)) => format!("{stem}.{life}.{extension}"),
+        None => format!("{name}.{life}"),
+    }
+}
+
+/// Puts aside what an earlier life of a node left in a directory, all under one number: what it
+/// released is in its log and nowhere else.
+pub(crate) fn set_aside(directory: &Path, names: &[String]) -> io::Result<()> {
+    let there = |name: &&String| directory.join(name).exists();
+    let is_free = |life: &u32| !names.iter().any(|n| directory.join(numbered(n, *life)).exists());
+    let life = (1..LIVES_MAX).find(is_free).unwrap_or(LIVES_MAX);
+    names.iter().filter(there).try_for_each(|name| {
+        std::fs::rename(directory.join(name), directory.join(numbered(name, life)))
+    })
 }
 
 /// Who wrote a log.
@@ -150,8 +181,8 @@ impl Writer<std::fs::File> {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn create(directory: &std::path::Path, header: &Header) -> io::Result<Self> {
-        let name = format!("{}-{}.{EXTENSION}", header.role, header.node.0);
+    pub fn create(directory: &Path, header: &Header) -> io::Result<Self> {
+        let name = file_name(header.role, header.node);
         Self::new(std::fs::File::create(directory.join(name))?, header)
     }
 }
@@ -412,7 +443,7 @@ fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, LogError> {
     if version != VERSION {
         return Err(LogError::Version(version));
     }
-    let roles = [Role::Root, Role::Proxy, Role::Receiver];
+    let roles = [Role::Root, Role::Proxy, Role::Receiver, Role::Recorder];
     let role = roles.into_iter().find(|&role| role as u8 == bytes[10]);
     let name = bytes[32..].split(|&byte| byte == 0).next().unwrap_or(&[]);
     Ok(Header {

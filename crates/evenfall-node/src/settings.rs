@@ -3,6 +3,7 @@
 //! A mistake names the key, the line and what is allowed. `EVENFALL_MULTICAST__MODE=tree` and
 //! `--set multicast.mode=tree` change the same key: `__` in a variable is the dot.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -220,8 +221,12 @@ pub struct Io {
     pub moderation: Option<Duration>,
     /// Cores that the thread of the role may use; all by default.
     pub cores: Vec<usize>,
-    /// Never sleep: one core per process.
-    pub busy_poll: bool,
+    /// Never sleep: one core per process. Called `busy_poll` before.
+    #[serde(alias = "busy_poll")]
+    pub never_sleep: bool,
+    /// The kernel polls the card for so long before it puts a reader to sleep (`SO_BUSY_POLL`).
+    #[serde(with = "humantime_serde")]
+    pub kernel_busy_poll: Option<Duration>,
     /// Send several datagrams to one destination as one segmented buffer, and take them so.
     pub segmentation: bool,
     /// Real-time priority of the role's thread, 1 to 99; needs CAP_SYS_NICE.
@@ -236,7 +241,8 @@ impl Default for Io {
             spin: None,
             moderation: None,
             cores: Vec::new(),
-            busy_poll: false,
+            never_sleep: false,
+            kernel_busy_poll: None,
             segmentation: true,
             real_time: None,
             receive_buffer_bytes: 4 << 20,
@@ -371,6 +377,30 @@ pub struct Settings {
     pub nodes: Vec<Node>,
 }
 
+/// The environment's variables that are settings.
+///
+/// # Errors
+/// Which of them is no UTF-8. Of other variables nothing is expected.
+pub fn overrides() -> Result<Vec<(String, String)>, SettingsError> {
+    overrides_of(std::env::vars_os())
+}
+
+fn overrides_of(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Vec<(String, String)>, SettingsError> {
+    let ours = |(name, _): &(OsString, OsString)| {
+        name.as_encoded_bytes().starts_with(ENVIRONMENT.as_bytes())
+    };
+    let text = |(name, value): (OsString, OsString)| {
+        let shown = name.to_string_lossy().into_owned();
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => Ok((name, value)),
+            _ => Err(SettingsError(format!("environment variable {shown}: is no UTF-8"))),
+        }
+    };
+    variables.filter(ours).map(text).collect()
+}
+
 impl Settings {
     /// Reads the file, then the environment, then `sets` (`key=value`).
     ///
@@ -402,7 +432,7 @@ impl Settings {
                 path.display()
             ))
         })?;
-        let variables = std::env::vars().filter(|(name, _)| name.starts_with(ENVIRONMENT));
+        let variables = overrides()?.into_iter();
         let mut settings =
             Self::parse_checked(&text, &path.display().to_string(), variables, sets, check)?;
         let base = path.parent().unwrap_or(Path::new("."));

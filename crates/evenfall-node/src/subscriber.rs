@@ -16,14 +16,14 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::SyncTime;
-use evenfall_feed::itch::{Symbols, View};
+use evenfall_feed::itch::{Stock, Symbols, View};
 use evenfall_multicast::Release;
 
 use crate::roles::RoleError;
@@ -107,27 +107,25 @@ struct Channel {
     to: SyncSender<Update>,
     /// Locates by symbol, learnt from the feed itself.
     symbols: Symbols,
-    only: Vec<String>,
+    /// Everything when `None`.
+    only: Option<Vec<Stock>>,
     stop: Arc<AtomicBool>,
-    passed: Arc<AtomicU64>,
     too_slow: Arc<AtomicBool>,
 }
 
 impl Channel {
     fn wants(&mut self, message: &[u8]) -> bool {
-        if self.only.is_empty() {
-            return true;
-        }
+        let Some(only) = &self.only else { return true };
         // What concerns no single symbol, or is no ITCH, concerns everybody.
         let Ok(view) = View::decode(message) else { return true };
         self.symbols.observe(&view);
         let symbol = self.symbols.symbol(view.stock_locate());
-        symbol.is_none_or(|symbol| self.only.contains(&symbol.to_string()))
+        symbol.is_none_or(|symbol| only.contains(&symbol))
     }
 
     fn pass(&self, update: Update) {
         match self.to.try_send(update) {
-            Ok(()) => drop(self.passed.fetch_add(1, Ordering::Relaxed)),
+            Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 self.too_slow.store(true, Ordering::Release);
                 self.stop.store(true, Ordering::Release);
@@ -163,7 +161,7 @@ type Ended = Result<ReceiverSummary, RoleError>;
 pub struct Subscriber {
     settings: Settings,
     name: String,
-    only: Vec<String>,
+    only: Option<Vec<Stock>>,
     running: Option<(Receiver<Update>, JoinHandle<Ended>)>,
     /// What [`wait`](Self::wait) saw come.
     waiting: Option<Update>,
@@ -193,7 +191,7 @@ impl Subscriber {
         Ok(Self {
             settings,
             name: name.to_owned(),
-            only: Vec::new(),
+            only: None,
             running: None,
             waiting: None,
             stop: Arc::default(),
@@ -204,7 +202,9 @@ impl Subscriber {
 
     /// Only messages of these symbols, and those that concern no single one (ITCH feeds).
     pub fn only(mut self, symbols: &[&str]) -> Self {
-        self.only = symbols.iter().map(|symbol| (*symbol).to_owned()).collect();
+        // What is no symbol, nothing concerns.
+        let stocks = symbols.iter().filter_map(|symbol| Stock::new(symbol)).collect();
+        self.only = (!symbols.is_empty()).then_some(stocks);
         self
     }
 
@@ -230,8 +230,7 @@ impl Subscriber {
         self.running.get_or_insert_with(|| {
             let (to, from) = sync_channel(WAITING_MAX);
             let symbols = Symbols::new();
-            let passed = Arc::default();
-            let mut sink = Channel { to, symbols, only, stop, passed, too_slow };
+            let mut sink = Channel { to, symbols, only, stop, too_slow };
             let run = move || {
                 let node = settings.node(&name)?.clone();
                 receiver::run(&settings, &node, &mut sink)

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -43,11 +43,15 @@ fn lock(page: &Mutex<Page>) -> MutexGuard<'_, Page> {
 }
 
 impl Telemetry {
-    /// Starts serving, if there is an address.
+    /// Starts serving, if there is an address. Orders exist only where the role takes them.
     ///
     /// # Errors
     /// When the address cannot be bound, or lies beyond loopback without a key.
-    pub fn start(address: Option<SocketAddr>, keyed: bool) -> Result<Self, String> {
+    pub fn start(
+        address: Option<SocketAddr>,
+        keyed: bool,
+        takes_orders: bool,
+    ) -> Result<Self, String> {
         let page = Arc::new(Mutex::new(Page { ill: Some("starting".into()), ..Page::default() }));
         let Some(address) = address else { return Ok(Self { page, server: None }) };
         if !keyed && !address.ip().is_loopback() {
@@ -58,10 +62,11 @@ impl Telemetry {
         }
         let server = Server::http(address).map_err(|error| format!("http = {address}: {error}"))?;
         let server = Arc::new(server);
+        let own = takes_orders.then_some(address.ip());
         let (serving, shared) = (Arc::clone(&server), Arc::clone(&page));
         let serve = move || {
             for request in serving.incoming_requests() {
-                answer(request, &shared);
+                answer(request, &shared, own);
             }
         };
         let thread = std::thread::Builder::new()
@@ -93,7 +98,15 @@ impl Drop for Telemetry {
     }
 }
 
-fn answer(request: Request, page: &Mutex<Page>) {
+/// Whether who asks is on this host, of which `own` is the address that is served. Pages may be
+/// read from afar; orders do not say who gives them.
+fn is_here(from: IpAddr, own: IpAddr) -> bool {
+    let from = from.to_canonical();
+    from.is_loopback() || from == own
+}
+
+/// `own` is the address that is served, where orders are taken at all.
+fn answer(request: Request, page: &Mutex<Page>, own: Option<IpAddr>) {
     let (path, query) = match request.url().split_once('?') {
         Some((path, query)) => (path.to_owned(), query.to_owned()),
         None => (request.url().to_owned(), String::new()),
@@ -105,8 +118,17 @@ fn answer(request: Request, page: &Mutex<Page>) {
             None => (200, "text/plain", "ok\n".to_owned()),
             Some(why) => (503, "text/plain", format!("{why}\n")),
         },
-        (Method::Post, "/mode") => order_mode(&query, page),
-        _ => (404, "text/plain", "try /metrics, /healthz, /status or POST /mode?to=MODE\n".into()),
+        (Method::Post, "/mode") if own.is_some() => {
+            let from = request.remote_addr().map(SocketAddr::ip);
+            match from.zip(own) {
+                Some((from, own)) if is_here(from, own) => order_mode(&query, page),
+                _ => (403, "text/plain", "orders are taken from this host only\n".into()),
+            }
+        }
+        _ => {
+            let orders = if own.is_some() { " or POST /mode?to=MODE" } else { "" };
+            (404, "text/plain", format!("try /metrics, /healthz, /status{orders}\n"))
+        }
     };
     let header = Header::from_bytes("Content-Type", kind).expect("a header of ASCII");
     let response = Response::from_string(body).with_status_code(code).with_header(header);
@@ -185,7 +207,7 @@ mod tests {
     #[test]
     fn pages_are_served_and_orders_taken() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let telemetry = Telemetry::start(Some(free), false).unwrap();
+        let telemetry = Telemetry::start(Some(free), false, true).unwrap();
         assert!(ask(free, "GET /healthz").contains("503"));
         let mut metrics = Metrics::of("a\"b", "root");
         metrics.counter("frames_total", "Frames.", 0, 7);
@@ -202,8 +224,20 @@ mod tests {
     }
 
     #[test]
+    fn orders_are_taken_by_who_obeys_them_and_from_this_host_only() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let telemetry = Telemetry::start(Some(free), false, false).unwrap();
+        assert!(ask(free, "POST /mode?to=tree").contains("404"), "a proxy has no mode");
+        assert_eq!(telemetry.order(), None);
+        let is_here = |from: &str| is_here(from.parse().unwrap(), "10.0.0.1".parse().unwrap());
+        assert!(is_here("127.0.0.1") && is_here("::ffff:127.0.0.1") && is_here("10.0.0.1"));
+        assert!(!is_here("10.0.0.7") && !is_here("::ffff:10.0.0.7"));
+    }
+
+    #[test]
     fn nothing_listens_beyond_loopback_without_a_key() {
-        let error = Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false).err().unwrap();
+        let error =
+            Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false, false).err().unwrap();
         assert!(error.contains("key"), "{error}");
     }
 }

@@ -8,6 +8,7 @@ fn every_metric_is_on_the_page() {
         include_str!("../src/roles/root/page.rs"),
         include_str!("../src/roles/proxy.rs"),
         include_str!("../src/roles/receiver.rs"),
+        include_str!("../src/roles/recorder.rs"),
         include_str!("../src/roles/agent.rs"),
         include_str!("../src/intake/mod.rs"),
     ];

@@ -68,6 +68,29 @@ fn a_publisher_that_gets_ahead_is_told_and_loses_nothing() {
     }
 }
 
+/// Files that this process has open.
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn subscribers_that_are_gone_leave_nothing_behind_for_signals_to_reach() {
+    evenfall_io::interrupt::install().unwrap();
+    let settings = settings(1, 1);
+    let visit = || {
+        // There is no root: it joins in vain, and leaves when it is dropped.
+        let mut subscriber = Subscriber::with(settings.clone(), "recv-1").unwrap();
+        assert!(!subscriber.wait(std::time::Duration::from_millis(1)), "it runs");
+    };
+    visit();
+    let before = open_files();
+    for _ in 0..100 {
+        visit();
+    }
+    // Other tests of this file open some of their own beside.
+    assert!(open_files() < before + 50, "{before} files, then {}", open_files());
+}
+
 #[test]
 fn a_publisher_that_cannot_start_says_why() {
     let settings = settings(1, 1);

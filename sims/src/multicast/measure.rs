@@ -12,7 +12,9 @@ use evenfall_multicast::fairness::sample::Sample;
 use evenfall_multicast::fairness::{
     Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
 };
-use evenfall_multicast::{ReceiverEvent, Release, Replacement, Root, RootEvent, RootStatus};
+use evenfall_multicast::{
+    PublishError, ReceiverEvent, Release, Replacement, Root, RootEvent, RootStatus,
+};
 use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, Tally, World};
 use serde::Serialize;
 
@@ -103,8 +105,29 @@ struct Owner {
     scratch: Vec<u8>,
 }
 
+/// How far a run is, in simulated time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The trees are being formed.
+    Forming,
+    /// So much of the feed, with its warm-up, has been sent.
+    Sending {
+        /// Until now.
+        at: Duration,
+        /// In all.
+        of: Duration,
+    },
+    /// The last receivers are waited for.
+    Ending,
+}
+
 /// Runs the overlay and judges it.
 pub fn run(params: &Params) -> Run {
+    run_seen(params, &mut |_| {})
+}
+
+/// The same; `see` is told now and then how far it is.
+pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
     let mut world: World<Node, Cloud> =
         World::new(Cloud::new(params.cloud.clone(), params.seed), params.seed);
     params.populate(&mut world, |node| node);
@@ -126,15 +149,21 @@ pub fn run(params: &Params) -> Run {
     };
     while owner.formed < layout.trees && world.now() < FORMING_MAX {
         world.run_until(world.now() + TICK, &mut owner);
+        see(Progress::Forming);
     }
-    let end = owner.plan(params, world.now());
+    let start = world.now();
+    let end = owner.plan(params, start);
     world.schedule(world.now(), Action::Token(TOKEN_TICK));
     for (after, fault) in &params.faults {
         world.schedule(owner.feeds[0].schedule.due(0) + *after, Action::Fault(fault.clone()));
     }
-    world.run_until(end, &mut owner);
+    while world.now() < end {
+        world.run_until((world.now() + TICK).min(end), &mut owner);
+        see(Progress::Sending { at: world.now().since(start), of: end.since(start) });
+    }
     while owner.ended < layout.trees && world.now() < end + ENDING_MAX {
         world.run_until(world.now() + TICK, &mut owner);
+        see(Progress::Ending);
     }
     owner.outcome(params, &world)
 }
@@ -176,11 +205,12 @@ impl Owner {
         let due = feed.schedule.due_by(seen.at);
         while feed.next < due {
             message(self.seed ^ tree as u64, feed.next, self.size, &mut self.scratch);
-            // A full queue is tried again at the next call: the feed falls behind, openly.
-            if root.publish(seen.local, &self.scratch).is_err() {
-                return;
+            match root.publish(seen.local, &self.scratch) {
+                Ok(_) => feed.next += 1,
+                // Tried again at the next call: the feed falls behind, openly.
+                Err(PublishError::Full) => return,
+                Err(error) => panic!("message {} of tree {tree}: {error}", feed.next),
             }
-            feed.next += 1;
         }
         root.flush(seen.local);
     }

@@ -17,5 +17,5 @@ mod owner;
 mod params;
 pub mod subject;
 
-pub use measure::{FrameCourse, Run, run};
+pub use measure::{FrameCourse, Progress, Run, run, run_seen};
 pub use params::Params;

@@ -163,7 +163,9 @@ impl Narrator {
     fn root(&mut self, seen: Seen, event: &RootEvent) {
         let at = seen.at;
         match event {
-            RootEvent::Joined(id, role) => self.line(at, format_args!("root: {role:?} {id} joins")),
+            RootEvent::Joined(id, role, _) => {
+                self.line(at, format_args!("root: {role:?} {id} joins"))
+            }
             RootEvent::Removed(id, why) => {
                 self.line(at, format_args!("root: {id} is out: {why:?}"))
             }

@@ -304,7 +304,7 @@ impl Machine for Actor {
         match &mut self.machine {
             Node::Root(root) => match root.poll_event()? {
                 RootEvent::Finished(_) => self.done = true,
-                RootEvent::Joined(id, _) => self.late_is_in |= id.0 as usize == Play::LATE,
+                RootEvent::Joined(id, ..) => self.late_is_in |= id.0 as usize == Play::LATE,
                 _ => {}
             },
             Node::Relay(relay) => drop(relay.poll_event()?),

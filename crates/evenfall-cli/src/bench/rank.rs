@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::Prng;
 use evenfall_io::clock::{MonotonicClock, process_cpu};
-use evenfall_io::pin;
+use evenfall_io::{interrupt, pin};
 use evenfall_node::group::{GroupError, Member, Seat, SeatOptions, pace};
 use evenfall_shuffle::Config;
 use evenfall_shuffle::group::Settings;
@@ -196,6 +196,7 @@ pub fn main(args: &Args) -> Outcome {
 }
 
 fn run(args: &Args) -> Outcome {
+    interrupt::install()?;
     let options = SeatOptions {
         keyed: args.lab,
         mark: args.lab,
@@ -207,7 +208,6 @@ fn run(args: &Args) -> Outcome {
         pin::to_cores(&[core])?;
     }
     let seat = Seat::bind(args.bind, options)?;
-    seat.watch_signals()?;
     say(&Line::Address(seat.address()))?;
     let mut text = String::new();
     std::io::stdin().lock().read_line(&mut text)?;

@@ -16,7 +16,7 @@ use evenfall_core::Prng;
 use evenfall_io::lab::{Lab, RackHost, Racks};
 use evenfall_io::process::{Signal, end_with_parent, send};
 use evenfall_io::udp::link_mtu;
-use evenfall_io::{Waker, interrupt, pin};
+use evenfall_io::{interrupt, pin};
 use evenfall_node::group::{FRAME_BYTES, packet_bytes};
 use evenfall_shuffle::{Links, Matrix, workload};
 use serde_json::json;
@@ -502,7 +502,7 @@ impl Heard {
 pub fn main(args: &Args) -> Outcome {
     args.check()?;
     let matrix = args.matrix()?;
-    interrupt::watch(Waker::new().map_err(|error| format!("eventfd: {error}"))?)?;
+    interrupt::install()?;
     let lab = args.lab.then(|| Lab::with_racks(args.racks())).transpose()?;
     let _cross = match &lab {
         Some(lab) if args.cross > 0 => {

@@ -10,9 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenfall_core::NodeId;
+use evenfall_io::interrupt;
 use evenfall_io::lab::Lab;
 use evenfall_io::process::{Signal, end_with_parent, send};
-use evenfall_io::{Waker, interrupt};
 use evenfall_node::settings::{Inject, Node, RoleName, Run, Settings};
 
 use super::live::Wanted;
@@ -156,8 +156,7 @@ pub fn main(args: &Args) -> Outcome {
     if let Some(none) = args.slow.iter().find(|host| **host >= args.hosts) {
         return Err(format!("--slow {none}: hosts are 0 to {}", args.hosts - 1).into());
     }
-    let waker = Waker::new().map_err(|error| format!("eventfd: {error}"))?;
-    interrupt::watch(waker)?;
+    interrupt::install()?;
     // One more for the surveyor.
     let lab = Lab::new(usize::from(args.hosts) + 1)?;
     prepare(args, &lab)?;

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenfall_core::ClockError;
+use evenfall_io::interrupt;
 use evenfall_multicast::SharedKey;
 use evenfall_node::Settings;
 use evenfall_node::roles::surveyor;
-use evenfall_node::settings::{RoleName, Survey};
+use evenfall_node::settings::{self, RoleName, Survey};
 use evenfall_placement::builder::{BuildPlan, Racing, RootRule};
 use evenfall_placement::delays::EdgeStats;
 use evenfall_placement::strategy::{Pick, Strategy};
@@ -263,9 +264,10 @@ fn progress(names: &[String], event: &SurveyorEvent) {
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
+    interrupt::install()?;
     let settings = match &args.config {
         Some(path) => Settings::load(path, &args.set)?,
-        None => Settings::parse("", "defaults", std::env::vars().filter(ours), &args.set)?,
+        None => Settings::parse("", "defaults", settings::overrides()?.into_iter(), &args.set)?,
     };
     let key: Option<SharedKey> = settings.key()?;
     let pool = pool(args, &settings)?;
@@ -309,10 +311,6 @@ pub fn main(args: &Args) -> Outcome {
         }
         Err(error) => Err(error.into()),
     }
-}
-
-fn ours((name, _): &(String, String)) -> bool {
-    name.starts_with("EVENFALL_")
 }
 
 /// What was found, for printing.

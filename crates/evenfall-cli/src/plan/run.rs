@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use evenfall_io::{Waker, interrupt};
+use evenfall_io::interrupt;
 use evenfall_node::experiment::execute::execute;
 use evenfall_node::experiment::field::Watch;
 use evenfall_node::experiment::file::{On, Simulated};
@@ -79,8 +79,7 @@ pub fn main(args: &Args) -> Outcome {
         }
         return Ok(());
     }
-    let waker = Waker::new().map_err(|error| format!("eventfd: {error}"))?;
-    interrupt::watch(waker)?;
+    interrupt::install()?;
     let mut field = field(&experiment)?;
     let path = args
         .dir

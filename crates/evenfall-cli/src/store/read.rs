@@ -344,7 +344,7 @@ fn follow(args: &Tail) -> Outcome {
                     while it is read"
             .into());
     }
-    interrupt::watch(evenfall_io::Waker::new()?)?;
+    interrupt::install()?;
     let source = args.choice.place.source()?;
     match args.choice.subject(&*source)? {
         Subject::File(file) => follow_file(args, &*source, &file),

@@ -77,8 +77,7 @@ impl Serve {
 
 /// Runs it.
 pub fn serve(args: &Serve) -> Outcome {
-    let waker = evenfall_io::Waker::new()?;
-    interrupt::watch(waker)?;
+    interrupt::install()?;
     let mut listen = args.listen;
     loop {
         let store = Arc::new(said(Store::open(args.config()?)?));

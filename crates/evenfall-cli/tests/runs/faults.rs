@@ -132,14 +132,18 @@ fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
     };
     assert!(said("proxy-2 was slowed by 20ms"), "{info}");
     assert!(said("proxy-2 is replaced by proxy-"), "{info}");
-    // By way of the straggler nothing takes less than twice 20 ms, whatever else the machine does.
+    // By way of the straggler nothing takes less than twice 20 ms: what follows is judged by what
+    // it took then, on this machine.
     let all = courses(&demo);
     let slow = median(&all, 2.3, 2.6, |course| course.2);
     let after = median(&all, 7.0, 11.0, |course| course.2);
-    assert!(slow > 40.0 && after < 20.0, "{slow} ms to the last arrival, then {after}: {info}");
-    // The deadline follows the worst of a busy machine; below this it cannot be with a straggler.
+    assert!(
+        slow > 40.0 && after < slow / 2.0,
+        "{slow} ms to the last arrival, then {after}: {info}"
+    );
+    // The deadline follows the worst of a busy machine; below that it cannot be with a straggler.
     let holds = (8..19).map(|half| f64::from(half) / 2.0);
     let least = holds.map(|from| median(&all, from, from + 0.5, |course| course.1));
     let least = least.fold(f64::MAX, f64::min);
-    assert!(least < 40.0, "the deadline stays {least} ms or more: {info}");
+    assert!(least < slow, "{slow} ms, then the deadline stays {least} ms or more: {info}");
 }

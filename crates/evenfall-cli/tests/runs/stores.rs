@@ -68,6 +68,10 @@ fn recorded_demo_equals_the_feed_and_reads_by_symbol_also_from_objects_alone() {
     let said = finish(recorded.demo(&["--fit", "1s", "--trees", "2"]));
     assert!(said.ok, "{}", said.err);
     assert!(said.err.contains("1500 messages recorded"), "{}", said.err);
+    // The recorder is one more leaf, and no receiver.
+    let json: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&json["receivers"], &json["orphans"]), (&2.into(), &0.into()), "{json}");
+    assert_eq!((&json["delivered"], &json["warnings"]), (&3_000.into(), &Vec::<u8>::new().into()));
     let before = contents(&recorded.dir);
     let said = recorded.verify(&[]);
     assert!(said.ok, "{}{}", said.out, said.err);

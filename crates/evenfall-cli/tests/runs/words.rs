@@ -102,7 +102,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     let config = scratch.path("root.toml").display().to_string();
     let root = "[[node]]\nname = \"a\"\nid = 1\nrole = \"root\"\naddress = \"127.0.0.1:1\"\n";
     fs::write(&config, root).expect("a file");
-    let cases: [(&[&str], &[&str]); 14] = [
+    let cases: [(&[&str], &[&str]); 15] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -117,6 +117,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["config", "check", "no.toml"], &["no.toml", "--config"]),
         (&["store", "append", &nowhere, "x"], &["--feed", "--csv"]),
         (&["store", "read", &nowhere, "x", "--from", "noon"], &["09:30:00.5", "09:30,"]),
+        (&["sim", "multicast", "--size", "70000"], &["--size 70000", "65000 bytes at most"]),
     ];
     for (args, wanted) in cases {
         let said = say(args);

@@ -257,11 +257,6 @@ impl UdpDriver {
         self.outbox.has_room(&self.options)
     }
 
-    /// Whether nothing waits to be sent.
-    pub fn is_idle(&self) -> bool {
-        self.outbox.is_idle()
-    }
-
     /// Queues a transmit of the first machine on this socket. A group is resolved now: copies go to
     /// the members that it has at this moment.
     ///
@@ -365,10 +360,5 @@ impl UdpDriver {
             Wake::Deadline if deadline.is_none_or(|deadline| retry < deadline) => Wake::Writable,
             wake => wake,
         }
-    }
-
-    /// Whether and how long [`wait`](Self::wait) spins from now on.
-    pub fn set_spin(&mut self, spin: Duration) {
-        self.options.spin = spin;
     }
 }

@@ -39,14 +39,10 @@ pub struct Options {
     /// and over which datagrams to groups leave; the routing table's choice by default. Without a
     /// key it must be a loopback address. An IPv6 group names its interface by its scope id.
     pub multicast_interface: Option<Ipv4Addr>,
-    /// Several sockets may share the address, and the kernel spreads senders over them.
-    pub reuse_port: bool,
     /// The kernel polls the card this long before it sleeps (`SO_BUSY_POLL`). Needs CAP_NET_ADMIN.
     pub busy_poll: Option<Duration>,
     /// Differentiated-services code point per class (control, live, repair, bulk), 0 to 63.
     pub dscp: Option<[u8; 4]>,
-    /// Queueing priority in this host per class (`SO_PRIORITY`), 0 to 6.
-    pub priority: Option<[u8; 4]>,
     /// [`wait`](super::UdpDriver::wait) never sleeps. One core per driver.
     pub never_sleep: bool,
     /// How long before a deadline [`wait`](super::UdpDriver::wait) stops sleeping and watches the
@@ -85,10 +81,8 @@ impl Default for Options {
             pinned_bytes_max: 32 << 20,
             kernel_timestamps: false,
             multicast_interface: None,
-            reuse_port: false,
             busy_poll: None,
             dscp: None,
-            priority: None,
             never_sleep: false,
             spin: Duration::ZERO,
             spin_share: 1.0,
@@ -108,7 +102,6 @@ impl Options {
 
     /// Whether the socket must be re-marked when the class changes.
     pub(super) fn marks_differ(&self) -> bool {
-        let differ = |marks: Option<[u8; 4]>| marks.is_some_and(|m| m.iter().any(|x| *x != m[0]));
-        differ(self.dscp) || differ(self.priority)
+        self.dscp.is_some_and(|marks| marks.iter().any(|mark| *mark != marks[0]))
     }
 }

@@ -83,10 +83,6 @@ impl Outbox {
         self.lanes.iter().all(|lane| lane.queue.len() < options.queue_frames_max)
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.queue.is_empty() && lane.plan.is_done())
-    }
-
     pub(super) fn push(
         &mut self,
         owner: usize,

@@ -33,10 +33,6 @@ impl Socket {
         // SAFETY: `socket` returned this descriptor, and nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let raw = fd.as_raw_fd();
-        if options.reuse_port {
-            set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
-                .map_err(|source| os(format!("share the port of {address}"), source, ""))?;
-        }
         if address.ip().is_multicast() {
             // Everybody who binds to a group gets a copy of what is sent to it.
             set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
@@ -184,7 +180,7 @@ impl Socket {
             return;
         }
         self.marked = Some(class);
-        // Before the priority: setting the service field of IPv4 also sets a priority from it.
+        // The service field of IPv4 also sets the priority in this host's own queues.
         if let Some(dscp) = options.dscp {
             let value = i32::from(dscp[class as usize]) << 2;
             let (level, name) = if self.v6 {
@@ -193,10 +189,6 @@ impl Socket {
                 (libc::IPPROTO_IP, libc::IP_TOS)
             };
             self.attempt("code point", level, name, value);
-        }
-        if let Some(priority) = options.priority {
-            let value = i32::from(priority[class as usize]);
-            self.attempt("priority", libc::SOL_SOCKET, libc::SO_PRIORITY, value);
         }
         self.notes.truncate(16);
     }

@@ -329,12 +329,7 @@ fn shared_bodies_are_let_go_after_the_last_copy() {
 
 #[test]
 fn marks_per_class_are_accepted() {
-    let options = Options {
-        dscp: Some([48, 46, 18, 8]),
-        priority: Some([6, 5, 2, 1]),
-        reuse_port: true,
-        ..Options::default()
-    };
+    let options = Options { dscp: Some([48, 46, 18, 8]), ..Options::default() };
     let mut sender = driver(options);
     let mut receiver = driver(Options::default());
     let to = Destination::One(receiver.local_addr());

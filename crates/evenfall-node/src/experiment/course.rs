@@ -121,7 +121,8 @@ impl Course {
         (0..self.names.len()).filter(|host| !dead(host)).collect()
     }
 
-    fn fail(&mut self, error: impl ToString) {
+    /// Ends it without a tree.
+    pub(super) fn fail(&mut self, error: impl ToString) {
         self.state = State::Over(Err(error.to_string()));
     }
 

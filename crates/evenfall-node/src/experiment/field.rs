@@ -169,15 +169,25 @@ impl Recorded {
         Ok(leaves)
     }
 
-    fn run(&self, plan: RunPlan) -> Result<RunRecord, String> {
+    fn run(&self, plan: RunPlan) -> RunRecord {
+        let mut course = Course::new(plan, self.delays.names().to_vec(), Vec::new());
+        if let Err(error) = self.measure(&mut course) {
+            course.fail(error);
+        }
+        course.into_record()
+    }
+
+    /// Takes the course to its end.
+    fn measure(&self, course: &mut Course) -> Result<(), String> {
+        let plan = course.plan();
         let lacks = match plan.method() {
             Method::Grow(strategy, _) => strategy.lacks(&self.delays),
             Method::MinMax | Method::LemonDrop => None,
         };
         if let Some(field) = lacks {
-            let (id, name) = (&plan.id, field.name());
             return Err(format!(
-                "run {id}: its strategy reads {name}, which the file does not have"
+                "its strategy reads {}, which the file does not have",
+                field.name()
             ));
         }
         let length_s = plan.evaluation.duration.as_secs_f64();
@@ -185,11 +195,10 @@ impl Recorded {
         let most = (SAMPLES_MAX / all.max(1)).clamp(1, DRAWN_MAX);
         let count = ((f64::from(plan.probe.rate) * length_s) as u64).clamp(1, most);
         let (seed, nothing) = (plan.seed, Duration::ZERO);
-        let mut course = Course::new(plan, self.delays.names().to_vec(), Vec::new());
         let mut windows = 0;
         loop {
             match course.want() {
-                Want::Done => return Ok(course.into_record()),
+                Want::Done => return Ok(()),
                 Want::Parent(request) => {
                     course.take_parent(Ok(&self.parent(&request)), nothing, 0);
                 }
@@ -218,8 +227,7 @@ fn farther(way: ClockError, edge: ClockError) -> ClockError {
 impl Field for Recorded {
     fn carry_out(&mut self, runs: Vec<RunPlan>, watch: &mut dyn Watch) -> Result<(), String> {
         for plan in runs {
-            let record = self.run(plan)?;
-            if interrupt::raised() || !watch.over(record) {
+            if interrupt::raised() || !watch.over(self.run(plan)) {
                 return Ok(());
             }
         }

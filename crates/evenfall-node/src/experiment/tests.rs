@@ -135,3 +135,36 @@ fn pictures_have_lines_and_words_without_fonts_of_the_system() {
     let colours: std::collections::BTreeSet<&[u8]> = pixels.chunks(3).collect();
     assert!(head > 500 && colours.len() > 20, "{head} {}", colours.len());
 }
+
+#[test]
+fn run_that_lacks_a_field_is_over_with_an_error_and_the_others_go_on() {
+    let mut list = "parent,child,p25_us,p50_us,p75_us,p90_us,p99_us\n".to_owned();
+    for (from, row) in MATRIX.lines().enumerate() {
+        for (to, us) in row.split(',').enumerate().filter(|(to, _)| *to != from) {
+            list += &format!("{from},{to},{us},{us},{us},{us},{us}\n");
+        }
+    }
+    let delays = evenfall_placement::delays::Delays::parse(&list).expect("a list").delays;
+    let mut plans = experiment(&[]).expect("an experiment").plans();
+    let lacking = Experiment::parse(&FILE.replace("\"p90\"", "\"stddev\""), "e.toml", &[]);
+    let mut lacking = lacking.expect("an experiment").plans();
+    lacking.truncate(1);
+    let count = plans.len() + 1;
+    lacking.append(&mut plans);
+    struct Seen(Vec<RunRecord>);
+    impl Watch for Seen {
+        fn over(&mut self, record: RunRecord) -> bool {
+            self.0.push(record);
+            true
+        }
+    }
+    let mut seen = Seen(Vec::new());
+    Recorded::new(delays)
+        .carry_out(lacking, &mut seen)
+        .expect("nothing keeps the others from going on");
+    assert_eq!(seen.0.len(), count);
+    let error = seen.0[0].error.as_deref().expect("it lacks a field");
+    assert!(error.contains("which the file does not have"), "{error}");
+    let failed: Vec<_> = seen.0[1..].iter().filter_map(|record| record.error.as_ref()).collect();
+    assert_eq!(failed, Vec::<&String>::new());
+}

@@ -21,11 +21,14 @@ struct Reach {
     clean: bool,
 }
 
-fn reaches(info: &RunInfo, directory: &Path) -> Result<BTreeMap<NodeId, Reach>, ReportError> {
+/// By node and the start of its process: one that is started again has several logs.
+type Reaches = BTreeMap<(NodeId, u64), Reach>;
+
+fn reaches(info: &RunInfo, directory: &Path) -> Result<Reaches, ReportError> {
     let gone = |id| info.memberships.iter().any(|m| m.receiver == id && m.until.is_some());
     let mut reaches = BTreeMap::new();
     for mut log in open_logs(directory)? {
-        let id = log.reader.header().node;
+        let (id, started_ns) = (log.reader.header().node, log.reader.header().started_ns);
         if !gone(id) {
             continue;
         }
@@ -40,7 +43,7 @@ fn reaches(info: &RunInfo, directory: &Path) -> Result<BTreeMap<NodeId, Reach>, 
             *known = end.max(*known);
         }
         let clean = *log.reader.tail() == Tail::Clean;
-        reaches.insert(id, Reach { next, clean });
+        reaches.insert((id, started_ns), Reach { next, clean });
     }
     Ok(reaches)
 }
@@ -53,8 +56,9 @@ pub(super) fn settle(info: &mut RunInfo, directory: &Path) -> Result<Vec<String>
     let reaches = reaches(info, directory)?;
     let mut notes = Vec::new();
     for membership in &mut info.memberships {
-        let (Some(until), Some(reach)) = (membership.until, reaches.get(&membership.receiver))
-        else {
+        let latest_ns = if membership.started_ns == 0 { u64::MAX } else { membership.started_ns };
+        let mut lives = reaches.range((membership.receiver, 0)..=(membership.receiver, latest_ns));
+        let (Some(until), Some((_, reach))) = (membership.until, lives.next_back()) else {
             continue;
         };
         let next = reach.next.get(&membership.stream).copied().unwrap_or(0);

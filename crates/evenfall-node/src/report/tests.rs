@@ -55,14 +55,8 @@ fn info() -> RunInfo {
         settings: settings.map(|(key, value)| (key.into(), value.into())).collect(),
         nodes: receivers.chain(proxies).chain([node(100, "root".into(), "root")]).collect(),
         memberships: vec![
-            Membership {
-                receiver: NodeId(19),
-                stream: 0,
-                from: 0,
-                until: Some(21_000),
-                left: false,
-            },
-            Membership { receiver: NodeId(20), stream: 0, from: 10_000, until: None, left: false },
+            Membership { receiver: NodeId(19), until: Some(21_000), ..Membership::default() },
+            Membership { receiver: NodeId(20), from: 10_000, ..Membership::default() },
         ],
         events: vec![
             event(1.95, "join", 20, "late joiner, served from message 10,000"),
@@ -276,4 +270,110 @@ fn worst_clock_of_all_processes_counts() {
     assert_eq!(worse(within(5), within(3)), within(5));
     assert_eq!(worse(within(5), ClockError::Unknown), ClockError::Unknown);
     assert_eq!(worse(ClockError::SameClock, ClockError::SameClock), ClockError::SameClock);
+}
+
+/// A log of what one node released, message by message, at a millisecond of the run.
+fn released(directory: &Path, who: &Header, messages: std::ops::Range<u64>, clean: bool) {
+    let mut log = Writer::create(directory, who).expect("a log");
+    for message in messages {
+        let at_ns = START_NS + 1_000_000 * message + 400_000;
+        log.append(&Record::Released(Released {
+            receiver: who.node,
+            first_message: message,
+            count: 1,
+            arrival_ns: at_ns,
+            release_ns: at_ns,
+            ..Released::default()
+        }));
+    }
+    if clean {
+        log.finish().expect("a log");
+    } else {
+        log.flush();
+    }
+}
+
+/// A root that sends so many messages, a millisecond apart.
+fn sent(directory: &Path, messages: u64, memberships: Vec<Membership>, nodes: &[(u32, &str)]) {
+    let nodes = nodes.iter().map(|(id, role)| NodeInfo {
+        id: NodeId(*id),
+        name: format!("{role}-{id}"),
+        role: (*role).into(),
+    });
+    let info = RunInfo { nodes: nodes.collect(), memberships, ..RunInfo::default() };
+    info.write(directory).expect("run.json");
+    let mut root = Writer::create(directory, &header(Role::Root, 0, "root")).expect("a log");
+    for message in 0..messages {
+        let scheduled_ns = START_NS + 1_000_000 * message;
+        root.append(&Record::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
+    }
+    root.finish().expect("a log");
+}
+
+#[test]
+fn receiver_that_is_started_again_is_judged_by_the_logs_of_both_its_lives() {
+    let directory = Directory::new("lives");
+    let again_ns = START_NS + 50_000_000;
+    let first = Membership {
+        receiver: NodeId(1),
+        until: Some(45),
+        started_ns: START_NS,
+        ..Membership::default()
+    };
+    let second = Membership { from: 60, until: None, started_ns: again_ns, ..first.clone() };
+    sent(&directory.0, 100, vec![first, second], &[(0, "root"), (1, "receiver"), (2, "receiver")]);
+    released(&directory.0, &header(Role::Receiver, 2, "receiver-2"), 0..100, true);
+    let mut who = header(Role::Receiver, 1, "receiver-1");
+    released(&directory.0, &who, 0..30, false);
+    let names = [runlog::file_name(Role::Receiver, NodeId(1))];
+    runlog::set_aside(&directory.0, &names).expect("a free name");
+    who.started_ns = again_ns;
+    released(&directory.0, &who, 60..100, true);
+    let report = read(&directory.0, None).expect("a report");
+    let results = &report.outcome.results;
+    assert_eq!((results.delivered, results.lost, results.orphans), (100 + 30 + 40, 0, 0));
+    let names: Vec<_> = report.logs.iter().map(|log| log.name.as_str()).collect();
+    assert_eq!(names, ["receiver-1.1", "receiver-1", "receiver-2", "root"]);
+    assert!(report.warnings.iter().any(|w| w.contains("before message 30")), "{report:?}");
+}
+
+#[test]
+fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first() {
+    let directory = Directory::new("again");
+    released(&directory.0, &header(Role::Receiver, 1, "receiver-1"), 0..70, false);
+    sent(&directory.0, 100, vec![], &[]);
+    let names = |role, id, other: &[&str]| {
+        let mut names = vec![runlog::file_name(role, NodeId(id))];
+        names.extend(other.iter().map(|name| (*name).to_owned()));
+        runlog::set_aside(&directory.0, &names).expect("a free name");
+    };
+    names(Role::Root, 0, &[RUN_FILE]);
+    names(Role::Receiver, 1, &[]);
+    let again_ns = START_NS + 200_000_000;
+    let root = Header { started_ns: again_ns, ..header(Role::Root, 0, "root") };
+    let mut log = Writer::create(&directory.0, &root).expect("a log");
+    for message in 0..5 {
+        let scheduled_ns = again_ns + 1_000_000 * message;
+        log.append(&Record::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
+    }
+    log.finish().expect("a log");
+    info().write(&directory.0).expect("run.json");
+    let report = read(&directory.0, None).expect("a report");
+    assert_eq!(report.outcome.results.messages, 5);
+    assert_eq!((report.outcome.results.orphans, report.logs.len()), (0, 1));
+    let kept = directory.0.join("root-0.1.evlog");
+    assert_eq!(open(&kept).expect("a log").count(), 101);
+    assert!(directory.0.join("run.1.json").exists());
+}
+
+#[test]
+fn recorder_is_no_receiver_of_the_report() {
+    let directory = Directory::new("recorder");
+    sent(&directory.0, 100, vec![], &[(0, "root"), (1, "receiver"), (2, "recorder")]);
+    released(&directory.0, &header(Role::Receiver, 1, "receiver-1"), 0..100, true);
+    released(&directory.0, &header(Role::Recorder, 2, "recorder-2"), 0..90, true);
+    let report = read(&directory.0, None).expect("a report");
+    let results = &report.outcome.results;
+    assert_eq!((results.receivers, results.delivered, results.lost), (1, 100, 0));
+    assert_eq!((results.orphans, &report.warnings[..]), (0, &[][..]));
 }

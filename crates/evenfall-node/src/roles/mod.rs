@@ -2,6 +2,7 @@
 //! ends, a signal comes, or the root is lost.
 
 pub mod agent;
+mod part;
 pub mod proxy;
 pub mod receiver;
 pub mod recorder;
@@ -16,15 +17,16 @@ use std::time::Duration;
 use evenfall_core::{Clock, ClockError, ClockReading, Machine, SyncTime, Timestamp};
 use evenfall_feed::FeedError;
 use evenfall_io::clock::{ClockWatch, MonotonicClock, SyncSource, auto};
-use evenfall_io::pin;
 use evenfall_io::run::Loop;
 use evenfall_io::udp::{Options, UdpDriver};
+use evenfall_io::{interrupt, pin, procstat};
 use evenfall_multicast::wire::STREAM_OFFSET;
 use evenfall_multicast::{Identity, Reason, SharedKey};
 use serde::Serialize;
 
 use crate::input::InputError;
-use crate::memory::MemoryLog;
+use crate::memory::{self, MemoryLog};
+use crate::report::RUN_FILE;
 use crate::runlog::{self, Header, Record, Role, Writer};
 use crate::settings::{Node, RoleName, Settings, SettingsError};
 use crate::telemetry::Telemetry;
@@ -142,13 +144,19 @@ pub(crate) struct Process {
     pub name: String,
     pub key: Option<SharedKey>,
     pub driver: UdpDriver,
+    /// Wakes the driver when a signal comes.
+    _signals: interrupt::Watch,
     pub turn: Loop,
     pub telemetry: Telemetry,
     pub log: Option<Writer<fs::File>>,
     memory: Option<MemoryLog>,
     clock: Clock,
+    /// When it started; in its log, and what tells it from an earlier process of its name.
+    pub started: SyncTime,
     watch: Option<ClockWatch>,
     housekeeping_at: Timestamp,
+    /// Largest resident memory seen.
+    pub resident_bytes_max: u64,
 }
 
 /// The loop and the driver of a role, without what is around them.
@@ -162,9 +170,14 @@ fn logged(role: RoleName) -> Option<Role> {
     match role {
         RoleName::Root => Some(Role::Root),
         RoleName::Proxy => Some(Role::Proxy),
-        RoleName::Receiver | RoleName::Recorder => Some(Role::Receiver),
+        RoleName::Receiver => Some(Role::Receiver),
+        RoleName::Recorder => Some(Role::Recorder),
         RoleName::Agent => None,
     }
+}
+
+fn summary_file(name: &str) -> String {
+    format!("summary-{name}.json")
 }
 
 /// The machine of a datagram: one per stream, in order of their numbers.
@@ -188,7 +201,8 @@ impl Process {
             options.moderation = settings.io.moderation.unwrap_or(moderation);
             options.kernel_timestamps = !options.moderation.is_zero();
         }
-        options.never_sleep = settings.io.busy_poll;
+        options.never_sleep = settings.io.never_sleep;
+        options.busy_poll = settings.io.kernel_busy_poll;
         options.segmentation = settings.io.segmentation;
         options.coalescing = settings.io.segmentation;
         options.receive_buffer_bytes = settings.io.receive_buffer_bytes;
@@ -202,8 +216,10 @@ impl Process {
             None => {}
         }
         let driver = UdpDriver::bind(node.address, options)?;
-        evenfall_io::interrupt::watch(driver.waker())?;
-        let telemetry = Telemetry::start(node.http, key.is_some()).map_err(RoleError::Http)?;
+        let signals = interrupt::watch(driver.waker())?;
+        let takes_orders = node.role == RoleName::Root;
+        let telemetry =
+            Telemetry::start(node.http, key.is_some(), takes_orders).map_err(RoleError::Http)?;
         let (clock, watch) = start_clock(settings)?;
         let alone = matches!(node.role, RoleName::Proxy | RoleName::Agent);
         let dispatch = if alone { |_: &[u8]| Some(0) } else { by_stream };
@@ -211,13 +227,16 @@ impl Process {
             name: node.name.clone(),
             key,
             driver,
+            _signals: signals,
             turn: Loop::dispatching(dispatch),
             telemetry,
             log: None,
             memory: None,
+            started: clock.sync(MonotonicClock::now()),
             clock,
             watch,
             housekeeping_at: MonotonicClock::now(),
+            resident_bytes_max: 0,
         };
         if let Some(role) = logged(node.role).filter(|_| settings.run.log) {
             process.log = Some(process.open_log(settings, node, role)?);
@@ -241,12 +260,20 @@ impl Process {
         let dir = &settings.run.dir;
         let failed = |error| RoleError::File(dir.display().to_string(), error);
         fs::create_dir_all(dir).map_err(failed)?;
+        let mut names = vec![
+            runlog::file_name(role, node.id),
+            memory::file_name(&node.name),
+            summary_file(&node.name),
+        ];
+        // What the run before was is written by its root.
+        names.extend((role == Role::Root).then(|| RUN_FILE.to_owned()));
+        runlog::set_aside(dir, &names).map_err(failed)?;
         let header = Header {
             role,
             node: node.id,
             name: node.name.clone(),
             clock: self.clock.reading().error,
-            started_ns: self.sync_now().nanos(),
+            started_ns: self.started.nanos(),
         };
         runlog::Writer::create(dir, &header).map_err(failed)
     }
@@ -312,6 +339,9 @@ impl Process {
         if let Some(memory) = &mut self.memory {
             memory.sample(now);
         }
+        if let Ok(usage) = procstat::this_process() {
+            self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
+        }
         true
     }
 
@@ -324,7 +354,7 @@ impl Process {
         let Some(log) = self.log else { return Ok(()) };
         let dir = &settings.run.dir;
         log.finish().map_err(|error| RoleError::File(dir.display().to_string(), error))?;
-        let path = dir.join(format!("summary-{}.json", self.name));
+        let path = dir.join(summary_file(&self.name));
         let text = serde_json::to_string_pretty(summary).unwrap_or_default();
         fs::write(&path, text).map_err(|error| RoleError::File(path.display().to_string(), error))
     }

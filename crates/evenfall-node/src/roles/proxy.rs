@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use evenfall_core::Timestamp;
 use evenfall_io::clock::MonotonicClock;
-use evenfall_io::interrupt;
 use evenfall_multicast::{Reason, Relay, RelayEvent, RelayStatus};
 use serde::Serialize;
 
+use super::part::{Ended, Part};
 use super::{Process, RoleError, identity};
 use crate::settings::{Node, Settings};
 use crate::telemetry::Metrics;
@@ -43,24 +43,42 @@ fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Strin
 }
 
 /// What the proxy's events came to.
-#[derive(Default)]
-struct Watch {
+struct Watch<'a> {
+    node: &'a Node,
+    root_timeout: Duration,
     /// The stream has ended below: when to go.
     finished: Option<Timestamp>,
     failed: Option<RoleError>,
 }
 
-impl Watch {
-    fn on(&mut self, now: Timestamp, event: RelayEvent, root_timeout: Duration) {
+impl Part<Relay> for Watch<'_> {
+    fn on(&mut self, _: &Relay, now: Timestamp, event: RelayEvent) {
         match event {
             RelayEvent::Finished => self.finished = Some(now + LINGER),
-            RelayEvent::RootLost => self.failed = Some(RoleError::RootLost(root_timeout)),
+            RelayEvent::RootLost => self.failed = Some(RoleError::RootLost(self.root_timeout)),
             RelayEvent::Evicted(Reason::TooSlow) => {
                 self.failed = Some(RoleError::Evicted(Reason::TooSlow));
             }
             // The machine joins again by itself.
             RelayEvent::Placed(_) | RelayEvent::Evicted(_) => {}
         }
+    }
+
+    fn look_around(&mut self, process: &mut Process, relays: &[Relay]) {
+        let status = relays[0].status();
+        let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
+        let page = metrics(&self.node.name, self.node.tree, &status, process.refused());
+        process.telemetry.publish(page, &status, ill);
+    }
+
+    fn ended(&mut self, _: &mut [Relay]) -> Option<Ended> {
+        let is_over = self.finished.is_some_and(|at| at <= MonotonicClock::now());
+        let failed = self.failed.take().map(Err);
+        failed.or_else(|| is_over.then_some(Ok("the stream ended")))
+    }
+
+    fn until(&self) -> Option<Timestamp> {
+        self.finished
     }
 }
 
@@ -70,37 +88,12 @@ impl Watch {
 /// [`RoleError`].
 pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> {
     let mut process = Process::start(settings, node)?;
-    let who = identity(settings, node, node.tree, process.sync_now())?;
+    let who = identity(settings, node, node.tree, process.started)?;
     let key = process.key.clone();
     let mut relays = [Relay::new(settings.multicast, who, key.as_ref(), MonotonicClock::now())];
     let root_timeout = settings.multicast.membership.root_timeout;
-    let mut watch = Watch::default();
-    let mut first = true;
-    let ended = loop {
-        let mut on = |_: &Relay, now, event| watch.on(now, event, root_timeout);
-        process.keep_time(&mut relays, core::mem::take(&mut first), &mut on)?;
-        let until = watch.finished;
-        let mut on = |_: &Relay, now, event| watch.on(now, event, root_timeout);
-        process.turn.turn(&mut relays, &mut process.driver, until, &mut on)?;
-        if process.housekeeping_due() {
-            let status = relays[0].status();
-            let malformed = process.refused();
-            let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
-            let page = metrics(&node.name, node.tree, &status, malformed);
-            process.telemetry.publish(page, &status, ill);
-        }
-        if let Some(error) = watch.failed.take() {
-            break Err(error);
-        }
-        if interrupt::raised() {
-            relays[0].leave();
-            process.turn.turn(&mut relays, &mut process.driver, None, &mut |_, _, _| {})?;
-            break Ok("asked to stop");
-        }
-        if watch.finished.is_some_and(|at| at <= MonotonicClock::now()) {
-            break Ok("the stream ended");
-        }
-    };
+    let mut watch = Watch { node, root_timeout, finished: None, failed: None };
+    let ended = process.play(&mut relays, &mut watch)?;
     let malformed = process.refused();
     let why = ended.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     let (name, status) = (node.name.clone(), relays[0].status());

@@ -6,11 +6,11 @@ use std::time::Duration;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed::sharding::ContentHash;
 use evenfall_io::clock::MonotonicClock;
-use evenfall_io::interrupt;
 use evenfall_multicast::fairness::{Flags, Lost, Released};
 use evenfall_multicast::{Reason, Receiver, ReceiverEvent, ReceiverStatus, Release};
 use serde::Serialize;
 
+use super::part::{Ended, Part};
 use super::{Process, RoleError, identity};
 use crate::runlog::Record;
 use crate::settings::{Node, Settings};
@@ -172,8 +172,12 @@ impl<'s, S: Sink> Delivery<'s, S> {
     }
 }
 
-pub(super) fn metrics(name: &str, trees: &[ReceiverStatus], malformed: u64) -> String {
-    let mut m = Metrics::of(name, "receiver");
+pub(super) fn metrics(
+    (name, role): (&str, &str),
+    trees: &[ReceiverStatus],
+    malformed: u64,
+) -> String {
+    let mut m = Metrics::of(name, role);
     for (tree, status) in trees.iter().enumerate() {
         let (tree, t) = (tree as u32, &status.tally);
         m.counter("released_messages_total", "Messages released.", tree, t.released);
@@ -182,11 +186,62 @@ pub(super) fn metrics(name: &str, trees: &[ReceiverStatus], malformed: u64) -> S
         m.counter("repaired_frames_total", "Frames that came by repair.", tree, t.repaired);
         m.counter("duplicate_copies_total", "Copies dropped.", tree, t.duplicates);
         m.counter("hedge_wins_total", "Frames an aunt brought first.", tree, t.hedge_wins);
-        m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
         m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
         m.gauge("held_frames", "Frames held now.", tree, status.held as f64);
     }
+    // What is no message names no tree.
+    m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
     m.finish()
+}
+
+/// What a receiver makes of its machines.
+struct Desk<'s, S> {
+    name: &'s str,
+    delivery: Delivery<'s, S>,
+    trees: u32,
+    duplicates: u64,
+    /// Everything is here: when to go.
+    leave_at: Option<Timestamp>,
+}
+
+impl<S: Sink> Part<Receiver> for Desk<'_, S> {
+    fn on(&mut self, machine: &Receiver, _: Timestamp, event: ReceiverEvent) {
+        self.delivery.on(machine.stream(), event);
+    }
+
+    fn set_clock(&mut self, clock: Clock) {
+        self.delivery.clock = clock;
+    }
+
+    fn turned(&mut self, process: &mut Process, _: &mut [Receiver]) {
+        self.delivery.records.drain(..).for_each(|record| process.note(record));
+    }
+
+    fn look_around(&mut self, process: &mut Process, machines: &[Receiver]) {
+        let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
+        self.duplicates = note_duplicates(process, &all, self.duplicates);
+        let ill = machines.iter().any(|m| m.place().is_none());
+        let page = metrics((self.name, "receiver"), &all, process.refused());
+        process.telemetry.publish(page, &all, ill.then(|| "not in every tree".to_owned()));
+    }
+
+    fn ended(&mut self, _: &mut [Receiver]) -> Option<Ended> {
+        if let Some(error) = self.delivery.failed.take() {
+            return Some(Err(error));
+        }
+        let now = MonotonicClock::now();
+        let is_over = self.delivery.finished >= self.trees
+            && *self.leave_at.get_or_insert(now + LINGER) <= now;
+        is_over.then_some(Ok("the stream ended"))
+    }
+
+    fn until(&self) -> Option<Timestamp> {
+        self.leave_at
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.delivery.sink.wants_to_stop()
+    }
 }
 
 /// Runs a receiver until it has everything, the sink has enough, a signal comes or the root is
@@ -201,67 +256,19 @@ pub fn run<S: Sink>(
 ) -> Result<ReceiverSummary, RoleError> {
     let mut process = Process::start(settings, node)?;
     let trees = settings.run.trees;
-    let started = process.sync_now();
     let key = process.key.clone();
     let mut machines = Vec::new();
     let begin = node.begin()?;
     for stream in 0..trees {
-        let who = identity(settings, node, stream, started)?;
+        let who = identity(settings, node, stream, process.started)?;
         let now = MonotonicClock::now();
         let receiver = Receiver::new(settings.multicast, who, key.as_ref(), now);
         machines.push(receiver.beginning(begin));
     }
-    let mut delivery = Delivery::new(sink, settings, node, process.clock());
-    let mut resident_bytes_max = 0;
-    let mut duplicates = 0;
-    let mut first = true;
-    let mut leave_at: Option<Timestamp> = None;
-    let ended = loop {
-        process.keep_time(
-            &mut machines,
-            core::mem::take(&mut first),
-            &mut |m: &Receiver, _, event| {
-                delivery.on(m.stream(), event);
-            },
-        )?;
-        delivery.clock = process.clock();
-        process.turn.turn(
-            &mut machines,
-            &mut process.driver,
-            leave_at,
-            &mut |m: &Receiver, _, event| {
-                delivery.on(m.stream(), event);
-            },
-        )?;
-        for record in delivery.records.drain(..) {
-            process.note(record);
-        }
-        if process.housekeeping_due() {
-            let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
-            duplicates = note_duplicates(&mut process, &all, duplicates);
-            let ill = machines.iter().any(|m| m.place().is_none());
-            let page = metrics(&node.name, &all, process.refused());
-            let ill = ill.then(|| "not in every tree".to_owned());
-            process.telemetry.publish(page, &all, ill);
-            if let Ok(usage) = evenfall_io::procstat::this_process() {
-                resident_bytes_max = resident_bytes_max.max(usage.resident_bytes);
-            }
-        }
-        if let Some(error) = delivery.failed.take() {
-            break Err(error);
-        }
-        if delivery.sink.wants_to_stop() || interrupt::raised() {
-            machines.iter_mut().for_each(Receiver::leave);
-            process.turn.turn(&mut machines, &mut process.driver, None, &mut |_, _, _| {})?;
-            break Ok("asked to stop");
-        }
-        if delivery.finished >= trees {
-            let now = MonotonicClock::now();
-            if *leave_at.get_or_insert(now + LINGER) <= now {
-                break Ok("the stream ended");
-            }
-        }
-    };
+    let delivery = Delivery::new(sink, settings, node, process.clock());
+    let mut desk = Desk { name: &node.name, delivery, trees, duplicates: 0, leave_at: None };
+    let ended = process.play(&mut machines, &mut desk)?;
+    let Desk { delivery, duplicates, .. } = desk;
     let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
     note_duplicates(&mut process, &all, duplicates);
     let summary = ReceiverSummary {
@@ -271,7 +278,7 @@ pub fn run<S: Sink>(
         content_hash: delivery.hash.finish_hex(),
         trees: all,
         malformed: process.refused(),
-        resident_bytes_max,
+        resident_bytes_max: process.resident_bytes_max,
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
     process.end(settings, &summary)?;

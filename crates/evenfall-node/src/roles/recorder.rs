@@ -14,18 +14,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use evenfall_core::{NodeId, SyncTime};
+use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_io::Waker;
 use evenfall_io::clock::{MonotonicClock, SyncSource};
-use evenfall_io::{Waker, interrupt};
-use evenfall_multicast::{Archived, Begin, Recorder, RecorderStatus, Release, Resume, Wanted};
+use evenfall_multicast::{
+    Archived, Begin, ReceiverEvent, ReceiverStatus, Recorder, RecorderStatus, Release, Resume,
+    Wanted,
+};
 use serde::Serialize;
 
+use super::part::{Ended, Part};
 use super::receiver::{Delivery, Sink, metrics, note_duplicates};
 use super::{Process, RoleError, identity};
 use crate::settings::{Node, Settings};
 use crate::store::frames::{self, FrameLog, FrameReader};
 use crate::store::recording::{self, streams};
 use crate::store::{Level, RecordSource, Store, StoreError};
+use crate::telemetry::Metrics;
 
 /// Name of the recording in its store.
 pub const NAME: &str = "feed";
@@ -171,17 +176,16 @@ fn read(
     }
 }
 
-/// The machines of a recorder, and the way to its reader.
+/// The way to the reader.
 struct Desk {
-    machines: Vec<Recorder>,
     wanted: SyncSender<(u32, Wanted)>,
     found: Receiver<(u32, Found)>,
 }
 
 impl Desk {
     /// Passes on what machines want, and hands them what was found.
-    fn serve(&mut self) {
-        for (stream, machine) in self.machines.iter_mut().enumerate() {
+    fn serve(&mut self, machines: &mut [Recorder]) {
+        for (stream, machine) in machines.iter_mut().enumerate() {
             while let Some(wanted) = machine.poll_wanted() {
                 if self.wanted.try_send((stream as u32, wanted)).is_err() {
                     // Not there, as far as the machine is concerned.
@@ -190,7 +194,7 @@ impl Desk {
             }
         }
         while let Ok((stream, found)) = self.found.try_recv() {
-            if let Some(machine) = self.machines.get_mut(stream as usize) {
+            if let Some(machine) = machines.get_mut(stream as usize) {
                 answer(machine, found);
             }
         }
@@ -211,20 +215,24 @@ fn answer(machine: &mut Recorder, found: Found) {
     }
 }
 
-fn page(name: &str, machines: &[Recorder], refused: u64, kept: u64) -> (String, bool) {
-    let all: Vec<RecorderStatus> = machines.iter().map(Recorder::status).collect();
-    let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();
-    let mut text = metrics(name, &receivers, refused);
-    let mut m = crate::telemetry::Metrics::of(name, "recorder");
+fn page(
+    name: &str,
+    all: &[RecorderStatus],
+    receivers: &[ReceiverStatus],
+    refused: u64,
+    kept: u64,
+) -> String {
+    let mut text = metrics((name, "recorder"), receivers, refused);
+    let mut m = Metrics::of(name, "recorder");
     m.counter("kept_messages_total", "Messages kept in the store.", 0, kept);
-    for (tree, status) in (0..).zip(&all) {
+    for (tree, status) in (0..).zip(all) {
         let help = "Frames sent to those who missed them.";
         m.counter("recorder_frames_total", help, tree, status.repairs_sent);
         m.counter("absent_frames_total", "Asked for and not there.", tree, status.absent);
         m.gauge("askers", "Nodes that wait for frames.", tree, status.askers as f64);
     }
     text.push_str(&m.finish());
-    (text, machines.iter().any(|machine| machine.place().is_none()))
+    text
 }
 
 /// Where a recording that is there goes on; of none everywhere at the live feed.
@@ -287,7 +295,7 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
         let writer = scope.spawn(move || write(store, trees, epoch_ns, &released, kept));
         scope.spawn(move || read(store, &to_read, &found, &waker));
         let tape = Tape { to: Some(tape), lost: 0, is_behind: false };
-        let desk = Desk { machines: Vec::new(), wanted, found: was_read };
+        let desk = Desk { wanted, found: was_read };
         let recorded = turn(settings, node, process, (tape, desk), (&resumes, kept));
         let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         written.map_err(failed)?;
@@ -300,78 +308,95 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
     })
 }
 
+/// What a recorder makes of its machines.
+struct Post<'a> {
+    node: &'a Node,
+    trees: u32,
+    delivery: Delivery<'a, Tape>,
+    desk: Desk,
+    resumes: &'a [Option<Resume>],
+    kept: &'a AtomicU64,
+    duplicates: u64,
+}
+
+impl Part<Recorder> for Post<'_> {
+    fn on(&mut self, machine: &Recorder, _: Timestamp, event: ReceiverEvent) {
+        self.delivery.on(machine.stream(), event);
+    }
+
+    fn set_clock(&mut self, clock: Clock) {
+        self.delivery.clock = clock;
+    }
+
+    fn turned(&mut self, process: &mut Process, machines: &mut [Recorder]) {
+        self.desk.serve(machines);
+        self.delivery.records.drain(..).for_each(|record| process.note(record));
+    }
+
+    fn look_around(&mut self, process: &mut Process, machines: &[Recorder]) {
+        let kept = self.kept.load(Ordering::Acquire);
+        let all: Vec<_> = machines.iter().map(Recorder::status).collect();
+        let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();
+        let text = page(&self.node.name, &all, &receivers, process.refused(), kept);
+        self.duplicates = note_duplicates(process, &receivers, self.duplicates);
+        let ill = machines.iter().any(|machine| machine.place().is_none());
+        process.telemetry.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
+    }
+
+    fn ended(&mut self, machines: &mut [Recorder]) -> Option<Ended> {
+        let name = &self.node.name;
+        if let Some(error) = self.delivery.failed.take() {
+            return Some(Err(of_another_run(error, self.node, self.resumes)));
+        }
+        if self.delivery.sink.is_behind {
+            return Some(Err(RoleError::Store(format!(
+                "{name}: {WAITING_MAX} frames wait to be written: the disk is too slow for this \
+                 feed"
+            ))));
+        }
+        let now = MonotonicClock::now();
+        let is_over = self.delivery.finished >= self.trees
+            && machines.iter_mut().all(|machine| machine.is_alone(now));
+        is_over.then_some(Ok("the stream ended"))
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.delivery.sink.wants_to_stop()
+    }
+}
+
 fn turn(
     settings: &Settings,
     node: &Node,
     mut process: Process,
-    (mut tape, mut desk): (Tape, Desk),
+    (mut tape, desk): (Tape, Desk),
     (resumes, kept): (&[Option<Resume>], &AtomicU64),
 ) -> Result<RecorderSummary, RoleError> {
-    let started = process.sync_now();
     let key = process.key.clone();
+    let mut machines = Vec::new();
     for (stream, resume) in (0..settings.run.trees).zip(resumes) {
-        let who = identity(settings, node, stream, started)?;
+        let who = identity(settings, node, stream, process.started)?;
         let now = MonotonicClock::now();
         let machine = Recorder::new(settings.multicast, who, key.as_ref(), now);
-        desk.machines.push(match resume {
+        machines.push(match resume {
             Some(resume) => machine.resuming(*resume),
             None => machine,
         });
     }
-    let clock = process.clock();
-    let mut delivery = Delivery::new(&mut tape, settings, node, clock);
-    let (mut resident_bytes_max, mut duplicates, mut first) = (0, 0, true);
-    let ended = loop {
-        let mut events = |m: &Recorder, _, event| delivery.on(m.stream(), event);
-        let is_first = core::mem::take(&mut first);
-        process.keep_time(&mut desk.machines, is_first, &mut events)?;
-        process.turn.turn(&mut desk.machines, &mut process.driver, None, &mut events)?;
-        desk.serve();
-        delivery.clock = process.clock();
-        for record in delivery.records.drain(..) {
-            process.note(record);
-        }
-        if process.housekeeping_due() {
-            let kept = kept.load(Ordering::Acquire);
-            let (text, ill) = page(&node.name, &desk.machines, process.refused(), kept);
-            let all: Vec<_> = desk.machines.iter().map(Recorder::status).collect();
-            let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();
-            duplicates = note_duplicates(&mut process, &receivers, duplicates);
-            process.telemetry.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
-            if let Ok(usage) = evenfall_io::procstat::this_process() {
-                resident_bytes_max = resident_bytes_max.max(usage.resident_bytes);
-            }
-        }
-        if let Some(error) = delivery.failed.take() {
-            break Err(of_another_run(error, node, resumes));
-        }
-        if delivery.sink.is_behind {
-            break Err(RoleError::Store(format!(
-                "{}: {WAITING_MAX} frames wait to be written: the disk is too slow for this feed",
-                node.name
-            )));
-        }
-        if delivery.sink.wants_to_stop() || interrupt::raised() {
-            desk.machines.iter_mut().for_each(Recorder::leave);
-            let none = &mut |_: &Recorder, _, _| {};
-            process.turn.turn(&mut desk.machines, &mut process.driver, None, none)?;
-            break Ok("asked to stop");
-        }
-        let now = MonotonicClock::now();
-        let is_over = delivery.finished >= settings.run.trees;
-        if is_over && desk.machines.iter_mut().all(|machine| machine.is_alone(now)) {
-            break Ok("the stream ended");
-        }
-    };
+    let delivery = Delivery::new(&mut tape, settings, node, process.clock());
+    let trees = settings.run.trees;
+    let mut post = Post { node, trees, delivery, desk, resumes, kept, duplicates: 0 };
+    let ended = process.play(&mut machines, &mut post)?;
+    let delivery = post.delivery;
     let summary = RecorderSummary {
         name: node.name.clone(),
         id: node.id,
         messages: delivery.hash.messages(),
         content_hash: delivery.hash.finish_hex(),
         lost: delivery.sink.lost,
-        trees: desk.machines.iter().map(Recorder::status).collect(),
+        trees: machines.iter().map(Recorder::status).collect(),
         malformed: process.refused(),
-        resident_bytes_max,
+        resident_bytes_max: process.resident_bytes_max,
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
     process.end(settings, &summary)?;

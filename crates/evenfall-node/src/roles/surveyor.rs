@@ -39,7 +39,7 @@ pub fn run<P: Program>(
     // Its control goes by gRPC: the socket only gives the loop something to wait on.
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut driver = UdpDriver::bind(loopback, Options::default())?;
-    interrupt::watch(driver.waker())?;
+    let _signals = interrupt::watch(driver.waker())?;
     let carrier =
         Carrier::start(None, key.is_some(), driver.waker()).map_err(RoleError::Carrier)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

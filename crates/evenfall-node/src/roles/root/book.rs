@@ -17,6 +17,9 @@ const EVENTS_MAX: usize = 10_000;
 /// Frames remembered while a late receiver waits for its place. It gets it within a few
 /// milliseconds; this is half a second at 100,000 frames a second.
 const RECENT_MAX: usize = 65_536;
+/// A process that was taken out joins again under the next incarnation, one that is started again
+/// under the nanosecond of its start: numbers closer than this are one process's.
+const REJOINS_MAX: u64 = 1_000_000;
 
 /// What has been said of one tree.
 #[derive(Default)]
@@ -50,7 +53,8 @@ pub(super) struct Book {
     id: NodeId,
     names: BTreeMap<NodeId, String>,
     trees: Vec<TreeBook>,
-    receivers: Vec<NodeId>,
+    /// Under which incarnation each receiver is, or was last, in each tree.
+    lives: BTreeMap<(NodeId, u32), u64>,
 }
 
 impl Book {
@@ -63,7 +67,7 @@ impl Book {
             id,
             names: settings.nodes.iter().map(|node| (node.id, node.name.clone())).collect(),
             trees: (0..settings.run.trees).map(|_| TreeBook::default()).collect(),
-            receivers: Vec::new(),
+            lives: BTreeMap::new(),
         }
     }
 
@@ -102,7 +106,7 @@ impl Book {
         let stream = root.stream();
         match event {
             RootEvent::Framed(framed) => self.framed(stream, framed),
-            RootEvent::Joined(id, role) => self.joined(now, stream, id, role),
+            RootEvent::Joined(id, role, life) => self.joined(now, stream, (id, role), life),
             RootEvent::Removed(id, reason) => self.removed(now, stream, id, reason),
             RootEvent::View(view) => {
                 let text = format!(
@@ -142,41 +146,40 @@ impl Book {
         }
     }
 
-    fn joined(&mut self, now: Timestamp, stream: u32, id: NodeId, role: Role) {
+    fn joined(&mut self, now: Timestamp, stream: u32, (id, role): (NodeId, Role), life: u64) {
         let text = format!("{} joined tree {stream}", self.name(id));
         self.event(now, "join", Some(id), text);
-        if !role.receives() {
+        if role != Role::Receiver {
             return;
         }
-        let known = self.receivers.contains(&id);
-        if !known {
-            self.receivers.push(id);
-        }
-        let own = self.memberships.iter_mut().find(|m| m.receiver == id && m.stream == stream);
-        match own {
-            // Back from a pause: it goes on where it was, by repair.
-            Some(earlier) => (earlier.until, earlier.left) = (None, false),
-            None if self.trees[stream as usize].formed => {
-                self.trees[stream as usize].newcomers.push(id);
+        let before = self.lives.insert((id, stream), life);
+        let is_same = before.is_some_and(|before| life.abs_diff(before) < REJOINS_MAX);
+        let formed = self.trees[stream as usize].formed;
+        let mut all = self.memberships.iter_mut().rev();
+        match all.find(|m| m.receiver == id && m.stream == stream) {
+            // Back from a pause, it goes on where it was, by repair. And before there are messages
+            // nobody has missed any.
+            Some(last) if is_same || !formed => {
+                (last.until, last.left, last.started_ns) = (None, false, life);
             }
-            None => {}
+            // Another process, or a late one: it begins where it gets its place.
+            _ if formed => self.trees[stream as usize].newcomers.push(id),
+            _ => {}
         }
     }
 
     /// Receivers that have a place now are expected to have everything from its first frame on.
     fn place_newcomers(&mut self, stream: u32, start_of: impl Fn(NodeId) -> Option<u64>) {
-        let tree = &mut self.trees[stream as usize];
-        for id in core::mem::take(&mut tree.newcomers) {
+        for id in core::mem::take(&mut self.trees[stream as usize].newcomers) {
             match start_of(id) {
                 Some(frame) => {
-                    let from = tree.message_of(frame);
-                    let membership =
-                        Membership { receiver: id, stream, from, ..Default::default() };
-                    self.memberships.push(membership);
+                    let from = self.trees[stream as usize].message_of(frame);
+                    self.enrol(id, stream, from);
                 }
-                None => tree.newcomers.push(id),
+                None => self.trees[stream as usize].newcomers.push(id),
             }
         }
+        let tree = &mut self.trees[stream as usize];
         if tree.newcomers.is_empty() {
             tree.recent.clear();
         }
@@ -193,16 +196,11 @@ impl Book {
         let text = format!("{name} is out of tree {stream}: {why}");
         eprintln!("{text}");
         self.event(now, kind, Some(id), text);
-        if !self.receivers.contains(&id) {
+        if !self.lives.contains_key(&(id, stream)) {
             return;
         }
-        self.trees[stream as usize].newcomers.retain(|newcomer| *newcomer != id);
         self.found(id);
-        if reason == Reason::Restarted {
-            // Another process with a log of its own: it joins as if it had never been there.
-            self.memberships.retain(|m| m.receiver != id || m.stream != stream);
-            return;
-        }
+        self.trees[stream as usize].newcomers.retain(|newcomer| *newcomer != id);
         let until = self.trees[stream as usize].framed;
         for own in &mut self.memberships {
             if own.receiver == id && own.stream == stream && own.until.is_none() {
@@ -242,8 +240,14 @@ impl Book {
             if self.trees[stream as usize].newcomers.contains(&receiver) {
                 continue;
             }
-            self.memberships.push(Membership { receiver, stream, ..Default::default() });
+            self.enrol(receiver, stream, 0);
         }
+    }
+
+    fn enrol(&mut self, receiver: NodeId, stream: u32, from: u64) {
+        let started_ns = self.lives.get(&(receiver, stream)).copied().unwrap_or(0);
+        let membership = Membership { receiver, stream, from, started_ns, ..Default::default() };
+        self.memberships.push(membership);
     }
 }
 
@@ -253,14 +257,17 @@ mod tests {
     use evenfall_core::SyncTime;
 
     const NOW: Timestamp = Timestamp::from_nanos(1_000);
+    /// When the first processes started, and others that take their place.
+    const STARTED: u64 = 1_753_000_000_000_000_000;
+    const AGAIN: u64 = STARTED + 2_000_000_000;
 
     fn book(trees: u32) -> Book {
         let mut settings = Settings::default();
         settings.run.trees = trees;
         let mut book = Book::new(&settings, NodeId(0), Clock::default());
-        book.joined(NOW, 0, NodeId(1), Role::Proxy);
+        book.joined(NOW, 0, (NodeId(1), Role::Proxy), STARTED);
         for stream in 0..trees {
-            book.joined(NOW, stream, NodeId(2), Role::Receiver);
+            book.joined(NOW, stream, (NodeId(2), Role::Receiver), STARTED);
             book.trees[stream as usize].formed = true;
         }
         book
@@ -289,7 +296,7 @@ mod tests {
     fn late_receiver_is_expected_from_the_frame_of_its_place_on() {
         let mut book = book(1);
         (0..4).for_each(|sequence| frame(&mut book, sequence));
-        book.joined(NOW, 0, NodeId(9), Role::Receiver);
+        book.joined(NOW, 0, (NodeId(9), Role::Receiver), STARTED);
         (4..9).for_each(|sequence| frame(&mut book, sequence));
         book.place_newcomers(0, |_| None);
         assert_eq!(book.memberships, [], "no place yet");
@@ -299,18 +306,62 @@ mod tests {
     }
 
     #[test]
-    fn receiver_that_comes_back_goes_on_and_one_that_starts_again_begins_anew() {
+    fn recorder_is_no_receiver_whenever_it_comes_and_goes() {
+        let mut book = book(1);
+        book.joined(NOW, 0, (NodeId(9), Role::Recorder), STARTED);
+        book.place_newcomers(0, |_| Some(0));
+        book.removed(NOW, 0, NodeId(9), Reason::Silent);
+        assert_eq!(book.memberships, []);
+    }
+
+    #[test]
+    fn receiver_that_goes_before_it_has_a_place_is_expected_to_have_nothing() {
+        let mut book = book(1);
+        (0..4).for_each(|sequence| frame(&mut book, sequence));
+        book.joined(NOW, 0, (NodeId(9), Role::Receiver), STARTED);
+        book.removed(NOW, 0, NodeId(9), Reason::Left);
+        assert_eq!(book.memberships, []);
+    }
+
+    /// First message, the one after the last, and the start of the process.
+    fn spans(book: &Book, stream: u32) -> Vec<(u64, Option<u64>, u64)> {
+        let of = book.memberships.iter().filter(|m| m.stream == stream);
+        of.map(|m| (m.from, m.until, m.started_ns)).collect()
+    }
+
+    #[test]
+    fn receiver_back_from_a_pause_goes_on_where_it_was() {
         let mut book = book(2);
         (0..4).for_each(|sequence| frame(&mut book, sequence));
         book.removed(NOW, 0, NodeId(2), Reason::Silent);
-        let untils = |book: &Book| book.memberships.iter().map(|m| m.until).collect::<Vec<_>>();
-        assert_eq!(untils(&book), [Some(12), None], "still in the other tree");
-        book.joined(NOW, 0, NodeId(2), Role::Receiver);
-        assert_eq!(untils(&book), [None, None]);
-        book.removed(NOW, 0, NodeId(2), Reason::Restarted);
-        book.joined(NOW, 0, NodeId(2), Role::Receiver);
-        book.place_newcomers(0, |_| Some(4));
-        let own = book.memberships.iter().find(|m| m.stream == 0).unwrap();
-        assert_eq!((own.from, own.until), (12, None));
+        assert_eq!(spans(&book, 0), [(0, Some(12), STARTED)]);
+        assert_eq!(spans(&book, 1), [(0, None, STARTED)], "still in the other tree");
+        book.joined(NOW, 0, (NodeId(2), Role::Receiver), STARTED + 1);
+        assert_eq!(spans(&book, 0), [(0, None, STARTED + 1)]);
+    }
+
+    #[test]
+    fn receiver_that_is_started_again_opens_a_membership_of_its_own() {
+        for reason in [Reason::Silent, Reason::Left, Reason::Restarted] {
+            let mut book = book(1);
+            (0..4).for_each(|sequence| frame(&mut book, sequence));
+            book.removed(NOW, 0, NodeId(2), reason);
+            book.joined(NOW, 0, (NodeId(2), Role::Receiver), AGAIN);
+            (4..6).for_each(|sequence| frame(&mut book, sequence));
+            book.place_newcomers(0, |_| Some(5));
+            let expected = [(0, Some(12), STARTED), (15, None, AGAIN)];
+            assert_eq!(spans(&book, 0), expected, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn receiver_started_again_before_the_tree_stands_is_expected_to_have_everything() {
+        let mut book = book(2);
+        book.trees.iter_mut().for_each(|tree| tree.formed = false);
+        for stream in [0, 1] {
+            book.removed(NOW, stream, NodeId(2), Reason::Restarted);
+            book.joined(NOW, stream, (NodeId(2), Role::Receiver), AGAIN);
+            assert_eq!(spans(&book, stream), [(0, None, AGAIN)]);
+        }
     }
 }

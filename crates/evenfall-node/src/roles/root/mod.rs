@@ -85,7 +85,6 @@ struct Run<'a> {
     book: Book,
     hash: ContentHash,
     held_back: u64,
-    resident_bytes_max: u64,
     /// Frames of the rehearsal so far.
     rehearsed: usize,
 }
@@ -125,17 +124,8 @@ impl<'a> Run<'a> {
             .collect();
         let book = Book::new(settings, node.id, process.clock());
         let hash = ContentHash::new(trees as usize);
-        let mut run = Self {
-            settings,
-            intake,
-            process,
-            roots,
-            book,
-            hash,
-            held_back: 0,
-            resident_bytes_max: 0,
-            rehearsed: 0,
-        };
+        let mut run =
+            Self { settings, intake, process, roots, book, hash, held_back: 0, rehearsed: 0 };
         let Self { process, roots, book, .. } = &mut run;
         process.keep_time(roots, true, &mut |m, now, event| book.on(m, now, event))?;
         Ok(run)
@@ -185,9 +175,6 @@ impl<'a> Run<'a> {
         let ill = ill.then(|| "waiting for receivers".into());
         let ill = ill.or_else(|| self.intake.ill(MonotonicClock::now()));
         self.process.telemetry.publish(page, &all, ill);
-        if let Ok(usage) = evenfall_io::procstat::this_process() {
-            self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
-        }
         Ok(())
     }
 
@@ -363,7 +350,7 @@ impl<'a> Run<'a> {
             trees: self.roots.iter().map(Root::status).collect(),
             held_back: self.held_back,
             malformed: self.process.refused(),
-            resident_bytes_max: self.resident_bytes_max,
+            resident_bytes_max: self.process.resident_bytes_max,
             feed: self.intake.status(),
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };

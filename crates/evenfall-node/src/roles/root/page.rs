@@ -58,13 +58,14 @@ pub(super) fn metrics(
         m.counter("replacements_tried_total", "Spares tried for a straggler.", tree, r.tried);
         m.counter("replacements_made_total", "Of these, the straggler let go.", tree, r.made);
         m.counter("replacements_undone_total", "Of these, of no help.", tree, r.rolled_back);
-        m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
         m.counter("forged_datagrams_total", "Datagrams refused.", tree, s.refusals.forged);
         m.gauge("hold_seconds", "From sending to the deadline.", tree, s.hold_ns as f64 / 1e9);
         m.gauge("receivers", "Receivers that are members.", tree, s.receivers as f64);
         m.gauge("proxies", "Proxies that are members.", tree, s.proxies as f64);
         m.gauge("view", "Number of the view in force.", tree, f64::from(s.view));
     }
+    // What is no message names no tree.
+    m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
     if let Some(feed) = feed {
         feed.show(&mut m);
     }

@@ -1,0 +1,68 @@
+//! Whether a demo did what it promises: every receiver has everything that was sent.
+
+use super::faults::Fault;
+
+/// What one receiver came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// Its name.
+    pub name: String,
+    /// What it released is what was sent.
+    pub is_equal: bool,
+    /// Copies that it should have had and has not.
+    pub lost: u64,
+}
+
+/// Says who does not have what was sent, unless a planted fault may be why: a receiver that was
+/// killed or paused may fail by itself, and whatever else was may cost everybody.
+pub fn verdict(receivers: &[Judged], faults: &[Fault]) -> Result<(), String> {
+    let hurt = |name: &str| faults.iter().any(|fault| fault.is_excuse() && fault.name == name);
+    let is_receiver = |name: &str| receivers.iter().any(|receiver| receiver.name == name);
+    if faults.iter().any(|fault| fault.is_excuse() && !is_receiver(&fault.name)) {
+        return Ok(());
+    }
+    let failed = |receiver: &&Judged| !receiver.is_equal || receiver.lost > 0;
+    let failed: Vec<String> = receivers
+        .iter()
+        .filter(failed)
+        .filter(|receiver| !hurt(&receiver.name))
+        .map(|receiver| match receiver.lost {
+            0 => format!("{} (another content)", receiver.name),
+            lost => format!("{} ({lost} lost)", receiver.name),
+        })
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let (count, all, who) = (failed.len(), receivers.len(), failed.join(", "));
+    Err(format!("{count} of {all} receivers do not have what was sent: {who}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(name: &str, is_equal: bool, lost: u64) -> Judged {
+        Judged { name: name.into(), is_equal, lost }
+    }
+
+    #[test]
+    fn loss_or_another_content_fails_the_run_unless_a_fault_was_planted_for_it() {
+        let all = [judged("recv-1", true, 0), judged("recv-2", true, 0)];
+        assert_eq!(verdict(&all, &[]), Ok(()));
+        let all = [judged("recv-1", false, 0), judged("recv-2", false, 7)];
+        let said = verdict(&all, &[]).expect_err("nobody has it");
+        for words in ["2 of 2 receivers", "recv-1 (another content)", "recv-2 (7 lost)"] {
+            assert!(said.contains(words), "{said}");
+        }
+        let planted = |words: &[&str]| {
+            let faults: Vec<Fault> = words.iter().map(|w| w.parse().expect("a fault")).collect();
+            verdict(&all, &faults)
+        };
+        let said = planted(&["kill:recv-1@1"]).expect_err("the other one was not hurt");
+        assert!(said.contains("recv-2") && !said.contains("recv-1"), "{said}");
+        assert_eq!(planted(&["kill:recv-1@1", "pause:recv-2@1+1"]), Ok(()));
+        assert_eq!(planted(&["kill:proxy-1@1"]), Ok(()));
+        assert!(planted(&["slow:proxy-1@1+2ms"]).is_err(), "slow is no excuse");
+    }
+}
