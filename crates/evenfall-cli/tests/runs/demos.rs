@@ -49,11 +49,10 @@ fn json_has_every_figure_and_nothing_is_lost() {
 
 /// The page after its script has drawn, without the script; `None` where there is no browser.
 fn drawn(page: &Path) -> Option<String> {
-    let profile = Scratch::new();
     let Ok(output) = Command::new("chromium")
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", profile.path("browser").display()))
+        .arg(format!("--user-data-dir={}", page.with_file_name("browser").display()))
         .args(["--virtual-time-budget=5000", "--dump-dom"])
         .arg(format!("file://{}", page.display()))
         .output()
