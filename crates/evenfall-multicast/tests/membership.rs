@@ -94,8 +94,10 @@ fn a_feed_has_ended_for_all_when_the_last_receiver_has_said_good_bye() {
     let now = talk(&mut root, &mut receiver, START, 60);
     receiver.leave();
     let now = talk(&mut root, &mut receiver, now, 60);
-    let expected =
-        [RootEvent::Joined(NodeId(2), Role::Receiver, 1), RootEvent::Removed(NodeId(2), Reason::Left)];
+    let expected = [
+        RootEvent::Joined(NodeId(2), Role::Receiver, 1),
+        RootEvent::Removed(NodeId(2), Reason::Left),
+    ];
     assert_eq!(comings_and_goings(&mut root), expected, "the feed goes on");
     root.finish(now);
     root.handle_timeout(now + Duration::from_millis(100));
