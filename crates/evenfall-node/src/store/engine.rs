@@ -154,6 +154,9 @@ pub struct Occupancy {
 /// Segments in memory, by file, kind and number; one lock of several.
 type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
 
+/// What all threads of a store share. Locks are taken in this order: `naming_turn` or
+/// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`; and
+/// for publications `block_turn`, a file's `published`, its `appender`.
 pub(super) struct Shared {
     /// Opened to read: nothing is claimed, written or uploaded.
     is_reading: bool,

@@ -19,6 +19,7 @@
 //! | [`engine`] | [`Store`]: open, create, append, read, close |
 //! | [`archive`] | [`Archive`]: the same files read from objects alone |
 //! | [`directory`], [`bucket`], [`names`] | the disk, the objects, the names |
+//! | `parts`, `uploads` | chunks out of the objects, several at once, and into them |
 //! | [`source`] | reading, the same from a store and from an archive |
 //! | [`cluster_source`] | any file of a cluster: objects, and the primary for what is newer |
 //! | [`recording`] | a feed in the store, message by message |
