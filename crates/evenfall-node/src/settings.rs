@@ -221,8 +221,7 @@ pub struct Io {
     pub moderation: Option<Duration>,
     /// Cores that the thread of the role may use; all by default.
     pub cores: Vec<usize>,
-    /// Never sleep: one core per process. Called `busy_poll` before.
-    #[serde(alias = "busy_poll")]
+    /// Never sleep: one core per process.
     pub never_sleep: bool,
     /// The kernel polls the card for so long before it puts a reader to sleep (`SO_BUSY_POLL`).
     #[serde(with = "humantime_serde")]

@@ -12,7 +12,7 @@ use super::{Feed, Io, Node, RoleName, Settings, Survey};
 const TREES: RangeInclusive<u32> = 1..=64;
 /// Priorities of the kernel's real-time classes.
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
-/// Twice the longest hold by default: who wants to spin for longer wants `io.busy_poll`.
+/// Twice the longest hold by default: who wants to spin for longer wants `io.never_sleep`.
 const SPIN_MAX: Duration = Duration::from_millis(100);
 
 /// One of them.

@@ -4,7 +4,7 @@
 use super::Settings;
 
 /// Keys without a default: the table, an example, and what holds without it.
-const ABSENT: [(&str, &str, &str); 16] = [
+const ABSENT: [(&str, &str, &str); 17] = [
     ("run", "key_file = \"evenfall.key\"", "none: nothing leaves loopback"),
     ("feed", "file = \"day.itch50\"", "none: the feed is generated"),
     ("feed", "mold = \"239.1.1.1:26400\"", "none: no live MoldUDP64 feed"),
@@ -16,6 +16,7 @@ const ABSENT: [(&str, &str, &str); 16] = [
     ("feed", "fit = \"30s\"", "none: as `speed` says"),
     ("feed", "silence = \"1s\"", "none: silences stay"),
     ("io", "spin = \"100us\"", "none: chosen by cores and processes"),
+    ("io", "kernel_busy_poll = \"50us\"", "none: the kernel polls no card"),
     ("io", "moderation = \"2ms\"", "none: chosen by cores and processes"),
     ("io", "real_time = 50", "none: chosen by cores and processes"),
     ("inject", "file = \"delays.txt\"", "none: nothing is delayed"),
