@@ -178,10 +178,6 @@ pub fn scale(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
     (deep.config.shape.depth, deep.config.shape.fanout) = (Some(3), Some(18));
     let mut extra = at(100, 1, Mode::Hedge, 2);
     extra.config.shape.scheme = Scheme::Extra;
-    let mut fast = at(100, 1, Mode::Release, 2);
-    fast.rate = 35_000.0;
-    // One datagram for each message would be three times what a sender of 2.8 us a copy can do.
-    fast.config.framing.coalesce = Duration::from_micros(200);
     let (un_held, held) = (at(1_000, 10, Mode::Hedge, 2), at(1_000, 10, Mode::Release, 2));
     let [one, two] = [1, 2].map(|hedging| at(5_000, 20, Mode::Release, hedging));
     let tree = at(100, 1, Mode::Tree, 0);
@@ -194,7 +190,6 @@ pub fn scale(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
         ("N=5000 H=2, 20 a host, held", two, unknown, Some(0.86)),
         ("N=100 H=0", tree, [147.0, 213.0, 401.0], None),
         ("N=100 F+H with H=2", extra, unknown, None),
-        ("N=100 H=2, 35000 msg/s coalesced 200 us, held", fast, unknown, Some(0.96)),
     ] {
         let mode = params.config.mode;
         let run = measured(&params, progress, name);
