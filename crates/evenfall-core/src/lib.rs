@@ -50,3 +50,15 @@ impl core::fmt::Display for NodeId {
         write!(f, "n{}", self.0)
     }
 }
+
+/// The format of a message: a tag that travels with the message from the feed to the recording, so
+/// that nobody has to guess a format from the message's bytes.
+///
+/// The tags are given out by the codecs of the feed formats; here they are only numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Format(pub u8);
+
+impl Format {
+    /// Bytes that no codec describes. Nothing is decoded from them.
+    pub const OPAQUE: Self = Self(0);
+}
