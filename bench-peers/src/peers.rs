@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenfall_io::procstat::ksoftirqd_cpu;
+use evenfall_host::procstat::ksoftirqd_cpu;
 
 use crate::{Result, Sample, Setup};
 

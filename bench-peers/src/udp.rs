@@ -1,15 +1,15 @@
 //! Systems that send plain datagrams: ours, and the system calls by hand. All are measured by
-//! `evenfall_io::fanout`, into the same receivers.
+//! `evenfall_lab::fanout`, into the same receivers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use evenfall_io::fanout::{
+use evenfall_lab::fanout::{
     FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless, measure,
 };
 
-use evenfall_multicast::SharedKey;
+use evenfall_multicast_machine::SharedKey;
 use evenfall_node::fanout::RootSource;
 
 use crate::{Result, Sample, Setup};
@@ -47,7 +47,7 @@ fn lossless(setup: &Setup, batched: bool, run: Run) -> Result<f64> {
     let flat_out = run(&full, &sinks)?;
     Ok(highest_lossless(&flat_out, |rate| {
         let trial = FanoutBench { rate: Some(rate), ..full.clone() };
-        run(&trial, &sinks).map_err(|error| evenfall_io::Error::Clock { what: error.to_string() })
+        run(&trial, &sinks).map_err(|error| evenfall_host::Error::Clock { what: error.to_string() })
     })?)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evenfall_io::clock::process_cpu;
+use evenfall_host::clock::process_cpu;
 
 use crate::Result;
 

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_feed::fuzzing::itch`.
+//! See `evenfall_feed_formats::fuzzing::itch`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_feed::fuzzing::itch(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_feed_formats::fuzzing::itch(data));

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_feed::fuzzing::mold`.
+//! See `evenfall_feed_formats::fuzzing::mold`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_feed::fuzzing::mold(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_feed_formats::fuzzing::mold(data));

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_multicast::fuzzing::machines`.
+//! See `evenfall_multicast_machine::fuzzing::machines`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_multicast::fuzzing::machines(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_multicast_machine::fuzzing::machines(data));

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_multicast::fuzzing::wire`.
+//! See `evenfall_multicast_machine::fuzzing::wire`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_multicast::fuzzing::wire(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_multicast_machine::fuzzing::wire(data));

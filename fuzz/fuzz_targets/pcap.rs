@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_feed::fuzzing::feed`.
+//! See `evenfall_feed_formats::fuzzing::feed`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_feed::fuzzing::feed(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_feed_formats::fuzzing::feed(data));

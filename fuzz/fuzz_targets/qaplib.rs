@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_placement::fuzzing::qaplib`.
+//! See `evenfall_placement_planner::fuzzing::qaplib`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_placement::fuzzing::qaplib(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_placement_planner::fuzzing::qaplib(data));

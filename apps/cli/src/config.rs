@@ -1,0 +1,98 @@
+//! `evenfall config`: can a run begin with a settings file, and what are the defaults?
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use evenfall_multicast_machine::tree::Dimensions;
+use evenfall_runtime::Settings;
+use evenfall_runtime::settings::RoleName;
+
+use crate::Outcome;
+use crate::print::counted;
+
+/// Arguments of `evenfall config`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Check a settings file: the first mistake is named with its key, line and what is allowed.
+    /// What passes can be run.
+    Check {
+        /// The file; evenfall.toml when left out.
+        file: Option<PathBuf>,
+        /// The file, as other commands name it.
+        #[arg(long, value_name = "FILE", conflicts_with = "file")]
+        config: Option<PathBuf>,
+        /// Change a setting first; may be repeated.
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
+        /// Print the settings that result, as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a settings file with every default, and an example of its nodes.
+    Default,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Default => print!("{}", Settings::default_file()),
+        Command::Check { file, config, set, json } => {
+            let file = file.as_deref().or(config.as_deref());
+            let file = file.unwrap_or(Path::new("evenfall.toml"));
+            let settings = Settings::load_runnable(file, set)?;
+            if *json {
+                println!("{}", serde_json::to_string(&settings)?);
+            } else {
+                describe(&settings);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn describe(settings: &Settings) {
+    let agents = settings.count(RoleName::Agent);
+    if agents == settings.nodes.len() {
+        println!("ok: {}", counted(agents, "agent"));
+        return note_key(settings);
+    }
+    let (proxies, receivers) =
+        (settings.count(RoleName::Proxy), settings.count(RoleName::Receiver));
+    let recorders = settings.count(RoleName::Recorder);
+    let m = &settings.multicast;
+    // A recorder has its place beside the receivers.
+    let tree = Dimensions::of(&m.shape, m.mode, receivers + recorders);
+    let wanted = tree.proxies(&m.shape);
+    let mut nodes = vec!["1 root".to_owned(), counted(proxies, "proxy")];
+    nodes.push(counted(receivers, "receiver"));
+    if recorders > 0 {
+        nodes.push(counted(recorders, "recorder"));
+    }
+    println!("ok: {}", nodes.join(", "));
+    println!(
+        "mode {}: depth {}, fan-out {}, hedging {}, {}",
+        m.mode,
+        tree.depth,
+        tree.fanout,
+        m.shape.hedging,
+        counted(settings.run.trees as usize, "tree")
+    );
+    let per_tree = proxies / settings.run.trees.max(1) as usize;
+    if !m.mode.direct() && per_tree < wanted {
+        let wanted = counted(wanted, "proxy");
+        println!("note: a full tree needs {wanted}; with {per_tree} its layers are thinner");
+    }
+    note_key(settings);
+}
+
+fn note_key(settings: &Settings) {
+    if settings.run.key_file.is_none() {
+        println!("note: no run.key_file, so nothing leaves loopback");
+    }
+}

@@ -1,0 +1,404 @@
+//! `evenfall demo`: a whole run on this machine: root, proxies and receivers as processes, then the
+//! judgement of what they wrote down.
+
+mod cast;
+mod faults;
+mod record;
+mod verdict;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_feed_formats::pace::Gaps;
+use evenfall_feed_formats::sharding::{ContentHash, shard_of};
+use evenfall_host::lab::Lab;
+use evenfall_host::{interrupt, pin};
+use evenfall_multicast_machine::{Config, Mode, Shape};
+use evenfall_feed_service::input;
+use evenfall_multicast_service::report::{self, Report, RunInfo};
+use evenfall_runtime::settings::{Feed, Node, Run, Settings, Synthetic};
+use serde_json::Value;
+
+use crate::{Outcome, print};
+use cast::Played;
+pub use cast::fresh_key;
+use faults::Fault;
+use verdict::{Judged, verdict};
+
+/// Mean messages per second that two cores carry to twenty receivers with room for bursts.
+const RATE_DEFAULT: f64 = 2_500.0;
+/// Shortest and longest replay by default: enough messages for a tail, and within a minute.
+const FIT_MIN: Duration = Duration::from_secs(6);
+const FIT_MAX: Duration = Duration::from_secs(30);
+/// How far apart frames leave where processes outnumber cores: a frame wakes them all.
+const COALESCE: Duration = Duration::from_micros(200);
+
+/// Arguments of `evenfall demo`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A market-data file: ITCH 5.0 (plain or gzip), pcap, LOBSTER. Generated when left out.
+    #[arg(long)]
+    feed: Option<PathBuf>,
+    /// Receivers.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    receivers: u32,
+    /// Hops from the root to a receiver.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
+    depth: u8,
+    /// Children per node; the smallest that reaches all receivers when left out.
+    #[arg(long)]
+    fanout: Option<u16>,
+    /// Extra copies that each node below the first layer gets.
+    #[arg(long, default_value_t = 1)]
+    hedging: u8,
+    /// unicast, tree, hedge, release or cloudex.
+    #[arg(long, default_value = "release", value_parser = mode)]
+    mode: Mode,
+    /// Trees side by side, over which symbols are sharded.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    trees: u32,
+    /// Proxies beyond those that the tree needs, ready to take a place.
+    #[arg(long, default_value_t = 0)]
+    spares: u32,
+    /// Replay at this many messages per second.
+    #[arg(
+        long,
+        value_name = "MSG/S",
+        value_parser = above_zero,
+        conflicts_with_all = ["speed", "fit"]
+    )]
+    rate: Option<f64>,
+    /// Replay by the messages' own times, this many times faster.
+    #[arg(long, value_name = "TIMES", value_parser = above_zero, conflicts_with = "fit")]
+    speed: Option<f64>,
+    /// Replay by the messages' own times, scaled so that all of it takes this long, such as 30s.
+    /// The default takes 6 s to 30 s, at a mean of 2,500 messages per second at most: as it
+    /// happened with the longest silences cut when it lasted longer, scaled when it was shorter.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        conflicts_with = "silence"
+    )]
+    fit: Option<Duration>,
+    /// Cut silences between two messages to this at most, such as 500ms.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        conflicts_with = "rate"
+    )]
+    silence: Option<Duration>,
+    /// Messages to generate without --feed.
+    #[arg(long, default_value_t = Synthetic::default().messages)]
+    messages: u64,
+    /// Seed of the generated feed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A network namespace per host instead of loopback; needs root.
+    #[arg(long)]
+    lab: bool,
+    /// Authenticate every datagram and seal bodies under a fresh key.
+    #[arg(long)]
+    key: bool,
+    /// Hurt a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS or
+    /// slow:NAME@SECONDS+DURATION, such as kill:proxy-1@3, pause:recv-2@3+2 or slow:proxy-2@3+2ms
+    /// (from then on, each way), counted from the first message; may be repeated. Processes are
+    /// root, proxy-1, ..., recv-1, ...
+    #[arg(long)]
+    fault: Vec<Fault>,
+    /// Where logs and the page go. What an earlier demo left there is replaced.
+    #[arg(long, default_value = "evenfall-demo")]
+    dir: PathBuf,
+    /// Record every message in a store in this directory, by one receiver more.
+    #[arg(long, value_name = "DIR", conflicts_with = "lab")]
+    record: Option<PathBuf>,
+    /// Change any setting, such as --set multicast.deadline.target=.999; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print the results as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
+        _ => Err("must be a number above 0".to_owned()),
+    }
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
+}
+
+/// What the feed holds, found by reading it before the run.
+struct Expected {
+    messages: u64,
+    gaps: Gaps,
+    hash: String,
+    /// The feed is damaged here; everything before it is to be sent.
+    damage: Option<String>,
+}
+
+fn expect(feed: &Feed, trees: u32) -> Result<Expected, Box<dyn std::error::Error>> {
+    let mut source = input::open(feed)?;
+    let mut hash = ContentHash::new(trees as usize);
+    let mut gaps = Gaps::default();
+    let damage = loop {
+        match source.next_message() {
+            Ok(Some(message)) => {
+                gaps.push(message.time_ns);
+                hash.update(shard_of(message.shard_key, trees) as usize, &message.bytes);
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    Ok(Expected { gaps, messages: hash.messages(), hash: hash.finish_hex(), damage })
+}
+
+fn feed_of(args: &Args) -> Result<Feed, Box<dyn std::error::Error>> {
+    let synthetic = Synthetic { seed: args.seed, messages: args.messages, ..Synthetic::default() };
+    // The settings file lies in another directory than the one the path is relative to.
+    let file = match &args.feed {
+        Some(path) => {
+            Some(fs::canonicalize(path).map_err(|e| format!("--feed {}: {e}", path.display()))?)
+        }
+        None => None,
+    };
+    Ok(Feed {
+        file,
+        synthetic,
+        rate: args.rate,
+        speed: args.speed.unwrap_or(1.0),
+        fit: args.fit,
+        silence: args.silence,
+        ..Feed::default()
+    })
+}
+
+/// Settings of the run, written where every process reads them.
+fn prepare(
+    args: &Args,
+    lab: Option<&Lab>,
+) -> Result<(Settings, Expected), Box<dyn std::error::Error>> {
+    let mut feed = feed_of(args)?;
+    let expected = expect(&feed, args.trees)?;
+    let spans = [args.fit, args.silence];
+    if args.rate.or(args.speed).is_none() && spans.iter().all(Option::is_none) {
+        let span = expected.gaps.span();
+        let at_rate = Duration::from_secs_f64(expected.messages as f64 / RATE_DEFAULT);
+        let fit = at_rate.max(span).clamp(FIT_MIN, FIT_MAX);
+        if span > fit {
+            // Bursts as they happened: scaled, an hour's would come at once.
+            feed.silence = Some(expected.gaps.silence_for(fit));
+        } else {
+            feed.fit = Some(fit);
+        }
+    }
+    let shape = Shape {
+        depth: Some(args.depth),
+        fanout: args.fanout,
+        hedging: args.hedging,
+        ..Shape::default()
+    };
+    let mut multicast = Config { mode: args.mode, shape, ..Config::default() };
+    if lab.is_none() {
+        // Loopback carries datagrams of 64 KiB whole: a burst shares few of them.
+        multicast.framing.datagram_bytes = 16_000;
+        multicast.framing.messages_max = 512;
+    }
+    let keyed = args.key || lab.is_some();
+    let run = Run {
+        dir: PathBuf::from("."),
+        key_file: keyed.then(|| PathBuf::from("evenfall.key")),
+        trees: args.trees,
+        // All of it is one host, namespaces or not.
+        clock: "same-host".into(),
+        ..Run::default()
+    };
+    let nodes = cast::nodes(args, lab)?;
+    if pin::is_crowded(nodes.len()) {
+        multicast.framing.coalesce = COALESCE;
+    }
+    let mut settings = Settings { run, feed, multicast, nodes, ..Settings::default() };
+    if cast::slows(args) {
+        settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
+    }
+    let path = settings_path(&args.dir);
+    clear(&args.dir)?;
+    if keyed {
+        fs::write(args.dir.join("evenfall.key"), cast::fresh_key()?)?;
+    }
+    fs::write(&path, settings.to_toml())?;
+    // As the processes will read it, so that a mistake in --set is said once and before the run.
+    Ok((Settings::load(&path, &args.set)?, expected))
+}
+
+fn settings_path(dir: &Path) -> PathBuf {
+    dir.join("evenfall.toml")
+}
+
+/// Makes the directory, and removes what an earlier demo left there and nothing else.
+fn clear(dir: &Path) -> Result<(), String> {
+    let failed = |error| format!("--dir {}: {error}", dir.display());
+    fs::create_dir_all(dir).map_err(failed)?;
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let ours = name.ends_with(".evlog")
+            || name.ends_with(".stderr")
+            || name.starts_with("summary-")
+            || (name.starts_with("memory-") && name.ends_with(".csv"))
+            || ["run.json", "report.html", "evenfall.key", "evenfall.toml", cast::DELAYS_FILE]
+                .contains(&&*name);
+        if ours {
+            fs::remove_file(&path).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a process said at its end; null when it said nothing.
+fn summary(args: &Args, name: &str) -> Value {
+    let path = args.dir.join(format!("summary-{name}.json"));
+    serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
+}
+
+/// Hash of what was sent: a run that was stopped is judged by what the root sent before.
+fn sent_hash(args: &Args, settings: &Settings, expected: &Expected) -> Value {
+    let root = settings.root().map(|root| summary(args, &root.name)).unwrap_or_default();
+    let stopped = root["messages"].as_u64().is_some_and(|sent| sent < expected.messages);
+    if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() }
+}
+
+/// What the receivers say they released, against the file, and what the report says they lost.
+fn judged(args: &Args, settings: &Settings, expected: &Expected, report: &Report) -> Vec<Judged> {
+    let reference = sent_hash(args, settings, expected);
+    let lines = &report.outcome.series.receivers;
+    let judged = |node: &Node| Judged {
+        name: node.name.clone(),
+        is_equal: summary(args, &node.name)["content_hash"] == reference,
+        lost: lines.iter().find(|line| line.receiver == node.id).map_or(0, |line| line.lost),
+    };
+    cast::receivers(settings).map(judged).collect()
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    interrupt::install()?;
+    let hosts = cast::hosts(args);
+    let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
+    let (settings, expected) = prepare(args, lab.as_ref())?;
+    if !args.json {
+        println!(
+            "{} messages to {} receivers, {} processes on {}",
+            expected.messages,
+            args.receivers,
+            settings.nodes.len(),
+            if args.lab { "a namespace each" } else { "loopback" }
+        );
+        if let Some(silence) = settings.feed.silence {
+            println!("as it happened, but silences are cut to {silence:.1?}");
+        }
+    }
+    let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
+    let recording = recording.transpose()?;
+    let played = cast::play(args, &settings, lab.as_ref(), expected.messages)?;
+    drop(lab);
+    let recorded = match recording {
+        None => Ok(()),
+        Some(recording) => {
+            let sent = sent_hash(args, &settings, &expected);
+            let kept = recording.finish(sent.as_str().unwrap_or_default());
+            // Standard output is one JSON object when that was asked for.
+            kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
+        }
+    };
+    let judged = match judge(args, &settings, &expected, &played) {
+        Ok(judged) => judged,
+        // Why there is nothing to judge matters more than that there is nothing.
+        Err(error) => return Err(played.outcome.err().map_or(error, Into::into)),
+    };
+    if let Some(damage) = expected.damage {
+        return Err(
+            format!("{damage}; the {} messages before it were sent", expected.messages).into()
+        );
+    }
+    played.outcome?;
+    if !played.stopped {
+        verdict(&judged, &args.fault)?;
+    }
+    recorded
+}
+
+/// Makes the report and prints it.
+fn judge(
+    args: &Args,
+    settings: &Settings,
+    expected: &Expected,
+    played: &Played,
+) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
+    let dir = &settings.run.dir;
+    if !played.events.is_empty() {
+        let mut info = RunInfo::read(dir)?;
+        info.events.extend(played.events.iter().cloned());
+        info.events.sort_by_key(|event| event.at_ns);
+        info.write(dir)?;
+    }
+    let report = report::read(dir, None)?;
+    report.write_html(&args.dir.join("report.html"))?;
+    let judged = judged(args, settings, expected, &report);
+    show(args, expected, &report, &judged, played)?;
+    Ok(judged)
+}
+
+fn show(
+    args: &Args,
+    expected: &Expected,
+    report: &Report,
+    judged: &[Judged],
+    played: &Played,
+) -> Outcome {
+    let unsent = expected.messages.saturating_sub(report.outcome.results.messages);
+    let results = &report.outcome.results;
+    let equal = judged.iter().filter(|receiver| receiver.is_equal).count();
+    if args.json {
+        let mut json = serde_json::to_value(results)?;
+        json["messages"] = expected.messages.into();
+        json["unsent"] = unsent.into();
+        json["stopped"] = played.stopped.into();
+        json["content_hash"] = expected.hash.as_str().into();
+        json["receivers_with_equal_content"] = equal.into();
+        json["report"] = args.dir.join("report.html").display().to_string().into();
+        json["warnings"] = report.warnings.clone().into();
+        println!("{json}");
+        return Ok(());
+    }
+    print::results(results);
+    println!(
+        "content of {equal} of {} receivers equals {} (blake3 of the feed: {}...)",
+        judged.len(),
+        if unsent == 0 { "the feed's" } else { "what was sent" },
+        &expected.hash[..16]
+    );
+    if equal < judged.len() {
+        let different = judged.iter().filter(|receiver| !receiver.is_equal);
+        let names: Vec<&str> = different.map(|receiver| receiver.name.as_str()).collect();
+        println!("  different: {}", names.join(", "));
+    }
+    if unsent > 0 {
+        let why = if played.stopped { "the run was stopped" } else { "the root's log ends early" };
+        println!(
+            "note: {unsent} of the feed's {} messages were not sent: {why}",
+            expected.messages
+        );
+    }
+    for warning in &report.warnings {
+        println!("note: {warning}");
+    }
+    println!("page: {}", args.dir.join("report.html").display());
+    Ok(())
+}

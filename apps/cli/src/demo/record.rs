@@ -1,0 +1,60 @@
+//! The recorder of a demo: one more leaf of the tree, in this process, that keeps every message
+//! and answers those who miss some.
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenfall_multicast_recorder::role::{self, NAME, RecorderSummary};
+use evenfall_runtime::settings::Settings;
+use evenfall_store_engine::StoreConfig;
+use evenfall_multicast_recorder::recording::streams;
+
+use crate::store;
+
+/// Name of the recorder's node.
+pub const NODE: &str = "recorder";
+/// The longest that objects are behind the disk; a demo is over before the usual time.
+const PUBLISH_EVERY: Duration = Duration::from_secs(2);
+
+/// A recorder at work.
+pub struct Recording {
+    dir: PathBuf,
+    thread: JoinHandle<Result<RecorderSummary, String>>,
+}
+
+impl Recording {
+    /// Starts it.
+    pub fn start(dir: &Path, settings: &Settings) -> Result<Self, Box<dyn std::error::Error>> {
+        let config = StoreConfig { publish_every: PUBLISH_EVERY, ..StoreConfig::new(dir) };
+        let store = store::open_as(config)?;
+        if !streams(&store, NAME)?.is_empty() {
+            let dir = dir.display();
+            return Err(format!("--record {dir}: there is a recording already").into());
+        }
+        let (settings, node) = (settings.clone(), settings.node(NODE)?.clone());
+        let record = move || {
+            let recorded = recorder::run(&settings, &node, &store);
+            let closed = store.close().map_err(|error| error.to_string());
+            let recorded = recorded.map_err(|error| error.to_string());
+            recorded.and_then(|summary| closed.map(|()| summary))
+        };
+        let thread = std::thread::Builder::new().name(NODE.into()).spawn(record)?;
+        Ok(Self { dir: dir.to_owned(), thread })
+    }
+
+    /// Waits for its end, and compares what it kept with what was sent.
+    pub fn finish(self, hash: &str) -> Result<String, Box<dyn std::error::Error>> {
+        let summary = match self.thread.join() {
+            Ok(done) => done.map_err(|error| format!("recorder: {error}"))?,
+            Err(_) => return Err("recorder: it panicked".into()),
+        };
+        let store = store::open_to_read(&self.dir)?;
+        let (_, found) = store::proof::hash_of(&store, NAME)?;
+        let (dir, messages) = (self.dir.display(), summary.messages);
+        if found == hash {
+            return Ok(format!("{messages} messages recorded in {dir}, equal to what was sent"));
+        }
+        Err(format!("{messages} messages recorded in {dir}: NOT equal to what was sent").into())
+    }
+}

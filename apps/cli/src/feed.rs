@@ -1,0 +1,321 @@
+//! `evenfall feed`: what a market-data file holds, a generated one, and a file played as a live
+//! MoldUDP64 session.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+use evenfall_feed_formats::Source;
+use evenfall_feed_formats::framed::{write_end, write_frame};
+use evenfall_feed_formats::itch::View;
+use evenfall_feed_formats::sharding::ContentHash;
+use evenfall_feed_formats::source::{Format, recognise};
+use evenfall_host::interrupt;
+use evenfall_feed_service::input;
+use evenfall_feed_service::player::{Player, Stage};
+use evenfall_runtime::settings::{Feed, Synthetic};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::json;
+
+use crate::Outcome;
+
+/// Bytes gathered before they are written or compressed.
+const WRITE_BYTES: usize = 64 << 10;
+/// First bytes of a file by which its format is told.
+const HEAD_BYTES: u64 = 512;
+
+/// Arguments of `evenfall feed`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Play a file as a live MoldUDP64 session, lossy if wanted, with a re-request server.
+    Play(Play),
+    /// Say what a file holds: format, messages, time span, messages by type, content hash.
+    Info(Info),
+    /// Write generated ITCH 5.0 into a file, compressed if its name ends in .gz.
+    Make(Make),
+}
+
+/// Arguments of `evenfall feed play`.
+#[derive(clap::Args, Debug)]
+struct Play {
+    /// A market-data file of any format; see `evenfall feed info`.
+    file: PathBuf,
+    /// Where side A goes: an address or a multicast group.
+    #[arg(long, value_name = "ADDR:PORT")]
+    mold: SocketAddr,
+    /// Where side B goes, with losses of its own.
+    #[arg(long, value_name = "ADDR:PORT")]
+    mold_b: Option<SocketAddr>,
+    /// Address of the interface over which a group is reached.
+    #[arg(long, value_name = "ADDR")]
+    interface: Option<Ipv4Addr>,
+    /// Serve requests for messages again at this address.
+    #[arg(long, value_name = "ADDR:PORT")]
+    serve_requests: Option<SocketAddr>,
+    /// Play at this many messages per second.
+    #[arg(long, value_name = "MSG/S", conflicts_with_all = ["speed", "fit"])]
+    rate: Option<f64>,
+    /// Play by the messages' own times, this many times faster.
+    #[arg(long, value_name = "TIMES", conflicts_with = "fit")]
+    speed: Option<f64>,
+    /// Play by the messages' own times, scaled so that all of it takes this long, such as
+    /// 30s.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        conflicts_with = "silence"
+    )]
+    fit: Option<Duration>,
+    /// Cut silences between two messages to this at most, such as 500ms.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration,
+        conflicts_with = "rate"
+    )]
+    silence: Option<Duration>,
+    /// Share of packets that each side loses, by its own luck: .05 is 5 %.
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
+    drop: f64,
+    /// Seed of that luck.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How long the end is announced and requests are served, from the end or the last request.
+    #[arg(
+        long,
+        default_value = "5s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    linger: Duration,
+    /// The key file of the run. MoldUDP64 itself carries no key, but without one evenfall sends
+    /// nothing beyond loopback.
+    #[arg(long)]
+    key_file: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `evenfall feed info`.
+#[derive(clap::Args, Debug)]
+struct Info {
+    /// The file.
+    file: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `evenfall feed make`.
+#[derive(clap::Args, Debug)]
+struct Make {
+    /// The file to write.
+    out: PathBuf,
+    /// Messages in all.
+    #[arg(long, default_value_t = Synthetic::default().messages)]
+    messages: u64,
+    /// The same seed gives the same file.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Securities.
+    #[arg(long, default_value_t = Synthetic::default().symbols)]
+    symbols: u16,
+    /// Messages per second in the mean.
+    #[arg(long, value_name = "MSG/S", default_value_t = Synthetic::default().mean_rate)]
+    mean_rate: f64,
+    /// The same rate all the time, instead of the bursts of a real open.
+    #[arg(long)]
+    steady: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "a number from 0 to 1".to_owned())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must be 0 to 1".to_owned()) }
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Play(play) => self::play(play),
+        Command::Info(args) => info(args),
+        Command::Make(args) => make(args),
+    }
+}
+
+fn play(args: &Play) -> Outcome {
+    if let Some(path) = &args.key_file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("--key-file {}: {error}", path.display()))?;
+        evenfall_multicast_machine::SharedKey::from_hex(1, &text)
+            .map_err(|why| format!("--key-file {}: {why}", path.display()))?;
+    }
+    let feed = Feed {
+        file: Some(args.file.clone()),
+        rate: args.rate,
+        fit: args.fit,
+        silence: args.silence,
+        speed: args.speed.unwrap_or(1.0),
+        ..Feed::default()
+    };
+    let stage = Stage {
+        a: args.mold,
+        b: args.mold_b,
+        interface: args.interface,
+        serve: args.serve_requests,
+        drop: args.drop,
+        seed: args.seed,
+        linger: args.linger,
+        keyed: args.key_file.is_some(),
+    };
+    interrupt::install()?;
+    let player = Player::open(&feed, stage)?;
+    if !args.json {
+        let beside = args.mold_b.map_or_else(String::new, |b| format!(" and {b}"));
+        println!("playing {} to {}{beside}", args.file.display(), args.mold);
+    }
+    let played = player.run()?;
+    if args.json {
+        println!("{}", serde_json::to_string(&played)?);
+        return Ok(());
+    }
+    println!("{} messages in {} packets a side", played.messages, played.packets);
+    println!("  lost on purpose: {} of side A, {} of side B", played.dropped_a, played.dropped_b);
+    println!("  requests: {}, of which {} answered", played.requests, played.answers);
+    println!("  content: blake3 {}", played.content_hash);
+    Ok(())
+}
+
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Itch => "ITCH 5.0 behind 2-byte lengths",
+        Format::Capture => "capture (pcap or pcapng)",
+        Format::Lobster => "LOBSTER message CSV",
+        Format::Zip => "zip with LOBSTER message CSV",
+        Format::Gzip => "gzip",
+    }
+}
+
+/// What was found in a file.
+#[derive(Default)]
+struct Found {
+    first_ns: Option<u64>,
+    last_ns: u64,
+    bytes: u64,
+    kinds: BTreeMap<String, u64>,
+}
+
+impl Found {
+    fn span(&self) -> Duration {
+        Duration::from_nanos(self.last_ns.saturating_sub(self.first_ns.unwrap_or(self.last_ns)))
+    }
+}
+
+fn info(args: &Info) -> Outcome {
+    let path = &args.file;
+    let mut head = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head))
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut source = input::open_file(path)?;
+    let format = recognise(&head).map_or("unknown", format_name);
+    let (mut found, mut hash) = (Found::default(), ContentHash::new(1));
+    let damage = loop {
+        let message = match source.next_message() {
+            Ok(Some(message)) => message,
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        };
+        found.first_ns.get_or_insert(message.time_ns);
+        found.last_ns = found.last_ns.max(message.time_ns);
+        found.bytes += message.bytes.len() as u64;
+        let kind = View::decode(&message.bytes).map(|view| format!("{:?}", view.kind()));
+        *found.kinds.entry(kind.unwrap_or_else(|_| "not ITCH".into())).or_default() += 1;
+        hash.update(0, &message.bytes);
+    };
+    show(args, format, &found, &hash)?;
+    damage.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn show(args: &Info, format: &str, found: &Found, hash: &ContentHash) -> Outcome {
+    let messages = hash.messages();
+    if args.json {
+        let object = json!({
+            "format": format,
+            "messages": messages,
+            "message_bytes": found.bytes,
+            "first_ns": found.first_ns,
+            "last_ns": found.last_ns,
+            "span_s": found.span().as_secs_f64(),
+            "types": found.kinds,
+            "content_hash": hash.finish_hex(),
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    println!("{}: {format}", args.file.display());
+    println!("{messages} messages, {} bytes, over {:?}", found.bytes, found.span());
+    for (kind, count) in &found.kinds {
+        println!("  {kind:<28}{count:>12}");
+    }
+    println!("content: blake3 {}", hash.finish_hex());
+    Ok(())
+}
+
+fn make(args: &Make) -> Outcome {
+    let synthetic = Synthetic {
+        seed: args.seed,
+        symbols: args.symbols,
+        messages: args.messages,
+        mean_rate: args.mean_rate,
+        bursts: !args.steady,
+    };
+    let mut source = input::open(&Feed { synthetic, ..Feed::default() })?;
+    let failed = |error| format!("{}: {error}", args.out.display());
+    let file = BufWriter::new(File::create(&args.out).map_err(failed)?);
+    let messages = if args.out.extension().is_some_and(|ending| ending == "gz") {
+        let mut packed = GzEncoder::new(file, Compression::default());
+        let messages = write_all(&mut *source, &mut packed)?;
+        packed.finish().and_then(|mut file| file.flush()).map_err(failed)?;
+        messages
+    } else {
+        let mut file = file;
+        let messages = write_all(&mut *source, &mut file)?;
+        file.flush().map_err(failed)?;
+        messages
+    };
+    println!("{}: {messages} messages", args.out.display());
+    Ok(())
+}
+
+/// Writes every message behind its length, and the mark that ends a session. How many.
+fn write_all(
+    source: &mut dyn Source,
+    out: &mut impl Write,
+) -> Result<u64, Box<dyn std::error::Error>> {
+    let mut frames = Vec::with_capacity(WRITE_BYTES);
+    let mut messages = 0;
+    while let Some(message) = source.next_message()? {
+        write_frame(&mut frames, &message.bytes);
+        messages += 1;
+        if frames.len() >= WRITE_BYTES {
+            out.write_all(&frames)?;
+            frames.clear();
+        }
+    }
+    write_end(&mut frames);
+    out.write_all(&frames)?;
+    Ok(messages)
+}

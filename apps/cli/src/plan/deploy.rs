@@ -1,0 +1,277 @@
+//! `evenfall plan deploy`: what the machines of an experiment's pool are brought up with.
+//!
+//! One experiment file drives everything: the settings that its agents and its feed run by, and the
+//! values of the Terraform modules or the Kubernetes manifests in `deploy/`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use evenfall_placement_survey::experiment::Experiment;
+use evenfall_placement_survey::experiment::file::{Pool, Provider};
+use evenfall_placement_planner::tree::Shape;
+use serde_json::json;
+
+use crate::Outcome;
+
+/// Agents answer here, over TCP and UDP.
+const AGENT_PORT: u16 = 9_400;
+/// The feed goes from here to here.
+const FEED_PORT: u16 = 9_000;
+/// Metrics and health.
+const HTTP_PORT: u16 = 9_100;
+/// The first address of a subnet that a machine gets: below it clouds keep their own.
+const FIRST_HOST: u32 = 10;
+
+/// Arguments of `evenfall plan deploy`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The experiment file; its `[pool]` says how many machines of which kind.
+    file: PathBuf,
+    /// Where everything is written.
+    #[arg(long)]
+    out: PathBuf,
+    /// Network of the machines; the first gets its tenth address, and so on.
+    #[arg(long, default_value = "10.77.0.0/20")]
+    subnet: String,
+    /// Machines that are there already, NAME=ADDRESS; Kubernetes needs them, its nodes.
+    #[arg(long, value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// Where the key file is on every machine.
+    #[arg(long, default_value = "/etc/evenfall/evenfall.key")]
+    key_file: String,
+    /// The clock that all machines share, as in run.clock.
+    #[arg(long, default_value = "auto")]
+    clock: String,
+    /// The feed file on the first machine; a generated feed when left out.
+    #[arg(long)]
+    feed: Option<String>,
+    /// Depth of the feed's tree; that of the first `[[run]]` when left out.
+    #[arg(long)]
+    feed_depth: Option<u32>,
+    /// Its fan-out.
+    #[arg(long)]
+    feed_fanout: Option<u32>,
+}
+
+struct Machine {
+    name: String,
+    address: Ipv4Addr,
+}
+
+fn subnet(text: &str) -> Result<(Ipv4Addr, u32), String> {
+    let wrong = || format!("--subnet {text}: a network such as 10.77.0.0/20");
+    let (network, bits) = text.split_once('/').ok_or_else(wrong)?;
+    let (network, bits) = (network.parse().map_err(|_| wrong())?, bits.parse::<u32>());
+    let bits = bits.ok().filter(|bits| (8..=29).contains(bits)).ok_or_else(wrong)?;
+    Ok((network, 1 << (32 - bits)))
+}
+
+fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
+    if args.hosts.is_empty() {
+        if pool.provider == Provider::Kubernetes {
+            return Err("--hosts: Kubernetes runs agents on nodes that exist; name them, as in \
+                        --hosts node-a=10.0.0.4,node-b=10.0.0.5"
+                .into());
+        }
+        let (network, size) = subnet(&args.subnet)?;
+        let room = size.saturating_sub(FIRST_HOST + 1);
+        if pool.count > room {
+            let Pool { count, .. } = pool;
+            return Err(format!("--subnet {}: room for {room}, not {count}", args.subnet));
+        }
+        let machine = |at| Machine {
+            name: format!("{}-{at}", pool.name),
+            address: Ipv4Addr::from(u32::from(network) + FIRST_HOST + at),
+        };
+        return Ok((0..pool.count).map(machine).collect());
+    }
+    let parse = |text: &String| {
+        let parsed = text.split_once('=').and_then(|(name, address)| {
+            Some(Machine { name: name.to_owned(), address: address.parse().ok()? })
+        });
+        parsed.ok_or_else(|| format!("--hosts {text}: must be NAME=ADDRESS"))
+    };
+    let all: Vec<Machine> = args.hosts.iter().map(parse).collect::<Result<_, _>>()?;
+    if all.len() != pool.count as usize {
+        return Err(format!("--hosts: {} named, [pool] counts {}", all.len(), pool.count));
+    }
+    Ok(all)
+}
+
+/// The experiment, on the agents of this deployment.
+fn planned(file: &Path) -> Result<String, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| wrong(&error))?;
+    let mut on = toml_edit::Table::new();
+    on.set_implicit(true);
+    on["live"] = toml_edit::table();
+    on["live"]["settings"] = toml_edit::value("agents.toml");
+    document["on"] = toml_edit::Item::Table(on);
+    Ok(document.to_string())
+}
+
+/// What every settings file begins with.
+fn settings_head(args: &Args) -> String {
+    let Args { key_file, clock, .. } = args;
+    format!("[run]\nkey_file = {key_file:?}\nclock = {clock:?}\ndir = \"run\"\n")
+}
+
+fn node(name: &str, id: usize, role: &str, machine: &Machine, port: u16) -> String {
+    let address = SocketAddr::from((machine.address, port));
+    let http = SocketAddr::from((machine.address, HTTP_PORT + u16::from(port == FEED_PORT)));
+    format!(
+        "\n[[node]]\nname = {name:?}\nid = {id}\nrole = {role:?}\naddress = \"{address}\"\n\
+         http = \"{http}\"\n"
+    )
+}
+
+fn agents(args: &Args, all: &[Machine]) -> String {
+    let nodes = all.iter().enumerate();
+    nodes.fold(settings_head(args), |text, (id, machine)| {
+        text + &node(&machine.name, id, "agent", machine, AGENT_PORT)
+    })
+}
+
+/// Who is what in the feed: the first machine is the root, the next are proxies.
+fn roles<'a>(
+    all: &'a [Machine],
+    shape: Shape,
+) -> Result<Vec<(String, &'static str, &'a Machine)>, String> {
+    let Shape { depth, fanout } = shape;
+    let width = |level| u64::from(fanout).saturating_pow(level);
+    let proxies = (1..depth).map(width).fold(0, u64::saturating_add);
+    let needed = proxies.saturating_add(2);
+    if (all.len() as u64) < needed {
+        return Err(format!(
+            "[pool] count {}: a feed of depth {depth} and fan-out {fanout} takes a root, {proxies} \
+             proxies and one receiver at least; {} are missing",
+            all.len(),
+            needed - all.len() as u64
+        ));
+    }
+    let role = |(at, machine): (usize, &'a Machine)| match at as u64 {
+        0 => ("root".to_owned(), "root", machine),
+        at if at <= proxies => (format!("proxy-{at}"), "proxy", machine),
+        at => (format!("recv-{}", at - proxies), "receiver", machine),
+    };
+    Ok(all.iter().enumerate().map(role).collect())
+}
+
+fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: Shape) -> String {
+    let mut text = settings_head(args);
+    if let Some(file) = &args.feed {
+        let _ = write!(text, "\n[feed]\nfile = {file:?}\n");
+    }
+    let Shape { depth, fanout } = shape;
+    let _ = write!(text, "\n[multicast.shape]\ndepth = {depth}\nfanout = {fanout}\n");
+    for (id, (name, role, machine)) in roles.iter().enumerate() {
+        text += &node(name, id, role, machine, FEED_PORT);
+    }
+    text
+}
+
+/// One pod on every node of the cluster, in its host's network: agents are known by address.
+fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
+    let image = if pool.image.is_empty() { "evenfall:local" } else { &pool.image };
+    let app = json!({"app.kubernetes.io/name": "evenfall"});
+    let agent = |machine: &Machine| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": format!("agent-{}", machine.name), "namespace": "evenfall", "labels": app,
+            },
+            "spec": {
+                "hostNetwork": true,
+                "nodeSelector": {"kubernetes.io/hostname": machine.name},
+                "restartPolicy": "Always",
+                "containers": [{
+                    "name": "agent",
+                    "image": image,
+                    "args": ["run", "agent", "--name", machine.name,
+                             "--config", "/etc/evenfall/agents.toml"],
+                    "ports": [
+                        {"containerPort": AGENT_PORT, "protocol": "TCP", "name": "control"},
+                        {"containerPort": AGENT_PORT, "protocol": "UDP", "name": "probes"},
+                        {"containerPort": HTTP_PORT, "protocol": "TCP", "name": "http"},
+                    ],
+                    "livenessProbe": {
+                        "httpGet": {"path": "/healthz", "port": HTTP_PORT}, "periodSeconds": 5,
+                    },
+                    "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
+                    "resources": {"requests": {"cpu": "500m", "memory": "128Mi"}},
+                    "securityContext": {
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                        "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+                        "runAsNonRoot": true, "runAsUser": 65_534,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                    "volumeMounts": [
+                        {"name": "settings", "mountPath": "/etc/evenfall", "readOnly": true},
+                        {"name": "state", "mountPath": "/var/lib/evenfall"},
+                    ],
+                }],
+                "volumes": [
+                    {"name": "settings", "projected": {"sources": [
+                        {"configMap": {"name": "evenfall-settings"}},
+                        {"secret": {"name": "evenfall-key"}},
+                    ]}},
+                    {"name": "state", "emptyDir": {}},
+                ],
+            },
+        })
+    };
+    let items: Vec<_> = all.iter().map(agent).collect();
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+fn save(dir: &Path, name: &str, text: &str) -> Result<(), String> {
+    let path = dir.join(name);
+    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    let experiment = Experiment::load(&args.file, &[])?;
+    let name = args.file.display();
+    let pool = experiment.pool.as_ref().ok_or_else(|| {
+        format!("{name}: no [pool]; say name, provider (gcp, aws, docker, kubernetes) and count")
+    })?;
+    let trees = experiment.runs.first().ok_or_else(|| format!("{name}: no [[run]]"))?;
+    let all = machines(args, pool)?;
+    let shape = Shape {
+        depth: args.feed_depth.unwrap_or(trees.depth),
+        fanout: args.feed_fanout.unwrap_or(trees.fanout),
+    };
+    let roles = roles(&all, shape)?;
+    let dir = &args.out;
+    fs::create_dir_all(dir).map_err(|error| format!("--out {}: {error}", dir.display()))?;
+    save(dir, "plan.toml", &planned(&args.file)?)?;
+    save(dir, "agents.toml", &agents(args, &all))?;
+    save(dir, "feed.toml", &feed(args, &roles, shape))?;
+    if pool.provider == Provider::Kubernetes {
+        let list = serde_json::to_string_pretty(&manifests(pool, &all))?;
+        save(dir, "agents.json", &list)?;
+    } else {
+        let machine = |((role, kind, machine), at): (&(String, &str, &Machine), usize)| {
+            let kind = if *kind == "receiver" { "recv" } else { kind };
+            json!({
+                "index": at, "name": machine.name, "address": machine.address,
+                "feed_name": role, "feed_role": kind,
+            })
+        };
+        let values = json!({
+            "name": pool.name,
+            "machine_type": pool.machine_type,
+            "image": pool.image,
+            "subnet": args.subnet,
+            "machines": roles.iter().zip(0..).map(machine).collect::<Vec<_>>(),
+        });
+        save(dir, "terraform.tfvars.json", &serde_json::to_string_pretty(&values)?)?;
+    }
+    println!("{} machines: settings and values are in {}", all.len(), dir.display());
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! `evenfall plan lab`: agents on hosts that are namespaces of this machine, some of them slow, and
+//! a live plan over them.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenfall_core::NodeId;
+use evenfall_host::interrupt;
+use evenfall_host::lab::Lab;
+use evenfall_host::process::{Signal, end_with_parent, send};
+use evenfall_runtime::settings::{Inject, Node, RoleName, Run, Settings};
+
+use super::live::Wanted;
+use crate::Outcome;
+use crate::demo::fresh_key;
+
+/// Port of every agent: each has an address of its own.
+const PORT: u16 = 9_400;
+/// How long agents may take to listen.
+const STARTUP: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Arguments of `evenfall plan lab`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Hosts, each with an agent.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(2..=200))]
+    hosts: u16,
+    /// Hosts that are slow, by number from 0; commas separate them, such as 3,7.
+    #[arg(long, value_delimiter = ',')]
+    slow: Vec<u16>,
+    /// Delay of every path, us; half as much again comes as exponential jitter.
+    #[arg(long, default_value_t = 50)]
+    delay_us: u32,
+    /// What a slow host adds both ways, us.
+    #[arg(long, default_value_t = 500)]
+    slow_us: u32,
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Where settings, delays and what agents said go. What an earlier lab left is replaced.
+    #[arg(long, default_value = "evenfall-lab")]
+    dir: PathBuf,
+    /// Print the plan as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Delays as the drivers of the agents read them.
+fn delays(args: &Args, lab: &Lab) -> String {
+    let mut text = format!("* * {} {}\n", args.delay_us, args.delay_us / 2);
+    for &host in &args.slow {
+        let address = lab.address(usize::from(host));
+        let (fixed, jitter) = (args.slow_us, args.slow_us / 4);
+        let _ = writeln!(text, "{address} * {fixed} {jitter}");
+        let _ = writeln!(text, "* {address} {fixed} {jitter}");
+    }
+    text
+}
+
+/// Writes what every process reads: settings, key, delays.
+fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("--dir {}: {error}", args.dir.display());
+    fs::create_dir_all(&args.dir).map_err(failed)?;
+    let node = |host: u16| Node {
+        name: format!("h{host}"),
+        id: NodeId(host.into()),
+        role: RoleName::Agent,
+        address: SocketAddr::new(IpAddr::V4(lab.address(host.into())), PORT),
+        http: None,
+        tree: 0,
+        record: None,
+        from: None,
+    };
+    let run = Run {
+        dir: PathBuf::from("."),
+        key_file: Some(PathBuf::from("evenfall.key")),
+        // All of it is one host, namespaces or not.
+        clock: "same-host".into(),
+        ..Run::default()
+    };
+    let inject = Inject { file: Some(PathBuf::from("delays")), ..Inject::default() };
+    let nodes = (0..args.hosts).map(node).collect();
+    let settings = Settings { run, inject, nodes, ..Settings::default() };
+    fs::write(args.dir.join("evenfall.key"), fresh_key().map_err(failed)?).map_err(failed)?;
+    fs::write(args.dir.join("delays"), delays(args, lab)).map_err(failed)?;
+    fs::write(settings_path(&args.dir), settings.to_toml()).map_err(failed)
+}
+
+fn settings_path(dir: &Path) -> PathBuf {
+    dir.join("evenfall.toml")
+}
+
+fn program() -> Result<Command, String> {
+    let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
+    let mut command = Command::new(program);
+    // A Ctrl-C on the terminal is for this process, which ends the others in the right order.
+    command.process_group(0);
+    end_with_parent(&mut command);
+    Ok(command)
+}
+
+/// Agents that end with this value.
+struct Agents(Vec<Child>);
+
+impl Drop for Agents {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|child| send(child.id(), Signal::Terminate));
+        for child in &mut self.0 {
+            // It has been told; a status is of no use to anybody.
+            drop(child.wait());
+        }
+    }
+}
+
+fn start(args: &Args, lab: &Lab) -> Result<Agents, String> {
+    let mut agents = Agents(Vec::new());
+    for host in 0..args.hosts {
+        let name = format!("h{host}");
+        let path = args.dir.join(format!("{name}.stderr"));
+        let said = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut command = program()?;
+        command.args(["run", "agent", "--name", &name, "--config"]);
+        command.arg(settings_path(&args.dir));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        lab.inside(host.into(), &mut command).map_err(|error| error.to_string())?;
+        agents.0.push(command.spawn().map_err(|error| format!("{name}: {error}"))?);
+    }
+    Ok(agents)
+}
+
+/// Waits until every agent listens. Asked from the host of the surveyor.
+fn wait(args: &Args, lab: &Lab) -> Result<(), String> {
+    let until = Instant::now() + STARTUP;
+    let listens = |host: u16| {
+        let address = SocketAddr::new(IpAddr::V4(lab.address(host.into())), PORT);
+        while TcpStream::connect_timeout(&address, LOOK).is_err() {
+            if Instant::now() > until || interrupt::raised() {
+                let said = args.dir.join(format!("h{host}.stderr"));
+                return Err(format!("h{host} does not listen; see {}", said.display()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    };
+    let all = || (0..args.hosts).try_for_each(listens);
+    lab.within(args.hosts.into(), all).map_err(|error| error.to_string())?
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    if let Some(none) = args.slow.iter().find(|host| **host >= args.hosts) {
+        return Err(format!("--slow {none}: hosts are 0 to {}", args.hosts - 1).into());
+    }
+    interrupt::install()?;
+    // One more for the surveyor.
+    let lab = Lab::new(usize::from(args.hosts) + 1)?;
+    prepare(args, &lab)?;
+    let agents = start(args, &lab)?;
+    wait(args, &lab)?;
+    let mut command = program()?;
+    command.args(["plan", "live", "--config"]).arg(settings_path(&args.dir));
+    command.args(args.wanted.as_arguments());
+    command.args(args.json.then_some("--json"));
+    lab.inside(args.hosts.into(), &mut command).map_err(|error| error.to_string())?;
+    let mut live = command.spawn().map_err(|error| format!("plan live: {error}"))?;
+    let mut told = false;
+    let status = loop {
+        if let Some(status) = live.try_wait()? {
+            break status;
+        }
+        if interrupt::raised() && !std::mem::replace(&mut told, true) {
+            send(live.id(), Signal::Terminate);
+        }
+        std::thread::sleep(LOOK);
+    };
+    drop(agents);
+    if status.success() { Ok(()) } else { Err("there is no plan".into()) }
+}

@@ -1,0 +1,414 @@
+//! `evenfall plan live`: measures running agents and ends with a tree.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use evenfall_core::ClockError;
+use evenfall_host::interrupt;
+use evenfall_multicast_machine::SharedKey;
+use evenfall_runtime::Settings;
+use evenfall_placement_survey::surveyor;
+use evenfall_runtime::settings::{self, RoleName, Survey};
+use evenfall_placement_planner::builder::{BuildPlan, Racing, RootRule};
+use evenfall_placement_planner::delays::EdgeStats;
+use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
+use evenfall_placement_machine::{
+    JobOutcome, Kind, Line, Pace, SurveyPlan, SurveyorConfig, SurveyorEvent, TreeSurvey,
+};
+use evenfall_placement_planner::tree::Shape;
+use serde_json::{Value, json};
+
+use crate::Outcome;
+
+/// What is wanted of the tree, and how it is measured.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Wanted {
+    /// Hops from the root to a leaf.
+    #[arg(long, default_value_t = 2)]
+    pub depth: u32,
+    /// Children of every inner place.
+    #[arg(long, default_value_t = 2)]
+    pub fanout: u32,
+    /// Candidates per parent; twice the fan-out when left out.
+    #[arg(long)]
+    pub candidates: Option<usize>,
+    /// weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)".
+    #[arg(long, default_value = "weighted")]
+    pub strategy: String,
+    /// The agent that is the root, by name or address.
+    #[arg(long, conflicts_with = "roots")]
+    pub root: Option<String>,
+    /// Agents that are tried as root; the one with the best reach is taken.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub roots: u32,
+    /// Probes per second from a sender to each receiver.
+    #[arg(long, value_name = "PROBES/S", default_value_t = 1_000)]
+    pub rate: u32,
+    /// Time in which probes count, in each whole measurement.
+    #[arg(
+        long,
+        default_value = "1s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    pub duration: Duration,
+    /// Time before, in which probes warm the path up.
+    #[arg(
+        long,
+        default_value = "100ms",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    pub warmup: Duration,
+    /// Rounds into which a measurement is cut: it ends early when the choice is clear. 1 for none.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Measure every pair first, instead of parent by parent.
+    #[arg(long)]
+    pub all_to_all: bool,
+    /// The same seed and the same delays give the same tree.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Wanted {
+    /// As another process is told.
+    pub fn as_arguments(&self) -> Vec<String> {
+        let mut all = vec![
+            format!("--depth={}", self.depth),
+            format!("--fanout={}", self.fanout),
+            format!("--strategy={}", self.strategy),
+            format!("--rate={}", self.rate),
+            format!("--duration={}", humantime::format_duration(self.duration)),
+            format!("--warmup={}", humantime::format_duration(self.warmup)),
+            format!("--rounds={}", self.rounds),
+            format!("--seed={}", self.seed),
+        ];
+        all.extend(self.candidates.map(|candidates| format!("--candidates={candidates}")));
+        all.push(match &self.root {
+            Some(root) => format!("--root={root}"),
+            None => format!("--roots={}", self.roots),
+        });
+        all.extend(self.all_to_all.then(|| "--all-to-all".to_owned()));
+        all
+    }
+}
+
+/// Arguments of `evenfall plan live`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Agents, as address:port with commas between; those of the settings file when left out.
+    #[arg(long, value_delimiter = ',')]
+    agents: Vec<SocketAddr>,
+    /// Settings file: its nodes of role agent, its key, its `[survey]`.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Change a setting, such as --set survey.lease=2s; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Keep what was measured here; when the file is there, go on with what it holds.
+    #[arg(long)]
+    state: Option<PathBuf>,
+    /// Print the plan as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A pool: names and addresses.
+struct Pool {
+    names: Vec<String>,
+    addresses: Vec<SocketAddr>,
+}
+
+type Failed = Box<dyn std::error::Error>;
+
+fn pool(args: &Args, settings: &Settings) -> Result<Pool, Failed> {
+    let (names, addresses): (Vec<String>, Vec<SocketAddr>) = if args.agents.is_empty() {
+        let agents = settings.nodes.iter().filter(|node| node.role == RoleName::Agent);
+        agents.map(|node| (node.name.clone(), node.address)).unzip()
+    } else {
+        args.agents.iter().map(|agent| (agent.to_string(), *agent)).unzip()
+    };
+    if addresses.is_empty() {
+        return Err("no agents: name them with --agents, or in a settings file with \
+                    [[node]] role = \"agent\" and --config"
+            .into());
+    }
+    let most = if args.wanted.all_to_all { MESH_HOSTS_MAX } else { HOSTS_MAX };
+    if addresses.len() > most {
+        return Err(format!("{} agents: {most} at most in one job", addresses.len()).into());
+    }
+    let mut sorted = addresses.clone();
+    sorted.sort_unstable();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(format!("agent {} is named twice", twice[0]).into());
+    }
+    if let Some(open) = addresses.iter().find(|address| address.port() == 0) {
+        return Err(format!("agent {open}: must have a port, so that it can be found").into());
+    }
+    Ok(Pool { names, addresses })
+}
+
+fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(BuildPlan, Pace), Failed> {
+    let pace = Pace {
+        rate_hz: wanted.rate,
+        duration: wanted.duration,
+        warm_up: wanted.warmup,
+        ..Pace::default()
+    };
+    pace.check()?;
+    let random = wanted.strategy.eq_ignore_ascii_case("rand");
+    let strategy = if random { Strategy::p50() } else { Strategy::parse(&wanted.strategy)? };
+    let root = match &wanted.root {
+        Some(name) => {
+            let found = pool.names.iter().position(|known| known == name);
+            RootRule::Host(found.ok_or(format!("--root {name}: no agent is called so"))?)
+        }
+        None if random || wanted.roots == 1 => RootRule::Random,
+        None => RootRule::Reach(wanted.roots),
+    };
+    let fanout = wanted.fanout;
+    let rounds = wanted.rounds;
+    let plan = BuildPlan {
+        shape: Shape { depth: wanted.depth, fanout },
+        candidates: wanted.candidates.unwrap_or(2 * fanout as usize),
+        strategy,
+        pick: if random { Pick::Random } else { Pick::Best },
+        root,
+        racing: Racing { rounds, rounds_min: rounds.min(Racing::default().rounds_min) },
+    };
+    Ok((plan, pace))
+}
+
+/// Lines that an earlier survey kept, and the file for those to come.
+struct State {
+    kept: Vec<Line>,
+    file: Option<File>,
+    written: usize,
+}
+
+impl State {
+    fn open(path: Option<&Path>) -> Result<Self, Failed> {
+        let Some(path) = path else {
+            return Ok(Self { kept: Vec::new(), file: None, written: 0 });
+        };
+        let shown = path.display();
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(format!("--state {shown}: {error}").into()),
+        };
+        // A line that a dying process did not finish was not measured.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let line = |(number, line): (usize, &str)| {
+            serde_json::from_str(line)
+                .map_err(|error| format!("--state {shown}: line {}: {error}", number + 1))
+        };
+        let kept: Vec<Line> =
+            text[..whole].lines().enumerate().map(line).collect::<Result<_, _>>()?;
+        let failed = |error| format!("--state {shown}: {error}");
+        let file = File::options().create(true).append(true).open(path).map_err(failed)?;
+        file.set_len(whole as u64).map_err(failed)?;
+        Ok(Self { kept, file: Some(file), written: 0 })
+    }
+
+    /// Writes what is new. A line is whole or not there.
+    fn keep(&mut self, lines: &[Line]) {
+        let Some(file) = &mut self.file else { return };
+        for line in &lines[self.written.min(lines.len())..] {
+            let text = serde_json::to_string(line).unwrap_or_default() + "\n";
+            if let Err(error) = file.write_all(text.as_bytes()) {
+                eprintln!("--state: {error}; what follows is not kept");
+                self.file = None;
+                return;
+            }
+            self.written += 1;
+        }
+    }
+}
+
+/// One line on stderr for each thing that happened.
+fn progress(names: &[String], event: &SurveyorEvent) {
+    let list = |failures: &[(usize, evenfall_placement_machine::Reason)]| {
+        for (host, reason) in failures {
+            eprintln!("  {}: {reason}", names[*host]);
+        }
+    };
+    match event {
+        SurveyorEvent::Greeted { usable, failures } => {
+            eprintln!("{usable} of {} agents answered", names.len());
+            list(failures);
+        }
+        SurveyorEvent::Ordered { job, kind, leader, hosts, .. } => {
+            let others = hosts - 1;
+            match kind {
+                Kind::Parent => eprintln!("job {job}: {} to {others} candidates", names[*leader]),
+                Kind::Multicast => eprintln!("job {job}: multicast over the tree, {hosts} hosts"),
+                Kind::AllToAll => eprintln!("job {job}: all to all, {hosts} hosts"),
+            }
+        }
+        SurveyorEvent::Finished(outcome) => {
+            let JobOutcome { job, failures, took, pairs, .. } = &**outcome;
+            eprintln!("job {job}: {} delays in {:.2} s", pairs.len(), took.as_secs_f64());
+            list(failures);
+        }
+        SurveyorEvent::Over => {}
+    }
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    interrupt::install()?;
+    let settings = match &args.config {
+        Some(path) => Settings::load(path, &args.set)?,
+        None => Settings::parse("", "defaults", settings::overrides()?.into_iter(), &args.set)?,
+    };
+    let key: Option<SharedKey> = settings.key()?;
+    let pool = pool(args, &settings)?;
+    let (plan, pace) = plan_of(&args.wanted, &pool)?;
+    let mut state = State::open(args.state.as_deref())?;
+    let (names, seed) = (pool.names.clone(), args.wanted.seed);
+    let survey = TreeSurvey::new(plan, names, pace, seed, args.wanted.all_to_all);
+    let survey = survey.resume(std::mem::take(&mut state.kept));
+    let timing = Survey::timing(&settings.survey);
+    let config = SurveyorConfig {
+        timing,
+        greet: timing.lease,
+        busy_patience: timing.idle_limit(8),
+        ..SurveyorConfig::default()
+    };
+    let began = Instant::now();
+    let mut jobs = 0;
+    let mut on = |survey: &TreeSurvey, event: &SurveyorEvent| {
+        jobs += u32::from(matches!(event, SurveyorEvent::Finished { .. }));
+        progress(&pool.names, event);
+        state.keep(survey.lines());
+    };
+    let run = surveyor::run(config, key.as_ref(), pool.addresses.clone(), survey, &mut on);
+    let (survey, stopped) = run?;
+    match survey.result() {
+        Ok(plan) => {
+            let seconds = began.elapsed().as_secs_f64();
+            let report = Report { survey: &survey, plan, names: &pool.names, jobs, seconds };
+            if args.json {
+                println!("{}", report.json())
+            } else {
+                report.print()
+            }
+            Ok(())
+        }
+        Err(_) if stopped && args.state.is_some() => {
+            Err("stopped; the agents are idle. The same command goes on where it stopped".into())
+        }
+        Err(_) if stopped => {
+            Err("stopped; the agents are idle. With --state FILE it could go on".into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What was found, for printing.
+struct Report<'a> {
+    survey: &'a TreeSurvey,
+    plan: &'a SurveyPlan,
+    names: &'a [String],
+    jobs: u32,
+    seconds: f64,
+}
+
+impl Report<'_> {
+    /// Everything that was measured from host to host.
+    fn edges(&self) -> impl Iterator<Item = (usize, usize, &EdgeStats)> {
+        let delays = self.survey.delays();
+        let hosts = 0..delays.hosts();
+        let pairs = hosts.clone().flat_map(move |from| hosts.clone().map(move |to| (from, to)));
+        pairs.filter_map(move |(from, to)| Some((from, to, delays.edge(from, to)?)))
+    }
+
+    fn json(&self) -> Value {
+        let name = |host: &usize| self.names[*host].as_str();
+        let evaluation = &self.plan.evaluation;
+        let with = |mut figures: Value, more: Value| {
+            if let (Some(all), Value::Object(more)) = (figures.as_object_mut(), more) {
+                all.extend(more);
+            }
+            figures
+        };
+        let leaves = evaluation.leaves.iter().map(|(host, loss, figures)| {
+            with(json!(figures), json!({ "host": name(host), "loss": loss }))
+        });
+        let hops = evaluation.hops.iter().map(|(from, to, figures)| {
+            with(json!(figures), json!({ "from": name(from), "to": name(to) }))
+        });
+        let edges = self.edges().map(|(from, to, stats)| {
+            with(json!(stats), json!({ "from": name(&from), "to": name(&to) }))
+        });
+        let failed = |failures: &[(usize, String)]| -> Vec<Value> {
+            let one = |(host, why): &(usize, String)| json!({ "host": name(host), "reason": why });
+            failures.iter().map(one).collect()
+        };
+        json!({
+            "tree": self.plan.tree.hosts().iter().map(name).collect::<Vec<_>>(),
+            "depth": self.plan.tree.shape().depth,
+            "fanout": self.plan.tree.shape().fanout,
+            "worst_leaf": evaluation.worst_leaf.map(|(host, _)| name(&host)),
+            "worst_leaf_us": evaluation.worst_leaf.map(|(_, us)| us),
+            "leaves": leaves.collect::<Vec<_>>(),
+            "hops": hops.collect::<Vec<_>>(),
+            "evaluation_failures": failed(&evaluation.failures),
+            "failed": failed(self.survey.dropped()),
+            "measured": edges.collect::<Vec<_>>(),
+            "jobs": self.jobs,
+            "probes": self.survey.probes(),
+            "seconds": self.seconds,
+        })
+    }
+
+    fn print(&self) {
+        let shape = self.plan.tree.shape();
+        let hosts = self.plan.tree.hosts();
+        for level in 0..=shape.depth {
+            let names: Vec<&str> =
+                shape.level(level).map(|place| self.names[hosts[place]].as_str()).collect();
+            println!("{}{}", "  ".repeat(level as usize), names.join("  "));
+        }
+        println!(
+            "{:<24}{:>9}{:>9}{:>9}{:>9}{:>8}",
+            "leaf, us", "p50", "p90", "p99", "stddev", "loss"
+        );
+        for (host, loss, f) in &self.plan.evaluation.leaves {
+            println!(
+                "{:<24}{:>9.1}{:>9.1}{:>9.1}{:>9.1}{:>7.2}%",
+                self.names[*host],
+                f.p50_us,
+                f.p90_us,
+                f.p99_us,
+                f.stddev_us,
+                loss * 100.0
+            );
+        }
+        if let Some((host, us)) = self.plan.evaluation.worst_leaf {
+            println!("worst leaf: {}, p90 {us:.1} us", self.names[host]);
+        }
+        let errors = self.plan.evaluation.leaves.iter().map(|(_, _, f)| f.clock_error_us);
+        match errors.collect::<Option<Vec<f64>>>() {
+            Some(all) => {
+                println!(
+                    "clock error: {:.1} us at most",
+                    all.iter().fold(0.0, |a, b| f64::max(a, *b))
+                );
+            }
+            None => println!("clock error: {:?}: no source offers a bound", ClockError::Unknown),
+        }
+        for (host, reason) in self.survey.dropped() {
+            println!("left out: {}: {reason}", self.names[*host]);
+        }
+        println!("{} jobs, {} probes, {:.1} s", self.jobs, self.survey.probes(), self.seconds);
+    }
+}

@@ -1,0 +1,59 @@
+//! `evenfall plan report`: draws an experiment that was carried out.
+
+use std::path::PathBuf;
+
+use evenfall_placement_survey::experiment::report::Page;
+use evenfall_placement_survey::experiment::{Directory, picture};
+
+use crate::Outcome;
+
+/// Arguments of `evenfall plan report`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The directory of the experiment.
+    dir: PathBuf,
+    /// Where the page goes; `report.html` in the directory by default. Pictures go beside it.
+    #[arg(long)]
+    html: Option<PathBuf>,
+    /// Print what the page is drawn from as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    let directory = Directory::open(&args.dir)?;
+    let page = Page::read(&directory)?;
+    let path = args.html.clone().unwrap_or_else(|| args.dir.join("report.html"));
+    page.write_html(&path)?;
+    let beside = path.parent().map_or_else(PathBuf::new, PathBuf::from);
+    let pictures = picture::write(&page, &beside)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&page)?);
+        return Ok(());
+    }
+    println!(
+        "{:<28}{:>6}{:>10}{:>10}{:>10}{:>10}",
+        "worst leaf, us", "runs", "p50", "p90", "mean", "stddev"
+    );
+    for group in &page.groups {
+        let Some(worst) = &group.worst else { continue };
+        println!(
+            "{:<28}{:>6}{:>10.1}{:>10.1}{:>10.1}{:>10.1}",
+            group.name,
+            group.runs.len(),
+            worst.p50_us,
+            worst.p90_us,
+            worst.mean_us,
+            worst.stddev_us
+        );
+    }
+    for failure in &page.failures {
+        println!("note: {failure}");
+    }
+    println!("page: {}", path.display());
+    for picture in pictures {
+        println!("picture: {}", picture.display());
+    }
+    Ok(())
+}

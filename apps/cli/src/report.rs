@@ -1,0 +1,62 @@
+//! `evenfall report`: the figures and the page of a finished run.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+
+use evenfall_multicast_machine::fairness::{MessageRow, csv};
+use evenfall_multicast_service::report;
+
+use crate::{Outcome, print};
+
+/// Arguments of `evenfall report`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The directory of the run. Logs of several hosts are copied into one.
+    #[arg(default_value = "run")]
+    dir: PathBuf,
+    /// Where the page goes; `report.html` in the directory by default.
+    #[arg(long)]
+    html: Option<PathBuf>,
+    /// Write the fairness log here: a line for each message.
+    #[arg(long)]
+    csv: Option<PathBuf>,
+    /// Print the figures as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    let report = match &args.csv {
+        None => report::read(&args.dir, None)?,
+        Some(path) => {
+            let file = File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let mut out = csv::Writer::new(BufWriter::new(file))?;
+            let mut failed = None;
+            let mut each = |row: &MessageRow| {
+                if let Err(error) = out.write(row) {
+                    failed.get_or_insert(error);
+                }
+            };
+            let report = report::read(&args.dir, Some(&mut each))?;
+            if let Some(error) = failed {
+                return Err(format!("{}: {error}", path.display()).into());
+            }
+            out.finish()?;
+            report
+        }
+    };
+    let page = args.html.clone().unwrap_or_else(|| args.dir.join("report.html"));
+    report.write_html(&page)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report.outcome.results)?);
+        return Ok(());
+    }
+    print::results(&report.outcome.results);
+    for warning in &report.warnings {
+        println!("note: {warning}");
+    }
+    println!("page: {}", page.display());
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! `evenfall run`: one process of a run over several hosts.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use evenfall_host::interrupt;
+use evenfall_runtime::Settings;
+use evenfall_multicast_service::roles::receiver::NoSink;
+use evenfall_multicast_service::roles::{agent, proxy, receiver, recorder, root};
+use evenfall_runtime::settings::{Node, RoleName};
+
+use crate::Outcome;
+
+/// Nodes that an error lists: what fits into two lines.
+const NODES_LISTED_MAX: usize = 6;
+
+/// A role as the command names it.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleArg {
+    /// Reads the feed, sets deadlines, keeps the tree.
+    Root,
+    /// Forwards.
+    Proxy,
+    /// Holds and releases.
+    Recv,
+    /// Holds and releases, keeps every message in a store, and answers those who miss some.
+    Recorder,
+    /// Measures delays when `evenfall plan live` asks.
+    Agent,
+}
+
+/// Arguments of `evenfall run`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What this process does.
+    role: RoleArg,
+    /// The settings file, the same on every host.
+    #[arg(long, default_value = "evenfall.toml")]
+    config: PathBuf,
+    /// Which `[[node]]` of the settings this is. May be left out when only one has the role.
+    #[arg(long)]
+    name: Option<String>,
+    /// Where a receiver begins: start (of what a recorder has), live, the number of a message, or a
+    /// time such as 2026-11-21T14:30:00Z. Overrides `from` of the settings.
+    #[arg(long, value_name = "WHERE")]
+    from: Option<String>,
+    /// Directory of the store that a recorder writes. Overrides `record` of the settings.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Change a setting, such as --set multicast.mode=tree; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print the summary as JSON when it ends.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Nodes by name and role, as many as a line takes.
+fn listed<'a>(nodes: impl Iterator<Item = &'a Node>) -> String {
+    let all: Vec<String> = nodes.map(|node| format!("{} ({})", node.name, node.role)).collect();
+    match all.len() {
+        0 => "none".into(),
+        1..=NODES_LISTED_MAX => all.join(", "),
+        _ => format!("{}, ...", all[..NODES_LISTED_MAX].join(", ")),
+    }
+}
+
+fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Node, String> {
+    if let Some(name) = name {
+        let node = settings.node(name).map_err(|error| error.to_string())?;
+        return if node.role == wanted {
+            Ok(node.clone())
+        } else {
+            Err(format!("node {name} has role {} in the settings, not {wanted}", node.role))
+        };
+    }
+    let mut all = settings.nodes.iter().filter(|node| node.role == wanted);
+    match (all.next(), all.next()) {
+        (Some(node), None) => Ok(node.clone()),
+        (None, _) => Err(format!(
+            "no [[node]] of the settings has role = \"{wanted}\"; there are: {}",
+            listed(settings.nodes.iter())
+        )),
+        (Some(_), Some(_)) => {
+            let all = settings.nodes.iter().filter(|node| node.role == wanted);
+            Err(format!("which {wanted}? Name it with --name; there are: {}", listed(all)))
+        }
+    }
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    interrupt::install()?;
+    let settings = Settings::load(&args.config, &args.set)?;
+    let name = args.name.as_deref();
+    let summary = match args.role {
+        RoleArg::Root => {
+            let node = find(&settings, RoleName::Root, name)?;
+            serde_json::to_value(root::run(&settings, &node)?)?
+        }
+        RoleArg::Proxy => {
+            let node = find(&settings, RoleName::Proxy, name)?;
+            serde_json::to_value(proxy::run(&settings, &node)?)?
+        }
+        RoleArg::Recv => {
+            let mut node = find(&settings, RoleName::Receiver, name)?;
+            node.from = args.from.clone().or(node.from);
+            serde_json::to_value(receiver::run(&settings, &node, &mut NoSink)?)?
+        }
+        RoleArg::Recorder => {
+            let mut node = find(&settings, RoleName::Recorder, name)?;
+            node.record = args.record.clone().or(node.record);
+            let dir = node.record.clone().ok_or_else(|| {
+                format!("node {}: where to? give record = \"DIR\" or --record DIR", node.name)
+            })?;
+            let store = crate::store::open(&dir)?;
+            let recorded = recorder::run(&settings, &node, &store);
+            store.close()?;
+            serde_json::to_value(recorded?)?
+        }
+        RoleArg::Agent => {
+            let node = find(&settings, RoleName::Agent, name)?;
+            serde_json::to_value(agent::run(&settings, &node)?)?
+        }
+    };
+    if args.json {
+        println!("{summary}");
+    } else {
+        println!("{}", summary["ended"].as_str().unwrap_or("ended"));
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! `evenfall stat`: what running nodes say of themselves.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenfall_multicast_machine::Mode;
+use evenfall_runtime::Settings;
+use evenfall_runtime::settings::RoleName;
+use serde_json::Value;
+
+use crate::Outcome;
+use crate::print::counted;
+
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Arguments of `evenfall stat`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The settings file; nodes that have `http` in it are asked.
+    #[arg(long, default_value = "evenfall.toml")]
+    config: PathBuf,
+    /// Ask this address instead; may be repeated.
+    #[arg(long)]
+    http: Vec<SocketAddr>,
+    /// Tell the root to travel in another mode: unicast, tree, hedge, release or cloudex.
+    #[arg(long)]
+    set_mode: Option<String>,
+    /// Print what the nodes answer, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(PATIENCE))
+        .http_status_as_error(false)
+        .build();
+    config.into()
+}
+
+/// The status of one node.
+pub fn fetch(address: SocketAddr) -> Result<Value, String> {
+    let url = format!("http://{address}/status");
+    let silent = |e| format!("{address}: {e}; is it running, and is its `http` set to this?");
+    let mut answer = agent().get(&url).call().map_err(silent)?;
+    let text = answer.body_mut().read_to_string().map_err(silent)?;
+    serde_json::from_str(&text).map_err(|e| format!("{address}: not an evenfall node: {e}"))
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    let mut nodes: Vec<(String, Option<RoleName>, SocketAddr)> =
+        args.http.iter().map(|a| (a.to_string(), None, *a)).collect();
+    if nodes.is_empty() {
+        let settings = Settings::load(&args.config, &[])?;
+        let with_http = settings
+            .nodes
+            .iter()
+            .filter_map(|n| n.http.map(|address| (n.name.clone(), Some(n.role), address)));
+        nodes.extend(with_http);
+    }
+    if nodes.is_empty() {
+        return Err("no node has http = \"address\"; give one, or name it with --http".into());
+    }
+    if let Some(mode) = &args.set_mode {
+        let root = nodes.iter().find(|n| n.1.is_none_or(|role| role == RoleName::Root));
+        return set_mode(root.ok_or("the root has no http address")?.2, mode);
+    }
+    let mut all = serde_json::Map::new();
+    let mut silent = 0;
+    for (name, _, address) in &nodes {
+        match fetch(*address) {
+            Ok(status) if args.json => drop(all.insert(name.clone(), status)),
+            Ok(status) => show(name, &status),
+            Err(error) => {
+                silent += 1;
+                // Named by its address alone, it has said so itself.
+                let name = if args.http.is_empty() { format!("{name}: ") } else { String::new() };
+                eprintln!("{name}{error}");
+            }
+        }
+    }
+    if args.json {
+        println!("{}", Value::Object(all));
+    }
+    if silent == 0 {
+        return Ok(());
+    }
+    Err(format!("{} of {} did not answer", silent, counted(nodes.len(), "node")).into())
+}
+
+fn set_mode(root: SocketAddr, mode: &str) -> Outcome {
+    // Said here as well, so that a slip needs no running root to be found.
+    serde_json::from_value::<Mode>(Value::String(mode.to_owned()))
+        .map_err(|error| format!("--set-mode {mode}: {error}"))?;
+    let url = format!("http://{root}/mode?to={mode}");
+    let mut answer = agent().post(&url).send_empty().map_err(|e| format!("{root}: {e}"))?;
+    let text = answer.body_mut().read_to_string()?;
+    print!("{text}");
+    if answer.status().is_success() { Ok(()) } else { Err("the root refused".into()) }
+}
+
+/// One line a tree: every number that is not inside a list, by its name.
+fn show(name: &str, status: &Value) {
+    let trees = status.as_array().cloned().unwrap_or_else(|| vec![status.clone()]);
+    for (tree, status) in trees.iter().enumerate() {
+        let mut line = format!("{name:<12} tree {tree}");
+        flatten("", status, &mut line);
+        println!("{line}");
+    }
+}
+
+fn flatten(prefix: &str, value: &Value, line: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let skip = matches!(key.as_str(), "tally" | "below" | "refusals");
+                let name =
+                    if skip || prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                flatten(if skip { "" } else { &name }, value, line);
+            }
+        }
+        Value::Number(number) if prefix.ends_with("_ns") => {
+            let us = number.as_f64().unwrap_or(0.0) / 1e3;
+            line.push_str(&format!("  {} {us:.0}us", prefix.trim_end_matches("_ns")));
+        }
+        Value::Number(number) if number.as_f64() != Some(0.0) => {
+            line.push_str(&format!("  {prefix} {number}"));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,248 @@
+//! `evenfall store`: the files of a store, from its directory or from its objects alone.
+
+mod append;
+mod backing;
+pub mod bench;
+mod create;
+mod output;
+pub mod proof;
+mod read;
+mod serve;
+mod times;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Subcommand;
+use evenfall_runtime::settings::Feed;
+use evenfall_multicast_recorder::recording::is_file_of;
+use evenfall_store_engine::{
+    Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,
+    Store, StoreConfig, StoreFile,
+};
+use evenfall_store_format::retention::Retention;
+use evenfall_store_format::volume::Loss;
+use serde_json::json;
+
+use self::backing::Backing;
+use crate::Outcome;
+
+/// Arguments of `evenfall store`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Serve the store on a port of this machine, until a signal comes.
+    Serve(serve::Serve),
+    /// List the files and recordings.
+    Ls(Ls),
+    /// Create a file or an empty recording, and say how records will come to it.
+    Create(create::Create),
+    /// Record a feed file, every message byte for byte; or append records out of a table.
+    Append(append::Append),
+    /// Print the records of a file, or the messages of a recording or of one symbol in it.
+    Read(read::Read),
+    /// Print the last records or messages.
+    Tail(read::Tail),
+    /// Write a file or a recording as Parquet, which DuckDB, Polars and Spark open.
+    Export(read::Export),
+    /// Say how long and how much is kept of a file or a recording; what is beyond it goes.
+    Retain(Retain),
+    /// Delete a file or a recording, its objects too.
+    Delete(Delete),
+    /// Read every byte and say what is not as it was written; compare a recording with its feed.
+    Verify(proof::Verify),
+}
+
+/// Where a store is.
+#[derive(clap::Args, Debug)]
+struct Place {
+    /// The store's directory, tcp://127.0.0.1:7410 of a server, or etcd://127.0.0.1:2379/name of a
+    /// cluster; with --objects, the directory or address of its objects.
+    dir: PathBuf,
+    /// Read objects alone, as a second node does.
+    #[arg(long)]
+    objects: bool,
+    /// Of a cluster: see what is not published yet too, from each file's primary.
+    #[arg(long)]
+    fresh: bool,
+}
+
+/// Arguments of `evenfall store ls`.
+#[derive(clap::Args, Debug)]
+struct Ls {
+    #[command(flatten)]
+    place: Place,
+    /// Print one JSON object per line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `evenfall store retain`.
+#[derive(clap::Args, Debug)]
+struct Retain {
+    /// The store's directory.
+    dir: PathBuf,
+    /// A file or a recording.
+    name: String,
+    /// Records that are this much older than the newest may go, such as 30d.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    age: Option<std::time::Duration>,
+    /// Bytes of each file above this may go, the oldest first; counted in chunks of 4 MiB.
+    #[arg(long)]
+    bytes: Option<u64>,
+    #[command(flatten)]
+    backing: Backing,
+}
+
+/// Arguments of `evenfall store delete`.
+#[derive(clap::Args, Debug)]
+struct Delete {
+    /// The store's directory.
+    dir: PathBuf,
+    /// A file or a recording.
+    name: String,
+    #[command(flatten)]
+    backing: Backing,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Serve(args) => serve::serve(args),
+        Command::Ls(args) => ls(args),
+        Command::Create(args) => create::create(args),
+        Command::Append(args) => append::append(args),
+        Command::Read(args) => read::read(args),
+        Command::Tail(args) => read::tail(args),
+        Command::Export(args) => read::export(args),
+        Command::Retain(args) => retain(args),
+        Command::Delete(args) => delete(args),
+        Command::Verify(args) => proof::verify(args),
+    }
+}
+
+/// The store, once it was said on stderr what it dropped.
+fn said(opened: Opened) -> Store {
+    tell(&opened.losses);
+    opened.store
+}
+
+fn tell(losses: &[Loss]) {
+    for loss in losses {
+        let kind = if loss.is_torn_end { "note" } else { "damage" };
+        eprintln!("{kind}: {}: {}", loss.place, loss.what);
+    }
+}
+
+/// Opens a store to write, and says on stderr what it dropped.
+pub fn open(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
+    open_as(backing::remembered(dir)?)
+}
+
+/// Opens a store of these limits to write, and says on stderr what it dropped.
+pub fn open_as(config: StoreConfig) -> Result<Store, Box<dyn std::error::Error>> {
+    Ok(said(Store::open(config)?))
+}
+
+/// Opens a store without changing a byte of it, and says on stderr what a crash took.
+pub fn open_to_read(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
+    if !dir.is_dir() {
+        return Err(format!("{}: no such directory", dir.display()).into());
+    }
+    Ok(said(Store::open_to_read(backing::remembered(dir)?)?))
+}
+
+impl Place {
+    /// Whether it is a server's address.
+    fn is_served(&self) -> bool {
+        !self.objects && self.dir.to_str().is_some_and(|place| place.starts_with("tcp://"))
+    }
+
+    fn source(&self) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
+        let address = self.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
+        if let Some(address) = address.filter(|_| !self.objects) {
+            return Ok(Box::new(RemoteSource::new(Client::connect(address.parse()?)?)));
+        }
+        let place = self.dir.display().to_string();
+        if place.starts_with("etcd://") {
+            let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
+            let options = BucketOptions::default();
+            return Ok(Box::new(ClusterSource::open(&place, None, &options, freshness)?));
+        }
+        if !self.objects {
+            return Ok(Box::new(open_to_read(&self.dir)?));
+        }
+        if !place.contains("://") && !self.dir.is_dir() {
+            return Err(format!("{place}: no such directory").into());
+        }
+        Ok(Box::new(Archive::open(&place)?))
+    }
+}
+
+fn ls(args: &Ls) -> Outcome {
+    for file in args.place.source()?.listed()? {
+        let bytes = file.records * u64::from(file.schema.record_bytes);
+        if args.json {
+            let schema = &file.schema;
+            let line = json!({"name": file.name, "records": file.records, "bytes": bytes,
+                "schema": schema});
+            println!("{line}");
+        } else {
+            println!("{:>12} records {bytes:>14} bytes  {}", file.records, file.name);
+        }
+    }
+    Ok(())
+}
+
+fn feed_of(path: &Path) -> Feed {
+    Feed { file: Some(path.to_owned()), ..Feed::default() }
+}
+
+/// The files that a name stands for: its own, or those of a recording.
+fn files_of(store: &Store, name: &str) -> Result<Vec<Arc<StoreFile>>, Box<dyn std::error::Error>> {
+    let is_part = |file: &Arc<StoreFile>| file.name == name || is_file_of(&file.name, name);
+    let files: Vec<_> = store.files().into_iter().filter(is_part).collect();
+    match files.is_empty() {
+        true => Err(format!("no file and no recording {name}: see `store ls`").into()),
+        false => Ok(files),
+    }
+}
+
+/// Does something in a store and closes it, whatever came of it.
+fn change(dir: &Path, backing: &Backing, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
+    if !dir.is_dir() {
+        return Err(format!("{}: no such directory", dir.display()).into());
+    }
+    let store = open_as(backing.config(dir)?)?;
+    let done = work(&store);
+    store.close()?;
+    done
+}
+
+fn retain(args: &Retain) -> Outcome {
+    let age_ns_max = args.age.map(|age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+    let retention = Retention { age_ns_max, bytes_max: args.bytes };
+    change(&args.dir, &args.backing, |store| {
+        for file in files_of(store, &args.name)? {
+            let first = store.retain(&file, retention)?;
+            let (records, name) = (file.records(), &file.name);
+            println!("{name}: {} of {records} records are kept", records - first.min(records));
+        }
+        Ok(())
+    })
+}
+
+fn delete(args: &Delete) -> Outcome {
+    change(&args.dir, &args.backing, |store| {
+        for file in files_of(store, &args.name)? {
+            store.delete(&file.name)?;
+            println!("{} deleted: {} records", file.name, file.records());
+        }
+        Ok(())
+    })
+}

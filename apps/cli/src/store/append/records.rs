@@ -1,0 +1,112 @@
+//! Records out of a table, into a file whose schema says what they are.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+
+use evenfall_store_engine::import::Table;
+use evenfall_store_engine::{Level, Store, StoreFile};
+use evenfall_store_format::Field;
+use evenfall_store_format::layout::record_time;
+
+use super::Window;
+use crate::Outcome;
+
+/// Bytes gathered before they are appended.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// Records on their way into a file, perhaps through its window.
+struct Intake<'a> {
+    store: &'a Store,
+    file: Arc<StoreFile>,
+    level: Level,
+    window: Option<Window>,
+    sequence: Option<Field>,
+    batch: Vec<u8>,
+    appended: u64,
+}
+
+impl Intake<'_> {
+    fn take(&mut self, line: u64, record: Vec<u8>) -> Outcome {
+        let Some(window) = &mut self.window else { return self.push(&record) };
+        let time_ns = record_time(&record);
+        let sequence = self.sequence.as_ref().map_or(line, |field| field.whole(&record) as u64);
+        window.offer(format_args!("line {line}"), sequence, time_ns, record.into());
+        while let Some(record) = self.window.as_mut().and_then(Window::poll) {
+            self.push(&record)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, record: &[u8]) -> Outcome {
+        self.batch.extend_from_slice(record);
+        if self.batch.len() < BATCH_BYTES { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> Outcome {
+        self.store.append(&self.file, &self.batch, self.level)?;
+        self.appended += (self.batch.len() / usize::from(self.file.schema.record_bytes)) as u64;
+        self.batch.clear();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Outcome {
+        while let Some(record) = self.window.as_mut().and_then(Window::drain) {
+            self.push(&record)?;
+        }
+        if self.batch.is_empty() { Ok(()) } else { self.flush() }
+    }
+}
+
+/// Appends the records of a CSV; what came before a wrong line is appended, and the line is said.
+pub fn append(store: &Store, name: &str, table: &Path, level: Level) -> Outcome {
+    let place = table.display();
+    let mut lines: Box<dyn BufRead> = match table.as_os_str() == "-" {
+        true => Box::new(std::io::stdin().lock()),
+        false => {
+            let file = File::open(table).map_err(|error| format!("{place}: {error}"))?;
+            Box::new(BufReader::new(file))
+        }
+    };
+    let file = store.file(name)?;
+    let arrival = file.schema.arrival.clone();
+    let mut intake = Intake {
+        store,
+        window: Window::of(arrival.window_ns),
+        sequence: file.schema.field(&arrival.sequence).cloned(),
+        file: Arc::clone(&file),
+        level,
+        batch: Vec::new(),
+        appended: 0,
+    };
+    let mut text = String::new();
+    lines.read_line(&mut text)?;
+    let wrong = |line: u64, why: String| format!("{place}, line {line}: {why}");
+    let columns = Table::new(&file.schema, text.trim_end()).map_err(|why| wrong(1, why))?;
+    let mut taken: Outcome = Ok(());
+    for line in 2.. {
+        text.clear();
+        taken = match lines.read_line(&mut text) {
+            Ok(0) => break,
+            Ok(_) => columns.record(text.trim_end()),
+            Err(why) => Err(why.to_string()),
+        }
+        .map_err(|why| wrong(line, why).into())
+        .and_then(|record| intake.take(line, record));
+        if taken.is_err() {
+            break;
+        }
+    }
+    let finished = intake.finish();
+    println!("{} records appended to {name}", intake.appended);
+    let refused = intake.window.as_ref().map_or(0, Window::say_counts);
+    taken.and(finished)?;
+    match refused {
+        0 => Ok(()),
+        refused => {
+            Err(format!("{refused} records came later than the window of {name} and were refused")
+                .into())
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What a store that is opened to write is on: its objects and its names.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use evenfall_store_engine::names::cluster::Cluster;
+use evenfall_store_engine::{ClusterConfig, Names, StoreConfig};
+
+/// Where objects and names of a store are. Its directory remembers both.
+#[derive(clap::Args, Debug)]
+pub struct Backing {
+    /// Where the objects are: a directory, s3://bucket/prefix, gs://bucket/prefix or
+    /// az://container/prefix, with keys from AWS_*, GOOGLE_* or AZURE_*; below the store when
+    /// nothing is said.
+    #[arg(long, value_name = "PLACE")]
+    objects: Option<String>,
+    /// Names in etcd, shared by the store nodes of a cluster: etcd://127.0.0.1:2379/name.
+    #[arg(long, value_name = "ADDRESS")]
+    names: Option<String>,
+    /// A node of the cluster that is not heard of for so long, such as 10s, may be replaced; 2s at
+    /// least.
+    #[arg(
+        long,
+        default_value = "10s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    lease: Duration,
+    /// Take over the files whose primary has no lease any more; without --names, the files that
+    /// this directory has copies of.
+    #[arg(long)]
+    pub take_over: bool,
+    /// The server of a second node, such as 127.0.0.1:7411, that gets a copy of what is appended
+    /// at the level replica.
+    #[arg(long, value_name = "ADDRESS")]
+    replica: Option<SocketAddr>,
+}
+
+impl Backing {
+    /// The configuration of a store in this directory.
+    pub fn config(&self, dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
+        let names = self.names.clone().map_or_else(|| Names::cluster_of(dir), |n| Ok(Some(n)))?;
+        let cluster = names.map(|address| ClusterConfig {
+            address,
+            lease: self.lease,
+            take_over: self.take_over,
+        });
+        let (replica, keep_copies) = (self.replica, self.take_over);
+        let mut config = StoreConfig { cluster, replica, keep_copies, ..remembered(dir)? };
+        if let Some(place) = &self.objects {
+            config.objects = Some(place.clone());
+        } else if let (Some(cluster), None) = (&config.cluster, Names::objects_of(dir)?) {
+            let known = Cluster::open(&cluster.address)?.objects()?;
+            config.objects = known.or(config.objects);
+        }
+        Ok(config)
+    }
+}
+
+/// The configuration of a store whose objects are where its directory says.
+pub fn remembered(dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
+    let mut config = StoreConfig::new(dir);
+    if let Some(place) = Names::objects_of(dir)? {
+        config.objects = Some(place);
+    }
+    Ok(config)
+}

@@ -1,0 +1,63 @@
+//! `evenfall store create`: a file, or an empty recording, and how records will come to it.
+
+use std::path::PathBuf;
+
+use evenfall_store_engine::Level;
+use evenfall_multicast_recorder::recording::{Recorder, streams};
+use evenfall_store_format::Schema;
+
+use super::append::ArrivalArgs;
+use super::backing::Backing;
+use super::open_as;
+use crate::Outcome;
+
+/// Arguments of `evenfall store create`.
+#[derive(clap::Args, Debug)]
+pub struct Create {
+    /// The store's directory; made when it is not there.
+    dir: PathBuf,
+    /// Name of the file or recording.
+    name: String,
+    /// What the records of a file mean, as `store ls --json` prints it; without it a recording is
+    /// created.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
+    /// The field that numbers records: behind a window it sorts equal times and tells copies.
+    #[arg(long, requires = "schema")]
+    sequence: Option<String>,
+    #[command(flatten)]
+    arrival: ArrivalArgs,
+    #[command(flatten)]
+    backing: Backing,
+}
+
+/// Runs it.
+pub fn create(args: &Create) -> Outcome {
+    let schema = args.schema.as_ref().map(|path| -> Result<Schema, Box<dyn std::error::Error>> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+        Ok(serde_json::from_str(&text).map_err(|error| failed(&error))?)
+    });
+    let schema = schema.transpose()?;
+    let store = open_as(args.backing.config(&args.dir)?)?;
+    let created = (|| -> Outcome {
+        let mut arrival = args.arrival.arrival();
+        if let Some(mut schema) = schema {
+            arrival.sequence = args.sequence.clone().unwrap_or_default();
+            schema.arrival = arrival;
+            store.create(&args.name, &schema)?;
+            println!("{}: a file of {}-byte records", args.name, schema.record_bytes);
+            return Ok(());
+        }
+        for name in ArrivalArgs::names(&args.name, &arrival) {
+            if !streams(&store, &name)?.is_empty() {
+                return Err(format!("there is a recording {name} already").into());
+            }
+            Recorder::with_arrival(&store, &name, 1, Level::Local, arrival.clone())?;
+            println!("{name}: a recording");
+        }
+        Ok(())
+    })();
+    store.close()?;
+    created
+}

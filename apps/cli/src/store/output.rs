@@ -1,0 +1,135 @@
+//! Where what is read goes: CSV, JSON lines, Parquet or Arrow, to standard output or a file.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use clap::ValueEnum;
+use evenfall_store_engine::export::{RecordSheet, csv, csv_header};
+use evenfall_multicast_recorder::messages::{self, MessageSheet, Row};
+use evenfall_store_engine::sheet::Kind;
+use evenfall_store_format::Schema;
+
+type Failure = Box<dyn std::error::Error>;
+type Out = Box<dyn Write + Send>;
+
+/// A format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A header, and a line each; bytes in hex.
+    Csv,
+    /// A JSON object a line; bytes in hex. Messages only.
+    Json,
+    /// Parquet.
+    Parquet,
+    /// An Arrow IPC stream, such as pyarrow reads from a pipe.
+    Arrow,
+}
+
+fn to(out: Option<&Path>) -> Result<Out, Failure> {
+    Ok(match out {
+        Some(path) => {
+            let file =
+                File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Box::new(BufWriter::new(file))
+        }
+        None => Box::new(BufWriter::new(std::io::stdout())),
+    })
+}
+
+/// Records of a file, going out.
+pub enum Records {
+    /// As text.
+    Csv(Schema, Out),
+    /// As Parquet or Arrow.
+    Sheet(Box<RecordSheet<Out>>),
+}
+
+impl Records {
+    pub fn new(schema: &Schema, format: Format, out: Option<&Path>) -> Result<Self, Failure> {
+        let mut out = to(out)?;
+        match format {
+            Format::Csv => {
+                writeln!(out, "{}", csv_header(schema))?;
+                Ok(Self::Csv(schema.clone(), out))
+            }
+            Format::Parquet => sheet(Kind::Parquet, schema, out),
+            Format::Arrow => sheet(Kind::Arrow, schema, out),
+            Format::Json => Err("records of a file go out as csv, parquet or arrow".into()),
+        }
+    }
+
+    pub fn write(&mut self, records: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::Csv(schema, out) => Ok(csv(schema, records, out)?),
+            Self::Sheet(sheet) => Ok(sheet.write(records)?),
+        }
+    }
+
+    /// What was written is to be seen now; of text only.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Csv(_, out) => Ok(out.flush()?),
+            Self::Sheet(_) => Ok(()),
+        }
+    }
+
+    pub fn finish(self) -> Result<(), Failure> {
+        match self {
+            Self::Csv(_, mut out) => Ok(out.flush()?),
+            Self::Sheet(sheet) => Ok(sheet.finish()?),
+        }
+    }
+}
+
+fn sheet(kind: Kind, schema: &Schema, out: Out) -> Result<Records, Failure> {
+    Ok(Records::Sheet(Box::new(RecordSheet::new(kind, schema, out)?)))
+}
+
+/// Messages of a recording, going out.
+pub enum Messages {
+    /// As text.
+    Csv(Out),
+    /// As text.
+    Json(Out),
+    /// As Parquet or Arrow.
+    Sheet(Box<MessageSheet<Out>>),
+}
+
+impl Messages {
+    pub fn new(format: Format, out: Option<&Path>) -> Result<Self, Failure> {
+        let mut out = to(out)?;
+        Ok(match format {
+            Format::Csv => {
+                writeln!(out, "{}", messages::COLUMNS.join(","))?;
+                Self::Csv(out)
+            }
+            Format::Json => Self::Json(out),
+            Format::Parquet => Self::Sheet(Box::new(MessageSheet::new(Kind::Parquet, out)?)),
+            Format::Arrow => Self::Sheet(Box::new(MessageSheet::new(Kind::Arrow, out)?)),
+        })
+    }
+
+    pub fn write(&mut self, row: Row) -> Result<(), Failure> {
+        match self {
+            Self::Csv(out) => Ok(messages::csv(&row, out)?),
+            Self::Json(out) => Ok(messages::json(&row, out)?),
+            Self::Sheet(sheet) => Ok(sheet.write(row)?),
+        }
+    }
+
+    /// What was written is to be seen now; of text only.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Csv(out) | Self::Json(out) => Ok(out.flush()?),
+            Self::Sheet(_) => Ok(()),
+        }
+    }
+
+    pub fn finish(self) -> Result<(), Failure> {
+        match self {
+            Self::Csv(mut out) | Self::Json(mut out) => Ok(out.flush()?),
+            Self::Sheet(sheet) => Ok(sheet.finish()?),
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! `evenfall store read`, `tail` and `export`: one way to choose, one way to write.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use evenfall_core::StorageError;
+use evenfall_feed_formats::event::Events;
+use evenfall_host::interrupt;
+use evenfall_multicast_recorder::messages::Row;
+use evenfall_multicast_recorder::recording::{Replay, first_whole, is_message_file_of, names, streams};
+use evenfall_store_engine::{Listed, RecordSource};
+
+use super::Place;
+use super::output::{Format, Messages, Records};
+use super::times::{self, time_ns};
+use crate::Outcome;
+
+/// How often a file that is followed is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long a message may be missing behind later ones before it counts as lost.
+const HOLE_CLOSES: Duration = Duration::from_secs(2);
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What to read, and when.
+#[derive(clap::Args, Debug)]
+struct Choice {
+    #[command(flatten)]
+    place: Place,
+    /// A file, a recording, or a symbol in the recordings, such as aapl.
+    name: String,
+    /// First time: nanoseconds, 2026-11-21T09:30:00Z, or a time of day such as 16:00 or 09:30:00.5
+    /// for records whose time counts from midnight.
+    #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
+    from: Option<i64>,
+    /// Last time, in the same words.
+    #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
+    to: Option<i64>,
+}
+
+/// Arguments of `evenfall store read`.
+#[derive(clap::Args, Debug)]
+pub struct Read {
+    #[command(flatten)]
+    choice: Choice,
+    /// How to write.
+    #[arg(long, value_enum, default_value = "csv")]
+    format: Format,
+    /// The file to write; standard output without it.
+    #[arg(long, short)]
+    out: Option<PathBuf>,
+}
+
+/// Arguments of `evenfall store tail`.
+#[derive(clap::Args, Debug)]
+pub struct Tail {
+    #[command(flatten)]
+    choice: Choice,
+    /// How many.
+    #[arg(long, short = 'n', default_value_t = 10)]
+    count: u64,
+    /// How to write.
+    #[arg(long, value_enum, default_value = "csv")]
+    format: Format,
+    /// Go on with what is appended, until Ctrl-C; of a server's file or recording, as text.
+    #[arg(long, short = 'f')]
+    follow: bool,
+}
+
+/// Arguments of `evenfall store export`.
+#[derive(clap::Args, Debug)]
+pub struct Export {
+    #[command(flatten)]
+    choice: Choice,
+    /// How to write.
+    #[arg(long, value_enum, default_value = "parquet")]
+    format: Format,
+    /// The file to write.
+    #[arg(long, short)]
+    out: PathBuf,
+}
+
+/// What a name stands for.
+enum Subject {
+    File(Listed),
+    Recording(String),
+    /// A symbol, and the recordings to look through.
+    Symbol(String, Vec<String>),
+}
+
+impl Choice {
+    fn times(&self) -> (i64, i64) {
+        (self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX))
+    }
+
+    /// A header alone looks like a mistake of the program.
+    fn say_if_nothing(&self, source: &dyn RecordSource, subject: &Subject, count: u64) -> Outcome {
+        if count == 0 && self.from.or(self.to).is_some() {
+            eprintln!("note: no message between these times{}", reach(source, subject)?);
+        }
+        Ok(())
+    }
+
+    fn subject(&self, source: &dyn RecordSource) -> Result<Subject, Failure> {
+        let name = &self.name;
+        if let Some(file) = source.listed()?.into_iter().find(|file| file.name == *name) {
+            return Ok(Subject::File(file));
+        }
+        let recordings = names(source)?;
+        if recordings.contains(name) {
+            return Ok(Subject::Recording(name.clone()));
+        }
+        Ok(Subject::Symbol(name.to_uppercase(), recordings))
+    }
+}
+
+/// Gives the messages of a recording that are between the times and of the symbol. It reads from
+/// the beginning, because the symbol of an execution was said when its order came.
+fn messages(
+    source: &dyn RecordSource,
+    recording: &str,
+    symbol: Option<&str>,
+    (from, to): (i64, i64),
+    each: &mut dyn FnMut(Row) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for stream in streams(source, recording)? {
+        let mut events = Events::new();
+        let mut replay = Replay::new(source, recording, stream, i64::MIN..=to)?;
+        let first = first_whole(source, recording, stream)?;
+        if first > 0 {
+            eprintln!(
+                "note: stream {stream} of {recording} begins with message {first}: retention"
+            );
+        }
+        while let Some(recorded) = replay.next_message()? {
+            let event = events.read(&recorded.bytes);
+            let is_wanted = symbol.is_none_or(|symbol| {
+                event.symbol.is_some_and(|found| found.trimmed() == symbol.as_bytes())
+            });
+            if is_wanted && recorded.time_ns >= from && recorded.number >= first {
+                each(Row { stream, recorded, event })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All messages that a recording or a symbol stands for.
+fn rows(
+    source: &dyn RecordSource,
+    subject: &Subject,
+    times: (i64, i64),
+    each: &mut dyn FnMut(Row) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match subject {
+        Subject::File(_) => Ok(()),
+        Subject::Recording(name) => messages(source, name, None, times, each),
+        Subject::Symbol(symbol, recordings) => {
+            say_cost(source, symbol, recordings)?;
+            let mut found = 0u64;
+            for name in recordings {
+                messages(source, name, Some(symbol), times, &mut |row| {
+                    found += 1;
+                    each(row)
+                })?;
+            }
+            if found > 0 {
+                return Ok(());
+            }
+            let place = "no file, no recording and, between these times, no message of the symbol";
+            let reach = reach(source, subject)?;
+            Err(format!("{place} {symbol}: see `store ls`{reach}").into())
+        }
+    }
+}
+
+/// From when to when a subject has messages, in words behind those that nothing was found.
+fn reach(source: &dyn RecordSource, subject: &Subject) -> Result<String, Failure> {
+    let is_of = |file: &Listed| match subject {
+        Subject::File(one) => file.name == one.name,
+        Subject::Recording(name) => is_message_file_of(&file.name, name),
+        Subject::Symbol(_, all) => all.iter().any(|name| is_message_file_of(&file.name, name)),
+    };
+    let mut reach: Option<(i64, i64)> = None;
+    for file in source.listed()?.iter().filter(|file| is_of(file)) {
+        let all = source.between(&file.name, i64::MIN, i64::MAX)?;
+        let Some(last) = all.end.checked_sub(1).filter(|last| *last >= all.start) else { continue };
+        let (first, last) = (time_of(source, file, all.start)?, time_of(source, file, last)?);
+        reach = Some(reach.map_or((first, last), |(from, to)| (from.min(first), to.max(last))));
+    }
+    let what = match subject {
+        Subject::File(_) => "this file reaches",
+        Subject::Recording(_) => "this recording reaches",
+        Subject::Symbol(..) => "recordings here reach",
+    };
+    Ok(reach.map_or_else(String::new, |(from, to)| {
+        format!("; {what} from {} to {}", times::words(from), times::words(to))
+    }))
+}
+
+/// The time of a record: its first eight bytes.
+fn time_of(source: &dyn RecordSource, file: &Listed, number: u64) -> Result<i64, Failure> {
+    let record = source.numbers(&file.name, number..number + 1)?;
+    let time = record.first_chunk().ok_or_else(|| format!("{}: no record", file.name))?;
+    Ok(i64::from_le_bytes(*time))
+}
+
+/// Symbols have no index: an execution does not say its symbol, the order that it executes does.
+fn say_cost(source: &dyn RecordSource, symbol: &str, recordings: &[String]) -> Outcome {
+    let is_read =
+        |file: &&Listed| recordings.iter().any(|name| is_message_file_of(&file.name, name));
+    let listed = source.listed()?;
+    let messages: u64 = listed.iter().filter(is_read).map(|file| file.records).sum();
+    eprintln!(
+        "note: symbols have no index: {messages} messages are read to find those of {symbol}"
+    );
+    Ok(())
+}
+
+fn records(
+    source: &dyn RecordSource,
+    file: &Listed,
+    numbers: std::ops::Range<u64>,
+    out: &mut Records,
+) -> Outcome {
+    source.read(&file.name, numbers, &mut |part| {
+        let failed = |error: Failure| StorageError::Failed {
+            name: "output".into(),
+            what: error.to_string(),
+        };
+        Ok(out.write(&part).map_err(failed)?)
+    })?;
+    Ok(())
+}
+
+fn write(choice: &Choice, format: Format, out: Option<&Path>) -> Result<u64, Failure> {
+    let source = choice.place.source()?;
+    let (from, to) = choice.times();
+    let subject = choice.subject(&*source)?;
+    if let Subject::File(file) = &subject {
+        let mut out = Records::new(&file.schema, format, out)?;
+        let numbers = source.between(&file.name, from, to)?;
+        let count = numbers.end - numbers.start;
+        records(&*source, file, numbers, &mut out)?;
+        out.finish()?;
+        choice.say_if_nothing(&*source, &subject, count)?;
+        return Ok(count);
+    }
+    let mut out = Messages::new(format, out)?;
+    let mut count = 0;
+    rows(&*source, &subject, (from, to), &mut |row| {
+        count += 1;
+        out.write(row)
+    })?;
+    out.finish()?;
+    choice.say_if_nothing(&*source, &subject, count)?;
+    Ok(count)
+}
+
+/// Runs `store read`.
+pub fn read(args: &Read) -> Outcome {
+    write(&args.choice, args.format, args.out.as_deref()).map(drop)
+}
+
+/// Runs `store export`.
+pub fn export(args: &Export) -> Outcome {
+    let count = write(&args.choice, args.format, Some(&args.out))?;
+    println!("{count} rows in {}", args.out.display());
+    Ok(())
+}
+
+/// Runs `store tail`.
+pub fn tail(args: &Tail) -> Outcome {
+    if args.follow {
+        return follow(args);
+    }
+    let source = args.choice.place.source()?;
+    let (from, to) = args.choice.times();
+    let subject = args.choice.subject(&*source)?;
+    if let Subject::File(file) = &subject {
+        let mut out = Records::new(&file.schema, args.format, None)?;
+        let mut numbers = source.between(&file.name, from, to)?;
+        numbers.start = numbers.start.max(numbers.end.saturating_sub(args.count));
+        let count = numbers.end - numbers.start;
+        records(&*source, file, numbers, &mut out)?;
+        out.finish()?;
+        return args.choice.say_if_nothing(&*source, &subject, count);
+    }
+    let mut last = VecDeque::new();
+    rows(&*source, &subject, (from, to), &mut |row| {
+        last.push_back(row);
+        if last.len() as u64 > args.count {
+            last.pop_front();
+        }
+        Ok(())
+    })?;
+    let mut out = Messages::new(args.format, None)?;
+    let count = last.len() as u64;
+    last.into_iter().try_for_each(|row| out.write(row))?;
+    out.finish()?;
+    args.choice.say_if_nothing(&*source, &subject, count)
+}
+
+/// The messages of a stream as they are appended.
+struct Following {
+    stream: u32,
+    events: Events,
+    /// The next message.
+    next: u64,
+    /// Since when it is not there although a later one is.
+    hole: Option<Instant>,
+}
+
+impl Following {
+    /// Gives what is there now. Files of a recording grow one after the other, so a hole is given a
+    /// moment to close.
+    fn look(
+        &mut self,
+        source: &dyn RecordSource,
+        recording: &str,
+        each: &mut dyn FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let stream = self.stream;
+        let mut replay = Replay::from_number(source, recording, stream, self.next)?;
+        while let Some(recorded) = replay.next_message()? {
+            if recorded.number > self.next
+                && self.hole.get_or_insert_with(Instant::now).elapsed() < HOLE_CLOSES
+            {
+                return Ok(());
+            }
+            (self.next, self.hole) = (recorded.number + 1, None);
+            let event = self.events.read(&recorded.bytes);
+            each(Row { stream, recorded, event })?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `store tail --follow`.
+fn follow(args: &Tail) -> Outcome {
+    if !args.choice.place.is_served() {
+        return Err("--follow takes the tcp:// address of a server: nobody writes a directory \
+                    while it is read"
+            .into());
+    }
+    interrupt::install()?;
+    let source = args.choice.place.source()?;
+    match args.choice.subject(&*source)? {
+        Subject::File(file) => follow_file(args, &*source, &file),
+        Subject::Recording(name) => follow_recording(args, &*source, &name),
+        Subject::Symbol(..) => Err("--follow takes a file or a recording".into()),
+    }
+}
+
+/// Sleeps; whether to go on.
+fn pause() -> bool {
+    std::thread::sleep(LOOK_EVERY);
+    !interrupt::raised()
+}
+
+fn follow_file(args: &Tail, source: &dyn RecordSource, file: &Listed) -> Outcome {
+    let mut out = Records::new(&file.schema, args.format, None)?;
+    let there = source.between(&file.name, i64::MIN, i64::MAX)?;
+    let mut next = there.start.max(there.end.saturating_sub(args.count));
+    loop {
+        let end = source.between(&file.name, i64::MIN, i64::MAX)?.end;
+        if end > next {
+            records(source, file, next..end, &mut out)?;
+            out.flush()?;
+            next = end;
+        }
+        if !pause() {
+            return out.finish();
+        }
+    }
+}
+
+fn follow_recording(args: &Tail, source: &dyn RecordSource, name: &str) -> Outcome {
+    let mut out = Messages::new(args.format, None)?;
+    let mut last = VecDeque::new();
+    let mut all = Vec::new();
+    for stream in streams(source, name)? {
+        let next = first_whole(source, name, stream)?;
+        let mut following = Following { stream, events: Events::new(), next, hole: None };
+        following.look(source, name, &mut |row| {
+            last.push_back(row);
+            if last.len() as u64 > args.count {
+                last.pop_front();
+            }
+            Ok(())
+        })?;
+        all.push(following);
+    }
+    last.into_iter().try_for_each(|row| out.write(row))?;
+    loop {
+        out.flush()?;
+        if !pause() {
+            return out.finish();
+        }
+        for following in &mut all {
+            following.look(source, name, &mut |row| out.write(row))?;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `evenfall store serve`: a store on a port of this machine, until a signal comes.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenfall_host::interrupt;
+use evenfall_store_engine::{NamesError, Server, Store, StoreConfig, StoreError};
+
+use super::backing::Backing;
+use super::{said, tell};
+use crate::Outcome;
+
+/// How soon a signal is seen.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Arguments of `evenfall store serve`.
+#[derive(clap::Args, Debug)]
+pub struct Serve {
+    /// The store's directory; made when it is not there.
+    dir: PathBuf,
+    /// Where to listen: a loopback address, because connections have no key. Port 0 takes a free
+    /// one.
+    #[arg(long, default_value = "127.0.0.1:7410")]
+    listen: SocketAddr,
+    /// Leave chunks on the local disk and upload nothing.
+    #[arg(long, conflicts_with = "objects")]
+    no_objects: bool,
+    #[command(flatten)]
+    backing: Backing,
+    /// Bytes of records that are on no disk yet; above, appends wait and are then refused.
+    #[arg(long, default_value_t = limits().memory_bytes_max)]
+    memory_bytes: u64,
+    /// Bytes of chunks on the local disk above which appends are refused; from half of it on,
+    /// chunks that are uploaded leave the disk.
+    #[arg(long, default_value_t = limits().local_bytes_max)]
+    local_bytes: u64,
+    /// Bytes of recent segments kept in memory for readers.
+    #[arg(long, default_value_t = limits().cache_bytes)]
+    cache_bytes: u64,
+    /// Bytes kept of each file that has no retention of its own; all of them when left out.
+    #[arg(long)]
+    keep_bytes: Option<u64>,
+    /// A connection that asks for nothing for this long is closed.
+    #[arg(
+        long,
+        default_value = "1h",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    idle_timeout: Duration,
+    /// Print the sizes of the stages so often, such as 10s, each time one line of JSON.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    occupancy_every: Option<Duration>,
+}
+
+/// The limits of a store that nobody set.
+fn limits() -> StoreConfig {
+    StoreConfig::new(Path::new(""))
+}
+
+impl Serve {
+    fn config(&self) -> Result<StoreConfig, Box<dyn std::error::Error>> {
+        let mut config = self.backing.config(&self.dir)?;
+        if self.no_objects {
+            config.objects = None;
+        }
+        config.memory_bytes_max = self.memory_bytes;
+        config.local_bytes_max = self.local_bytes;
+        config.cache_bytes = self.cache_bytes;
+        config.keep.bytes_max = self.keep_bytes;
+        Ok(config)
+    }
+}
+
+/// Runs it.
+pub fn serve(args: &Serve) -> Outcome {
+    interrupt::install()?;
+    let mut listen = args.listen;
+    loop {
+        let store = Arc::new(said(Store::open(args.config()?)?));
+        let server = Server::start_with(Arc::clone(&store), listen, args.idle_timeout)?;
+        listen = server.address();
+        println!("serving tcp://{listen}");
+        if let Some(member) = store.member() {
+            member.serve_at(Some(listen.to_string()))?;
+        }
+        let end = attend(&store, &server, args);
+        let counts = server.stop();
+        let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
+        store.close()?;
+        if matches!(end, Ok(End::NewLife)) {
+            println!("taking over: the store is opened again");
+            continue;
+        }
+        println!(
+            "stopped: {} connections, {} turned away, {} malformed, {} timed out, {} appends \
+             failed",
+            counts.accepted,
+            counts.turned_away,
+            counts.malformed,
+            counts.timed_out,
+            counts.failed_appends
+        );
+        return Ok(end.map(drop)?);
+    }
+}
+
+/// Why a store is closed.
+enum End {
+    Signal,
+    /// There are files that only a new life may take over.
+    NewLife,
+}
+
+/// Until a signal comes or the lease is over. Files of nodes that are gone are taken over
+/// meanwhile.
+fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreError> {
+    let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
+    let mut said = BTreeSet::new();
+    let take_over = args.backing.take_over;
+    while !interrupt::raised() {
+        std::thread::sleep(LOOK_EVERY);
+        if args.occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {
+            printed_at = Instant::now();
+            let mut sizes = serde_json::to_value(store.occupancy()).unwrap_or_default();
+            sizes["sent_bytes"] = server.counts().sent_bytes.into();
+            println!("{sizes}");
+        }
+        let Some(member) = store.member() else { continue };
+        match member.lease().check() {
+            Err(error @ NamesError::LeaseLost { is_over: true, .. }) => return Err(error.into()),
+            _ if take_over && looked_at.elapsed() > member.lease().ttl() / 4 => {
+                looked_at = Instant::now();
+                // What fails now is tried again.
+                if let Ok(taken) = store.take_over() {
+                    tell(&taken.losses);
+                    if taken.files > 0 {
+                        println!("{} files taken over", taken.files);
+                    }
+                    for (name, error) in taken.failed {
+                        let what = format!("file {name} is not taken over yet: {error}");
+                        if said.insert(name) {
+                            eprintln!("note: {what}; it is tried again");
+                        }
+                    }
+                }
+                if store.is_new_life_due().unwrap_or(false) {
+                    return Ok(End::NewLife);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(End::Signal)
+}

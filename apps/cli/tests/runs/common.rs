@@ -1,0 +1,216 @@
+//! Starts the program and reads what it leaves behind.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A process that still runs after this hangs.
+const HANGS: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs start many processes: one at a time, or they starve each other.
+static STAGE: Mutex<()> = Mutex::new(());
+
+/// A place on the stage, and a directory that is gone afterwards.
+pub struct Scratch {
+    directory: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        let turn = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { directory: TempDir::new().expect("a temporary directory"), _turn: turn }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+/// The program with these arguments, its output caught.
+pub fn evenfall(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenfall"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What it said.
+pub struct Said {
+    pub ok: bool,
+    pub out: String,
+    pub err: String,
+}
+
+/// Waits for the end; kills what hangs.
+pub fn finish(mut child: Child) -> Said {
+    let drain = |pipe: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            pipe.map(|mut pipe| pipe.read_to_string(&mut text));
+            text
+        })
+    };
+    let out = drain(child.stdout.take().map(|pipe| Box::new(pipe) as _));
+    let err = drain(child.stderr.take().map(|pipe| Box::new(pipe) as _));
+    let end = Instant::now() + HANGS;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            break status;
+        }
+        if Instant::now() > end {
+            child.kill().ok();
+            child.wait().ok();
+            panic!("still running after {HANGS:?}: {}", err.join().expect("a reader"));
+        }
+        sleep(LOOK);
+    };
+    let (out, err) = (out.join().expect("a reader"), err.join().expect("a reader"));
+    Said { ok: status.success(), out, err }
+}
+
+/// Runs it to its end.
+pub fn say(args: &[&str]) -> Said {
+    let Output { status, stdout, stderr } = evenfall(args).output().expect("the program");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    Said { ok: status.success(), out: text(stdout), err: text(stderr) }
+}
+
+/// A demo and its directory.
+pub struct Demo {
+    scratch: Scratch,
+    pub said: Said,
+    /// The results; null when none were printed.
+    pub json: Value,
+}
+
+/// Three receivers below two proxies, and a feed of a second.
+pub const SMALL: [&str; 8] =
+    ["--receivers", "3", "--fanout", "2", "--messages", "1500", "--fit", "1s"];
+
+/// Starts a demo.
+pub fn start_demo(scratch: &Scratch, args: &[&str]) -> Child {
+    let dir = scratch.path("run").display().to_string();
+    let always = ["demo", "--json", "--dir", &dir, "--set", "run.warm_up=300ms"];
+    let all: Vec<&str> = always.into_iter().chain(args.iter().copied()).collect();
+    evenfall(&all).spawn().expect("the program")
+}
+
+/// Runs a demo to its end.
+pub fn demo(args: &[&str]) -> Demo {
+    let scratch = Scratch::new();
+    let child = start_demo(&scratch, args);
+    Demo::of(scratch, child)
+}
+
+impl Demo {
+    pub fn of(scratch: Scratch, child: Child) -> Self {
+        let said = finish(child);
+        let json = serde_json::from_str(&said.out).unwrap_or_default();
+        Self { scratch, said, json }
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.scratch.path("run").join(name)
+    }
+
+    pub fn read(&self, name: &str) -> Value {
+        read_json(&self.file(name))
+    }
+
+    pub fn number(&self, key: &str) -> u64 {
+        self.json[key]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {key}: {} {}", self.json, self.said.err))
+    }
+
+    /// Everything that the feed holds reached this many receivers, and nothing else.
+    pub fn is_whole(&self, equal: u64) -> &Self {
+        assert!(self.said.ok, "{}", self.said.err);
+        let found = (self.number("lost"), self.number("receivers_with_equal_content"));
+        assert_eq!(found, (0, equal), "{}\n{}", self.json, self.read("run.json")["events"]);
+        self
+    }
+
+    /// Kinds of the events on the report's timeline that concern a node.
+    pub fn events_of(&self, name: &str) -> Vec<String> {
+        let info = self.read("run.json");
+        let nodes = info["nodes"].as_array().expect("nodes");
+        let id = &nodes.iter().find(|node| node["name"] == name).expect("a node")["id"];
+        let events = info["events"].as_array().expect("events").iter();
+        let kinds = events.filter(|event| event["node"] == *id).map(|event| event["kind"].as_str());
+        kinds.map(|kind| kind.expect("a kind").to_owned()).collect()
+    }
+}
+
+pub fn read_json(path: &Path) -> Value {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Waits until something is there.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + HANGS;
+    while Instant::now() < end {
+        if let Some(found) = look() {
+            return found;
+        }
+        sleep(LOOK);
+    }
+    panic!("never came: {what}");
+}
+
+/// Processes of the program whose command line names this directory.
+pub fn processes_in(directory: &Path) -> usize {
+    let wanted = directory.display().to_string();
+    let entries = fs::read_dir("/proc").expect("proc").flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(&wanted)).count()
+}
+
+/// Sends a signal by its name.
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(sent.expect("kill").success());
+}
+
+/// Whether this is root, who may make namespaces.
+pub fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// A file of the project's real inputs: `../shared/data` beside the repository, or the folder that
+/// `EVENFALL_DATA` names.
+pub fn data(file: &str) -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("EVENFALL_DATA").map_or_else(beside, PathBuf::from);
+    let path = folder.join(file);
+    if path.exists() {
+        return Some(path);
+    }
+    println!("skipped: no data (set EVENFALL_DATA)");
+    None
+}
+
+/// The generated feed as a file of ITCH behind 2-byte lengths: its bytes and where messages begin.
+pub fn feed_file(messages: u64) -> (Vec<u8>, Vec<usize>) {
+    use evenfall_feed_formats::Source;
+    use evenfall_feed_formats::synthetic::{Config, Generator};
+    let config = Config { seed: 3, symbols: 20, messages, ..Config::default() };
+    let mut generator = Generator::new(config).expect("a feed");
+    let (mut bytes, mut starts) = (Vec::new(), Vec::new());
+    while let Some(message) = generator.next_message().expect("generated") {
+        starts.push(bytes.len());
+        bytes.extend_from_slice(&(message.bytes.len() as u16).to_be_bytes());
+        bytes.extend_from_slice(&message.bytes);
+    }
+    (bytes, starts)
+}

@@ -1,0 +1,291 @@
+//! One settings file, a process per host: loopback addresses stand for hosts.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::PathBuf;
+use std::process::Child;
+
+use evenfall_core::Prng;
+use serde_json::Value;
+
+use super::common::{Said, Scratch, evenfall, eventually, finish, read_json, say};
+
+/// The settings of a run, and where it writes.
+struct Hosts {
+    scratch: Scratch,
+    nodes: Vec<(&'static str, &'static str, SocketAddr, SocketAddr)>,
+}
+
+const CAST: [(&str, &str); 6] = [
+    ("root", "root"),
+    ("proxy-1", "proxy"),
+    ("proxy-2", "proxy"),
+    ("recv-1", "receiver"),
+    ("recv-2", "receiver"),
+    ("late", "receiver"),
+];
+
+impl Hosts {
+    /// Six hosts; the tree stands as soon as all but the last are there.
+    fn new(keyed: bool, messages: u64) -> Self {
+        let scratch = Scratch::new();
+        let free = |number: usize| {
+            let host = format!("127.0.0.{}:0", number + 10);
+            let udp = UdpSocket::bind(&host).and_then(|s| s.local_addr()).expect("loopback");
+            let tcp = TcpListener::bind(&host).and_then(|s| s.local_addr()).expect("loopback");
+            (udp, tcp)
+        };
+        let named = |(number, (name, role))| {
+            let (udp, tcp) = free(number);
+            (name, role, udp, tcp)
+        };
+        let nodes: Vec<_> = CAST.into_iter().enumerate().map(named).collect();
+        let mut text = format!(
+            "[run]\nclock = \"same-host\"\nwarm_up = \"300ms\"\n{}\
+             [feed]\nrate = 1000.0\n\
+             synthetic = {{ seed = 3, symbols = 20, messages = {messages} }}\n\
+             [multicast.shape]\ndepth = 2\nfanout = 2\n\
+             [multicast.membership]\nexpect_receivers = 2\n",
+            if keyed { "key_file = \"shared.key\"\n" } else { "" },
+        );
+        for (id, (name, role, udp, tcp)) in nodes.iter().enumerate() {
+            let _ = write!(
+                text,
+                "[[node]]\nname = \"{name}\"\nid = {id}\nrole = \"{role}\"\n\
+                 address = \"{udp}\"\nhttp = \"{tcp}\"\n"
+            );
+        }
+        fs::write(scratch.path("e.toml"), text).expect("settings");
+        fs::write(scratch.path("shared.key"), "5a".repeat(32)).expect("a key");
+        Self { scratch, nodes }
+    }
+
+    fn settings(&self) -> String {
+        self.scratch.path("e.toml").display().to_string()
+    }
+
+    fn run_file(&self, name: &str) -> PathBuf {
+        self.scratch.path("run").join(name)
+    }
+
+    fn start(&self, name: &str) -> Child {
+        let role = match self.nodes.iter().find(|node| node.0 == name).expect("a node").1 {
+            "receiver" => "recv",
+            role => role,
+        };
+        let config = self.settings();
+        let args = ["run", role, "--name", name, "--config", &config, "--json"];
+        evenfall(&args).spawn().expect("the program")
+    }
+
+    fn start_all_but_the_last(&self) -> Vec<Child> {
+        CAST[..5].iter().map(|(name, _)| self.start(name)).collect()
+    }
+
+    fn stat(&self, more: &[&str]) -> Said {
+        say(&[&["stat", "--config", &self.settings()][..], more].concat())
+    }
+
+    /// Messages that the root has published.
+    fn published(&self) -> u64 {
+        let root = self.nodes[0].3.to_string();
+        let status: Value = serde_json::from_str(&get(&root, "/status")).unwrap_or_default();
+        status[0]["messages"].as_u64().unwrap_or(0)
+    }
+
+    fn wait_for(&self, messages: u64) {
+        eventually("messages", || (self.published() >= messages).then_some(()));
+    }
+
+    fn report(&self) -> Value {
+        let said = say(&["report", &self.run_file("").display().to_string(), "--json"]);
+        assert!(said.ok, "{}", said.err);
+        serde_json::from_str(&said.out).expect("JSON")
+    }
+}
+
+/// The body of a page, or nothing.
+fn get(address: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut answer = String::new();
+    if let Ok(mut stream) = std::net::TcpStream::connect(address) {
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok();
+        stream.read_to_string(&mut answer).ok();
+    }
+    answer.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned())
+}
+
+fn all_end_well(children: Vec<Child>) {
+    for child in children {
+        let said = finish(child);
+        assert!(said.ok, "{}", said.err);
+    }
+}
+
+/// Every line is a comment, or `name{labels} number`, of a metric whose type was stated.
+fn is_prometheus_text(text: &str) {
+    let mut typed = Vec::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            typed.push(rest.split(' ').next().expect("a name").to_owned());
+        } else if !line.starts_with('#') {
+            let (series, value) = line.rsplit_once(' ').expect("a value");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            let name = series.split('{').next().expect("a name");
+            assert!(typed.contains(&name.to_owned()) && series.ends_with('}'), "{line}");
+        }
+    }
+    assert!(!typed.is_empty());
+}
+
+#[test]
+fn late_receiver_mode_switch_and_metrics_while_the_feed_runs() {
+    let hosts = Hosts::new(false, 4_000);
+    let mut children = hosts.start_all_but_the_last();
+    hosts.wait_for(500);
+    for (name, _, _, http) in &hosts.nodes[..5] {
+        let text = get(&http.to_string(), "/metrics");
+        is_prometheus_text(&text);
+        assert!(text.contains(&format!("node=\"{name}\"")), "{text}");
+        assert_eq!(get(&http.to_string(), "/healthz"), "ok\n", "{name}");
+    }
+    children.push(hosts.start("late"));
+    let switched = hosts.stat(&["--set-mode", "cloudex"]);
+    assert!(switched.ok, "{}", switched.err);
+    let wrong = hosts.stat(&["--set-mode", "walk"]);
+    assert!(!wrong.ok && wrong.err.contains("cloudex"), "{}", wrong.err);
+    eventually("the late receiver", || {
+        let late = get(&hosts.nodes[5].3.to_string(), "/healthz");
+        (late == "ok\n").then_some(())
+    });
+    let all = hosts.stat(&["--json"]);
+    assert!(all.ok, "{}", all.err);
+    let all: Value = serde_json::from_str(&all.out).expect("JSON");
+    assert_eq!(all.as_object().expect("nodes by name").len(), 6, "{all}");
+    let back = hosts.stat(&["--set-mode", "release"]);
+    assert!(back.ok, "{}", back.err);
+    all_end_well(children);
+
+    let report = hosts.report();
+    assert_eq!((&report["messages"], &report["lost"]), (&4_000.into(), &0.into()), "{report}");
+    let info = read_json(&hosts.run_file("run.json"));
+    let from = info["memberships"][0]["from"].as_u64().expect("the late one's first message");
+    let late = read_json(&hosts.run_file("summary-late.json"));
+    assert!(from > 0);
+    assert_eq!(late["messages"].as_u64(), Some(4_000 - from), "{info}");
+    let hash = |name: &str| read_json(&hosts.run_file(name))["content_hash"].clone();
+    assert_eq!(hash("summary-recv-1.json"), hash("summary-root.json"));
+    assert_eq!(hash("summary-recv-2.json"), hash("summary-root.json"));
+}
+
+/// Bytes that are no datagrams, datagrams of every kind from a stranger, and reports in the name of
+/// a receiver, for the tree of this run or one close by.
+fn attack(hosts: &Hosts, prng: &mut Prng, keyed: bool) {
+    let stranger = UdpSocket::bind("127.0.0.99:0").expect("loopback");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("1970");
+    for (_, _, address, _) in &hosts.nodes[..5] {
+        for number in 0..200_u64 {
+            let length = (prng.next_u64() % 300) as usize;
+            let mut bytes: Vec<u8> = (0..length).map(|_| prng.next_u64() as u8).collect();
+            if number % 2 == 0 && bytes.len() >= 76 {
+                bytes[..3].copy_from_slice(b"EF\x01");
+                // Without a key anybody on loopback may join or complain; nothing else.
+                let kinds: &[u8] =
+                    if keyed { &[1, 2, 3, 4, 5, 6, 8, 11, 12] } else { &[1, 2, 3, 4] };
+                bytes[3] = kinds[(number / 2) as usize % kinds.len()];
+                bytes[4] = u8::from(bytes[3] == 1);
+                bytes[5] = u8::from(keyed);
+                bytes[8..12].fill(0);
+                let epoch = now.as_secs() as u32 - (number % 8) as u32;
+                bytes[12..16].copy_from_slice(&epoch.to_le_bytes());
+                bytes[48..52].copy_from_slice(&3_u32.to_le_bytes());
+                bytes[58..60].fill(0);
+            }
+            stranger.send_to(&bytes, address).expect("loopback");
+        }
+    }
+}
+
+#[test]
+fn random_bytes_and_forgeries_are_counted_and_ignored() {
+    for keyed in [false, true] {
+        let hosts = Hosts::new(keyed, 2_000);
+        let children = hosts.start_all_but_the_last();
+        let mut prng = Prng::new(8);
+        for part in [300, 800, 1_300] {
+            hosts.wait_for(part);
+            attack(&hosts, &mut prng, keyed);
+        }
+        all_end_well(children);
+        let report = hosts.report();
+        // The sixth host of the settings never came.
+        let info = read_json(&hosts.run_file("run.json"));
+        assert_eq!(info["memberships"].as_array().map(Vec::len), Some(0), "{info}");
+        assert_eq!((&report["messages"], &report["lost_reported"]), (&2_000.into(), &0.into()));
+        let root = read_json(&hosts.run_file("summary-root.json"));
+        for (name, role, ..) in &hosts.nodes[..5] {
+            let summary = read_json(&hosts.run_file(&format!("summary-{name}.json")));
+            assert!(summary["malformed"].as_u64() >= Some(600), "{summary}");
+            let status = if *role == "proxy" { &summary["status"] } else { &summary["trees"][0] };
+            assert!(status["refusals"]["forged"].as_u64() > Some(0), "{name}: {summary}");
+            if *role == "receiver" {
+                assert_eq!(summary["content_hash"], root["content_hash"], "{name}");
+            }
+        }
+    }
+}
+
+/// The example, built as this program was: one that another build left may speak another version.
+fn desk_program() -> Option<PathBuf> {
+    let beside = PathBuf::from(env!("CARGO_BIN_EXE_evenfall")).with_file_name("examples");
+    let debug = beside.parent().is_some_and(|folder| folder.ends_with("debug"));
+    let profile = if debug { "test" } else { "release" };
+    let Some(cargo) = std::env::var_os("CARGO") else {
+        println!("skipped: not run by cargo");
+        return None;
+    };
+    let mut build = std::process::Command::new(cargo);
+    build.args(["build", "--quiet", "--package", "evenfall-node", "--example", "desk"]);
+    let built = build.args(["--profile", profile]).output().expect("cargo");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(beside.join("desk"))
+}
+
+#[test]
+fn desk_gets_its_symbols_and_nothing_else() {
+    let Some(program) = desk_program() else { return };
+    let hosts = Hosts::new(false, 1_500);
+    let mut children: Vec<Child> = CAST[..4].iter().map(|(name, _)| hosts.start(name)).collect();
+    let mut desk = std::process::Command::new(program);
+    desk.args([&hosts.settings(), "recv-2", "A", "C"]);
+    desk.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    children.push(desk.spawn().expect("the example"));
+    let said = finish(children.pop().expect("the desk"));
+    all_end_well(children);
+    assert!(said.ok, "{}", said.err);
+    let got: Vec<u64> = said
+        .out
+        .lines()
+        .map(|line| line.split(' ').next().and_then(|n| n.parse().ok()).expect("a number"))
+        .collect();
+    assert_eq!(got, expected_of(&["A", "C"], 1_500));
+}
+
+/// Numbers of the messages of these symbols, and of those that concern no single one.
+fn expected_of(symbols: &[&str], messages: u64) -> Vec<u64> {
+    use evenfall_feed_formats::itch::{Symbols, View};
+    let (bytes, starts) = super::common::feed_file(messages);
+    let mut known = Symbols::new();
+    let mut numbers = Vec::new();
+    for (number, &start) in (0..).zip(&starts) {
+        let length = usize::from(u16::from_be_bytes([bytes[start], bytes[start + 1]]));
+        let view = View::decode(&bytes[start + 2..start + 2 + length]).expect("ITCH");
+        known.observe(&view);
+        let symbol = known.symbol(view.stock_locate());
+        if symbol.is_none_or(|symbol| symbols.contains(&symbol.to_string().as_str())) {
+            numbers.push(number);
+        }
+    }
+    numbers
+}

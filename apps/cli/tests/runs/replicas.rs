@@ -1,0 +1,175 @@
+//! The level `replica` between processes: either node killed, the primary's disk lost.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use evenfall_host::process::{self, Signal};
+use evenfall_store_engine::{Client, Level};
+use evenfall_store_format::Schema;
+
+use super::clusters::{Node, append, records};
+use super::common::{Scratch, finish};
+use super::servers;
+
+const BATCH: u64 = 100;
+
+fn kill(node: Node) {
+    process::send(node.child.id(), Signal::Kill);
+    let mut child = node.child;
+    child.wait().expect("its end");
+}
+
+fn connect(address: SocketAddr) -> Client {
+    Client::connect(address).expect("a connection")
+}
+
+/// Appends at `replica` until it is acknowledged: the second node may not be reached yet.
+fn append_replica(client: &mut Client, numbers: std::ops::Range<u64>) -> u64 {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        match append(client, numbers.clone(), Level::Replica) {
+            Ok(first) => return first,
+            Err(why) => assert!(Instant::now() < end && why.contains("is away"), "{why}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The records that a node has, which must be the first of all.
+fn there(address: SocketAddr) -> u64 {
+    let mut client = connect(address);
+    let file = client.open("a").expect("the file");
+    let end = file.numbers.end;
+    let read = client.numbers(&file, 0..end).expect("its records");
+    assert!(read == records(0..end), "other records");
+    end
+}
+
+/// Appends batches at `replica` with many under way, and kills the primary among them. Gives how
+/// many records were acknowledged.
+fn append_until_killed(primary: Node, from: u64) -> u64 {
+    let mut client = connect(primary.address);
+    let file = client.create("a", &Schema::opaque(16)).expect("a file");
+    let mut acknowledged = from;
+    for batch in 0..400 {
+        let first = from + batch * BATCH;
+        client.append(&file, &records(first..first + BATCH), Level::Replica).expect("sent");
+    }
+    for _ in 0..150 {
+        let done = client.completion().expect("a reply").expect("an append");
+        acknowledged = done.first.expect("taken") + BATCH;
+    }
+    kill(primary);
+    while let Ok(Some(done)) = client.completion() {
+        acknowledged = done.first.map_or(acknowledged, |first| first + BATCH);
+    }
+    acknowledged
+}
+
+/// A primary, its second node, and a client of the primary.
+fn pair(first: &str, second: &str) -> (Node, Node, Client) {
+    let second = Node::start(second, &[]);
+    let first = Node::start(first, &["--replica", &second.address.to_string()]);
+    let client = connect(first.address);
+    (first, second, client)
+}
+
+#[test]
+fn what_was_acknowledged_replica_is_on_the_second_node_when_the_first_and_its_disk_are_gone() {
+    let scratch = Scratch::new();
+    let place = |name: &str| scratch.path(name).display().to_string();
+    let (first, second, mut client) = pair(&place("first"), &place("second"));
+    assert_eq!(append_replica(&mut client, 0..BATCH), 0);
+    let refused = append(&mut connect(second.address), 0..BATCH, Level::Local).unwrap_err();
+    assert!(refused.contains("is a copy of another node's file"), "{refused}");
+    let acknowledged = append_until_killed(first, BATCH);
+    std::fs::remove_dir_all(scratch.path("first")).expect("its disk is lost");
+    assert!(acknowledged >= 150 * BATCH, "{acknowledged}");
+    assert!(there(second.address) >= acknowledged);
+
+    // A crash of the second node takes nothing of it, and its file can be made its own.
+    kill(second);
+    let second = Node::start(&place("second"), &["--take-over"]);
+    let end = there(second.address);
+    assert!(end >= acknowledged, "{end} of {acknowledged}");
+    let mut client = connect(second.address);
+    assert_eq!(append(&mut client, end..end + 1, Level::Local), Ok(end));
+    process::send(second.child.id(), Signal::Terminate);
+    let ended = finish(second.child);
+    assert!(ended.ok, "{}", ended.err);
+}
+
+#[test]
+fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_when_it_is_back() {
+    let scratch = Scratch::new();
+    let place = |name: &str| scratch.path(name).display().to_string();
+    let (first, second, mut client) = pair(&place("first"), &place("second"));
+    let replica = second.address.to_string();
+    append_replica(&mut client, 0..BATCH);
+    kill(second);
+    // An append that is under way when the second node goes may be told so ten seconds later.
+    let mut end = BATCH;
+    let away = loop {
+        let refused = append(&mut client, end..end + BATCH, Level::Replica).unwrap_err();
+        if !refused.contains("taken and synced here") {
+            break refused;
+        }
+        end += BATCH;
+    };
+    assert!(away.contains(&format!("replica {replica}: it is away")), "{away}");
+    for level in [Level::Memory, Level::Local] {
+        assert_eq!(append(&mut client, end..end + 30_000, level), Ok(end));
+        end += 30_000;
+    }
+    let second = Node::start_at(&replica, &place("second"), &[]);
+    assert_eq!(append_replica(&mut client, end..end + BATCH), end);
+    assert_eq!(there(second.address), end + BATCH);
+
+    // The first one is killed and goes on: the second follows its next life.
+    kill(first);
+    let first = Node::start(&place("first"), &["--replica", &replica]);
+    let mut client = connect(first.address);
+    let end = end + BATCH;
+    assert_eq!(append_replica(&mut client, end..end + BATCH), end);
+    assert_eq!(there(second.address), end + BATCH);
+    for node in [first, second] {
+        process::send(node.child.id(), Signal::Terminate);
+        let ended = finish(node.child);
+        assert!(ended.ok, "{}", ended.err);
+    }
+}
+
+#[test]
+fn a_second_node_of_a_cluster_becomes_the_primary_of_what_it_has_and_no_other_node_does() {
+    let Some(etcd) = servers::etcd() else { return };
+    let scratch = Scratch::new();
+    let place = |name: &str| scratch.path(name).display().to_string();
+    let (names, objects) = (servers::names_at(&etcd), place("objects"));
+    let common = ["--names", &names, "--lease", "2s", "--objects", &objects, "--take-over"];
+    let mut second = Node::start(&place("second"), &common);
+    let replica = second.address.to_string();
+    let first = Node::start(&place("first"), &[&common[..], &["--replica", &replica]].concat());
+    // One that would take over what is published, which is less.
+    let third = Node::start(&place("third"), &common);
+    let mut client = connect(first.address);
+    assert_eq!(append_replica(&mut client, 0..BATCH), 0);
+    let acknowledged = append_until_killed(first, BATCH);
+    second.says("taking over");
+    second.says("serving");
+    let end = there(second.address);
+    assert!(end >= acknowledged, "{end} of {acknowledged}");
+    let mut client = connect(second.address);
+    assert_eq!(append(&mut client, end..end + BATCH, Level::Object), Ok(end));
+    let told = append(&mut connect(third.address), 0..1, Level::Local).unwrap_err();
+    assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");
+
+    // The old primary comes back, learns it, and is the second node from now on.
+    let first = Node::start(&place("first"), &common);
+    let told = append(&mut connect(first.address), 0..1, Level::Local).unwrap_err();
+    assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");
+    for node in [first, second, third] {
+        process::send(node.child.id(), Signal::Terminate);
+        let ended = finish(node.child);
+        assert!(ended.ok, "{}", ended.err);
+    }
+}

@@ -1,0 +1,420 @@
+//! Group communication: what many ranks do together, as calls.
+//!
+//! ```text
+//!  broadcast   one to all        k-nomial tree, its shape by latency and cost per message
+//!  gather      all to one        k-nomial tree, k = 6
+//!  all-gather  all to all        hypercube, any number of ranks
+//!  all-reduce  all to all        hypercube; 8-byte values, added or compared
+//!  barrier     nothing           dissemination
+//!  shuffle     each to each      the exchange itself
+//!  two-level   each to each      shuffle along rows and columns of a mesh: fewer, longer messages
+//! ```
+//!
+//! The obvious way, a message from each rank to each other, costs a thousand ranks a million
+//! messages; trees and hypercubes take `log n` steps (section 2.4.1 of the thesis). Here a call is
+//! one operation of the [`Exchange`] whose messages may follow from each other, so that it ends
+//! whole and once or fails by name, as every operation does.
+//!
+//! All ranks make the same calls in the same order; each call takes the next operation number. Who
+//! makes another call disagrees, and is named by it. Calls need not wait for each other.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use evenfall_core::{Machine, Timestamp};
+//! use evenfall_exchange_machine::group::{Call, Event, Group, Outcome, Settings};
+//!
+//! // One rank alone; a driver carries the datagrams of more.
+//! let mut group = Group::new(0, vec!["127.0.0.1:7000".parse()?], Settings::default())?;
+//! let call = group.call(Timestamp::ZERO, Call::AllGather { body: Bytes::from_static(b"a") })?;
+//! let outcome = Outcome::All(vec![Bytes::from_static(b"a")]);
+//! assert_eq!(group.poll_event(), Some(Event::Done { call, outcome }));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod bundle;
+mod course;
+#[cfg(test)]
+mod tests;
+pub mod tree;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
+
+use self::course::{Course, Script};
+use self::tree::Knomial;
+use crate::config::Config;
+use crate::error::{Failure, StartError};
+use crate::exchange::{Counters, Exchange, Plan};
+use crate::priority::mix;
+
+/// Bytes of a value of an all-reduce.
+pub const LANE_BYTES: usize = 8;
+
+/// How values are reduced. All are 8 bytes, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduce {
+    /// Sum of unsigned integers, modulo 2^64.
+    Sum,
+    /// The least of unsigned integers.
+    Min,
+    /// The largest of unsigned integers.
+    Max,
+    /// Sum of floating-point numbers; the same bits at every rank.
+    SumF64,
+    /// The least of floating-point numbers, by total order.
+    MinF64,
+    /// The largest of floating-point numbers, by total order.
+    MaxF64,
+}
+
+impl Reduce {
+    fn two(self, a: u64, b: u64) -> u64 {
+        let (x, y) = (f64::from_bits(a), f64::from_bits(b));
+        match self {
+            Self::Sum => a.wrapping_add(b),
+            Self::Min => a.min(b),
+            Self::Max => a.max(b),
+            Self::SumF64 => (x + y).to_bits(),
+            Self::MinF64 => {
+                if x.total_cmp(&y).is_le() {
+                    a
+                } else {
+                    b
+                }
+            }
+            Self::MaxF64 => {
+                if x.total_cmp(&y).is_ge() {
+                    a
+                } else {
+                    b
+                }
+            }
+        }
+    }
+
+    /// Value by value; both have as many.
+    fn lanes(self, a: &[u8], b: &[u8]) -> Bytes {
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        let mut out = BytesMut::with_capacity(a.len());
+        for (a, b) in a.chunks(LANE_BYTES).zip(b.chunks(LANE_BYTES)) {
+            out.put_u64_le(self.two(word(a), word(b)));
+        }
+        out.freeze()
+    }
+}
+
+/// What a rank asks of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The root's body, to all. What others give is ignored.
+    Broadcast {
+        /// The rank that has it.
+        root: usize,
+        /// What it is.
+        body: Bytes,
+    },
+    /// Everybody's body, to the root.
+    Gather {
+        /// The rank that gets them.
+        root: usize,
+        /// The own one.
+        body: Bytes,
+    },
+    /// Everybody's body, to all.
+    AllGather {
+        /// The own one.
+        body: Bytes,
+    },
+    /// As many values at every rank, to all: reduced, value by value.
+    AllReduce {
+        /// The own values, 8 bytes each.
+        values: Bytes,
+        /// How.
+        by: Reduce,
+    },
+    /// Ends when all have come to it.
+    Barrier,
+    /// One message to each rank, one from each.
+    Shuffle {
+        /// By receiver.
+        messages: Vec<Bytes>,
+    },
+    /// The same in two rounds over a mesh, with `2 (sqrt n - 1)` messages instead of `n - 1`, and
+    /// twice the bytes. Pays for very short messages only.
+    TwoLevelShuffle {
+        /// By receiver.
+        messages: Vec<Bytes>,
+    },
+}
+
+/// What came of a call, at one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Barrier, and gather anywhere but at its root.
+    Nothing,
+    /// Broadcast: the body. All-reduce: the values.
+    One(Bytes),
+    /// Gather at its root, all-gather, both shuffles: by sender.
+    All(Vec<Bytes>),
+}
+
+/// What the group tells its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A call has ended: everything for this rank is here, and everything of it is there.
+    Done {
+        /// Which one, as [`Group::call`] returned it.
+        call: u64,
+        /// With what.
+        outcome: Outcome,
+    },
+    /// A call has failed; it names a rank.
+    Failed {
+        /// Which one.
+        call: u64,
+        /// Why, and because of whom.
+        failure: Failure,
+    },
+}
+
+/// What a group needs to know. All ranks take the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Of the exchange below.
+    pub exchange: Config,
+    /// Tells this group from an earlier one at the same addresses: the upper half of operation
+    /// numbers.
+    pub epoch: u32,
+    /// How long a small message takes from one rank to another.
+    pub latency: Duration,
+    /// How long a rank is busy with a small message before it can send the next.
+    pub per_message: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // About what sockets of one kernel take, measured (docs/results/shuffle-net.md): 130 to 300
+        // and 20 to 60 with eight ranks on two cores. Their ratio is what shapes a tree.
+        let (latency, per_message) = (Duration::from_micros(200), Duration::from_micros(40));
+        Self { exchange: Config::default(), epoch: 0, latency, per_message }
+    }
+}
+
+/// One rank of a group. See the module documentation.
+#[derive(Debug)]
+pub struct Group {
+    exchange: Exchange,
+    rank: usize,
+    members: Vec<SocketAddr>,
+    arity: usize,
+    next: u64,
+    courses: BTreeMap<u64, Box<dyn Course>>,
+    events: VecDeque<Event>,
+}
+
+impl Group {
+    /// The group of these members, of which this is number `rank`.
+    ///
+    /// # Errors
+    /// When the rank is not one of them, or they are none or more than 65,535.
+    pub fn new(
+        rank: usize,
+        members: Vec<SocketAddr>,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        let ranks = members.len();
+        if ranks == 0 || ranks > usize::from(u16::MAX) {
+            return Err(StartError::Members { members: ranks });
+        }
+        if rank >= ranks {
+            return Err(StartError::Rank { rank, members: ranks });
+        }
+        let mut exchange = Exchange::new(settings.exchange);
+        exchange.set_rank(rank as u16);
+        Ok(Self {
+            arity: Knomial::best_arity(ranks, settings.latency, settings.per_message),
+            exchange,
+            rank,
+            members,
+            next: u64::from(settings.epoch) << 32,
+            courses: BTreeMap::new(),
+            events: VecDeque::new(),
+        })
+    }
+
+    /// The own rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Addresses by rank.
+    pub fn members(&self) -> &[SocketAddr] {
+        &self.members
+    }
+
+    /// Children of a broadcast's root per round, plus one.
+    pub fn broadcast_arity(&self) -> usize {
+        self.arity
+    }
+
+    /// Shapes broadcasts from now on by these times. All ranks do it between the same two calls,
+    /// with the same times.
+    pub fn set_costs(&mut self, latency: Duration, per_message: Duration) {
+        self.arity = Knomial::best_arity(self.members.len(), latency, per_message);
+    }
+
+    /// What the exchange counted.
+    pub fn counters(&self) -> Counters {
+        self.exchange.counters()
+    }
+
+    /// Calls that run.
+    pub fn running(&self) -> usize {
+        self.courses.len()
+    }
+
+    /// Begins a call. Its number, by which [`Event`]s name it.
+    ///
+    /// # Errors
+    /// When a root is not a rank, there is not one message per rank, values are not of 8 bytes, or
+    /// a message is too long. No number is taken then.
+    pub fn call(&mut self, now: Timestamp, call: Call) -> Result<u64, StartError> {
+        let about = self.check(&call)?;
+        let (ranks, me) = (self.members.len(), self.rank);
+        let script = match call {
+            Call::Broadcast { root, body } => {
+                Script::broadcast(&Knomial::new(self.arity, ranks, root), ranks, me, body)
+            }
+            Call::Gather { root, body } => Script::gather(ranks, root, me, body),
+            Call::AllGather { body } => Script::all_gather(ranks, me, body),
+            Call::AllReduce { values, by } => Script::all_reduce(ranks, me, values, by),
+            Call::Barrier => Script::barrier(ranks, me),
+            Call::Shuffle { messages } => Script::shuffle(messages),
+            Call::TwoLevelShuffle { messages } => Script::two_level(me, messages),
+        };
+        let number = self.next;
+        let Script { sends, expects, course } = script;
+        let members = self.members.clone();
+        let plan = Plan { operation: number, rank: me, members, sends, expects };
+        self.exchange.start_as(now, plan, about)?;
+        self.next += 1;
+        self.courses.insert(number, course);
+        self.follow();
+        Ok(number)
+    }
+
+    /// Whether the call makes sense; and if so, the number by which ranks know that they make the
+    /// same one.
+    fn check(&self, call: &Call) -> Result<u32, StartError> {
+        let ranks = self.members.len();
+        let root_of = |root: usize| {
+            if root < ranks {
+                Ok(root)
+            } else {
+                Err(StartError::Rank { rank: root, members: ranks })
+            }
+        };
+        let one_each = |messages: &Vec<Bytes>| {
+            let (messages, members) = (messages.len(), ranks);
+            if messages == ranks { Ok(()) } else { Err(StartError::Messages { messages, members }) }
+        };
+        let (kind, detail) = match call {
+            Call::Broadcast { root, .. } => (1, root_of(*root)? << 8 | self.arity),
+            Call::Gather { root, .. } => (2, root_of(*root)?),
+            Call::AllGather { .. } => (3, 0),
+            Call::AllReduce { values, by } if values.len().is_multiple_of(LANE_BYTES) => {
+                (4, *by as usize)
+            }
+            Call::AllReduce { values, .. } => {
+                return Err(StartError::Lanes { bytes: values.len() });
+            }
+            Call::Barrier => (5, 0),
+            Call::Shuffle { messages } => (6, one_each(messages).map(|()| 0)?),
+            Call::TwoLevelShuffle { messages } => (7, one_each(messages).map(|()| 0)?),
+        };
+        Ok(mix(kind << 32 | detail as u64) as u32)
+    }
+
+    /// Takes what the exchange has to tell, which may lead to more of it.
+    fn follow(&mut self) {
+        while let Some(event) = self.exchange.poll_event() {
+            match event {
+                crate::Event::Message { operation, from, body } => {
+                    self.message(operation, from, body);
+                }
+                crate::Event::Completed { operation } => {
+                    let Some(mut course) = self.courses.remove(&operation) else { continue };
+                    let event = match course.outcome() {
+                        Err(rank) => {
+                            let failure = Failure::Disagrees { rank };
+                            Event::Failed { call: operation, failure }
+                        }
+                        Ok(outcome) => Event::Done { call: operation, outcome },
+                    };
+                    self.events.push_back(event);
+                }
+                crate::Event::Failed { operation, failure } => {
+                    self.courses.remove(&operation);
+                    self.events.push_back(Event::Failed { call: operation, failure });
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, operation: u64, from: u16, body: Bytes) {
+        let Some(course) = self.courses.get_mut(&operation) else { return };
+        let mut out = Vec::new();
+        if course.take(usize::from(from), body, &mut out).is_err() {
+            self.exchange.give_up(operation, Failure::Disagrees { rank: from });
+            return;
+        }
+        for (to, body) in out {
+            if body.len() as u64 > u64::from(u32::MAX) {
+                // A bundle of messages each of which was short enough.
+                let rank = self.rank as u16;
+                self.exchange.give_up(operation, Failure::TooMuch { rank });
+                return;
+            }
+            self.exchange.send(operation, to, body);
+        }
+    }
+}
+
+impl Machine for Group {
+    type Event = Event;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let result = self.exchange.handle(now, arrival);
+        self.follow();
+        result
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.exchange.handle_timeout(now);
+        self.follow();
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        self.exchange.handle_clock(now, reading);
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        self.exchange.poll_install()
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.exchange.poll_transmit(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.exchange.poll_timeout()
+    }
+}

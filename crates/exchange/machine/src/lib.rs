@@ -1,0 +1,108 @@
+//! The exchange of everything with everyone: the all-to-all that bounds sorts and joins, and the
+//! operations that group communication is made of.
+//!
+//! The protocol is that of a thesis on low-latency shuffles (chapters 3.1 to 3.5). Senders send
+//! from the message with the greatest remaining fraction, so that all end together; receivers
+//! grant, more than one round trip ahead, in windows in proportion to what is missing. What is lost
+//! is asked for again by the receiver. An operation ends whole and once, or fails and names a rank.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`Exchange`] | the machine: operations, staging, ended ones, pace |
+//! | [`group`] | broadcast, gather, all-gather, all-reduce, barrier, shuffle: as calls |
+//! | [`config`] | every knob, also those that make rivals of it |
+//! | [`wire`] | the datagrams, drawn |
+//! | [`matrix`] | who sends what to whom, and what that takes at least |
+//! | [`workload`] | matrices to measure with |
+//! | `operation`, `sender`, `receiver` | one operation: both halves, who is alive |
+//! | `rtt` | how long a repeat waits |
+//!
+//! Over UDP, with blocking calls: `evenfall_exchange_member::`. This shuffles between four local
+//! processes; `cargo run -p evenfall-node --example shuffle` runs it:
+//!
+//! ```text
+//! use bytes::Bytes;
+//! use evenfall_exchange_member::;
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut member = group::local(4)?; // starts this program three more times
+//!     let me = member.rank();
+//!     let message = |to| Bytes::from(format!("from {me} to {to}"));
+//!     println!("{me} got {:?}", member.shuffle((0..4).map(message).collect())?);
+//!     member.leave();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! By hand, to show the contract: four ranks, each with the smallest possible driver:
+//!
+//! ```
+//! use std::{io, net::{SocketAddr, UdpSocket}, thread, time::{Duration, Instant}};
+//! use bytes::Bytes;
+//! use evenfall_core::{Arrival, Destination, Machine, StampedBy, Timestamp};
+//! use evenfall_exchange_machine::{Config, Event, Exchange, Plan};
+//!
+//! /// Sends "hello" to every member and gives back what they sent.
+//! fn rank(me: usize, socket: &UdpSocket, members: Vec<SocketAddr>) -> io::Result<Vec<Bytes>> {
+//!     let (begun, mut here) = (Instant::now(), Vec::new());
+//!     let now = || Timestamp::from_nanos(begun.elapsed().as_nanos() as u64);
+//!     let mut exchange = Exchange::new(Config::default());
+//!     let messages = members.iter().map(|to| format!("hello {to} from {me}").into()).collect();
+//!     exchange.start(now(), Plan::shuffle(1, me, members, messages)).expect("one per member");
+//!     socket.set_read_timeout(Some(Duration::from_millis(1)))?;
+//!     loop {
+//!         while let Some(transmit) = exchange.poll_transmit(now()) {
+//!             let Destination::One(to) = transmit.to else { continue };
+//!             socket.send_to(&[transmit.head.as_slice(), &transmit.body[..]].concat(), to)?;
+//!         }
+//!         while let Some(event) = exchange.poll_event() {
+//!             match event {
+//!                 Event::Message { body, .. } => here.push(body),
+//!                 Event::Completed { .. } => return Ok(here),
+//!                 Event::Failed { failure, .. } => return Err(io::Error::other(failure)),
+//!             }
+//!         }
+//!         let mut buffer = [0; 2_048];
+//!         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+//!             let (datagram, received) = (Bytes::copy_from_slice(&buffer[..length]), now());
+//!             let arrival = Arrival { from, datagram, received, stamped_by: StampedBy::User };
+//!             exchange.handle(now(), arrival).ok();
+//!         }
+//!         exchange.handle_timeout(now());
+//!     }
+//! }
+//!
+//! let sockets: Vec<_> = (0..4).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+//! let members: Vec<_> = sockets.iter().map(|s| s.local_addr()).collect::<Result<_, _>>()?;
+//! thread::scope(|scope| {
+//!     for (me, socket) in sockets.iter().enumerate() {
+//!         let members = members.clone();
+//!         scope.spawn(move || assert_eq!(rank(me, socket, members).expect("completes").len(), 4));
+//!     }
+//! });
+//! # Ok::<(), io::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod buffers;
+pub mod config;
+pub mod error;
+mod exchange;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod group;
+pub mod matrix;
+mod operation;
+mod priority;
+mod receiver;
+mod reduce;
+mod rtt;
+mod sender;
+pub mod wire;
+pub mod workload;
+
+pub use config::{Config, Pace, Policy, Unscheduled, Window};
+pub use error::{Failure, StartError};
+pub use exchange::{Counters, Event, Exchange, Outbound, Plan};
+pub use matrix::{Links, Matrix, MatrixError};
+pub use workload::Normal;

@@ -1,0 +1,70 @@
+//! Market data in: files, captures and live datagrams become messages in order.
+//!
+//! The multicast carries bytes and never parses them. What it needs to know of a message is
+//! little: its place, its own time, what it must stay in order with. This crate finds those three
+//! out once, at the root, for every format that it reads, and hands the bytes on as one shared
+//! slice ([`Message`]). The rest of the crate is for those who do look inside: a symbol filter, a
+//! receiver's books, the tests.
+//!
+//! Everything here is a plain function of its input: no socket, no file, no clock, no thread.
+//! Readers take any `std::io::Read`; memory does not grow with the file. Decoding is total: any
+//! bytes are a value or an error that names the byte, the message, what was found and what to do,
+//! and every message before it has been given.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`source`] | [`Message`], [`Source`], [`open`]: a feed of any format, told by its content |
+//! | [`itch`] | NASDAQ TotalView-ITCH 5.0, all 23 types, read in place and written |
+//! | [`framed`] | ITCH files: messages behind 2-byte lengths |
+//! | [`event`] | what a message of either says, in common columns |
+//! | [`pcap`] | UDP payloads of pcap and pcapng captures |
+//! | [`lobster`] | LOBSTER message CSV, plain or in its zip |
+//! | [`synthetic`] | a seeded feed with books that add up and the bursts of a real open |
+//! | [`mold`] | MoldUDP64: packets, requests, [`mold::Tracker`] for a live session |
+//! | [`arbiter`] | first copy wins, gaps reported, order kept, over redundant feeds |
+//! | [`pace`] | when each message of a replay is due |
+//! | [`sharding`] | which tree carries a message, and [`sharding::ContentHash`] over all |
+//! | [`error`] | [`FeedError`] |
+//!
+//! ```
+//! use evenfall_feed_formats::pace::{Mode, Pace};
+//! use evenfall_feed_formats::sharding::{ContentHash, shard_of};
+//! use evenfall_feed_formats::synthetic::{Config, Generator};
+//! use evenfall_feed_formats::{Source, itch};
+//!
+//! // A feed of 2,000 messages, over two trees, four times as fast as it happened.
+//! let config = Config { symbols: 20, messages: 2_000, ..Config::default() };
+//! let mut source = Generator::new(config).unwrap();
+//! let silence = core::time::Duration::MAX;
+//! let mut pace = Pace::new(Mode::OwnTimes { speed: 4.0, silence }).unwrap();
+//! let mut hash = ContentHash::new(2);
+//! let mut symbols = itch::Symbols::new();
+//! while let Some(message) = source.next_message().unwrap() {
+//!     let tree = shard_of(message.shard_key, 2);
+//!     let _due_since_start = pace.due(&message);
+//!     hash.update(tree as usize, &message.bytes);
+//!     symbols.observe(&itch::View::decode(&message.bytes).unwrap());
+//! }
+//! assert_eq!((hash.messages(), symbols.len()), (2_000, 20));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod arbiter;
+pub mod error;
+pub mod event;
+pub mod framed;
+#[doc(hidden)]
+pub mod fuzzing;
+mod input;
+pub mod itch;
+pub mod lobster;
+pub mod mold;
+pub mod pace;
+pub mod pcap;
+pub mod sharding;
+pub mod source;
+pub mod synthetic;
+mod zip;
+
+pub use error::{Fault, FeedError};
+pub use source::{Message, Source, open};

@@ -1,0 +1,186 @@
+//! The project's real inputs, when they are there: `../shared/data` beside the repository, or
+//! the folder that `EVENFALL_DATA` names.
+
+use evenfall_feed_formats::arbiter::{Arbiter, Event, Limits, Side};
+use evenfall_feed_formats::itch::{Symbols, View};
+use evenfall_feed_formats::pcap::PcapSource;
+use evenfall_feed_formats::sharding::ContentHash;
+use evenfall_feed_formats::{Message, Source, framed, open};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+fn data(file: &str) -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("EVENFALL_DATA").map_or_else(beside, PathBuf::from);
+    let path = folder.join(file);
+    if path.exists() {
+        return Some(path);
+    }
+    println!("skipped: no data (set EVENFALL_DATA)");
+    None
+}
+
+fn messages(path: &Path) -> Vec<Message> {
+    let file = Box::new(File::open(path).unwrap());
+    let mut source = open(file, &path.display().to_string()).unwrap();
+    let all = core::iter::from_fn(|| source.next_message().unwrap()).collect();
+    assert_eq!(source.skipped().total(), 0);
+    all
+}
+
+#[test]
+fn itch_files_decode_and_come_back_byte_for_byte() {
+    let files = [
+        ("itch/nasdaq_20191230_aapl.itch50", 49_947, 1),
+        ("itch/nasdaq_20191230_open_multi_symbol.itch50", 1_000, 322),
+    ];
+    for (file, expected, locates) in files {
+        let Some(path) = data(file) else { return };
+        let messages = messages(&path);
+        assert_eq!(messages.len(), expected);
+        let (mut again, mut message_again) = (Vec::new(), Vec::new());
+        let mut symbols = Symbols::new();
+        let mut keys = std::collections::BTreeSet::new();
+        for message in &messages {
+            let view = View::decode(&message.bytes).unwrap();
+            symbols.observe(&view);
+            keys.insert(message.shard_key);
+            message_again.clear();
+            view.to_owned().encode_into(&mut message_again);
+            framed::write_frame(&mut again, &message_again);
+        }
+        assert_eq!(again, std::fs::read(&path).unwrap());
+        assert_eq!(keys.len(), locates);
+        // In 2 ms of an open half of the securities show nothing but deletes.
+        println!("{} of {locates} symbols learned", symbols.len());
+        assert!(symbols.len() <= locates && symbols.len() * 2 >= locates);
+    }
+}
+
+#[test]
+fn gzip_of_a_file_is_the_same_feed() {
+    let Some(path) = data("itch/nasdaq_20191230_aapl.itch50") else { return };
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gzip, &std::fs::read(&path).unwrap()).unwrap();
+    let packed = gzip.finish().unwrap();
+    let mut source = open(Box::new(std::io::Cursor::new(packed)), "packed").unwrap();
+    let (mut ours, mut plain) = (ContentHash::new(1), ContentHash::new(1));
+    while let Some(message) = source.next_message().unwrap() {
+        ours.update(0, &message.bytes);
+    }
+    messages(&path).iter().for_each(|message| plain.update(0, &message.bytes));
+    assert_eq!(ours.finish_hex(), plain.finish_hex());
+}
+
+#[test]
+fn cme_sides_a_and_b_make_one_feed_without_a_gap() {
+    let Some(path) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
+    let mut sides = BTreeMap::new();
+    for message in messages(&path) {
+        *sides.entry(message.shard_key).or_insert(0) += 1;
+    }
+    assert_eq!(sides.into_values().collect::<Vec<_>>(), [5_000, 5_000]);
+
+    let mut source = PcapSource::new(File::open(&path).unwrap(), "cme");
+    let mut arbiter = Arbiter::new(None, Limits::default());
+    let mut next = 5_615;
+    let mut datagrams = 0;
+    while let Some(datagram) = source.next_datagram().unwrap() {
+        datagrams += 1;
+        let side = if datagram.destination.port() == 14_340 { Side::A } else { Side::B };
+        // MDP 3.0's packet header: sequence as a little-endian 32-bit number, then send time.
+        let sequence = u32::from_le_bytes(*datagram.payload.first_chunk().unwrap());
+        arbiter.offer(side, sequence.into(), datagram.payload);
+        while let Some(event) = arbiter.poll() {
+            let Event::Message { sequence, .. } = event else { panic!("{event:?}") };
+            assert_eq!(sequence, next);
+            next += 1;
+        }
+    }
+    let counts = arbiter.counts();
+    assert_eq!((datagrams, counts.delivered, counts.ignored), (10_000, 5_000, 5_000));
+    println!("first copy: A {}, B {}", counts.first_a, counts.first_b);
+}
+
+#[test]
+fn cme_side_a_with_losses_is_filled_from_side_b() {
+    let Some(path) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
+    let mut source = PcapSource::new(File::open(&path).unwrap(), "cme");
+    let mut arbiter = Arbiter::new(Some(5_615), Limits::default());
+    let mut last = 5_614;
+    while let Some(datagram) = source.next_datagram().unwrap() {
+        let sequence = u64::from(u32::from_le_bytes(*datagram.payload.first_chunk().unwrap()));
+        let side = if datagram.destination.port() == 14_340 { Side::A } else { Side::B };
+        // A loses every third, B every fifth that A does not.
+        let lost = match side {
+            Side::A => sequence.is_multiple_of(3),
+            Side::B => sequence.is_multiple_of(5) && !sequence.is_multiple_of(3),
+        };
+        if !lost {
+            arbiter.offer(side, sequence, datagram.payload);
+        }
+        while let Some(event) = arbiter.poll() {
+            if let Event::Message { sequence, .. } = event {
+                assert_eq!(sequence, last + 1);
+                last = sequence;
+            }
+        }
+    }
+    assert_eq!((arbiter.counts().delivered, arbiter.counts().lost), (5_000, 0));
+}
+
+#[test]
+fn miax_datagrams_are_all_there() {
+    let Some(path) = data("pcap/Miax.Tom.Mach.v1.9.Example.pcap") else { return };
+    let messages = messages(&path);
+    assert_eq!(messages.len(), 20_560);
+    assert!(messages.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns));
+    assert!(messages.iter().all(|message| message.shard_key == messages[0].shard_key));
+}
+
+#[test]
+fn lobster_is_read_from_its_zip() {
+    let Some(path) = data("lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip") else { return };
+    let messages = messages(&path);
+    assert_eq!(messages.len(), 118_497);
+    assert_eq!(messages[0].bytes, "34200.004241176,1,16113575,18,5853300,1");
+    assert_eq!(messages[0].time_ns, 34_200_004_241_176);
+}
+
+#[test]
+fn real_files_cut_at_many_places_never_end_quietly() {
+    let files = [
+        "itch/nasdaq_20191230_open_multi_symbol.itch50",
+        "pcap/Miax.Tom.Mach.v1.9.Example.pcap",
+        "lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip",
+    ];
+    for file in files {
+        let Some(path) = data(file) else { return };
+        let whole = std::fs::read(path).unwrap();
+        // Odd steps from the end, so that the cuts fall anywhere in a record.
+        for cut in (1..20).map(|step| step * step * 37 + 1) {
+            let part = whole[..whole.len() - cut].to_vec();
+            let mut source = open(Box::new(std::io::Cursor::new(part)), file).unwrap();
+            let (mut count, mut framed_bytes) = (0, 0);
+            let last = loop {
+                match source.next_message() {
+                    Ok(Some(message)) => {
+                        count += 1;
+                        framed_bytes += 2 + message.bytes.len();
+                    }
+                    other => break other,
+                }
+            };
+            match last {
+                // Between two frames a cut cannot be told from an excerpt; the zip's directory,
+                // behind all data, is not read.
+                Ok(_) => assert!(
+                    framed_bytes == whole.len() - cut || count == 118_497,
+                    "{file} less {cut}"
+                ),
+                Err(error) => assert_eq!(error.index, count),
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The feed of a run: a file, the generator or a live MoldUDP64 session, with the time at which
+//! each message is due.
+
+use std::fmt;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Duration;
+
+use evenfall_feed_formats::pace::{Mode, Pace};
+use evenfall_feed_formats::source::{Message, Source};
+use evenfall_feed_formats::{FeedError, synthetic};
+
+use evenfall_runtime::settings::{Feed, Synthetic};
+
+/// Why there is no feed.
+#[derive(Debug)]
+pub enum InputError {
+    /// The file cannot be opened.
+    Open(std::path::PathBuf, std::io::Error),
+    /// The file is not what it should be.
+    Feed(FeedError),
+    /// A setting describes no feed.
+    Setting(String),
+}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(path, error) => write!(f, "feed.file: {}: {error}", path.display()),
+            Self::Feed(error) => write!(f, "{error}"),
+            Self::Setting(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for InputError {}
+
+impl From<FeedError> for InputError {
+    fn from(error: FeedError) -> Self {
+        Self::Feed(error)
+    }
+}
+
+/// Opens a market-data file, whatever its format.
+///
+/// # Errors
+/// [`InputError`] names the file.
+pub fn open_file(path: &Path) -> Result<Box<dyn Source + Send>, InputError> {
+    let file = File::open(path).map_err(|error| InputError::Open(path.to_owned(), error))?;
+    Ok(evenfall_feed_formats::open(Box::new(BufReader::new(file)), &path.display().to_string())?)
+}
+
+fn generator(config: &Synthetic) -> Result<Box<dyn Source + Send>, InputError> {
+    let Synthetic { seed, symbols, messages, mean_rate, bursts } = *config;
+    let standard = synthetic::Config::default();
+    let config = synthetic::Config { seed, symbols, messages, mean_rate, bursts, ..standard };
+    let generator = synthetic::Generator::new(config)
+        .map_err(|error| InputError::Setting(format!("feed.synthetic: {error}")))?;
+    Ok(Box::new(generator))
+}
+
+/// Opens what the settings name: the file, else the generator.
+///
+/// # Errors
+/// [`InputError`].
+pub fn open(feed: &Feed) -> Result<Box<dyn Source + Send>, InputError> {
+    match &feed.file {
+        Some(path) => open_file(path),
+        None => generator(&feed.synthetic),
+    }
+}
+
+/// Messages and the time at which each is due, counted from the start.
+pub struct Schedule {
+    source: Box<dyn Source + Send>,
+    pace: Pace,
+    next: Option<(Duration, Message)>,
+}
+
+impl Schedule {
+    /// The schedule that the settings describe.
+    ///
+    /// # Errors
+    /// [`InputError`] when the feed cannot be opened.
+    pub fn open(feed: &Feed) -> Result<Self, InputError> {
+        let silence = feed.silence.unwrap_or(Duration::MAX);
+        let mode = match (feed.rate, feed.fit) {
+            (Some(messages_per_s), _) => Mode::Rate { messages_per_s },
+            (None, Some(fit)) => Mode::OwnTimes { speed: fitting(feed, fit)?, silence },
+            (None, None) => Mode::OwnTimes { speed: feed.speed, silence },
+        };
+        let pace = Pace::new(mode).map_err(|error| InputError::Setting(error.to_string()))?;
+        Ok(Self { source: open(feed)?, pace, next: None })
+    }
+
+    /// The next message and when it is due, without taking it.
+    ///
+    /// # Errors
+    /// When the feed is damaged at this place; everything before it was given.
+    pub fn peek(&mut self) -> Result<Option<&(Duration, Message)>, FeedError> {
+        if self.next.is_none() {
+            self.next = self.source.next_message()?.map(|m| (self.pace.due(&m), m));
+        }
+        Ok(self.next.as_ref())
+    }
+
+    /// Takes the message that [`peek`](Self::peek) showed.
+    pub fn take(&mut self) -> Option<(Duration, Message)> {
+        self.next.take()
+    }
+}
+
+/// The speed at which the whole feed takes `fit`.
+fn fitting(feed: &Feed, fit: Duration) -> Result<f64, InputError> {
+    let mut source = open(feed)?;
+    let (mut first, mut last) = (None, 0);
+    // A damaged file is reported where it is damaged, when it is sent.
+    while let Ok(Some(message)) = source.next_message() {
+        first.get_or_insert(message.time_ns);
+        last = last.max(message.time_ns);
+    }
+    let span = last.saturating_sub(first.unwrap_or(last)) as f64 / 1e9;
+    // A file of an instant is sent at once.
+    Ok(if span > 0.0 { (span / fit.as_secs_f64()).max(1e-6) } else { 1.0 })
+}

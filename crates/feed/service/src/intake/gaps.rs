@@ -1,0 +1,182 @@
+//! When to ask for missing messages again, and when to give them up. No socket and no clock: the
+//! time is passed in, and what to send comes out.
+//!
+//! A hole is first left alone for a moment, because side B or a reordered packet may fill it. Then
+//! all holes are asked for, in pieces that fit one packet each, because a re-request server answers
+//! a request with one packet. When all pieces of a round have come, or after [`RETRY`], the next
+//! round follows. The hole that comes first has [`Gaps::new`]'s patience from its last progress.
+
+use core::time::Duration;
+
+use evenfall_core::Timestamp;
+use evenfall_feed_formats::mold::{Request, Tracker};
+
+/// How long a hole may be the other side's delay: what two paths of one site differ by.
+const REORDER: Duration = Duration::from_millis(1);
+/// How long an answer may take before its request is repeated.
+const RETRY: Duration = Duration::from_millis(10);
+/// Messages of one request. A packet of 1,400 bytes holds that many of the longest messages of
+/// ITCH (50 bytes and 2 for the length).
+const PIECE: u64 = 26;
+/// Requests of one round: their answers are some 20 KiB, far below a receive buffer.
+const ROUND: usize = 16;
+
+/// What is to be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing before this time.
+    Wait(Timestamp),
+    /// Send these; then ask again what to do.
+    Ask(Vec<Request>),
+    /// Give the first hole up; then ask again what to do.
+    Abandon,
+}
+
+/// The first hole.
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    start: u64,
+    /// Its last progress.
+    since: Timestamp,
+}
+
+/// The holes of a session.
+#[derive(Debug)]
+pub(super) struct Gaps {
+    patience: Duration,
+    /// Whether there is somebody to ask.
+    asking: bool,
+    hole: Option<Hole>,
+    ask_at: Timestamp,
+    /// One behind the last message asked for in this round.
+    asked_end: u64,
+}
+
+impl Gaps {
+    pub(super) fn new(patience: Duration, asking: bool) -> Self {
+        Self { patience, asking, hole: None, ask_at: Timestamp::MAX, asked_end: 0 }
+    }
+
+    /// What to do about the holes that the tracker has.
+    pub(super) fn step(&mut self, now: Timestamp, tracker: &Tracker) -> Step {
+        let Some(first) = tracker.missing().next() else {
+            self.hole = None;
+            return Step::Wait(Timestamp::MAX);
+        };
+        let since = self.progress(now, first.start);
+        if now >= since + self.patience {
+            self.hole = None;
+            return Step::Abandon;
+        }
+        if !self.asking {
+            return Step::Wait(since + self.patience);
+        }
+        if now >= self.ask_at {
+            self.ask_at = now + RETRY;
+            return Step::Ask(self.round(tracker));
+        }
+        Step::Wait(self.ask_at.min(since + self.patience))
+    }
+
+    /// When the hole that starts here last made progress.
+    fn progress(&mut self, now: Timestamp, start: u64) -> Timestamp {
+        match self.hole {
+            Some(hole) if hole.start == start => return hole.since,
+            Some(_) if start >= self.asked_end => self.ask_at = self.ask_at.min(now + REORDER),
+            Some(_) => {}
+            None => self.ask_at = now + REORDER,
+        }
+        // The rest of a hole that is being filled: whoever answers has more.
+        if self.hole.is_some() && start == self.asked_end {
+            self.ask_at = now;
+        }
+        self.hole = Some(Hole { start, since: now });
+        now
+    }
+
+    fn round(&mut self, tracker: &Tracker) -> Vec<Request> {
+        let Some(session) = tracker.session() else { return Vec::new() };
+        let mut requests = Vec::with_capacity(ROUND);
+        for hole in tracker.missing() {
+            let mut sequence = hole.start;
+            while sequence < hole.end && requests.len() < ROUND {
+                let count = (hole.end - sequence).min(PIECE);
+                requests.push(Request { session, sequence, count: count as u16 });
+                sequence += count;
+                self.asked_end = sequence;
+            }
+            if requests.len() == ROUND {
+                break;
+            }
+        }
+        requests
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use evenfall_feed_formats::arbiter::{Limits, Side};
+    use evenfall_feed_formats::mold::{PacketBuilder, SessionId};
+
+    const SESSION: SessionId = SessionId(*b"   session");
+    const PATIENCE: Duration = Duration::from_millis(100);
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn give(tracker: &mut Tracker, sequences: core::ops::Range<u64>) {
+        let mut packet = PacketBuilder::new(SESSION, sequences.start, 60_000);
+        sequences.for_each(|s| assert!(packet.push(&s.to_le_bytes())));
+        tracker.datagram(Side::A, &Bytes::from(packet.finish())).unwrap();
+        while tracker.poll().is_some() {}
+    }
+
+    fn asked(step: Step) -> Vec<(u64, u16)> {
+        let Step::Ask(requests) = step else { panic!("{step:?}") };
+        requests.iter().map(|r| (r.sequence, r.count)).collect()
+    }
+
+    #[test]
+    fn a_hole_is_left_to_the_other_side_then_asked_for_then_given_up() {
+        let mut tracker = Tracker::new(Some(1), Limits::default());
+        let mut gaps = Gaps::new(PATIENCE, true);
+        give(&mut tracker, 1..3);
+        assert_eq!(gaps.step(at(0), &tracker), Step::Wait(Timestamp::MAX));
+        give(&mut tracker, 5..6);
+        assert_eq!(gaps.step(at(10), &tracker), Step::Wait(at(11)));
+        assert_eq!(asked(gaps.step(at(11), &tracker)), [(3, 2)]);
+        assert_eq!(gaps.step(at(11), &tracker), Step::Wait(at(21)));
+        assert_eq!(asked(gaps.step(at(21), &tracker)), [(3, 2)]);
+        give(&mut tracker, 3..4);
+        // Progress: the patience starts again.
+        assert_eq!(gaps.step(at(30), &tracker), Step::Wait(at(31)));
+        asked(gaps.step(at(31), &tracker));
+        assert_eq!(gaps.step(at(130), &tracker), Step::Abandon);
+        tracker.abandon();
+        assert_eq!(gaps.step(at(130), &tracker), Step::Wait(Timestamp::MAX));
+    }
+
+    #[test]
+    fn a_long_hole_is_asked_for_in_rounds_of_packets_without_a_pause() {
+        let mut tracker = Tracker::new(Some(1), Limits::default());
+        let mut gaps = Gaps::new(PATIENCE, true);
+        give(&mut tracker, 10_001..10_002);
+        gaps.step(at(0), &tracker);
+        let round = asked(gaps.step(at(1), &tracker));
+        assert_eq!((round.len(), round[0], round[1]), (16, (1, 26), (27, 26)));
+        give(&mut tracker, 1..1 + 16 * 26);
+        assert_eq!(asked(gaps.step(at(2), &tracker))[0], (417, 26), "the next round, at once");
+    }
+
+    #[test]
+    fn without_a_server_a_hole_only_waits() {
+        let mut tracker = Tracker::new(Some(1), Limits::default());
+        let mut gaps = Gaps::new(PATIENCE, false);
+        give(&mut tracker, 2..3);
+        assert_eq!(gaps.step(at(0), &tracker), Step::Wait(at(100)));
+        assert_eq!(gaps.step(at(100), &tracker), Step::Abandon);
+    }
+}

@@ -1,0 +1,169 @@
+//! A queue between the threads of a program that publishes and the thread of its root.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use evenfall_core::Timestamp;
+use evenfall_feed_formats::{FeedError, Message};
+use evenfall_host::Waker;
+use evenfall_host::clock::MonotonicClock;
+use evenfall_port::udp::UdpDriver;
+
+use super::{Intake, Next};
+use evenfall_multicast_service::roles::RoleError;
+
+/// Messages that may wait in the queue; as many again may be on the root's side of it.
+const MESSAGES_MAX: usize = 8_192;
+/// Bytes of them, so that large messages cannot take what small ones would.
+const BYTES_MAX: usize = 16 << 20;
+
+/// A message and when it was published.
+type Item = (u32, Bytes, Timestamp);
+
+/// Why a message was not queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The limits are reached.
+    Full,
+    /// The root has ended.
+    Gone,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Item>,
+    bytes: usize,
+    /// No message follows.
+    finished: bool,
+    /// Nor does anybody wait for what was published to arrive.
+    cancelled: bool,
+    /// Nobody takes messages any more.
+    gone: bool,
+    /// The root found nothing and waits to be woken.
+    asleep: bool,
+}
+
+/// The queue.
+#[derive(Default)]
+pub(crate) struct Handover {
+    state: Mutex<State>,
+    room: Condvar,
+    waker: OnceLock<Waker>,
+}
+
+impl Handover {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a message; waits for room if `patient`.
+    pub(crate) fn put(&self, shard_key: u32, bytes: Bytes, patient: bool) -> Result<(), Refused> {
+        // Its latency counts from here, whatever it waits for.
+        let at = MonotonicClock::now();
+        let mut state = self.lock();
+        while !state.gone && (state.waiting.len() >= MESSAGES_MAX || state.bytes >= BYTES_MAX) {
+            if !patient {
+                return Err(Refused::Full);
+            }
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.gone {
+            return Err(Refused::Gone);
+        }
+        state.bytes += bytes.len();
+        state.waiting.push_back((shard_key, bytes, at));
+        self.rouse(state);
+        Ok(())
+    }
+
+    /// No message follows.
+    pub(crate) fn finish(&self) {
+        let mut state = self.lock();
+        state.finished = true;
+        self.rouse(state);
+    }
+
+    /// No message follows, and nobody waits for a tree that does not stand yet.
+    pub(crate) fn cancel(&self) {
+        self.lock().cancelled = true;
+        self.finish();
+    }
+
+    /// Wakes the root if it sleeps: a system call per burst, not per message.
+    fn rouse(&self, mut state: MutexGuard<'_, State>) {
+        let asleep = core::mem::take(&mut state.asleep);
+        drop(state);
+        if asleep && let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+}
+
+/// The root's end of the queue.
+pub(crate) struct Taker {
+    queue: Arc<Handover>,
+    taken: VecDeque<Item>,
+    next: u64,
+    attached: Option<std::sync::mpsc::SyncSender<()>>,
+}
+
+impl Taker {
+    /// The taking end; `attached` hears of it when the root's process stands.
+    pub(crate) fn new(queue: Arc<Handover>, attached: std::sync::mpsc::SyncSender<()>) -> Self {
+        Self { queue, taken: VecDeque::new(), next: 0, attached: Some(attached) }
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        self.queue.lock().gone = true;
+        self.queue.room.notify_all();
+    }
+}
+
+impl Intake for Taker {
+    fn attach(&mut self, driver: &UdpDriver) {
+        self.queue.waker.get_or_init(|| driver.waker());
+        if let Some(attached) = self.attached.take() {
+            attached.send(()).ok();
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.queue.lock().cancelled
+    }
+
+    fn begin(&mut self, _: Timestamp, _: &mut UdpDriver) -> Result<(), RoleError> {
+        Ok(())
+    }
+
+    fn next(&mut self, _: Timestamp) -> Result<Next, FeedError> {
+        if self.taken.is_empty() {
+            let mut state = self.queue.lock();
+            core::mem::swap(&mut state.waiting, &mut self.taken);
+            state.bytes = 0;
+            if self.taken.is_empty() {
+                if state.finished {
+                    return Ok(Next::End);
+                }
+                state.asleep = true;
+                return Ok(Next::NotBefore(Timestamp::MAX));
+            }
+            drop(state);
+            self.queue.room.notify_all();
+        }
+        let (shard_key, bytes, at) = self.taken.front().expect("filled above");
+        let (index, shard_key, bytes) = (self.next, *shard_key, bytes.clone());
+        Ok(Next::Message(Message { index, time_ns: at.nanos(), shard_key, bytes }, *at))
+    }
+
+    fn take(&mut self) {
+        self.taken.pop_front();
+        self.next += 1;
+    }
+
+    fn title(&self) -> String {
+        "published by a program".to_owned()
+    }
+}

@@ -1,0 +1,48 @@
+//! A file or the generator, each message when it is due.
+
+use evenfall_core::Timestamp;
+use evenfall_feed_formats::FeedError;
+use evenfall_port::udp::UdpDriver;
+
+use super::{Intake, Next};
+use crate::input::{InputError, Schedule};
+use evenfall_multicast_service::roles::RoleError;
+use evenfall_runtime::settings::Feed;
+
+/// A schedule that runs.
+pub(super) struct Replay {
+    schedule: Schedule,
+    start: Timestamp,
+    title: String,
+}
+
+impl Replay {
+    pub(super) fn open(feed: &Feed) -> Result<Self, InputError> {
+        let title = match &feed.file {
+            Some(file) => file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            None => format!("generated, seed {}", feed.synthetic.seed),
+        };
+        Ok(Self { schedule: Schedule::open(feed)?, start: Timestamp::ZERO, title })
+    }
+}
+
+impl Intake for Replay {
+    fn begin(&mut self, start: Timestamp, _: &mut UdpDriver) -> Result<(), RoleError> {
+        self.start = start;
+        Ok(())
+    }
+
+    fn next(&mut self, now: Timestamp) -> Result<Next, FeedError> {
+        let Some((due, message)) = self.schedule.peek()? else { return Ok(Next::End) };
+        let at = self.start + *due;
+        Ok(if at > now { Next::NotBefore(at) } else { Next::Message(message.clone(), at) })
+    }
+
+    fn take(&mut self) {
+        self.schedule.take();
+    }
+
+    fn title(&self) -> String {
+        self.title.clone()
+    }
+}

@@ -1,0 +1,342 @@
+//! A feed played as a live MoldUDP64 session: two sides that lose packets apart from each other,
+//! and a re-request server. What a venue does, for tests and for trying things out.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::prng::Prng;
+use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
+use evenfall_feed_formats::mold::{PacketBuilder, Request, SessionId, end_of_session, heartbeat};
+use evenfall_feed_formats::sharding::ContentHash;
+use evenfall_host::clock::MonotonicClock;
+use evenfall_host::interrupt;
+use evenfall_port::udp::{Options, UdpDriver};
+use serde::Serialize;
+
+use crate::input::Schedule;
+use evenfall_multicast_service::roles::RoleError;
+use evenfall_runtime::settings::Feed;
+
+/// Bytes of a packet: what Ethernet carries, less IPv4 and UDP and room for tunnels.
+const PACKET_BYTES: usize = 1_400;
+/// Bytes of messages kept for requests; the oldest go first, and are then answered no more.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// A session that has nothing to say says so this often, as its specification wants.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Time between two announcements of the end, of which any may be lost.
+const END_INTERVAL: Duration = Duration::from_millis(100);
+/// Packets sent before requests get their turn.
+const PACKETS_PER_TURN: usize = 64;
+/// Name of the session, by custom padded on the left.
+const SESSION: SessionId = SessionId(*b"  evenfall");
+
+/// How to play.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Where side A goes: an address or a multicast group.
+    pub a: SocketAddr,
+    /// Where side B goes.
+    pub b: Option<SocketAddr>,
+    /// Address of the interface over which groups are reached.
+    pub interface: Option<Ipv4Addr>,
+    /// Where requests are served; nowhere without it.
+    pub serve: Option<SocketAddr>,
+    /// Share of packets that each side loses, by its own luck.
+    pub drop: f64,
+    /// Of that luck.
+    pub seed: u64,
+    /// How long the end is announced and requests are served, from the end or the last request.
+    pub linger: Duration,
+    /// Whether a key is configured. Without one nothing leaves loopback.
+    pub keyed: bool,
+}
+
+/// What was played.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Played {
+    /// Messages.
+    pub messages: u64,
+    /// Hash of them in their order, as the receivers of one tree compute it.
+    pub content_hash: String,
+    /// Packets with messages, per side, the dropped ones included.
+    pub packets: u64,
+    /// Packets that side A lost.
+    pub dropped_a: u64,
+    /// Packets that side B lost.
+    pub dropped_b: u64,
+    /// Requests that came.
+    pub requests: u64,
+    /// Requests answered.
+    pub answers: u64,
+}
+
+/// What was sent and can be asked for.
+struct Kept {
+    messages: VecDeque<Bytes>,
+    /// Sequence of the first of them.
+    first: u64,
+    bytes: usize,
+}
+
+impl Kept {
+    fn push(&mut self, message: Bytes) {
+        self.bytes += message.len();
+        self.messages.push_back(message);
+        while self.bytes > KEPT_BYTES_MAX
+            && let Some(oldest) = self.messages.pop_front()
+        {
+            self.first += 1;
+            self.bytes -= oldest.len();
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.first + self.messages.len() as u64
+    }
+
+    /// As much of what is asked for as fits one packet.
+    fn answer(&self, request: &Request) -> Option<Vec<u8>> {
+        let at = usize::try_from(request.sequence.checked_sub(self.first)?).ok()?;
+        let mut packet = PacketBuilder::new(SESSION, request.sequence, PACKET_BYTES);
+        let wanted = self.messages.iter().skip(at).take(request.count.into());
+        for message in wanted {
+            if !packet.push(message) {
+                break;
+            }
+        }
+        (packet.count() > 0).then(|| packet.finish())
+    }
+}
+
+/// A side and its luck.
+struct Side {
+    to: SocketAddr,
+    luck: Prng,
+    dropped: u64,
+}
+
+/// Plays a feed.
+pub struct Player {
+    stage: Stage,
+    schedule: Schedule,
+    driver: UdpDriver,
+    _signals: interrupt::Watch,
+    sides: Vec<Side>,
+    kept: Kept,
+    hash: ContentHash,
+    played: Played,
+    spoke: Timestamp,
+}
+
+/// Where to send from, when no requests are served.
+fn from_for(to: SocketAddr, keyed: bool) -> SocketAddr {
+    let ip: IpAddr = match (to.ip(), keyed) {
+        (IpAddr::V4(_), false) => Ipv4Addr::LOCALHOST.into(),
+        (IpAddr::V6(_), false) => Ipv6Addr::LOCALHOST.into(),
+        (IpAddr::V4(_), true) => Ipv4Addr::UNSPECIFIED.into(),
+        (IpAddr::V6(_), true) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(ip, 0)
+}
+
+impl Player {
+    /// Opens the feed and the socket.
+    ///
+    /// # Errors
+    /// When there is no such feed, or the addresses cannot be used.
+    pub fn open(feed: &Feed, stage: Stage) -> Result<Self, RoleError> {
+        let schedule = Schedule::open(feed)?;
+        let options = Options {
+            keyed: stage.keyed,
+            multicast_interface: stage.interface,
+            // Packets are to be lost one by one and to arrive one by one.
+            segmentation: false,
+            coalescing: false,
+            ..Options::default()
+        };
+        let from = stage.serve.unwrap_or_else(|| from_for(stage.a, stage.keyed));
+        let driver = UdpDriver::bind(from, options)?;
+        let signals = interrupt::watch(driver.waker())?;
+        let mut luck = Prng::new(stage.seed);
+        let sides = [Some(stage.a), stage.b].into_iter().flatten().zip(0..);
+        let sides = sides.map(|(to, n)| Side { to, luck: luck.fork(n), dropped: 0 }).collect();
+        Ok(Self {
+            stage,
+            schedule,
+            driver,
+            _signals: signals,
+            sides,
+            kept: Kept { messages: VecDeque::new(), first: 1, bytes: 0 },
+            hash: ContentHash::new(1),
+            played: Played::default(),
+            spoke: MonotonicClock::now(),
+        })
+    }
+
+    /// What was played so far.
+    pub fn played(&self) -> Played {
+        Played {
+            messages: self.hash.messages(),
+            content_hash: self.hash.finish_hex(),
+            dropped_a: self.sides[0].dropped,
+            dropped_b: self.sides.get(1).map_or(0, |side| side.dropped),
+            ..self.played
+        }
+    }
+
+    /// Plays to the end, or until a signal comes.
+    ///
+    /// # Errors
+    /// When the feed is damaged; everything before was sent.
+    pub fn run(mut self) -> Result<Played, RoleError> {
+        let start = MonotonicClock::now();
+        let damage = loop {
+            match self.turn(start) {
+                Ok(Some(until)) => self.wait(until),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+            if interrupt::raised() {
+                break None;
+            }
+        };
+        self.end();
+        let sent = self.hash.messages();
+        match damage {
+            Some(error) => Err(RoleError::Feed { error, sent }),
+            None => Ok(self.played()),
+        }
+    }
+
+    /// Sends what is due and answers what is asked; when to come back, `None` at the end.
+    fn turn(&mut self, start: Timestamp) -> Result<Option<Timestamp>, evenfall_feed_formats::FeedError> {
+        self.serve();
+        for _ in 0..PACKETS_PER_TURN {
+            let now = MonotonicClock::now();
+            if !self.driver.has_room() {
+                return Ok(Some(now));
+            }
+            let first = self.kept.next();
+            let mut packet = PacketBuilder::new(SESSION, first, PACKET_BYTES);
+            let mut next = None;
+            while let Some((due, message)) = self.schedule.peek()? {
+                let at = start + *due;
+                if at > now || !packet.push(&message.bytes) {
+                    // A message that no packet holds would be tried for ever.
+                    next = Some(at.max(now));
+                    if at <= now && packet.count() == 0 {
+                        self.schedule.take();
+                    }
+                    break;
+                }
+                self.hash.update(0, &message.bytes);
+                self.kept.push(message.bytes.clone());
+                self.schedule.take();
+            }
+            if packet.count() == 0 {
+                return Ok(next.map(|at| at.min(self.keep_alive(now))));
+            }
+            self.played.packets += 1;
+            self.send(&packet.finish());
+            self.driver.flush();
+        }
+        Ok(Some(MonotonicClock::now()))
+    }
+
+    /// A heartbeat when it is time; when the next one is.
+    fn keep_alive(&mut self, now: Timestamp) -> Timestamp {
+        if now >= self.spoke + HEARTBEAT {
+            self.send(&heartbeat(SESSION, self.kept.next()));
+            self.driver.flush();
+        }
+        self.spoke + HEARTBEAT
+    }
+
+    /// Sends a packet over both sides, or over those that do not lose it.
+    fn send(&mut self, packet: &[u8]) {
+        self.spoke = MonotonicClock::now();
+        let body = Bytes::copy_from_slice(packet);
+        for side in &mut self.sides {
+            if side.luck.chance(self.stage.drop) {
+                side.dropped += 1;
+                continue;
+            }
+            push(&mut self.driver, side.to, body.clone());
+        }
+    }
+
+    /// Answers requests, one packet each.
+    fn serve(&mut self) -> bool {
+        let mut arrivals: Vec<Arrival> = Vec::new();
+        self.driver.recv(&mut arrivals);
+        let before = self.played.requests;
+        for arrival in arrivals {
+            let Ok(request) = Request::decode(&arrival.datagram) else { continue };
+            self.played.requests += 1;
+            if request.session == SESSION
+                && self.stage.serve.is_some()
+                && let Some(packet) = self.kept.answer(&request)
+            {
+                self.played.answers += 1;
+                push(&mut self.driver, arrival.from, packet.into());
+            }
+        }
+        self.driver.flush();
+        self.played.requests > before
+    }
+
+    fn wait(&mut self, until: Timestamp) {
+        self.driver.wait(Some(until));
+    }
+
+    /// Announces the end again and again while requests are served.
+    fn end(&mut self) {
+        let mut leave = MonotonicClock::now() + self.stage.linger;
+        let mut say = MonotonicClock::now();
+        loop {
+            let now = MonotonicClock::now();
+            if self.serve() {
+                leave = now + self.stage.linger;
+            }
+            if now >= say {
+                self.send(&end_of_session(SESSION, self.kept.next()));
+                self.driver.flush();
+                say = now + END_INTERVAL;
+            }
+            if now >= leave {
+                return;
+            }
+            self.wait(say.min(leave));
+        }
+    }
+}
+
+fn push(driver: &mut UdpDriver, to: SocketAddr, body: Bytes) {
+    let to = Destination::One(to);
+    // What is refused is lost, as on any network; the driver counts it.
+    driver.push(Transmit { class: Class::Live, to, head: Head::new(&[]), body }).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenfall_feed_formats::mold::{Body, Packet};
+
+    #[test]
+    fn an_answer_is_one_packet_of_what_is_kept() {
+        let mut kept = Kept { messages: VecDeque::new(), first: 1, bytes: 0 };
+        (0..100_u8).for_each(|n| kept.push(vec![n; 100].into()));
+        let request = |sequence, count| Request { session: SESSION, sequence, count };
+        let answer = kept.answer(&request(11, 50)).unwrap();
+        let packet = Packet::decode(&answer).unwrap();
+        let Body::Messages(messages) = packet.body else { panic!("{packet:?}") };
+        let bodies: Vec<u8> = messages.map(|m| m[0]).collect();
+        assert_eq!((packet.sequence, bodies), (11, (10..23).collect()));
+        assert!(kept.answer(&request(101, 1)).is_none(), "not sent yet");
+        kept.push(vec![0; KEPT_BYTES_MAX].into());
+        assert!(kept.answer(&request(1, 1)).is_none(), "not kept any more");
+        assert_eq!(kept.next(), 102);
+    }
+}

@@ -1,0 +1,525 @@
+//! The fairness ledger: joins what the root sent with what receivers released, and says how fair
+//! the run was.
+//!
+//! A system that promises to be fair must not be the only witness. The tempting shortcut, which
+//! published code takes, is to write the deadline down as the release time: every window is then
+//! zero. The ledger takes measured times only and knows nothing of the protocol; `tests.rs` has the
+//! shortcut as a mutant.
+//!
+//! ```text
+//!   scheduled   sent                 first    last     deadline   first    last
+//!      |         |                  arrival  arrival      |      release  release
+//!  ----+---------+---------------------+--------+---------+---------+--------+------> time
+//!      |<-behind>|                     |<arriv.>|<margin->|         |<window>|
+//!      |<------------- OML ------------------->|          |<-lateness, each->|
+//!      |<------------- held OML ----------------------------------->---------|
+//! ```
+//!
+//! All times are nanoseconds on the synchronised clock, and as good as it is: the clock's error is
+//! part of the results. Per-message statistics are exact up to [`sample::EXACT_MAX`] messages,
+//! per-copy ones within 1/256. Memory is bounded by the messages in flight: a message is closed
+//! when all expected receivers released it or reported it lost, when [`Config::in_flight_max`]
+//! newer ones wait behind it, or at [`Ledger::finish`].
+//!
+//! ```
+//! use evenfall_core::{ClockError, NodeId};
+//! use evenfall_multicast_machine::fairness::{Config, Ledger, Released, Sent};
+//!
+//! let mut ledger = Ledger::new(Config::of([NodeId(1), NodeId(2)]));
+//! ledger.sent(&Sent { message: 0, sent_ns: 10, deadline_ns: 5_000, ..Sent::default() });
+//! for (receiver, arrival_ns, release_ns) in [(1, 2_000, 5_100), (2, 3_000, 5_400)] {
+//!     let receiver = NodeId(receiver);
+//!     ledger.released(&Released { receiver, arrival_ns, release_ns, ..Released::default() });
+//! }
+//! let results = ledger.finish(ClockError::SameClock).results;
+//! assert_eq!((results.delivered, results.lost, results.p_f), (2, 0, Some(1.0)));
+//! assert_eq!((results.oml_us.max, results.held_oml_us.max), (3.0, 5.4));
+//! assert_eq!(results.window_us.max, 0.3);
+//! ```
+
+pub mod csv;
+mod flight;
+pub mod results;
+pub mod sample;
+mod series;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use evenfall_core::{ClockError, NodeId};
+
+use flight::{Flight, Place};
+pub use results::{ClockErrorUs, Edge, Outcome, ReceiverLine, Results, Series, TimePoint};
+use sample::{Fine, Sample};
+use series::Timeline;
+
+/// Messages in flight when the configuration does not say: 0.6 s of stall at 100,000 msg/s.
+const IN_FLIGHT_MAX: usize = 1 << 16;
+/// Ids below this are looked up in a table; larger ones in a tree.
+const DENSE_IDS: usize = 1 << 20;
+/// Binary digits kept of a single receiver's delay (1.6 %): there may be thousands of receivers.
+const RECEIVER_DIGITS: u32 = 5;
+
+/// What the ledger must know beforehand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Receivers that every message of every stream is expected to reach, until they
+    /// [`leave`](Ledger::leave). Others [`join`](Ledger::join).
+    pub receivers: Vec<NodeId>,
+    /// Messages per stream that may wait for a receiver. The oldest is closed as incomplete when
+    /// there are more. One costs 72 bytes and a bit per receiver.
+    pub in_flight_max: usize,
+    /// Whether closed messages are kept for [`Ledger::poll_row`]; at most `in_flight_max`, then the
+    /// oldest are dropped and counted.
+    pub rows: bool,
+}
+
+impl Config {
+    /// These receivers, the default limit, no rows.
+    pub fn of(receivers: impl IntoIterator<Item = NodeId>) -> Self {
+        let receivers = receivers.into_iter().collect();
+        Self { receivers, in_flight_max: IN_FLIGHT_MAX, rows: false }
+    }
+}
+
+/// The root sent a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Tree or shard.
+    pub stream: u32,
+    /// Number within the stream, rising by one. Skipped numbers are not messages.
+    pub message: u64,
+    /// When the feed wanted it sent.
+    pub scheduled_ns: u64,
+    /// When it left.
+    pub sent_ns: u64,
+    /// When every receiver was to release it; 0 when it is not held.
+    pub deadline_ns: u64,
+}
+
+/// What is known of one released frame beside its times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// It came by repair.
+    pub const REPAIRED: Self = Self(1);
+    /// It came by a hedge, before the copy of the receiver's own parent.
+    pub const HEDGE_WIN: Self = Self(2);
+
+    /// Whether all flags of `other` are set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl core::ops::BitOr for Flags {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A receiver released a frame of one or more messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// Who.
+    pub receiver: NodeId,
+    /// Tree or shard.
+    pub stream: u32,
+    /// First message of the frame.
+    pub first_message: u64,
+    /// Messages in the frame, at least one.
+    pub count: u16,
+    /// When its first copy arrived.
+    pub arrival_ns: u64,
+    /// When it was given to the subscriber: read from the clock then, not the deadline.
+    pub release_ns: u64,
+    /// How it came.
+    pub flags: Flags,
+    /// The proxy (or root, or repairer) whose copy won.
+    pub via: NodeId,
+}
+
+impl Default for Released {
+    fn default() -> Self {
+        Self {
+            receiver: NodeId(0),
+            stream: 0,
+            first_message: 0,
+            count: 1,
+            arrival_ns: 0,
+            release_ns: 0,
+            flags: Flags(0),
+            via: NodeId(0),
+        }
+    }
+}
+
+/// A receiver reported messages lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Who.
+    pub receiver: NodeId,
+    /// Tree or shard.
+    pub stream: u32,
+    /// First lost message.
+    pub first_message: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// A closed message: one line of the fairness log. Zero arrivals and releases when nobody had it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageRow {
+    /// Tree or shard.
+    pub stream: u32,
+    /// Number within the stream.
+    pub message: u64,
+    /// When the feed wanted it sent.
+    pub scheduled_ns: u64,
+    /// When it left.
+    pub sent_ns: u64,
+    /// When it was to be released; 0 when not held.
+    pub deadline_ns: u64,
+    /// Earliest arrival.
+    pub first_arrival_ns: u64,
+    /// Latest arrival.
+    pub last_arrival_ns: u64,
+    /// Earliest release.
+    pub first_release_ns: u64,
+    /// Latest release.
+    pub last_release_ns: u64,
+    /// Receivers that released it.
+    pub receivers: u32,
+    /// Receivers that it reached after its deadline, or not at all.
+    pub late: u32,
+}
+
+/// What is kept per receiver.
+#[derive(Clone, Debug)]
+struct Receiver {
+    id: NodeId,
+    delay: Fine,
+    delivered: u64,
+    repaired: u64,
+    duplicates: u64,
+    /// Winning copies by neighbour: (via, frames, hedge wins). A receiver has few neighbours.
+    edges: Vec<(NodeId, u64, u64)>,
+}
+
+/// Counters that need no explanation of their own; see [`Results`].
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    messages: u64,
+    expected: u64,
+    delivered: u64,
+    lost_reported: u64,
+    duplicates: u64,
+    released_again: u64,
+    orphans: u64,
+    held: u64,
+    on_time: u64,
+    hedge_wins: u64,
+    repaired: u64,
+    frames: u64,
+    rows_dropped: u64,
+}
+
+/// Samples over messages (exact) and over copies (fine histograms).
+#[derive(Clone, Debug)]
+struct Samples {
+    oml: Sample,
+    held_oml: Sample,
+    window: Sample,
+    arrival_window: Sample,
+    behind: Sample,
+    release_late: Sample,
+    hold: Sample,
+    margin: Sample,
+}
+
+/// The ledger. Feed it, then [`finish`](Self::finish) it.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    config: Config,
+    receivers: Vec<Receiver>,
+    dense: Vec<u32>,
+    sparse: BTreeMap<NodeId, u32>,
+    /// Receivers that are members of every stream from its beginning.
+    founders: usize,
+    streams: Vec<(u32, Flight)>,
+    counts: Counts,
+    samples: Samples,
+    timeline: Timeline,
+    rows: VecDeque<MessageRow>,
+}
+
+impl Ledger {
+    /// An empty ledger.
+    pub fn new(config: Config) -> Self {
+        let mut ledger = Self {
+            receivers: Vec::new(),
+            dense: Vec::new(),
+            sparse: BTreeMap::new(),
+            founders: 0,
+            streams: Vec::new(),
+            counts: Counts::default(),
+            samples: Samples {
+                oml: Sample::default(),
+                held_oml: Sample::default(),
+                window: Sample::default(),
+                arrival_window: Sample::default(),
+                behind: Sample::default(),
+                release_late: Sample::many(),
+                hold: Sample::many(),
+                margin: Sample::many(),
+            },
+            timeline: Timeline::default(),
+            rows: VecDeque::new(),
+            config,
+        };
+        for index in 0..ledger.config.receivers.len() {
+            let id = ledger.config.receivers[index];
+            ledger.enrol(id);
+        }
+        ledger.founders = ledger.receivers.len();
+        ledger
+    }
+
+    /// From message `from_message` of this stream on, the receiver is expected to release all.
+    pub fn join(&mut self, receiver: NodeId, stream: u32, from_message: u64) {
+        let index = self.enrol(receiver);
+        let enrolled = self.receivers.len();
+        let at = self.open(stream);
+        for (_, flight) in &mut self.streams {
+            flight.make_room(enrolled);
+        }
+        self.streams[at].1.join(index, from_message);
+    }
+
+    /// Message `until_message` of this stream and later ones are not expected to reach the
+    /// receiver any more.
+    pub fn leave(&mut self, receiver: NodeId, stream: u32, until_message: u64) {
+        let Some(index) = self.index(receiver) else { return };
+        let at = self.open(stream);
+        self.streams[at].1.leave(index, until_message);
+        for message in self.streams[at].1.waiting_from(until_message) {
+            self.close_when_complete(at, message);
+        }
+        self.streams[at].1.forget_closed();
+    }
+
+    /// The root sent a message. Its releases count only after this.
+    pub fn sent(&mut self, sent: &Sent) {
+        let at = self.open(sent.stream);
+        if !self.streams[at].1.push(sent) {
+            self.counts.orphans += 1;
+            return;
+        }
+        self.counts.messages += 1;
+        self.samples.behind.record(signed(sent.sent_ns, sent.scheduled_ns));
+        while self.streams[at].1.len() > self.config.in_flight_max {
+            let oldest = self.streams[at].1.oldest();
+            self.close(at, oldest);
+            self.streams[at].1.forget_closed();
+        }
+    }
+
+    /// A receiver released a frame.
+    pub fn released(&mut self, frame: &Released) {
+        let (Some(index), Some(at)) = (self.index(frame.receiver), self.stream(frame.stream))
+        else {
+            self.counts.orphans += u64::from(frame.count);
+            return;
+        };
+        let mut counted = None;
+        for message in frame.first_message..frame.first_message.saturating_add(frame.count.into()) {
+            match self.streams[at].1.take(message, index) {
+                Place::Waiting(slot) => {
+                    slot.release(frame);
+                    let complete = slot.is_complete();
+                    counted = counted.or(Some((slot.sent_ns, slot.deadline_ns)));
+                    self.counts.delivered += 1;
+                    self.receivers[index].delivered += 1;
+                    if complete {
+                        self.close_when_complete(at, message);
+                        self.streams[at].1.forget_closed();
+                    }
+                }
+                Place::Given => {
+                    self.counts.delivered += 1;
+                    self.receivers[index].delivered += 1;
+                }
+                Place::Again => self.counts.released_again += 1,
+                Place::Nowhere => self.counts.orphans += 1,
+            }
+        }
+        if let Some((sent_ns, deadline_ns)) = counted {
+            self.count_frame(index, frame, sent_ns, deadline_ns);
+        }
+    }
+
+    /// A receiver reported messages lost.
+    pub fn lost(&mut self, lost: &Lost) {
+        let (Some(index), Some(at)) = (self.index(lost.receiver), self.stream(lost.stream)) else {
+            return;
+        };
+        let known = self.streams[at].1.range();
+        let end = lost.first_message.saturating_add(lost.count).min(known.end);
+        for message in lost.first_message.max(known.start)..end {
+            if let Place::Waiting(slot) = self.streams[at].1.take(message, index) {
+                slot.lost += 1;
+                self.counts.lost_reported += 1;
+                self.close_when_complete(at, message);
+            }
+        }
+        self.streams[at].1.forget_closed();
+    }
+
+    /// A receiver dropped this many further copies of what it had.
+    pub fn duplicates(&mut self, receiver: NodeId, count: u64) {
+        self.counts.duplicates += count;
+        if let Some(index) = self.index(receiver) {
+            self.receivers[index].duplicates += count;
+        }
+    }
+
+    /// The next closed message, oldest first, when [`Config::rows`] is set. Drain it now and then.
+    pub fn poll_row(&mut self) -> Option<MessageRow> {
+        self.rows.pop_front()
+    }
+
+    /// Closes what is still in flight. [`poll_row`](Self::poll_row) then gives the last rows.
+    pub fn close_all(&mut self) {
+        for at in 0..self.streams.len() {
+            for message in self.streams[at].1.waiting_from(0) {
+                self.close(at, message);
+            }
+            self.streams[at].1.forget_closed();
+        }
+    }
+
+    /// Closes everything and gives the results. `clock` is the error they rest on.
+    pub fn finish(mut self, clock: ClockError) -> Outcome {
+        self.close_all();
+        results::outcome(self, clock)
+    }
+
+    /// What is measured once per frame and receiver.
+    fn count_frame(&mut self, index: usize, frame: &Released, sent_ns: u64, deadline_ns: u64) {
+        self.counts.frames += 1;
+        let receiver = &mut self.receivers[index];
+        receiver.delay.record(signed(frame.arrival_ns, sent_ns));
+        let hedge_win = frame.flags.contains(Flags::HEDGE_WIN);
+        self.counts.hedge_wins += u64::from(hedge_win);
+        if frame.flags.contains(Flags::REPAIRED) {
+            self.counts.repaired += u64::from(frame.count);
+            receiver.repaired += u64::from(frame.count);
+        }
+        match receiver.edges.iter_mut().find(|(via, ..)| *via == frame.via) {
+            Some((_, frames, wins)) => {
+                *frames += 1;
+                *wins += u64::from(hedge_win);
+            }
+            None => receiver.edges.push((frame.via, 1, u64::from(hedge_win))),
+        }
+        if deadline_ns > 0 {
+            self.samples.release_late.record(signed(frame.release_ns, deadline_ns));
+            self.samples.hold.record(signed(frame.release_ns, frame.arrival_ns));
+            self.samples.margin.record(signed(deadline_ns, frame.arrival_ns));
+        }
+    }
+
+    fn close_when_complete(&mut self, at: usize, message: u64) {
+        let flight = &mut self.streams[at].1;
+        let expected = flight.expected(message);
+        let complete = flight.slot(message).is_some_and(|slot| {
+            slot.expected = expected;
+            slot.is_complete()
+        });
+        if complete {
+            self.close(at, message);
+        }
+    }
+
+    /// Takes the statistics of a message. Closing it twice, or one that was never sent, is nothing.
+    fn close(&mut self, at: usize, message: u64) {
+        let (stream, flight) = &mut self.streams[at];
+        let expected = flight.expected(message);
+        let Some(slot) = flight.slot(message) else { return };
+        slot.expected = expected;
+        let closed = *slot;
+        slot.close();
+        let row = closed.row(*stream, message);
+        self.counts.expected += u64::from(expected);
+        if closed.seen > 0 {
+            let samples = &mut self.samples;
+            samples.oml.record(signed(row.last_arrival_ns, row.scheduled_ns));
+            samples.held_oml.record(signed(row.last_release_ns, row.scheduled_ns));
+            samples.window.record(signed(row.last_release_ns, row.first_release_ns));
+            samples.arrival_window.record(signed(row.last_arrival_ns, row.first_arrival_ns));
+        }
+        if closed.deadline_ns > 0 && expected > 0 {
+            self.counts.held += 1;
+            self.counts.on_time += u64::from(row.late == 0);
+        }
+        self.timeline.record(&row, expected);
+        if self.config.rows {
+            if self.rows.len() >= self.config.in_flight_max {
+                self.rows.pop_front();
+                self.counts.rows_dropped += 1;
+            }
+            self.rows.push_back(row);
+        }
+    }
+
+    fn index(&self, receiver: NodeId) -> Option<usize> {
+        match self.dense.get(receiver.0 as usize) {
+            Some(&index) if index != u32::MAX => Some(index as usize),
+            _ => self.sparse.get(&receiver).map(|&index| index as usize),
+        }
+    }
+
+    fn enrol(&mut self, id: NodeId) -> usize {
+        if let Some(index) = self.index(id) {
+            return index;
+        }
+        let index = self.receivers.len();
+        let at = id.0 as usize;
+        if at < DENSE_IDS {
+            self.dense.resize(self.dense.len().max(at + 1), u32::MAX);
+            self.dense[at] = index as u32;
+        } else {
+            self.sparse.insert(id, index as u32);
+        }
+        self.receivers.push(Receiver {
+            id,
+            delay: Fine::new(RECEIVER_DIGITS),
+            delivered: 0,
+            repaired: 0,
+            duplicates: 0,
+            edges: Vec::new(),
+        });
+        index
+    }
+
+    fn stream(&self, stream: u32) -> Option<usize> {
+        self.streams.iter().position(|&(id, _)| id == stream)
+    }
+
+    fn open(&mut self, stream: u32) -> usize {
+        self.stream(stream).unwrap_or_else(|| {
+            let flight = Flight::new(self.founders, self.receivers.len());
+            self.streams.push((stream, flight));
+            self.streams.len() - 1
+        })
+    }
+}
+
+/// Signed nanoseconds from `earlier` to `later`.
+fn signed(later: u64, earlier: u64) -> i64 {
+    later.wrapping_sub(earlier) as i64
+}
+
+#[cfg(test)]
+mod tests;

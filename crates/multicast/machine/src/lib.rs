@@ -1,0 +1,101 @@
+//! Fair overlay multicast for a network that has no multicast.
+//!
+//! A root sends every message through a tree of proxies to all receivers, and every receiver hands
+//! it on at one and the same deadline. The tree keeps a send short (sending N copies one after the
+//! other makes the last one late), hedging cuts its tail (a node takes the first of several
+//! copies), hold-and-release makes it fair. The algorithm is Jasper's (Haseeb et al., 2024); what
+//! a venue needs besides is ours: repair, membership, bounded memory, keys, and a deadline rule
+//! that aims at what is wanted.
+//!
+//! Three machines, no IO; [`evenfall_core::machine`] says how one is driven.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`root`] | [`Root`]: frames, deadlines, the book of members |
+//! | [`relay`] | [`Relay`], the proxy: forwards first copies, keeps a ring, merges reports |
+//! | [`receiver`] | [`Receiver`]: holds, releases in order, asks for what is missing |
+//! | [`recorder`] | [`Recorder`], a receiver whose owner keeps everything: answers who comes late |
+//! | [`tree`] | who sends to whom; the rule for D and F; hedging |
+//! | [`replace`] | stragglers by name; a spare in their place, make before break |
+//! | [`config`] | every limit, with unit and reason |
+//! | [`wire`], [`control`] | the datagrams, byte by byte |
+//! | [`seal`] | the shared key |
+//! | [`fairness`] | what was sent joined with what was released: the figures of a run |
+//!
+//! ```
+//! use evenfall_core::{Arrival, Machine, NodeId, StampedBy, Timestamp};
+//! use evenfall_multicast_machine::{Config, Identity, Receiver, ReceiverEvent, Root};
+//! # use evenfall_core::{ClockReading, Destination, Transmit};
+//!
+//! let at: [std::net::SocketAddr; 2] = ["127.0.0.1:1".parse()?, "127.0.0.1:2".parse()?];
+//! let mut now = Timestamp::from_nanos(1_000_000_000);
+//! let mut root = Root::new(Config::default(), NodeId(0), 0, 1, None, now);
+//! let who = Identity { id: NodeId(1), stream: 0, root: at[0], incarnation: 1 };
+//! let mut receiver = Receiver::new(Config::default(), who, None, now);
+//!
+//! // A network with two hosts and no delay: what one sends, the other gets.
+//! let carry = |t: Transmit, from, now| Arrival {
+//!     from,
+//!     datagram: [t.head.as_slice(), &t.body].concat().into(),
+//!     received: now,
+//!     stamped_by: StampedBy::User,
+//! };
+//! let mut released = Vec::new();
+//! for step in 0..2_000 {
+//!     now += core::time::Duration::from_millis(1);
+//!     if step == 1_000 {
+//!         root.publish(now, b"a trade")?;
+//!         root.flush(now);
+//!     }
+//!     root.handle_timeout(now);
+//!     receiver.handle_timeout(now);
+//!     while let Some(t) = root.poll_transmit(now) {
+//!         receiver.handle(now, carry(t, at[0], now)).ok();
+//!     }
+//!     while let Some(t) = receiver.poll_transmit(now) {
+//!         root.handle(now, carry(t, at[1], now)).ok();
+//!     }
+//!     while let Some(event) = receiver.poll_event() {
+//!         if let ReceiverEvent::Released(release) = event {
+//!             assert!(release.deadline.nanos() <= now.nanos(), "never before its deadline");
+//!             released.extend(release.messages);
+//!         }
+//!     }
+//! }
+//! assert_eq!(released, ["a trade"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod control;
+pub mod fairness;
+#[doc(hidden)]
+pub mod fuzzing;
+mod hold;
+mod members;
+mod merge;
+mod outbox;
+pub mod receiver;
+pub mod recorder;
+pub mod relay;
+pub mod replace;
+mod ring;
+pub mod root;
+pub mod seal;
+pub mod tree;
+mod uplink;
+mod window;
+pub mod wire;
+
+pub use config::{Config, Mode, Shape};
+pub use control::{Begin, Place, Reason, Role, Tally};
+pub use members::View;
+pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};
+pub use recorder::{Archived, Recorder, RecorderStatus, Wanted};
+pub use relay::{Relay, RelayEvent, RelayStatus};
+pub use replace::{Replacement, Replacements};
+pub use ring::Stored;
+pub use root::{Framed, PublishError, Root, RootEvent, RootStatus};
+pub use seal::SharedKey;
+pub use uplink::{Identity, Refusals};

@@ -1,0 +1,37 @@
+//! How far apart frames leave the root.
+
+use std::time::Duration;
+
+use evenfall_core::{Machine, NodeId, Timestamp};
+use evenfall_multicast_machine::{Config, Root, RootEvent};
+
+fn messages_of_frames(root: &mut Root) -> Vec<u16> {
+    let events = core::iter::from_fn(|| root.poll_event());
+    events
+        .filter_map(|event| match event {
+            RootEvent::Framed(frame) => Some(frame.count),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_message_after_a_pause_leaves_at_once_and_those_close_behind_it_share_a_frame() {
+    let apart = Duration::from_micros(200);
+    let mut config = Config::default();
+    config.framing.coalesce = apart;
+    let start = Timestamp::from_nanos(1_000_000_000);
+    let mut root = Root::new(config, NodeId(1), 0, 1, None, start);
+    let publish = |root: &mut Root, at: Duration| {
+        root.publish(start + at, b"message").unwrap();
+        root.flush(start + at);
+        messages_of_frames(root)
+    };
+    assert_eq!(publish(&mut root, Duration::ZERO), [1]);
+    assert_eq!(publish(&mut root, Duration::from_micros(50)), []);
+    assert_eq!(publish(&mut root, Duration::from_micros(150)), []);
+    assert!(root.poll_timeout() <= Some(start + apart));
+    root.handle_timeout(start + apart);
+    assert_eq!(messages_of_frames(&mut root), [2]);
+    assert_eq!(publish(&mut root, Duration::from_millis(10)), [1]);
+}

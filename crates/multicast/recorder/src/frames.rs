@@ -1,0 +1,305 @@
+//! The frames of a recorded stream: which messages left together, and when. With them a recorder
+//! rebuilds what the root sent, byte for byte.
+//!
+//! ```text
+//! <name>.<stream>.frames
+//!  0         8          16              24       32         40      44      46     48
+//! +---------+----------+---------------+--------+----------+-------+-------+------+
+//! | time i64| frame u64| first message | origin | deadline | epoch | count | zero |
+//! +---------+----------+---------------+--------+----------+-------+-------+------+
+//! ```
+//!
+//! A frame is appended behind its messages, so that whoever finds it finds them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenfall_core::{NodeId, SyncTime};
+use evenfall_multicast_machine::{Archived, Begin, Release, Resume};
+use evenfall_store_format::{Field, FieldType, Schema};
+
+use crate::recording::{Replay, first_where};
+use evenfall_store_engine::source::RecordSource;
+use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
+
+/// Bytes of a frame's record.
+const RECORD_BYTES: usize = 48;
+/// Askers whose place in the recording is remembered, so that the next read goes on there.
+const PLACES_MAX: usize = 16;
+
+/// Name of the file of a stream's frames.
+pub fn file_name(name: &str, stream: u32) -> String {
+    format!("{name}.{stream}.frames")
+}
+
+/// Whether this is such a file of this recording.
+pub fn is_file_of(file: &str, recording: &str) -> bool {
+    let stream = file.strip_suffix(".frames").and_then(|rest| rest.rsplit_once('.'));
+    stream.is_some_and(|(name, stream)| name == recording && stream.parse::<u32>().is_ok())
+}
+
+fn schema() -> Schema {
+    let number = |name: &'static str| (name, FieldType::U64);
+    let mut schema = Schema::of(&[
+        ("time", FieldType::Time),
+        number("frame"),
+        number("first_message"),
+        number("origin"),
+        number("deadline"),
+    ]);
+    let mut add = |name: &str, offset, len, kind| {
+        let name = name.to_owned();
+        schema.fields.push(Field { name, offset, len, kind, aggregate: false });
+    };
+    add("epoch", 40, 4, FieldType::U32);
+    add("count", 44, 2, FieldType::U16);
+    schema.record_bytes = RECORD_BYTES as u16;
+    schema
+}
+
+struct Pending {
+    file: Arc<StoreFile>,
+    bytes: Vec<u8>,
+    last_ns: i64,
+}
+
+/// Writes the frames of a recording.
+pub struct FrameLog<'a> {
+    store: &'a Store,
+    streams: BTreeMap<u32, Pending>,
+}
+
+impl<'a> FrameLog<'a> {
+    /// For streams `0..streams` of this recording.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn new(store: &'a Store, name: &str, streams: u32) -> Result<Self, StoreError> {
+        let open = |stream| {
+            let file = store.create(&file_name(name, stream), &schema())?;
+            let last_ns = file.last_ns().unwrap_or(i64::MIN);
+            Ok((stream, Pending { file, bytes: Vec::new(), last_ns }))
+        };
+        let streams = (0..streams).map(open).collect::<Result<_, StoreError>>()?;
+        Ok(Self { store, streams })
+    }
+
+    /// Takes the next frame of its stream.
+    pub fn push(&mut self, release: &Release, time_ns: i64) {
+        let Some(pending) = self.streams.get_mut(&release.stream) else { return };
+        pending.last_ns = pending.last_ns.max(time_ns);
+        let bytes = &mut pending.bytes;
+        bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
+        for word in [
+            release.sequence,
+            release.first_message,
+            release.origin.nanos(),
+            release.deadline.nanos(),
+        ] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&release.epoch.to_le_bytes());
+        bytes.extend_from_slice(&release.count.to_le_bytes());
+        bytes.extend_from_slice(&[0; 2]);
+    }
+
+    /// Appends what was gathered. The messages must be there already.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        for pending in self.streams.values_mut().filter(|pending| !pending.bytes.is_empty()) {
+            // Nobody waits for it: the commit that takes the next messages has it too.
+            let level = Level::Local;
+            crate::recording::begin(self.store, &pending.file, &pending.bytes, level)?;
+            pending.bytes.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Where a recording goes on: behind the last of the frames that are there, of each stream; `None`
+/// of a stream without any.
+///
+/// # Errors
+/// What the source says.
+pub fn resumes(
+    source: &dyn RecordSource,
+    name: &str,
+    streams: u32,
+) -> Result<Vec<Option<Resume>>, StoreError> {
+    let of = |stream| {
+        let file = file_name(name, stream);
+        let numbers = source.between(&file, i64::MIN, i64::MAX)?;
+        let Some(last) = numbers.end.checked_sub(1).filter(|last| *last >= numbers.start) else {
+            return Ok(None);
+        };
+        let record = source.numbers(&file, last..last + 1)?;
+        let (frame, epoch) = (FrameRecord::of(&record), FrameRecord::epoch_of(&record));
+        let (next, message) = (frame.sequence + 1, frame.end_message());
+        Ok(Some(Resume { epoch, frame: next, message }))
+    };
+    (0..streams).map(of).collect()
+}
+
+/// One record.
+#[derive(Clone, Copy)]
+struct FrameRecord {
+    sequence: u64,
+    first_message: u64,
+    origin: SyncTime,
+    deadline: SyncTime,
+    count: u16,
+}
+
+impl FrameRecord {
+    fn of(record: &[u8]) -> Self {
+        let word = |at: usize| {
+            u64::from_le_bytes(record[at..at + 8].try_into().expect("a record of eight-byte words"))
+        };
+        Self {
+            sequence: word(8),
+            first_message: word(16),
+            origin: SyncTime::from_nanos(word(24)),
+            deadline: SyncTime::from_nanos(word(32)),
+            count: u16::from_le_bytes([record[44], record[45]]),
+        }
+    }
+
+    fn epoch_of(record: &[u8]) -> u32 {
+        u32::from_le_bytes([record[40], record[41], record[42], record[43]])
+    }
+
+    fn end_message(&self) -> u64 {
+        self.first_message + u64::from(self.count)
+    }
+}
+
+/// Where an asker is in a recording.
+struct Place<'a> {
+    asker: NodeId,
+    stream: u32,
+    next_frame: u64,
+    replay: Replay<'a>,
+}
+
+/// Reads frames back, for those who ask again and again.
+pub struct FrameReader<'a> {
+    source: &'a dyn RecordSource,
+    name: String,
+    places: VecDeque<Place<'a>>,
+}
+
+impl<'a> FrameReader<'a> {
+    /// Of this recording.
+    pub fn new(source: &'a dyn RecordSource, name: &str) -> Self {
+        Self { source, name: name.into(), places: VecDeque::new() }
+    }
+
+    fn numbers(&self, file: &str) -> Result<Range<u64>, StoreError> {
+        self.source.between(file, i64::MIN, i64::MAX)
+    }
+
+    fn record(&self, file: &str, number: u64) -> Result<FrameRecord, StoreError> {
+        self.source.numbers(file, number..number + 1).map(|record| FrameRecord::of(&record))
+    }
+
+    /// The frame to begin with and the number of its first message; nothing when there is none.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub fn locate(&self, stream: u32, begin: Begin) -> Result<Option<(u64, u64)>, StoreError> {
+        let file = file_name(&self.name, stream);
+        let numbers = self.numbers(&file)?;
+        let at = match begin {
+            Begin::Live | Begin::Start => numbers.start,
+            Begin::Message(wanted) => {
+                let is_it = |record: &[u8]| FrameRecord::of(record).end_message() > wanted;
+                first_where(self.source, &file, numbers.clone(), is_it)?
+            }
+            Begin::Time(ns) => {
+                let is_it = |record: &[u8]| evenfall_store_format::layout::record_time(record) >= ns;
+                first_where(self.source, &file, numbers.clone(), is_it)?
+            }
+        };
+        if !numbers.contains(&at) {
+            return Ok(None);
+        }
+        let frame = self.record(&file, at)?;
+        Ok(Some((frame.sequence, frame.first_message)))
+    }
+
+    /// Those of the frames `first..first + count` that are there, with their messages.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub fn frames(
+        &mut self,
+        (asker, stream): (NodeId, u32),
+        first: u64,
+        count: u16,
+    ) -> Result<Vec<Archived>, StoreError> {
+        let file = file_name(&self.name, stream);
+        let numbers = self.numbers(&file)?;
+        let end = first + u64::from(count);
+        let is_it = |record: &[u8]| FrameRecord::of(record).sequence >= first;
+        let at = first_where(self.source, &file, numbers.clone(), is_it)?;
+        let until = (at + u64::from(count)).min(numbers.end);
+        let records = self.source.numbers(&file, at..until.max(at))?;
+        let frames = records.chunks_exact(RECORD_BYTES).map(FrameRecord::of);
+        let frames: Vec<_> = frames.filter(|frame| frame.sequence < end).collect();
+        let place = self.places.iter().position(|place| {
+            (place.asker, place.stream, place.next_frame) == (asker, stream, first)
+        });
+        // A replay that began a while ago does not see what was recorded since: then anew.
+        let known = place.and_then(|at| self.places.remove(at)).map(|place| place.replay);
+        if let Some(replay) = known
+            && let Some(found) = self.rebuild((asker, stream), &frames, replay)?
+        {
+            return Ok(found);
+        }
+        let Some(message) = frames.first().map(|frame| frame.first_message) else {
+            return Ok(Vec::new());
+        };
+        let replay = Replay::from_number(self.source, &self.name, stream, message)?;
+        Ok(self.rebuild((asker, stream), &frames, replay)?.unwrap_or_default())
+    }
+
+    /// The frames with their messages; `None` when a message is not there.
+    fn rebuild(
+        &mut self,
+        (asker, stream): (NodeId, u32),
+        frames: &[FrameRecord],
+        mut replay: Replay<'a>,
+    ) -> Result<Option<Vec<Archived>>, StoreError> {
+        let mut found = Vec::with_capacity(frames.len());
+        for frame in frames {
+            let mut messages = Vec::with_capacity(usize::from(frame.count));
+            for number in frame.first_message..frame.end_message() {
+                // What lies before it belongs to a frame that was not recorded.
+                let message = loop {
+                    match replay.next_message()? {
+                        Some(recorded) if recorded.number < number => {}
+                        other => break other,
+                    }
+                };
+                let Some(message) = message.filter(|message| message.number == number) else {
+                    return Ok(None);
+                };
+                messages.push(Bytes::from(message.bytes));
+            }
+            let FrameRecord { sequence, first_message, origin, deadline, .. } = *frame;
+            found.push(Archived { sequence, first_message, origin, deadline, messages });
+        }
+        if let Some(last) = found.last() {
+            let next_frame = last.sequence + 1;
+            self.places.push_back(Place { asker, stream, next_frame, replay });
+            if self.places.len() > PLACES_MAX {
+                self.places.pop_front();
+            }
+        }
+        Ok(Some(found))
+    }
+}

@@ -1,0 +1,225 @@
+//! Messages of a recording as rows: what they say in named columns, and their bytes.
+//!
+//! A row has its place (stream and number), its time, the columns of an [`Event`], and the message
+//! as it was. So the feed is still there exactly: the messages of a stream in order of numbers.
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use evenfall_feed_formats::event::{Event, PRICE_DECIMALS};
+
+use crate::recording::Recorded;
+
+/// One message.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which stream it came by.
+    pub stream: u32,
+    /// Number, time and bytes.
+    pub recorded: Recorded,
+    /// What it says.
+    pub event: Event,
+}
+
+/// The columns, in order.
+pub const COLUMNS: [&str; 15] = [
+    "stream",
+    "number",
+    "time_ns",
+    "type",
+    "stock_locate",
+    "tracking_number",
+    "event_ns",
+    "symbol",
+    "order_reference",
+    "new_reference",
+    "side",
+    "shares",
+    "price",
+    "match_number",
+    "message",
+];
+
+/// A price with its decimals.
+fn price_text(price: i64) -> String {
+    let scale = 10u64.pow(PRICE_DECIMALS.into());
+    let (sign, size) = (if price < 0 { "-" } else { "" }, price.unsigned_abs());
+    let width = usize::from(PRICE_DECIMALS);
+    format!("{sign}{}.{:0width$}", size / scale, size % scale)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Writes a row as one line of CSV; what the message does not say is empty, bytes are in hex.
+///
+/// # Errors
+/// What `out` says.
+pub fn csv(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
+    fn cell<T: std::fmt::Display>(out: &mut impl Write, value: Option<T>) -> std::io::Result<()> {
+        match value {
+            Some(value) => write!(out, ",{value}"),
+            None => out.write_all(b","),
+        }
+    }
+    let (event, recorded) = (&row.event, &row.recorded);
+    write!(out, "{},{},{}", row.stream, recorded.number, recorded.time_ns)?;
+    cell(out, event.kind)?;
+    cell(out, event.stock_locate)?;
+    cell(out, event.tracking_number)?;
+    cell(out, event.event_ns)?;
+    cell(out, event.symbol)?;
+    cell(out, event.order_reference)?;
+    cell(out, event.new_reference)?;
+    cell(out, event.side)?;
+    cell(out, event.shares)?;
+    cell(out, event.price.map(price_text))?;
+    cell(out, event.match_number)?;
+    writeln!(out, ",{}", hex(&recorded.bytes))
+}
+
+/// Writes a row as one JSON object on a line; what the message does not say is left out, prices
+/// are text so that no digit is lost.
+///
+/// # Errors
+/// What `out` says.
+pub fn json(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
+    let (event, recorded) = (&row.event, &row.recorded);
+    let mut object = serde_json::json!({
+        "stream": row.stream,
+        "number": recorded.number,
+        "time_ns": recorded.time_ns,
+        "type": event.kind,
+        "stock_locate": event.stock_locate,
+        "tracking_number": event.tracking_number,
+        "event_ns": event.event_ns,
+        "symbol": event.symbol.map(|symbol| symbol.to_string()),
+        "order_reference": event.order_reference,
+        "new_reference": event.new_reference,
+        "side": event.side,
+        "shares": event.shares,
+        "price": event.price.map(price_text),
+        "match_number": event.match_number,
+        "message": hex(&recorded.bytes),
+    });
+    if let Some(object) = object.as_object_mut() {
+        object.retain(|_, value| !value.is_null());
+    }
+    writeln!(out, "{object}")
+}
+
+/// Rows of a row group.
+#[cfg(feature = "arrow")]
+const ROWS: usize = 65_536;
+
+/// Writes rows as Parquet or Arrow.
+#[cfg(feature = "arrow")]
+pub struct MessageSheet<W: Write + Send> {
+    schema: arrow_schema::SchemaRef,
+    sheet: evenfall_store_engine::sheet::Sheet<W>,
+    rows: Vec<Row>,
+}
+
+#[cfg(feature = "arrow")]
+fn arrow_schema() -> arrow_schema::SchemaRef {
+    use arrow_schema::{DataType, Field, TimeUnit};
+    let kinds = [
+        DataType::UInt32,
+        DataType::UInt64,
+        DataType::Timestamp(TimeUnit::Nanosecond, None),
+        DataType::Utf8,
+        DataType::UInt16,
+        DataType::UInt16,
+        DataType::UInt64,
+        DataType::Utf8,
+        DataType::UInt64,
+        DataType::UInt64,
+        DataType::Utf8,
+        DataType::UInt64,
+        DataType::Decimal128(19, PRICE_DECIMALS as i8),
+        DataType::UInt64,
+        DataType::Binary,
+    ];
+    let is_known = |name: &str| matches!(name, "stream" | "number" | "time_ns" | "message");
+    let fields = COLUMNS.iter().zip(kinds);
+    let fields = fields.map(|(name, kind)| Field::new(*name, kind, !is_known(name)));
+    std::sync::Arc::new(arrow_schema::Schema::new(fields.collect::<Vec<_>>()))
+}
+
+#[cfg(feature = "arrow")]
+impl<W: Write + Send> MessageSheet<W> {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// What Parquet, Arrow or `out` says.
+    pub fn new(kind: evenfall_store_engine::sheet::Kind, out: W) -> Result<Self, parquet::errors::ParquetError> {
+        let schema = arrow_schema();
+        let sheet = evenfall_store_engine::sheet::Sheet::new(kind, &schema, out)?;
+        Ok(Self { schema, sheet, rows: Vec::new() })
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// What Parquet or the file says.
+    pub fn write(&mut self, row: Row) -> Result<(), parquet::errors::ParquetError> {
+        self.rows.push(row);
+        if self.rows.len() < ROWS { Ok(()) } else { self.write_rows() }
+    }
+
+    fn write_rows(&mut self) -> Result<(), parquet::errors::ParquetError> {
+        use arrow_array::{
+            ArrayRef, BinaryArray, Decimal128Array, StringArray, TimestampNanosecondArray,
+            UInt16Array, UInt32Array, UInt64Array,
+        };
+        use std::sync::Arc;
+        let rows = std::mem::take(&mut self.rows);
+        let rows = rows.iter();
+        let events = rows.clone().map(|row| &row.event);
+        let recorded = rows.clone().map(|row| &row.recorded);
+        let text = |of: fn(&Event) -> Option<String>| -> ArrayRef {
+            Arc::new(events.clone().map(of).collect::<StringArray>())
+        };
+        let word = |of: fn(&Event) -> Option<u16>| -> ArrayRef {
+            Arc::new(events.clone().map(of).collect::<UInt16Array>())
+        };
+        let long = |of: fn(&Event) -> Option<u64>| -> ArrayRef {
+            Arc::new(events.clone().map(of).collect::<UInt64Array>())
+        };
+        let prices = events.clone().map(|event| event.price.map(i128::from));
+        let prices = prices.collect::<Decimal128Array>();
+        let times = recorded.clone().map(|recorded| recorded.time_ns);
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(UInt32Array::from_iter_values(rows.clone().map(|row| row.stream))),
+            Arc::new(UInt64Array::from_iter_values(recorded.clone().map(|r| r.number))),
+            Arc::new(TimestampNanosecondArray::from_iter_values(times)),
+            text(|event| event.kind.map(String::from)),
+            word(|event| event.stock_locate),
+            word(|event| event.tracking_number),
+            long(|event| event.event_ns),
+            text(|event| event.symbol.map(|symbol| symbol.to_string())),
+            long(|event| event.order_reference),
+            long(|event| event.new_reference),
+            text(|event| event.side.map(String::from)),
+            long(|event| event.shares),
+            Arc::new(prices.with_precision_and_scale(19, PRICE_DECIMALS as i8)?),
+            long(|event| event.match_number),
+            Arc::new(BinaryArray::from_iter_values(recorded.map(|r| &r.bytes))),
+        ];
+        let batch = arrow_array::RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
+        self.sheet.write(&batch)
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// What Parquet or the file says.
+    pub fn finish(mut self) -> Result<(), parquet::errors::ParquetError> {
+        self.write_rows()?;
+        self.sheet.finish()
+    }
+}

@@ -1,0 +1,403 @@
+//! A feed in the store: every message, in the order of its stream, byte for byte.
+//!
+//! Records have one length and messages have many, so each stream is kept in a few files by size
+//! class: a message goes into the smallest record that holds it, with its number in the stream.
+//! Reading merges the classes by that number.
+//!
+//! ```text
+//! <name>.<stream>.<record bytes>
+//!  0           8           16       18
+//! +-----------+-----------+--------+-------------------
+//! | time  i64 | number u64| length | message, then zero
+//! +-----------+-----------+--------+-------------------
+//! ```
+//!
+//! The time is when the message was released, or the feed's own; it never goes back within a file,
+//! and a message whose own time does is kept under the time before it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use evenfall_store_format::schema::Arrival;
+use evenfall_store_format::{Field, FieldType, Schema};
+
+use evenfall_store_engine::source::RecordSource;
+use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
+
+/// Bytes in front of the message.
+const HEAD_BYTES: usize = 18;
+/// Record lengths. ITCH messages have 12 to 50 bytes and fill the first three well; the last
+/// holds any datagram's worth.
+const CLASSES: [u16; 6] = [32, 48, 72, 160, 1_024, 16_352];
+/// Bytes gathered for a file before they are appended.
+const BATCH_BYTES: usize = 64 << 10;
+/// Pause behind a refusal.
+const REFUSED: std::time::Duration = std::time::Duration::from_millis(10);
+/// Records read at once.
+const READ_RECORDS: u64 = 4_096;
+
+fn schema(record_bytes: u16, arrival: &Arrival) -> Schema {
+    let mut schema = Schema::of(&[("time", FieldType::Time), ("number", FieldType::U64)]);
+    let mut add = |name: &str, offset, len, kind| {
+        let name = name.to_owned();
+        schema.fields.push(Field { name, offset, len, kind, aggregate: false });
+    };
+    add("length", 16, 2, FieldType::U16);
+    add("message", 18, record_bytes - 18, FieldType::Bytes);
+    schema.record_bytes = record_bytes;
+    schema.arrival = arrival.clone();
+    schema
+}
+
+/// How messages come to a recording, as its first file says; nothing when there is none.
+///
+/// # Errors
+/// What the source says.
+pub fn arrival_of(source: &dyn RecordSource, name: &str) -> Result<Option<Arrival>, StoreError> {
+    let first = file_name(name, 0, CLASSES[0]);
+    let there = source.listed()?.into_iter().find(|file| file.name == first);
+    Ok(there.map(|file| file.schema.arrival))
+}
+
+struct Pending {
+    file: Arc<StoreFile>,
+    bytes: Vec<u8>,
+    last_ns: i64,
+    /// Number of the first message that is not in it.
+    next: u64,
+}
+
+/// Writes a recording.
+pub struct Recorder<'a> {
+    store: &'a Store,
+    name: String,
+    level: Level,
+    files: BTreeMap<(u32, u16), Pending>,
+    messages: u64,
+    arrival: Arrival,
+}
+
+/// A message of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its number in the stream.
+    pub number: u64,
+    /// Its time.
+    pub time_ns: i64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Records under this name, or goes on with what is there. A feed of several streams says how
+    /// many, so that a reader knows of those that stayed empty.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn new(
+        store: &'a Store,
+        name: &str,
+        streams: u32,
+        level: Level,
+    ) -> Result<Self, StoreError> {
+        Self::with_arrival(store, name, streams, level, Arrival::default())
+    }
+
+    /// The same, whose files say how messages come; a recording that is there keeps its own words.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn with_arrival(
+        store: &'a Store,
+        name: &str,
+        streams: u32,
+        level: Level,
+        arrival: Arrival,
+    ) -> Result<Self, StoreError> {
+        let arrival = arrival_of(store, name)?.unwrap_or(arrival);
+        let smallest = |s| (file_name(name, s, CLASSES[0]), schema(CLASSES[0], &arrival));
+        let wanted: Vec<_> = (0..streams).map(smallest).collect();
+        store.create_all(&wanted)?;
+        let (files, messages) = (BTreeMap::new(), 0);
+        Ok(Self { store, name: name.into(), level, files, messages, arrival })
+    }
+
+    /// Takes the next message of a stream. One that is there already, from before a crash, is
+    /// passed over: each file has the messages of its class up to some number.
+    ///
+    /// # Errors
+    /// [`evenfall_store_format::Error::RecordLength`] of a message that fits no class; what the store
+    /// says.
+    pub fn push(
+        &mut self,
+        stream: u32,
+        number: u64,
+        time_ns: i64,
+        message: &[u8],
+    ) -> Result<(), StoreError> {
+        let needed = HEAD_BYTES + message.len();
+        let class = CLASSES.into_iter().find(|class| usize::from(*class) >= needed);
+        let class = class.ok_or(evenfall_store_format::Error::RecordLength { record_bytes: needed })?;
+        let pending = match self.files.entry((stream, class)) {
+            std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
+            std::collections::btree_map::Entry::Vacant(free) => {
+                let name = file_name(&self.name, stream, class);
+                let file = self.store.create(&name, &schema(class, &self.arrival))?;
+                let last_ns = file.last_ns().unwrap_or(i64::MIN);
+                let next = match file.records().checked_sub(1) {
+                    Some(last) => number_of(&self.store.record(&file, last)?) + 1,
+                    None => 0,
+                };
+                free.insert(Pending { file, bytes: Vec::new(), last_ns, next })
+            }
+        };
+        self.messages += 1;
+        if number < pending.next {
+            return Ok(());
+        }
+        pending.next = number + 1;
+        pending.last_ns = pending.last_ns.max(time_ns);
+        let end = pending.bytes.len() + usize::from(class);
+        pending.bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
+        pending.bytes.extend_from_slice(&number.to_le_bytes());
+        pending.bytes.extend_from_slice(&(message.len() as u16).to_le_bytes());
+        pending.bytes.extend_from_slice(message);
+        pending.bytes.resize(end, 0);
+        if end >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Appends what was gathered, of all files at once, so that they share a commit. When it
+    /// returns, every message so far is acknowledged.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        let mut waiting = Vec::new();
+        for pending in self.files.values_mut().filter(|pending| !pending.bytes.is_empty()) {
+            let begun = begin(self.store, &pending.file, &pending.bytes, self.level)?;
+            pending.bytes.clear();
+            waiting.push((&pending.file, begun));
+        }
+        for (file, begun) in waiting {
+            self.store.append_end(file, begun, self.level)?;
+        }
+        Ok(())
+    }
+
+    /// Messages taken.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+}
+
+fn file_name(name: &str, stream: u32, class: u16) -> String {
+    format!("{name}.{stream}.{class}")
+}
+
+/// Recording, stream and record bytes out of the name of a file.
+fn parse_file_name(name: &str) -> Option<(&str, u32, u16)> {
+    let (rest, class) = name.rsplit_once('.')?;
+    let (name, stream) = rest.rsplit_once('.')?;
+    Some((name, stream.parse().ok()?, class.parse().ok()?))
+}
+
+/// Whether this file holds messages of this recording.
+pub fn is_message_file_of(file: &str, recording: &str) -> bool {
+    parse_file_name(file).is_some_and(|(name, _, _)| name == recording)
+}
+
+/// Whether this file is part of this recording.
+pub fn is_file_of(file: &str, recording: &str) -> bool {
+    is_message_file_of(file, recording) || crate::frames::is_file_of(file, recording)
+}
+
+/// A recorder has nowhere to put what is refused, so it waits.
+pub(super) fn begin(
+    store: &Store,
+    file: &StoreFile,
+    bytes: &[u8],
+    level: Level,
+) -> Result<(u64, u64), StoreError> {
+    loop {
+        match store.append_begin(file, bytes, level) {
+            Err(error) if error.is_retryable() => std::thread::sleep(REFUSED),
+            done => return done,
+        }
+    }
+}
+
+/// Names of the recordings, in order.
+///
+/// # Errors
+/// What the source says.
+pub fn names(source: &dyn RecordSource) -> Result<Vec<String>, StoreError> {
+    let name_of = |file: &evenfall_store_engine::Listed| Some(parse_file_name(&file.name)?.0.to_owned());
+    let mut names: Vec<String> = source.listed()?.iter().filter_map(name_of).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// The streams of a recording.
+///
+/// # Errors
+/// What the source says.
+pub fn streams(source: &dyn RecordSource, name: &str) -> Result<Vec<u32>, StoreError> {
+    let stream_of = |file: &evenfall_store_engine::Listed| {
+        let (of, stream, _) = parse_file_name(&file.name)?;
+        (of == name).then_some(stream)
+    };
+    let mut streams: Vec<u32> = source.listed()?.iter().filter_map(stream_of).collect();
+    streams.sort_unstable();
+    streams.dedup();
+    Ok(streams)
+}
+
+/// The first message of a stream from which on all are there. Retention lets go of whole chunks,
+/// file by file, so before it some sizes are there and others are not.
+///
+/// # Errors
+/// What the source says.
+pub fn first_whole(source: &dyn RecordSource, name: &str, stream: u32) -> Result<u64, StoreError> {
+    let mut first = 0;
+    for file in source.listed()? {
+        if parse_file_name(&file.name).is_none_or(|(of, s, _)| (of, s) != (name, stream)) {
+            continue;
+        }
+        let numbers = source.between(&file.name, i64::MIN, i64::MAX)?;
+        if numbers.start > 0 && !numbers.is_empty() {
+            let record = source.numbers(&file.name, numbers.start..numbers.start + 1)?;
+            first = first.max(number_of(&record));
+        }
+    }
+    Ok(first)
+}
+
+/// One class of a stream while it is merged.
+struct Cursor {
+    name: String,
+    size: usize,
+    next: u64,
+    end: u64,
+    records: Vec<u8>,
+    at: usize,
+}
+
+impl Cursor {
+    /// The record that it stands at.
+    fn head(&mut self, source: &dyn RecordSource) -> Result<Option<&[u8]>, StoreError> {
+        if self.at >= self.records.len() {
+            if self.next >= self.end {
+                return Ok(None);
+            }
+            let until = (self.next + READ_RECORDS).min(self.end);
+            self.records = source.numbers(&self.name, self.next..until)?;
+            (self.next, self.at) = (until, 0);
+        }
+        Ok(self.records.get(self.at..self.at + self.size))
+    }
+}
+
+/// The first of these records of which something holds that holds of all behind it; their end when
+/// it holds of none.
+pub(super) fn first_where(
+    source: &dyn RecordSource,
+    file: &str,
+    numbers: std::ops::Range<u64>,
+    holds: impl Fn(&[u8]) -> bool,
+) -> Result<u64, StoreError> {
+    let (mut low, mut high) = (numbers.start, numbers.end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(&source.numbers(file, middle..middle + 1)?) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Ok(low)
+}
+
+fn number_of(record: &[u8]) -> u64 {
+    u64::from_le_bytes(record[8..16].try_into().expect("a record has a number"))
+}
+
+/// The messages of a stream, in order of their numbers.
+pub struct Replay<'a> {
+    source: &'a dyn RecordSource,
+    cursors: Vec<Cursor>,
+}
+
+impl<'a> Replay<'a> {
+    /// Those between two times, both included.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub fn new(
+        source: &'a dyn RecordSource,
+        name: &str,
+        stream: u32,
+        times: std::ops::RangeInclusive<i64>,
+    ) -> Result<Self, StoreError> {
+        let is_part = |file: &evenfall_store_engine::Listed| {
+            parse_file_name(&file.name).is_some_and(|(of, s, _)| (of, s) == (name, stream))
+        };
+        let mut cursors = Vec::new();
+        for file in source.listed()?.into_iter().filter(is_part) {
+            let numbers = source.between(&file.name, *times.start(), *times.end())?;
+            let size = usize::from(file.schema.record_bytes);
+            let (next, end) = (numbers.start, numbers.end);
+            cursors.push(Cursor { name: file.name, size, next, end, records: Vec::new(), at: 0 });
+        }
+        Ok(Self { source, cursors })
+    }
+
+    /// Those from this number on.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub fn from_number(
+        source: &'a dyn RecordSource,
+        name: &str,
+        stream: u32,
+        number: u64,
+    ) -> Result<Self, StoreError> {
+        let mut replay = Self::new(source, name, stream, i64::MIN..=i64::MAX)?;
+        for cursor in &mut replay.cursors {
+            let numbers = cursor.next..cursor.end;
+            let is_it = |record: &[u8]| number_of(record) >= number;
+            cursor.next = first_where(source, &cursor.name, numbers, is_it)?;
+        }
+        Ok(replay)
+    }
+
+    /// Passes over all but the last `messages`, and perhaps a few more.
+    pub fn keep_last(&mut self, messages: u64) {
+        for cursor in &mut self.cursors {
+            cursor.next = cursor.next.max(cursor.end.saturating_sub(messages));
+        }
+    }
+
+    /// The next message.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub fn next_message(&mut self) -> Result<Option<Recorded>, StoreError> {
+        let mut first: Option<(u64, usize)> = None;
+        for (at, cursor) in self.cursors.iter_mut().enumerate() {
+            if let Some(record) = cursor.head(self.source)? {
+                let number = number_of(record);
+                first = Some(first.map_or((number, at), |best| best.min((number, at))));
+            }
+        }
+        let Some((number, at)) = first else { return Ok(None) };
+        let cursor = &mut self.cursors[at];
+        let Some(record) = cursor.head(self.source)? else { return Ok(None) };
+        let time_ns = evenfall_store_format::layout::record_time(record);
+        let len = usize::from(u16::from_le_bytes([record[16], record[17]]));
+        let body = record.get(HEAD_BYTES..HEAD_BYTES + len).unwrap_or(&record[HEAD_BYTES..]);
+        let bytes = body.to_vec();
+        cursor.at += cursor.size;
+        Ok(Some(Recorded { number, time_ns, bytes }))
+    }
+}

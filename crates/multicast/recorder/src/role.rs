@@ -1,0 +1,404 @@
+//! A recorder as a process, or inside one: a receiver whose messages go into a store, and which
+//! answers from it those who miss what nobody else has any more.
+//!
+//! Three threads share the work, so that no disk delays the reception: this one turns the machine,
+//! one writes what was released, one reads what others ask for.
+//!
+//! ```text
+//!  machine --released--> writer --> store --> reader --frames--> machine --> who asked
+//!     |                                         ^
+//!     +------------------wanted-----------------+
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_host::Waker;
+use evenfall_host::clock::{MonotonicClock, SyncSource};
+use evenfall_multicast_machine::{
+    Archived, Begin, ReceiverEvent, ReceiverStatus, Recorder, RecorderStatus, Release, Resume,
+    Wanted,
+};
+use serde::Serialize;
+
+use super::part::{Ended, Part};
+use super::receiver::{Delivery, Sink, metrics, note_duplicates};
+use super::{Process, RoleError, identity};
+use evenfall_runtime::settings::{Node, Settings};
+use crate::frames::{self, FrameLog, FrameReader};
+use crate::recording::{self, streams};
+use evenfall_store_engine::{Level, RecordSource, Store, StoreError};
+use evenfall_runtime::telemetry::Metrics;
+
+/// Name of the recording in its store.
+pub const NAME: &str = "feed";
+/// Frames that may wait to be written. A disk that is further behind is too slow to record this
+/// feed: the recorder ends with an error that says so, and nobody else notices.
+const WAITING_MAX: usize = 65_536;
+/// Messages after which what was gathered is appended, so that a crash loses little.
+const FLUSH_MESSAGES: u64 = 512;
+/// And the longest that a message waits for that.
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// Reads that may wait, per tree; the machine wants no more at once.
+const READS_MAX: usize = 8;
+
+/// What a recorder leaves behind.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecorderSummary {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: NodeId,
+    /// Messages released, and kept.
+    pub messages: u64,
+    /// Hash of what it released, in order, over all trees.
+    pub content_hash: String,
+    /// Messages that were lost before it.
+    pub lost: u64,
+    /// Its counters, a tree each.
+    pub trees: Vec<RecorderStatus>,
+    /// Datagrams that were no messages.
+    pub malformed: u64,
+    /// Largest resident memory seen, bytes.
+    pub resident_bytes_max: u64,
+    /// Why it ended.
+    pub ended: String,
+}
+
+/// Passes on what is released, and never waits.
+struct Tape {
+    to: Option<SyncSender<(Release, SyncTime)>>,
+    lost: u64,
+    is_behind: bool,
+}
+
+impl Sink for Tape {
+    fn released(&mut self, release: &Release, at: SyncTime) {
+        let Some(to) = &self.to else { return };
+        match to.try_send((release.clone(), at)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.is_behind = true,
+            // The writer has ended; it says why when it is joined.
+            Err(TrySendError::Disconnected(_)) => self.to = None,
+        }
+    }
+
+    fn lost(&mut self, _: u32, _: Option<u64>, messages: Option<u64>) {
+        self.lost += messages.unwrap_or(1);
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.is_behind || self.to.is_none()
+    }
+}
+
+/// What makes nanoseconds since 1970 of the run's time: processes of one host share a clock that
+/// counts from its start, and a recording is read after that.
+fn epoch_ns(settings: &Settings) -> i64 {
+    let is_local = matches!(settings.run.clock.as_str(), "same-host" | "auto");
+    let reading = is_local.then(|| SyncSource::Realtime.read().ok()).flatten();
+    reading.map_or(0, |reading| reading.offset_ns)
+}
+
+/// Keeps what comes until nothing more does; `kept` counts the messages that are acknowledged.
+fn write(
+    store: &Store,
+    trees: u32,
+    epoch_ns: i64,
+    from: &Receiver<(Release, SyncTime)>,
+    kept: &AtomicU64,
+) -> Result<(), StoreError> {
+    let mut tape = recording::Recorder::new(store, NAME, trees, Level::Local)?;
+    let mut frames = FrameLog::new(store, NAME, trees)?;
+    let (mut flushed, mut flushed_at) = (0, Instant::now());
+    loop {
+        let next = from.recv_timeout(FLUSH_EVERY);
+        if let Ok((release, at)) = &next {
+            let at = i64::try_from(at.nanos()).unwrap_or(i64::MAX).saturating_add(epoch_ns);
+            for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
+                tape.push(release.stream, number, at, &bytes)?;
+            }
+            frames.push(release, at);
+        }
+        let has_ended = matches!(next, Err(RecvTimeoutError::Disconnected));
+        let is_due = flushed_at.elapsed() >= FLUSH_EVERY;
+        if has_ended || is_due || tape.messages() - flushed >= FLUSH_MESSAGES {
+            tape.flush()?;
+            frames.flush()?;
+            (flushed, flushed_at) = (tape.messages(), Instant::now());
+            kept.store(flushed, Ordering::Release);
+        }
+        if has_ended {
+            return Ok(());
+        }
+    }
+}
+
+/// What a reader found.
+enum Found {
+    Frames { asker: NodeId, count: u16, frames: Vec<Archived> },
+    Location { asker: NodeId, begin: Begin, at: Option<(u64, u64)> },
+}
+
+/// Reads what is wanted until nothing more is. What cannot be read is not there: whoever asked
+/// asks again.
+fn read(
+    store: &Store,
+    from: &Receiver<(u32, Wanted)>,
+    to: &SyncSender<(u32, Found)>,
+    waker: &Waker,
+) {
+    let mut reader = FrameReader::new(store as &dyn RecordSource, NAME);
+    while let Ok((stream, wanted)) = from.recv() {
+        let found = match wanted {
+            Wanted::Frames { asker, first, count } => {
+                let frames = reader.frames((asker, stream), first, count);
+                let frames = frames.unwrap_or_else(|error| {
+                    eprintln!("frames {first} and {count} on for node {}: {error}", asker.0);
+                    Vec::new()
+                });
+                Found::Frames { asker, count, frames }
+            }
+            Wanted::Location { asker, begin } => {
+                let at = reader.locate(stream, begin).unwrap_or_else(|error| {
+                    eprintln!("where node {} begins: {error}", asker.0);
+                    None
+                });
+                Found::Location { asker, begin, at }
+            }
+        };
+        if to.send((stream, found)).is_err() {
+            return;
+        }
+        waker.wake();
+    }
+}
+
+/// The way to the reader.
+struct Desk {
+    wanted: SyncSender<(u32, Wanted)>,
+    found: Receiver<(u32, Found)>,
+}
+
+impl Desk {
+    /// Passes on what machines want, and hands them what was found.
+    fn serve(&mut self, machines: &mut [Recorder]) {
+        for (stream, machine) in machines.iter_mut().enumerate() {
+            while let Some(wanted) = machine.poll_wanted() {
+                if self.wanted.try_send((stream as u32, wanted)).is_err() {
+                    // Not there, as far as the machine is concerned.
+                    answer(machine, none(wanted));
+                }
+            }
+        }
+        while let Ok((stream, found)) = self.found.try_recv() {
+            if let Some(machine) = machines.get_mut(stream as usize) {
+                answer(machine, found);
+            }
+        }
+    }
+}
+
+fn none(wanted: Wanted) -> Found {
+    match wanted {
+        Wanted::Frames { asker, count, .. } => Found::Frames { asker, count, frames: Vec::new() },
+        Wanted::Location { asker, begin } => Found::Location { asker, begin, at: None },
+    }
+}
+
+fn answer(machine: &mut Recorder, found: Found) {
+    match found {
+        Found::Frames { asker, count, frames } => machine.supply(asker, count, frames),
+        Found::Location { asker, begin, at } => machine.locate(asker, begin, at),
+    }
+}
+
+fn page(
+    name: &str,
+    all: &[RecorderStatus],
+    receivers: &[ReceiverStatus],
+    refused: u64,
+    kept: u64,
+) -> String {
+    let mut text = metrics((name, "recorder"), receivers, refused);
+    let mut m = Metrics::of(name, "recorder");
+    m.counter("kept_messages_total", "Messages kept in the store.", 0, kept);
+    for (tree, status) in (0..).zip(all) {
+        let help = "Frames sent to those who missed them.";
+        m.counter("recorder_frames_total", help, tree, status.repairs_sent);
+        m.counter("absent_frames_total", "Asked for and not there.", tree, status.absent);
+        m.gauge("askers", "Nodes that wait for frames.", tree, status.askers as f64);
+    }
+    text.push_str(&m.finish());
+    text
+}
+
+/// Where a recording that is there goes on; of none everywhere at the live feed.
+fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resume>>, RoleError> {
+    let failed = |error: StoreError| RoleError::Store(error.to_string());
+    let there = streams(store, NAME).map_err(failed)?.len();
+    if there == 0 {
+        return Ok(vec![None; trees as usize]);
+    }
+    let name = &node.name;
+    if there != trees as usize {
+        return Err(RoleError::Store(format!(
+            "node {name}: its directory has a recording {NAME} of {there} trees, and this run has \
+             {trees}: give an empty directory"
+        )));
+    }
+    let resumes = frames::resumes(store, NAME, trees).map_err(failed)?;
+    for (tree, resume) in resumes.iter().enumerate() {
+        if let Some(Resume { epoch, frame, message }) = resume {
+            eprintln!(
+                "{name}: tree {tree} goes on with frame {frame}, message {message} of run {epoch}"
+            );
+        }
+    }
+    Ok(resumes)
+}
+
+/// A recorder that wanted to go on and found another run says so in words of its own.
+fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> RoleError {
+    let wanted = resumes.iter().flatten().next();
+    match (&error, wanted) {
+        (RoleError::RootRestarted { epoch }, Some(resume)) if *epoch != resume.epoch => {
+            RoleError::Store(format!(
+                "node {}: its directory has the recording {NAME} of run {}, and the root is in run \
+                 {epoch}, whose numbers begin anew: give an empty directory",
+                node.name, resume.epoch
+            ))
+        }
+        _ => error,
+    }
+}
+
+/// Runs a recorder into a store until the feed has ended and nobody needs it, a signal comes or
+/// the root is lost. A recording of this run that is there is gone on with. It does not close the
+/// store.
+///
+/// # Errors
+/// [`RoleError`]; what was kept before is in the store.
+pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSummary, RoleError> {
+    let failed = |error: StoreError| RoleError::Store(error.to_string());
+    let trees = settings.run.trees;
+    let resumes = resumes_of(node, store, trees)?;
+    let process = Process::start(settings, node)?;
+    let (tape, released) = sync_channel(WAITING_MAX);
+    let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
+    let (found, was_read) = sync_channel(READS_MAX * trees as usize);
+    let kept = &AtomicU64::new(0);
+    let (waker, epoch_ns) = (process.driver.waker(), epoch_ns(settings));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || write(store, trees, epoch_ns, &released, kept));
+        scope.spawn(move || read(store, &to_read, &found, &waker));
+        let tape = Tape { to: Some(tape), lost: 0, is_behind: false };
+        let desk = Desk { wanted, found: was_read };
+        let recorded = turn(settings, node, process, (tape, desk), (&resumes, kept));
+        let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        written.map_err(failed)?;
+        let mut summary = recorded?;
+        if summary.lost > 0 {
+            eprintln!("{}: {} messages were lost before it", node.name, summary.lost);
+        }
+        summary.messages = kept.load(Ordering::Acquire);
+        Ok(summary)
+    })
+}
+
+/// What a recorder makes of its machines.
+struct Post<'a> {
+    node: &'a Node,
+    trees: u32,
+    delivery: Delivery<'a, Tape>,
+    desk: Desk,
+    resumes: &'a [Option<Resume>],
+    kept: &'a AtomicU64,
+    duplicates: u64,
+}
+
+impl Part<Recorder> for Post<'_> {
+    fn on(&mut self, machine: &Recorder, _: Timestamp, event: ReceiverEvent) {
+        self.delivery.on(machine.stream(), event);
+    }
+
+    fn set_clock(&mut self, clock: Clock) {
+        self.delivery.clock = clock;
+    }
+
+    fn turned(&mut self, process: &mut Process, machines: &mut [Recorder]) {
+        self.desk.serve(machines);
+        self.delivery.records.drain(..).for_each(|record| process.note(record));
+    }
+
+    fn look_around(&mut self, process: &mut Process, machines: &[Recorder]) {
+        let kept = self.kept.load(Ordering::Acquire);
+        let all: Vec<_> = machines.iter().map(Recorder::status).collect();
+        let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();
+        let text = page(&self.node.name, &all, &receivers, process.refused(), kept);
+        self.duplicates = note_duplicates(process, &receivers, self.duplicates);
+        let ill = machines.iter().any(|machine| machine.place().is_none());
+        process.telemetry.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
+    }
+
+    fn ended(&mut self, machines: &mut [Recorder]) -> Option<Ended> {
+        let name = &self.node.name;
+        if let Some(error) = self.delivery.failed.take() {
+            return Some(Err(of_another_run(error, self.node, self.resumes)));
+        }
+        if self.delivery.sink.is_behind {
+            return Some(Err(RoleError::Store(format!(
+                "{name}: {WAITING_MAX} frames wait to be written: the disk is too slow for this \
+                 feed"
+            ))));
+        }
+        let now = MonotonicClock::now();
+        let is_over = self.delivery.finished >= self.trees
+            && machines.iter_mut().all(|machine| machine.is_alone(now));
+        is_over.then_some(Ok("the stream ended"))
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.delivery.sink.wants_to_stop()
+    }
+}
+
+fn turn(
+    settings: &Settings,
+    node: &Node,
+    mut process: Process,
+    (mut tape, desk): (Tape, Desk),
+    (resumes, kept): (&[Option<Resume>], &AtomicU64),
+) -> Result<RecorderSummary, RoleError> {
+    let key = process.key.clone();
+    let mut machines = Vec::new();
+    for (stream, resume) in (0..settings.run.trees).zip(resumes) {
+        let who = identity(settings, node, stream, process.started)?;
+        let now = MonotonicClock::now();
+        let machine = Recorder::new(settings.multicast, who, key.as_ref(), now);
+        machines.push(match resume {
+            Some(resume) => machine.resuming(*resume),
+            None => machine,
+        });
+    }
+    let delivery = Delivery::new(&mut tape, settings, node, process.clock());
+    let trees = settings.run.trees;
+    let mut post = Post { node, trees, delivery, desk, resumes, kept, duplicates: 0 };
+    let ended = process.play(&mut machines, &mut post)?;
+    let delivery = post.delivery;
+    let summary = RecorderSummary {
+        name: node.name.clone(),
+        id: node.id,
+        messages: delivery.hash.messages(),
+        content_hash: delivery.hash.finish_hex(),
+        lost: delivery.sink.lost,
+        trees: machines.iter().map(Recorder::status).collect(),
+        malformed: process.refused(),
+        resident_bytes_max: process.resident_bytes_max,
+        ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
+    };
+    process.end(settings, &summary)?;
+    ended.map(|_| summary)
+}

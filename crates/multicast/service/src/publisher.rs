@@ -1,0 +1,172 @@
+//! The root in a program of your own: a matching engine, a simulator, a test publishes messages,
+//! and they go out fairly.
+//!
+//! ```no_run
+//! use evenfall_node::{Publisher, Settings};
+//!
+//! let settings = Settings::load("evenfall.toml".as_ref(), &[])?;
+//! let publisher = Publisher::start(settings, "root")?;
+//! for trade in 0_u64..1_000 {
+//!     // Messages of one key keep their order; different keys may travel by different trees.
+//!     let symbol = (trade % 7) as u32;
+//!     publisher.publish(trade.to_le_bytes().to_vec(), symbol)?;
+//! }
+//! let summary = publisher.finish()?;
+//! println!("{} messages, content {}", summary.messages, summary.content_hash);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The root runs in a thread of its own and waits there for its receivers; messages that are
+//! published before the tree stands wait for it. A message's latency counts from the call of
+//! [`publish`](Publisher::publish). What waits is bounded (16,384 messages, 32 MiB): then
+//! `publish` waits and [`try_publish`](Publisher::try_publish) says so.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+
+use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
+use crate::roles::RoleError;
+use crate::roles::root::{self, RootSummary};
+use evenfall_runtime::settings::{RoleName, Settings};
+
+/// Longest message: what fits in a datagram with every header there is, and the room that the
+/// seal of a keyed run takes.
+pub const MESSAGE_BYTES_MAX: usize = 65_000;
+
+/// Why a message was not published, or a publisher not started.
+#[derive(Debug)]
+pub enum PublishError {
+    /// As many messages wait as may; only from [`Publisher::try_publish`].
+    Full,
+    /// The root has ended: [`Publisher::finish`] says why.
+    Ended,
+    /// Longer than [`MESSAGE_BYTES_MAX`].
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The root could not start, or failed.
+    Role(RoleError),
+    /// The node of the settings is no root.
+    NotARoot(String),
+}
+
+impl fmt::Display for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("as many messages wait as may; publish again later"),
+            Self::Ended => f.write_str("the root has ended; Publisher::finish says why"),
+            Self::TooLong { bytes } => {
+                write!(f, "a message of {bytes} bytes; the most is {MESSAGE_BYTES_MAX}")
+            }
+            Self::Role(error) => write!(f, "{error}"),
+            Self::NotARoot(name) => {
+                write!(f, "{name} is not a root; publish as the node with role = \"root\"")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PublishError {}
+
+impl From<RoleError> for PublishError {
+    fn from(error: RoleError) -> Self {
+        Self::Role(error)
+    }
+}
+
+type Ended = Result<RootSummary, RoleError>;
+
+/// A root that sends what it is given. Share it by reference between threads; their messages of
+/// one key go out in the order of the calls. Dropped, it ends the stream as `finish` does,
+/// but stops within two seconds when its receivers have not come yet.
+pub struct Publisher {
+    queue: Arc<Handover>,
+    thread: Option<JoinHandle<Ended>>,
+}
+
+impl Publisher {
+    /// Starts the root of these settings, and returns when it listens. Feeds that the settings
+    /// name are not read.
+    ///
+    /// # Errors
+    /// When there is no such node, it is no root, or it cannot start.
+    pub fn start(settings: Settings, name: &str) -> Result<Self, PublishError> {
+        let node = settings.node(name).map_err(RoleError::from)?.clone();
+        if node.role != RoleName::Root {
+            return Err(PublishError::NotARoot(name.to_owned()));
+        }
+        let queue = Arc::new(Handover::default());
+        let (attached, stands) = sync_channel(1);
+        let mut taker = Taker::new(Arc::clone(&queue), attached);
+        let thread = std::thread::Builder::new()
+            .name("evenfall-root".into())
+            .spawn(move || root::run_with(&settings, &node, &mut taker))
+            .map_err(|error| RoleError::File("the root's thread".into(), error))?;
+        if stands.recv().is_ok() {
+            return Ok(Self { queue, thread: Some(thread) });
+        }
+        match thread.join() {
+            Ok(Ok(_)) => Err(PublishError::Ended),
+            Ok(Err(error)) => Err(PublishError::Role(error)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Publishes a message; waits while as many wait as may. Messages of one `shard_key` keep
+    /// their order.
+    ///
+    /// # Errors
+    /// When the message is too long or the root has ended.
+    pub fn publish(&self, message: impl Into<Bytes>, shard_key: u32) -> Result<(), PublishError> {
+        self.put(message.into(), shard_key, true)
+    }
+
+    /// Publishes a message, or says at once that there is no room.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish), and [`PublishError::Full`].
+    pub fn try_publish(
+        &self,
+        message: impl Into<Bytes>,
+        shard_key: u32,
+    ) -> Result<(), PublishError> {
+        self.put(message.into(), shard_key, false)
+    }
+
+    fn put(&self, message: Bytes, shard_key: u32, patient: bool) -> Result<(), PublishError> {
+        if message.len() > MESSAGE_BYTES_MAX {
+            return Err(PublishError::TooLong { bytes: message.len() });
+        }
+        self.queue.put(shard_key, message, patient).map_err(|refused| match refused {
+            Refused::Full => PublishError::Full,
+            Refused::Gone => PublishError::Ended,
+        })
+    }
+
+    /// Ends the stream, waits until every receiver has it, and says how it went.
+    ///
+    /// # Errors
+    /// Why the root failed, or that receivers did not finish in time.
+    pub fn finish(mut self) -> Result<RootSummary, PublishError> {
+        self.queue.finish();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(ended)) => Ok(ended?),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Err(PublishError::Ended),
+        }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.queue.cancel();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}

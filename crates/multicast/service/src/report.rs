@@ -1,0 +1,463 @@
+//! The report of a run: joins the run logs of all processes and says, in numbers and in one
+//! self-contained page, how fair the run was.
+//!
+//! ```text
+//! run directory                                    ledger              page
+//!   run.json        settings, receivers, events ------------------------+
+//!   root-0.evlog     --+                                                |
+//!   receiver-1.evlog --+-- merged by time --> fairness::Ledger --> Outcome --> report.html
+//!   receiver-2.evlog --+                             |
+//!                                                    +--> fairness.csv, one line per message
+//! ```
+//!
+//! Logs are merged as streams, so that memory follows the messages in flight and not the length of
+//! the run.
+
+mod departures;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use evenfall_core::{ClockError, NodeId};
+use evenfall_multicast_machine::fairness::{Config, Ledger, MessageRow, Outcome};
+use serde::{Deserialize, Serialize};
+
+use evenfall_runtime::memory::{self, MemoryCurve};
+use crate::runlog::{self, Header, LogError, Reader, Record, Role, Tail};
+
+/// Name of the file that describes a run.
+pub const RUN_FILE: &str = "run.json";
+/// Sent records are read ahead by this, so that a release is never met before its message, even
+/// when clocks disagree by as much.
+const READ_AHEAD_NS: u64 = 1_000_000_000;
+/// Memory for messages in flight while logs are joined.
+const JOIN_BYTES_MAX: usize = 256 << 20;
+/// Bytes per message in flight, without its bit per receiver.
+const IN_FLIGHT_BYTES: usize = 88;
+
+/// The frame of every page: style, and places for title, data and script.
+pub(crate) const PAGE: &str = include_str!("../../../../web/report.html");
+/// What every page draws with.
+pub(crate) const CHARTS: &str = include_str!("../../../../web/charts.js");
+const SCRIPT: &str = include_str!("../../../../web/report.js");
+
+/// What is known of a run beside its logs; the contents of `run.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunInfo {
+    /// First line of the report.
+    pub title: String,
+    /// Settings worth showing: name and value as a person would write them.
+    #[serde(default)]
+    pub settings: BTreeMap<String, serde_json::Value>,
+    /// Receivers, proxies and roots by name. Receivers in it, and without a [`Membership`], are
+    /// expected to release every message.
+    pub nodes: Vec<NodeInfo>,
+    /// Receivers that came late or left.
+    #[serde(default)]
+    pub memberships: Vec<Membership>,
+    /// What happened.
+    #[serde(default)]
+    pub events: Vec<RunEvent>,
+}
+
+/// A process of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeInfo {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// `root`, `proxy`, `receiver` or `recorder`.
+    pub role: String,
+}
+
+/// Messages of one stream that one receiver is expected to release. One that came back has several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Membership {
+    /// Who.
+    pub receiver: NodeId,
+    /// Tree or shard.
+    pub stream: u32,
+    /// First message.
+    pub from: u64,
+    /// First message that is not expected any more; none when it stayed.
+    #[serde(default)]
+    pub until: Option<u64>,
+    /// It said good-bye: what it had not released by then is not expected of it.
+    #[serde(default)]
+    pub left: bool,
+    /// When the process started that came; a node that is started again has a log of each life. 0
+    /// when it is not known, and is the last.
+    #[serde(default)]
+    pub started_ns: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunEvent {
+    /// When, on the synchronised clock.
+    pub at_ns: u64,
+    /// One word, a lane of the timeline: `join`, `leave`, `suspect`, `view`, `evict`, `fault`...
+    pub kind: String,
+    /// Whom it concerns.
+    #[serde(default)]
+    pub node: Option<NodeId>,
+    /// A sentence.
+    #[serde(default)]
+    pub text: String,
+}
+
+/// One log, as read.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LogLine {
+    /// File name.
+    pub file: String,
+    /// Name of the process.
+    pub name: String,
+    /// Its role.
+    pub role: String,
+    /// Whole records.
+    pub records: u64,
+    /// How it ended.
+    pub tail: String,
+}
+
+/// All that a page shows. A simulation, which has no logs, makes one directly.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// What the run was.
+    pub info: RunInfo,
+    /// How it went.
+    pub outcome: Outcome,
+    /// What was read.
+    pub logs: Vec<LogLine>,
+    /// Memory of each process over its run, as far as it was written down.
+    pub memory: Vec<MemoryCurve>,
+    /// What a reader must know before believing the rest.
+    pub warnings: Vec<String>,
+}
+
+/// Why there is no report.
+#[derive(Debug)]
+pub enum ReportError {
+    /// A file could not be read or written.
+    Io(PathBuf, io::Error),
+    /// `run.json` is wrong; line and column are in the message.
+    Info(PathBuf, serde_json::Error),
+    /// A log is wrong.
+    Log(PathBuf, LogError),
+    /// The root has not written down what the run was.
+    NoRun(PathBuf),
+    /// There is nothing to report.
+    NoRoot(PathBuf),
+    /// The root ended while it waited for its nodes.
+    NeverStood(PathBuf),
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Info(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Log(path, error) => write!(f, "{} {error}", path.display()),
+            Self::NoRun(path) => write!(
+                f,
+                "{}: not there; the root writes it when its tree stands. Name the directory of a \
+                 run (run.dir of its settings)",
+                path.display()
+            ),
+            Self::NoRoot(path) => write!(
+                f,
+                "{}: no log of a root (*.{}); is this the directory of a run?",
+                path.display(),
+                runlog::EXTENSION
+            ),
+            Self::NeverStood(path) => write!(
+                f,
+                "{}: the tree never stood, so nothing was sent: the root ended while it waited for \
+                 its nodes. It says on standard error for whom",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReportError {}
+
+/// Reads a run directory and judges the run. Every closed message is shown to `each_row`, for an
+/// export of the fairness log.
+///
+/// # Errors
+/// [`ReportError`]. Logs that were cut off are no error; they are warned of.
+pub fn read(
+    directory: &Path,
+    mut each_row: Option<&mut dyn FnMut(&MessageRow)>,
+) -> Result<Report, ReportError> {
+    let mut info = read_info(&directory.join(RUN_FILE))?;
+    let mut departures = departures::settle(&mut info, directory)?;
+    let mut logs = open_logs(directory)?;
+    if !logs.iter().any(|log| log.reader.header().role == Role::Root) {
+        return Err(ReportError::NoRoot(directory.to_owned()));
+    }
+    let mut ledger = ledger_of(&info, each_row.is_some());
+    let clock = join(&mut logs, &mut ledger, &mut each_row);
+    ledger.close_all();
+    drain(&mut ledger, &mut each_row);
+    let outcome = ledger.finish(clock);
+    if outcome.results.messages == 0 && !info.events.iter().any(|event| event.kind == "view") {
+        return Err(ReportError::NeverStood(directory.to_owned()));
+    }
+    let mut warnings = warnings(&info, &logs, &outcome);
+    warnings.append(&mut departures);
+    let memory = logs.iter().filter_map(|log| memory::read(directory, &log.name())).collect();
+    let logs = logs.iter().map(Log::line).collect();
+    Ok(Report { info, outcome, logs, memory, warnings })
+}
+
+impl Report {
+    /// The page: one file, no network, no libraries.
+    pub fn html(&self) -> String {
+        // Inside a script element only `<` could end the data; as an escape it is still JSON.
+        let data = serde_json::to_string(self).unwrap_or_else(|_| "{}".into());
+        let data = data.replace('<', "\\u003c");
+        let title = self.info.title.replace('&', "&amp;").replace('<', "&lt;");
+        PAGE.replace("<!-- title -->", &title)
+            .replace("/* script */", &format!("{CHARTS}{SCRIPT}"))
+            .replace("\"run data\"", &data)
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// [`ReportError::Io`].
+    pub fn write_html(&self, path: &Path) -> Result<(), ReportError> {
+        let written = std::fs::write(path, self.html());
+        written.map_err(|error| ReportError::Io(path.to_owned(), error))
+    }
+}
+
+impl RunInfo {
+    /// Reads `run.json` of a run directory.
+    ///
+    /// # Errors
+    /// [`ReportError`] when it is not there or is wrong.
+    pub fn read(directory: &Path) -> Result<Self, ReportError> {
+        read_info(&directory.join(RUN_FILE))
+    }
+
+    /// Writes `run.json` into a run directory.
+    ///
+    /// # Errors
+    /// [`ReportError::Io`].
+    pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
+        let path = directory.join(RUN_FILE);
+        let json = serde_json::to_string_pretty(self).map_err(io::Error::other);
+        json.and_then(|json| std::fs::write(&path, json + "\n"))
+            .map_err(|error| ReportError::Io(path, error))
+    }
+}
+
+fn read_info(path: &Path) -> Result<RunInfo, ReportError> {
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ReportError::NoRun(path.to_owned()),
+        _ => ReportError::Io(path.to_owned(), error),
+    })?;
+    serde_json::from_str(&text).map_err(|error| ReportError::Info(path.to_owned(), error))
+}
+
+struct Log {
+    file: String,
+    reader: Reader<File>,
+}
+
+impl Log {
+    /// The node, and which life of it when it had several: `recv-1.1` is in `receiver-1.1.evlog`.
+    fn name(&self) -> String {
+        let life = self.file.split('.').nth(1).filter(|life| *life != runlog::EXTENSION);
+        let name = &self.reader.header().name;
+        life.map_or_else(|| name.clone(), |life| format!("{name}.{life}"))
+    }
+
+    fn line(&self) -> LogLine {
+        let header = self.reader.header();
+        LogLine {
+            file: self.file.clone(),
+            name: self.name(),
+            role: header.role.to_string(),
+            records: self.reader.records(),
+            tail: self.reader.tail().to_string(),
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<Reader<File>, ReportError> {
+    let file = File::open(path).map_err(|error| ReportError::Io(path.to_owned(), error))?;
+    Reader::new(file).map_err(|error| ReportError::Log(path.to_owned(), error))
+}
+
+/// Whether a process took part in an earlier run than that of the root that started then: no
+/// receiver outlives its root's run, and nothing is released before the root has started.
+fn is_earlier(path: &Path, root_started_ns: u64) -> Result<bool, ReportError> {
+    let released = open(path)?.find_map(|record| match record {
+        Record::Released(released) => Some(released.release_ns),
+        _ => None,
+    });
+    Ok(released.is_some_and(|at_ns| at_ns < root_started_ns))
+}
+
+/// Logs of the last run in the directory, by file name. A root that is started again begins another
+/// run, and leaves the logs of the one before where they are.
+fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
+    let io = |error| ReportError::Io(directory.to_owned(), error);
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        if path.extension().is_some_and(|extension| extension == runlog::EXTENSION) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let mut logs = Vec::new();
+    for path in &paths {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        logs.push(Log { file, reader: open(path)? });
+    }
+    let roots = logs.iter().map(|log| log.reader.header()).filter(|h| h.role == Role::Root);
+    let Some(root_started_ns) = roots.map(|header| header.started_ns).max() else {
+        return Ok(logs);
+    };
+    let mut last = Vec::new();
+    for (path, log) in paths.iter().zip(logs) {
+        let Header { role, started_ns, .. } = log.reader.header();
+        let is_over = *started_ns < root_started_ns
+            && (*role == Role::Root || is_earlier(path, root_started_ns)?);
+        if !is_over {
+            last.push(log);
+        }
+    }
+    Ok(last)
+}
+
+fn ledger_of(info: &RunInfo, rows: bool) -> Ledger {
+    let all = info.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
+    let partial = |id: &NodeId| info.memberships.iter().any(|m| m.receiver == *id);
+    let founders: Vec<NodeId> = all.clone().filter(|id| !partial(id)).collect();
+    let per_message = IN_FLIGHT_BYTES + all.count().div_ceil(8);
+    let in_flight_max = JOIN_BYTES_MAX / per_message;
+    let mut ledger = Ledger::new(Config { receivers: founders, in_flight_max, rows });
+    for membership in &info.memberships {
+        ledger.join(membership.receiver, membership.stream, membership.from);
+        if let Some(until) = membership.until {
+            ledger.leave(membership.receiver, membership.stream, until);
+        }
+    }
+    ledger
+}
+
+/// Feeds all logs to the ledger, roughly in the order of time. Returns the worst clock error.
+fn join(
+    logs: &mut [Log],
+    ledger: &mut Ledger,
+    each_row: &mut Option<&mut dyn FnMut(&MessageRow)>,
+) -> ClockError {
+    let mut clock = ClockError::SameClock;
+    let mut heap = BinaryHeap::new();
+    let mut heads: Vec<Option<Record>> = Vec::new();
+    for (at, log) in logs.iter_mut().enumerate() {
+        clock = worse(clock, log.reader.header().clock);
+        let head = log.reader.next();
+        heap.push(Reverse((head.as_ref().map_or(0, |record| turn(record, 0)), at)));
+        heads.push(head);
+    }
+    while let Some(Reverse((turn_now, at))) = heap.pop() {
+        let Some(record) = heads[at].take() else { continue };
+        let Header { role, node: receiver, .. } = *logs[at].reader.header();
+        match record {
+            Record::Sent(sent) => ledger.sent(&sent),
+            Record::Clock { error, .. } => clock = worse(clock, error),
+            // Whatever a recorder releases, nobody trades on.
+            _ if role == Role::Recorder => {}
+            Record::Released(released) => ledger.released(&released),
+            Record::Lost(lost) => ledger.lost(&lost),
+            Record::Duplicates(count) => ledger.duplicates(receiver, count),
+            Record::End(_) => {}
+        }
+        drain(ledger, each_row);
+        if let Some(next) = logs[at].reader.next() {
+            heap.push(Reverse((turn(&next, turn_now), at)));
+            heads[at] = Some(next);
+        }
+    }
+    clock
+}
+
+/// When it is a record's turn. Those without a time follow the one before.
+fn turn(record: &Record, before: u64) -> u64 {
+    match record {
+        Record::Sent(sent) => sent.sent_ns.saturating_sub(READ_AHEAD_NS),
+        other => other.at_ns().unwrap_or(before),
+    }
+}
+
+fn drain(ledger: &mut Ledger, each_row: &mut Option<&mut dyn FnMut(&MessageRow)>) {
+    if let Some(each_row) = each_row {
+        while let Some(row) = ledger.poll_row() {
+            each_row(&row);
+        }
+    }
+}
+
+fn worse(a: ClockError, b: ClockError) -> ClockError {
+    match (a, b) {
+        (ClockError::Unknown, _) | (_, ClockError::Unknown) => ClockError::Unknown,
+        (ClockError::Within(a), ClockError::Within(b)) => ClockError::Within(a.max(b)),
+        (within @ ClockError::Within(_), _) | (_, within) => within,
+    }
+}
+
+fn warnings(info: &RunInfo, logs: &[Log], outcome: &Outcome) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for node in info.nodes.iter().filter(|node| node.role == "receiver") {
+        if !logs.iter().any(|log| log.reader.header().node == node.id) {
+            warnings.push(format!(
+                "{} ({}) left no log: all it should have is lost",
+                node.name, node.id
+            ));
+        }
+    }
+    for log in logs {
+        if *log.reader.tail() != Tail::Clean {
+            warnings.push(format!("{}: {}", log.file, log.reader.tail()));
+        }
+        if log.reader.malformed() > 0 {
+            warnings.push(format!("{}: {} records unreadable", log.file, log.reader.malformed()));
+        }
+    }
+    if outcome.results.clock_error_us.0 == ClockError::Unknown {
+        warnings.push(
+            "Nobody offers a bound on the clocks' error: times compared between hosts \
+                       may be off by any amount."
+                .into(),
+        );
+    }
+    if outcome.results.released_again > 0 {
+        let again = outcome.results.released_again;
+        warnings.push(format!("{again} copies were released or reported twice: a broken protocol"));
+    }
+    if outcome.results.orphans > 0 {
+        let orphans = outcome.results.orphans;
+        warnings.push(format!("{orphans} records belong to no message of the root's log"));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,379 @@
+//! A run of thirty processes is written down as logs, read back and judged.
+
+use std::process::Command;
+use std::time::Duration;
+
+use evenfall_core::Prng;
+use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Sent};
+
+use super::*;
+use crate::runlog::{Header, Writer};
+
+const START_NS: u64 = 1_753_000_000_000_000_000;
+const RECEIVERS: u32 = 20;
+const MESSAGES: u64 = 30_000;
+/// 5,000 messages a second.
+const GAP_NS: u64 = 200_000;
+
+/// A directory that is removed when dropped.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("evenfall-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary directory");
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Best effort: what is left behind in the temporary directory harms nobody.
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn header(role: Role, id: u32, name: &str) -> Header {
+    let clock = ClockError::Within(Duration::from_micros(2));
+    Header { role, node: NodeId(id), name: name.into(), clock, started_ns: START_NS }
+}
+
+fn event(at_s: f64, kind: &str, node: u32, text: &str) -> RunEvent {
+    let at_ns = START_NS + (at_s * 1e9) as u64;
+    RunEvent { at_ns, kind: kind.into(), node: Some(NodeId(node)), text: text.into() }
+}
+
+fn info() -> RunInfo {
+    let node = |id, name: String, role: &str| NodeInfo { id: NodeId(id), name, role: role.into() };
+    let receivers = (1..=RECEIVERS).map(|id| node(id, format!("recv-{id}"), "receiver"));
+    let proxies = (101..=104).map(|id| node(id, format!("proxy-{}", id - 100), "proxy"));
+    let settings = [("mode", "release"), ("tree", "D=2 F=5"), ("hedging", "H=1")];
+    let settings =
+        settings.into_iter().chain([("rate", "5,000 msg/s"), ("deadline", "P(F) ≥ 99 %")]);
+    RunInfo {
+        title: "Demo: a generated feed <b>&</b> twenty receivers".into(),
+        settings: settings.map(|(key, value)| (key.into(), value.into())).collect(),
+        nodes: receivers.chain(proxies).chain([node(100, "root".into(), "root")]).collect(),
+        memberships: vec![
+            Membership { receiver: NodeId(19), until: Some(21_000), ..Membership::default() },
+            Membership { receiver: NodeId(20), from: 10_000, ..Membership::default() },
+        ],
+        events: vec![
+            event(1.95, "join", 20, "late joiner, served from message 10,000"),
+            event(2.0, "view", 100, "view 2: 20 receivers"),
+            event(3.1, "suspect", 103, "no heartbeat for 60 ms"),
+            event(3.25, "view", 100, "view 3: children of proxy-3 moved to proxy-4"),
+            event(4.2, "evict", 19, "queue full for 500 ms"),
+            event(4.2, "view", 100, "view 4: 19 receivers"),
+        ],
+    }
+}
+
+fn hold_ns(message: u64) -> u64 {
+    // The root widens the hold when proxy-3 fails, step by step.
+    190_000 + 6_000 * message.clamp(15_500, 16_500).saturating_sub(15_500) / 100
+}
+
+fn is_member(receiver: u32, message: u64) -> bool {
+    match receiver {
+        19 => message < 21_000,
+        20 => message >= 10_000,
+        _ => true,
+    }
+}
+
+/// Writes the logs of a made-up run.
+fn write_run(directory: &Path) {
+    info().write(directory).expect("run.json");
+    let mut root = Writer::create(directory, &header(Role::Root, 100, "root")).expect("a log");
+    for message in 0..MESSAGES {
+        let scheduled_ns = START_NS + message * GAP_NS;
+        let sent_ns = scheduled_ns + 3_000;
+        let deadline_ns = sent_ns + hold_ns(message);
+        root.append(&Record::Sent(Sent { stream: 0, message, scheduled_ns, sent_ns, deadline_ns }));
+    }
+    root.finish().expect("a log");
+    let memory = "seconds,resident_bytes,cpu_seconds\n0.0,7000000,0.1\n1.0,7100000,0.2\n";
+    std::fs::write(evenfall_runtime::memory::path(directory, "root"), memory).expect("a memory log");
+    let mut prng = Prng::new(4);
+    for receiver in 1..=RECEIVERS {
+        write_receiver(directory, receiver, &mut prng.fork(receiver.into()));
+    }
+}
+
+fn write_receiver(directory: &Path, receiver: u32, prng: &mut Prng) {
+    let name = format!("recv-{receiver}");
+    let header = header(Role::Receiver, receiver, &name);
+    let mut log = Writer::create(directory, &header).expect("a log");
+    let id = NodeId(receiver);
+    let parent = 101 + receiver % 4;
+    for message in (0..MESSAGES).filter(|&message| is_member(receiver, message)) {
+        let sent_ns = START_NS + message * GAP_NS + 3_000;
+        let failing = parent == 103 && (15_500..16_300).contains(&message);
+        let slow = if receiver == 7 { 25_000.0 } else { 0.0 };
+        let mut delay = 70_000.0 + slow + f64::from(receiver % 5) * 4_000.0;
+        delay += prng.exponential(9_000.0);
+        if prng.chance(0.0004) {
+            delay += prng.exponential(60_000.0);
+        }
+        let hedged = failing || prng.chance(0.12);
+        if failing {
+            delay += 60_000.0 + prng.exponential(30_000.0);
+        }
+        if failing && receiver == 2 && message < 15_540 {
+            if message == 15_500 {
+                let (stream, count) = (0, 40);
+                log.append(&Record::Lost(Lost {
+                    receiver: id,
+                    stream,
+                    first_message: message,
+                    count,
+                }));
+            }
+            continue;
+        }
+        let arrival_ns = sent_ns + delay as u64;
+        let late = 1_200.0 + prng.exponential(900.0);
+        let release_ns = arrival_ns.max(sent_ns + hold_ns(message)) + late as u64;
+        let repaired = if failing && prng.chance(0.1) { Flags::REPAIRED } else { Flags(0) };
+        let hedge_win = if hedged { Flags::HEDGE_WIN } else { Flags(0) };
+        log.append(&Record::Released(Released {
+            receiver: id,
+            stream: 0,
+            first_message: message,
+            count: 1,
+            arrival_ns,
+            release_ns,
+            flags: repaired | hedge_win,
+            via: NodeId(if hedged { 101 + (parent - 100) % 4 } else { parent }),
+        }));
+    }
+    log.append(&Record::Duplicates(MESSAGES / 2 + u64::from(receiver) * 17));
+    if receiver == 19 {
+        log.flush();
+    } else {
+        log.finish().expect("a log");
+    }
+}
+
+#[test]
+fn run_of_many_processes_is_joined_and_judged() {
+    let directory = Directory::new("joined");
+    write_run(&directory.0);
+    let mut rows = 0u64;
+    let mut count = |_: &MessageRow| rows += 1;
+    let report = read(&directory.0, Some(&mut count)).expect("a report");
+    let results = &report.outcome.results;
+    assert_eq!((rows, results.messages, results.receivers), (MESSAGES, MESSAGES, 20));
+    let expected = MESSAGES * 18 + 21_000 + 20_000;
+    assert_eq!((results.lost, results.lost_reported), (40, 40));
+    assert_eq!(results.delivered, expected - 40);
+    assert_eq!((results.orphans, results.released_again), (0, 0));
+    assert_eq!(results.clock_error_us.0, ClockError::Within(Duration::from_micros(2)));
+    assert!(results.p_f.is_some_and(|p_f| p_f > 0.9 && p_f < 1.0), "{:?}", results.p_f);
+    assert!(results.window_us.p50 > 1.0 && results.window_us.p50 < 20.0);
+    assert_eq!(
+        report.warnings,
+        ["receiver-19.evlog: no end record: the process was killed, or \
+                                  still runs"]
+    );
+    assert_eq!(report.logs.len(), 21);
+}
+
+#[test]
+fn page_is_self_contained_and_data_cannot_break_out() {
+    let directory = Directory::new("page");
+    write_run(&directory.0);
+    let html = read(&directory.0, None).expect("a report").html();
+    assert!(!html.contains("http://") || html.matches("http://").count() == 1, "only SVG's name");
+    assert!(!html.contains("https://") && !html.contains("<b>&</b> twenty"));
+    assert_eq!(html.matches("</script>").count(), 2);
+}
+
+// `EVENFALL_REPORT_TO=/tmp/x.html` keeps the page, for whoever changes it and wants to look.
+#[test]
+fn page_draws_all_charts_in_a_browser_without_errors() {
+    let directory = Directory::new("browser");
+    write_run(&directory.0);
+    let page = directory.0.join("report.html");
+    read(&directory.0, None).expect("a report").write_html(&page).expect("a page");
+    if let Some(to) = std::env::var_os("EVENFALL_REPORT_TO") {
+        std::fs::copy(&page, to).expect("a copy of the page");
+    }
+    let Some(dom) = dom_in_chromium(&page, &directory.0) else {
+        println!("skipped: no chromium");
+        return;
+    };
+    assert!(!dom.contains("data-errors"), "{}", &dom[..dom.len().min(2_000)]);
+    assert!(dom.contains("data-drawn=\"11\""), "eleven charts are drawn");
+    assert_eq!(dom.matches("<svg viewBox").count(), 10, "one of the eleven is a table");
+    assert!(
+        dom.matches("<path").count() > 10 && !dom.contains("NaN") && !dom.contains("undefined")
+    );
+}
+
+#[test]
+fn run_in_which_nothing_was_held_or_sent_still_makes_a_page() {
+    let ledger = Ledger::new(Config::of([NodeId(1)]));
+    let outcome = ledger.finish(ClockError::Unknown);
+    let (info, logs, memory, warnings) = (RunInfo::default(), vec![], vec![], vec![]);
+    let report = Report { info, outcome, logs, memory, warnings };
+    let directory = Directory::new("empty");
+    let page = directory.0.join("report.html");
+    report.write_html(&page).expect("a page");
+    let Some(dom) = dom_in_chromium(&page, &directory.0) else {
+        println!("skipped: no chromium");
+        return;
+    };
+    assert!(!dom.contains("data-errors") && !dom.contains("NaN"));
+    assert!(dom.contains("data-drawn=\"10\""));
+}
+
+/// The page's document after its script ran; `None` without a browser.
+fn dom_in_chromium(page: &Path, scratch: &Path) -> Option<String> {
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", scratch.join("browser").display()))
+        .args(["--virtual-time-budget=5000", "--dump-dom"])
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .ok()?;
+    let dom = String::from_utf8_lossy(&output.stdout);
+    // What the script made, without its source and its data.
+    let dom = dom.split("<script").next().unwrap_or_default().to_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "chromium failed: {said}");
+    Some(dom)
+}
+
+#[test]
+fn directory_that_is_no_run_says_what_is_missing() {
+    let directory = Directory::new("nothing");
+    let said = read(&directory.0, None).expect_err("no run").to_string();
+    assert!(said.contains("run.json"), "{said}");
+    info().write(&directory.0).expect("run.json");
+    let said = read(&directory.0, None).expect_err("no logs").to_string();
+    assert!(said.contains("no log of a root"), "{said}");
+    std::fs::write(directory.0.join("x.evlog"), [1u8; 100]).expect("a file");
+    let said = read(&directory.0, None).expect_err("a foreign file").to_string();
+    assert!(said.contains("x.evlog is no run log"), "{said}");
+    std::fs::write(directory.0.join(RUN_FILE), "{\n \"titel\": 1}").expect("a file");
+    let said = read(&directory.0, None).expect_err("a misspelt key").to_string();
+    assert!(said.contains("titel") && said.contains("line 2"), "{said}");
+}
+
+#[test]
+fn worst_clock_of_all_processes_counts() {
+    let within = |us| ClockError::Within(Duration::from_micros(us));
+    assert_eq!(worse(ClockError::SameClock, within(3)), within(3));
+    assert_eq!(worse(within(5), within(3)), within(5));
+    assert_eq!(worse(within(5), ClockError::Unknown), ClockError::Unknown);
+    assert_eq!(worse(ClockError::SameClock, ClockError::SameClock), ClockError::SameClock);
+}
+
+/// A log of what one node released, message by message, at a millisecond of the run.
+fn released(directory: &Path, who: &Header, messages: std::ops::Range<u64>, clean: bool) {
+    let mut log = Writer::create(directory, who).expect("a log");
+    for message in messages {
+        let at_ns = START_NS + 1_000_000 * message + 400_000;
+        log.append(&Record::Released(Released {
+            receiver: who.node,
+            first_message: message,
+            count: 1,
+            arrival_ns: at_ns,
+            release_ns: at_ns,
+            ..Released::default()
+        }));
+    }
+    if clean {
+        log.finish().expect("a log");
+    } else {
+        log.flush();
+    }
+}
+
+/// A root that sends so many messages, a millisecond apart.
+fn sent(directory: &Path, messages: u64, memberships: Vec<Membership>, nodes: &[(u32, &str)]) {
+    let nodes = nodes.iter().map(|(id, role)| NodeInfo {
+        id: NodeId(*id),
+        name: format!("{role}-{id}"),
+        role: (*role).into(),
+    });
+    let info = RunInfo { nodes: nodes.collect(), memberships, ..RunInfo::default() };
+    info.write(directory).expect("run.json");
+    let mut root = Writer::create(directory, &header(Role::Root, 0, "root")).expect("a log");
+    for message in 0..messages {
+        let scheduled_ns = START_NS + 1_000_000 * message;
+        root.append(&Record::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
+    }
+    root.finish().expect("a log");
+}
+
+#[test]
+fn receiver_that_is_started_again_is_judged_by_the_logs_of_both_its_lives() {
+    let directory = Directory::new("lives");
+    let again_ns = START_NS + 50_000_000;
+    let first = Membership {
+        receiver: NodeId(1),
+        until: Some(45),
+        started_ns: START_NS,
+        ..Membership::default()
+    };
+    let second = Membership { from: 60, until: None, started_ns: again_ns, ..first.clone() };
+    sent(&directory.0, 100, vec![first, second], &[(0, "root"), (1, "receiver"), (2, "receiver")]);
+    released(&directory.0, &header(Role::Receiver, 2, "receiver-2"), 0..100, true);
+    let mut who = header(Role::Receiver, 1, "receiver-1");
+    released(&directory.0, &who, 0..30, false);
+    let names = [runlog::file_name(Role::Receiver, NodeId(1))];
+    runlog::set_aside(&directory.0, &names).expect("a free name");
+    who.started_ns = again_ns;
+    released(&directory.0, &who, 60..100, true);
+    let report = read(&directory.0, None).expect("a report");
+    let results = &report.outcome.results;
+    assert_eq!((results.delivered, results.lost, results.orphans), (100 + 30 + 40, 0, 0));
+    let names: Vec<_> = report.logs.iter().map(|log| log.name.as_str()).collect();
+    assert_eq!(names, ["receiver-1.1", "receiver-1", "receiver-2", "root"]);
+    assert!(report.warnings.iter().any(|w| w.contains("before message 30")), "{report:?}");
+}
+
+#[test]
+fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first() {
+    let directory = Directory::new("again");
+    released(&directory.0, &header(Role::Receiver, 1, "receiver-1"), 0..70, false);
+    sent(&directory.0, 100, vec![], &[]);
+    let names = |role, id, other: &[&str]| {
+        let mut names = vec![runlog::file_name(role, NodeId(id))];
+        names.extend(other.iter().map(|name| (*name).to_owned()));
+        runlog::set_aside(&directory.0, &names).expect("a free name");
+    };
+    names(Role::Root, 0, &[RUN_FILE]);
+    names(Role::Receiver, 1, &[]);
+    let again_ns = START_NS + 200_000_000;
+    let root = Header { started_ns: again_ns, ..header(Role::Root, 0, "root") };
+    let mut log = Writer::create(&directory.0, &root).expect("a log");
+    for message in 0..5 {
+        let scheduled_ns = again_ns + 1_000_000 * message;
+        log.append(&Record::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
+    }
+    log.finish().expect("a log");
+    info().write(&directory.0).expect("run.json");
+    let report = read(&directory.0, None).expect("a report");
+    assert_eq!(report.outcome.results.messages, 5);
+    assert_eq!((report.outcome.results.orphans, report.logs.len()), (0, 1));
+    let kept = directory.0.join("root-0.1.evlog");
+    assert_eq!(open(&kept).expect("a log").count(), 101);
+    assert!(directory.0.join("run.1.json").exists());
+}
+
+#[test]
+fn recorder_is_no_receiver_of_the_report() {
+    let directory = Directory::new("recorder");
+    sent(&directory.0, 100, vec![], &[(0, "root"), (1, "receiver"), (2, "recorder")]);
+    released(&directory.0, &header(Role::Receiver, 1, "receiver-1"), 0..100, true);
+    released(&directory.0, &header(Role::Recorder, 2, "recorder-2"), 0..90, true);
+    let report = read(&directory.0, None).expect("a report");
+    let results = &report.outcome.results;
+    assert_eq!((results.receivers, results.delivered, results.lost), (1, 100, 0));
+    assert_eq!((results.orphans, &report.warnings[..]), (0, &[][..]));
+}

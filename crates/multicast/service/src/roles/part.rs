@@ -1,0 +1,115 @@
+//! The loop of the roles that have a place in a tree: proxy, receiver and recorder.
+
+use std::time::Duration;
+
+use evenfall_core::{Clock, Machine, Timestamp};
+use evenfall_host::clock::MonotonicClock;
+use evenfall_host::interrupt;
+use evenfall_multicast_machine::{Reason, Receiver, ReceiverEvent, Recorder, Relay, RelayEvent};
+
+use super::{Process, RoleError};
+
+/// How long a node that leaves repeats its good-bye when the root does not answer.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Why a role ended: of its own will, or not.
+pub(super) type Ended = Result<&'static str, RoleError>;
+
+/// A machine that has a place in a tree, and can leave it.
+pub(super) trait Member: Machine {
+    fn has_place(&self) -> bool;
+    fn leave(&mut self);
+    /// Whether this is the root's answer to a good-bye.
+    fn has_left(event: &Self::Event) -> bool;
+}
+
+macro_rules! member {
+    ($machine:ty, $event:ident) => {
+        impl Member for $machine {
+            fn has_place(&self) -> bool {
+                self.place().is_some()
+            }
+
+            fn leave(&mut self) {
+                Self::leave(self);
+            }
+
+            fn has_left(event: &Self::Event) -> bool {
+                matches!(event, $event::Evicted(Reason::Left))
+            }
+        }
+    };
+}
+member!(Relay, RelayEvent);
+member!(Receiver, ReceiverEvent);
+member!(Recorder, ReceiverEvent);
+
+/// What a role makes of its machines.
+pub(super) trait Part<M: Member> {
+    /// Something happened to a machine.
+    fn on(&mut self, machine: &M, now: Timestamp, event: M::Event);
+
+    /// The clock from now on.
+    fn set_clock(&mut self, _: Clock) {}
+
+    /// A turn is over.
+    fn turned(&mut self, _: &mut Process, _: &mut [M]) {}
+
+    /// It is time to publish its state.
+    fn look_around(&mut self, process: &mut Process, machines: &[M]);
+
+    /// How it ended, if it has.
+    fn ended(&mut self, machines: &mut [M]) -> Option<Ended>;
+
+    /// When it is to be looked at again at the latest.
+    fn until(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Whether to leave.
+    fn wants_to_stop(&self) -> bool {
+        false
+    }
+}
+
+impl Process {
+    /// Turns until the part is over, or a signal comes or the part wants to stop, and the root has
+    /// taken note that this node leaves.
+    pub(super) fn play<M: Member>(
+        &mut self,
+        machines: &mut [M],
+        part: &mut impl Part<M>,
+    ) -> Result<Ended, RoleError> {
+        let (mut first, mut left) = (true, 0);
+        let mut leaves_at: Option<Timestamp> = None;
+        loop {
+            let mut on = |m: &M, now, event| part.on(m, now, event);
+            self.keep_time(machines, core::mem::take(&mut first), &mut on)?;
+            part.set_clock(self.clock());
+            let until = leaves_at.or(part.until());
+            let mut on = |m: &M, now, event| {
+                left += usize::from(leaves_at.is_some() && M::has_left(&event));
+                part.on(m, now, event);
+            };
+            self.turn.turn(machines, &mut self.driver, until, &mut on)?;
+            part.turned(self, machines);
+            if self.housekeeping_due() {
+                part.look_around(self, machines);
+            }
+            if let Some(ended) = part.ended(machines) {
+                return Ok(ended);
+            }
+            let now = MonotonicClock::now();
+            match leaves_at {
+                Some(at) if at <= now || left == machines.len() => return Ok(Ok("asked to stop")),
+                None if interrupt::raised() || part.wants_to_stop() => {
+                    // Who has no place is missed by nobody: it says good-bye once.
+                    let known = machines.iter().any(M::has_place);
+                    leaves_at = Some(if known { now + FAREWELL } else { now });
+                    machines.iter_mut().for_each(M::leave);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A proxy as a process.
+
+use std::time::Duration;
+
+use evenfall_core::Timestamp;
+use evenfall_host::clock::MonotonicClock;
+use evenfall_multicast_machine::{Reason, Relay, RelayEvent, RelayStatus};
+use serde::Serialize;
+
+use super::part::{Ended, Part};
+use super::{Process, RoleError, identity};
+use evenfall_runtime::settings::{Node, Settings};
+use evenfall_runtime::telemetry::Metrics;
+
+/// How long a proxy serves repair after the receivers below it have finished.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What a proxy leaves behind.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProxySummary {
+    /// Its name.
+    pub name: String,
+    /// Its counters.
+    pub status: RelayStatus,
+    /// Datagrams that were no messages.
+    pub malformed: u64,
+    /// Why it ended.
+    pub ended: String,
+}
+
+fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> String {
+    let mut m = Metrics::of(name, "proxy");
+    m.counter("forwarded_frames_total", "Frames forwarded.", tree, status.forwarded);
+    m.counter("duplicate_copies_total", "Copies dropped.", tree, status.duplicates);
+    m.counter("repairs_sent_total", "Frames sent again.", tree, status.repairs_sent);
+    m.counter("repaired_frames_total", "Frames that came by repair.", tree, status.repaired);
+    m.counter("given_up_frames_total", "Frames given up as missing.", tree, status.given_up);
+    m.counter("dropped_frames_total", "Frames the driver had no room for.", tree, status.dropped);
+    m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
+    m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
+    m.gauge("receivers_below", "Receivers that report.", tree, f64::from(status.below.receivers));
+    m.finish()
+}
+
+/// What the proxy's events came to.
+struct Watch<'a> {
+    node: &'a Node,
+    root_timeout: Duration,
+    /// The stream has ended below: when to go.
+    finished: Option<Timestamp>,
+    failed: Option<RoleError>,
+}
+
+impl Part<Relay> for Watch<'_> {
+    fn on(&mut self, _: &Relay, now: Timestamp, event: RelayEvent) {
+        match event {
+            RelayEvent::Finished => self.finished = Some(now + LINGER),
+            RelayEvent::RootLost => self.failed = Some(RoleError::RootLost(self.root_timeout)),
+            RelayEvent::Evicted(Reason::TooSlow) => {
+                self.failed = Some(RoleError::Evicted(Reason::TooSlow));
+            }
+            // The machine joins again by itself.
+            RelayEvent::Placed(_) | RelayEvent::Evicted(_) => {}
+        }
+    }
+
+    fn look_around(&mut self, process: &mut Process, relays: &[Relay]) {
+        let status = relays[0].status();
+        let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
+        let page = metrics(&self.node.name, self.node.tree, &status, process.refused());
+        process.telemetry.publish(page, &status, ill);
+    }
+
+    fn ended(&mut self, _: &mut [Relay]) -> Option<Ended> {
+        let is_over = self.finished.is_some_and(|at| at <= MonotonicClock::now());
+        let failed = self.failed.take().map(Err);
+        failed.or_else(|| is_over.then_some(Ok("the stream ended")))
+    }
+
+    fn until(&self) -> Option<Timestamp> {
+        self.finished
+    }
+}
+
+/// Runs a proxy until the stream has ended below it, a signal comes or the root is lost.
+///
+/// # Errors
+/// [`RoleError`].
+pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> {
+    let mut process = Process::start(settings, node)?;
+    let who = identity(settings, node, node.tree, process.started)?;
+    let key = process.key.clone();
+    let mut relays = [Relay::new(settings.multicast, who, key.as_ref(), MonotonicClock::now())];
+    let root_timeout = settings.multicast.membership.root_timeout;
+    let mut watch = Watch { node, root_timeout, finished: None, failed: None };
+    let ended = process.play(&mut relays, &mut watch)?;
+    let malformed = process.refused();
+    let why = ended.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+    let (name, status) = (node.name.clone(), relays[0].status());
+    let summary = ProxySummary { name, status, malformed, ended: why };
+    process.end(settings, &summary)?;
+    ended.map(|_| summary)
+}

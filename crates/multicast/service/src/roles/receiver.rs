@@ -1,0 +1,295 @@
+//! A receiver as a process, or inside one: everything between the machine and whoever takes the
+//! messages.
+
+use std::time::Duration;
+
+use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_feed_formats::sharding::ContentHash;
+use evenfall_host::clock::MonotonicClock;
+use evenfall_multicast_machine::fairness::{Flags, Lost, Released};
+use evenfall_multicast_machine::{Reason, Receiver, ReceiverEvent, ReceiverStatus, Release};
+use serde::Serialize;
+
+use super::part::{Ended, Part};
+use super::{Process, RoleError, identity};
+use crate::runlog::Record;
+use evenfall_runtime::settings::{Node, Settings};
+use evenfall_runtime::telemetry::Metrics;
+
+/// How long a receiver stays after the end, so that its last report reaches the root.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Who takes the messages.
+pub trait Sink {
+    /// A frame is released now. `at` was read from the clock for this very call.
+    fn released(&mut self, release: &Release, at: SyncTime);
+
+    /// Messages could not be had; see [`ReceiverEvent::Lost`].
+    fn lost(&mut self, stream: u32, first_message: Option<u64>, messages: Option<u64>);
+
+    /// Whether to stop now.
+    fn wants_to_stop(&self) -> bool {
+        false
+    }
+}
+
+/// Takes nothing: the log and the content hash are all that is wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoSink;
+
+impl Sink for NoSink {
+    fn released(&mut self, _: &Release, _: SyncTime) {}
+    fn lost(&mut self, _: u32, _: Option<u64>, _: Option<u64>) {}
+}
+
+/// What a receiver leaves behind.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReceiverSummary {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: NodeId,
+    /// Messages released.
+    pub messages: u64,
+    /// Hash of what it released, in order, over all trees.
+    pub content_hash: String,
+    /// Its counters, a tree each.
+    pub trees: Vec<ReceiverStatus>,
+    /// Datagrams that were no messages.
+    pub malformed: u64,
+    /// Largest resident memory seen, bytes.
+    pub resident_bytes_max: u64,
+    /// Why it ended.
+    pub ended: String,
+}
+
+/// Takes the machine's events apart: first to the sink, then to the log.
+pub(super) struct Delivery<'s, S> {
+    pub sink: &'s mut S,
+    pub clock: Clock,
+    receiver: NodeId,
+    pub hash: ContentHash,
+    pub records: Vec<Record>,
+    pub finished: u32,
+    pub failed: Option<RoleError>,
+    root_timeout: Duration,
+    /// The first message, tree by tree, that the root expects this receiver to have; what was
+    /// replayed before is no part of the run's log.
+    live_from: Vec<Option<u64>>,
+}
+
+impl<'s, S: Sink> Delivery<'s, S> {
+    /// Nothing yet.
+    pub(super) fn new(sink: &'s mut S, settings: &Settings, node: &Node, clock: Clock) -> Self {
+        let trees = settings.run.trees as usize;
+        Self {
+            sink,
+            clock,
+            receiver: node.id,
+            hash: ContentHash::new(trees),
+            records: Vec::new(),
+            finished: 0,
+            failed: None,
+            root_timeout: settings.multicast.membership.root_timeout,
+            live_from: vec![None; trees],
+        }
+    }
+
+    pub(super) fn on(&mut self, stream: u32, event: ReceiverEvent) {
+        match event {
+            ReceiverEvent::Released(release) => self.released(&release),
+            ReceiverEvent::Lost { first_message, messages, frames, first } => {
+                eprintln!(
+                    "lost: tree {stream}, frames {first}..{}, messages from {first_message:?}, \
+                     {messages:?} of them",
+                    first + frames
+                );
+                self.sink.lost(stream, first_message, messages);
+                if let (Some(first_message), Some(count)) = (first_message, messages) {
+                    let receiver = self.receiver;
+                    self.records.push(Record::Lost(Lost {
+                        receiver,
+                        stream,
+                        first_message,
+                        count,
+                    }));
+                }
+            }
+            ReceiverEvent::Finished => self.finished += 1,
+            ReceiverEvent::Restarted { epoch } => {
+                self.failed = Some(RoleError::RootRestarted { epoch });
+            }
+            ReceiverEvent::RootLost => self.failed = Some(RoleError::RootLost(self.root_timeout)),
+            ReceiverEvent::Evicted(Reason::TooSlow) => {
+                self.failed = Some(RoleError::Evicted(Reason::TooSlow));
+            }
+            ReceiverEvent::Placed(place) => {
+                if let Some(from) = self.live_from.get_mut(stream as usize) {
+                    from.get_or_insert(place.start_message);
+                }
+            }
+            ReceiverEvent::NotReplayed => {
+                eprintln!(
+                    "tree {stream}: no recorder has what was asked for (is there a node with role \
+                     = \"recorder\"?): beginning with the live feed"
+                );
+            }
+            // The machine joins again by itself.
+            ReceiverEvent::Evicted(_)
+            | ReceiverEvent::Replaying { .. }
+            | ReceiverEvent::CaughtUp => {}
+        }
+    }
+
+    fn released(&mut self, release: &Release) {
+        // The one measurement that fairness rests on: taken at the hand-over, never the deadline.
+        let at = self.clock.sync(MonotonicClock::now());
+        self.sink.released(release, at);
+        for message in release.messages.clone() {
+            self.hash.update(release.stream as usize, &message);
+        }
+        let live_from = self.live_from.get(release.stream as usize).copied().flatten();
+        if release.count == 0 || live_from.is_some_and(|from| release.first_message < from) {
+            return;
+        }
+        let mut flags = Flags::default();
+        if release.repaired {
+            flags = flags | Flags::REPAIRED;
+        }
+        if release.hedge_win {
+            flags = flags | Flags::HEDGE_WIN;
+        }
+        self.records.push(Record::Released(Released {
+            receiver: self.receiver,
+            stream: release.stream,
+            first_message: release.first_message,
+            count: release.count,
+            arrival_ns: release.arrived.nanos(),
+            release_ns: at.nanos(),
+            flags,
+            via: release.via,
+        }));
+    }
+}
+
+pub(super) fn metrics(
+    (name, role): (&str, &str),
+    trees: &[ReceiverStatus],
+    malformed: u64,
+) -> String {
+    let mut m = Metrics::of(name, role);
+    for (tree, status) in trees.iter().enumerate() {
+        let (tree, t) = (tree as u32, &status.tally);
+        m.counter("released_messages_total", "Messages released.", tree, t.released);
+        m.counter("late_messages_total", "Released after their deadline.", tree, t.late);
+        m.counter("lost_messages_total", "Messages reported lost.", tree, t.lost);
+        m.counter("repaired_frames_total", "Frames that came by repair.", tree, t.repaired);
+        m.counter("duplicate_copies_total", "Copies dropped.", tree, t.duplicates);
+        m.counter("hedge_wins_total", "Frames an aunt brought first.", tree, t.hedge_wins);
+        m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
+        m.gauge("held_frames", "Frames held now.", tree, status.held as f64);
+    }
+    // What is no message names no tree.
+    m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
+    m.finish()
+}
+
+/// What a receiver makes of its machines.
+struct Desk<'s, S> {
+    name: &'s str,
+    delivery: Delivery<'s, S>,
+    trees: u32,
+    duplicates: u64,
+    /// Everything is here: when to go.
+    leave_at: Option<Timestamp>,
+}
+
+impl<S: Sink> Part<Receiver> for Desk<'_, S> {
+    fn on(&mut self, machine: &Receiver, _: Timestamp, event: ReceiverEvent) {
+        self.delivery.on(machine.stream(), event);
+    }
+
+    fn set_clock(&mut self, clock: Clock) {
+        self.delivery.clock = clock;
+    }
+
+    fn turned(&mut self, process: &mut Process, _: &mut [Receiver]) {
+        self.delivery.records.drain(..).for_each(|record| process.note(record));
+    }
+
+    fn look_around(&mut self, process: &mut Process, machines: &[Receiver]) {
+        let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
+        self.duplicates = note_duplicates(process, &all, self.duplicates);
+        let ill = machines.iter().any(|m| m.place().is_none());
+        let page = metrics((self.name, "receiver"), &all, process.refused());
+        process.telemetry.publish(page, &all, ill.then(|| "not in every tree".to_owned()));
+    }
+
+    fn ended(&mut self, _: &mut [Receiver]) -> Option<Ended> {
+        if let Some(error) = self.delivery.failed.take() {
+            return Some(Err(error));
+        }
+        let now = MonotonicClock::now();
+        let is_over = self.delivery.finished >= self.trees
+            && *self.leave_at.get_or_insert(now + LINGER) <= now;
+        is_over.then_some(Ok("the stream ended"))
+    }
+
+    fn until(&self) -> Option<Timestamp> {
+        self.leave_at
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.delivery.sink.wants_to_stop()
+    }
+}
+
+/// Runs a receiver until it has everything, the sink has enough, a signal comes or the root is
+/// lost.
+///
+/// # Errors
+/// [`RoleError`].
+pub fn run<S: Sink>(
+    settings: &Settings,
+    node: &Node,
+    sink: &mut S,
+) -> Result<ReceiverSummary, RoleError> {
+    let mut process = Process::start(settings, node)?;
+    let trees = settings.run.trees;
+    let key = process.key.clone();
+    let mut machines = Vec::new();
+    let begin = node.begin()?;
+    for stream in 0..trees {
+        let who = identity(settings, node, stream, process.started)?;
+        let now = MonotonicClock::now();
+        let receiver = Receiver::new(settings.multicast, who, key.as_ref(), now);
+        machines.push(receiver.beginning(begin));
+    }
+    let delivery = Delivery::new(sink, settings, node, process.clock());
+    let mut desk = Desk { name: &node.name, delivery, trees, duplicates: 0, leave_at: None };
+    let ended = process.play(&mut machines, &mut desk)?;
+    let Desk { delivery, duplicates, .. } = desk;
+    let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
+    note_duplicates(&mut process, &all, duplicates);
+    let summary = ReceiverSummary {
+        name: node.name.clone(),
+        id: node.id,
+        messages: delivery.hash.messages(),
+        content_hash: delivery.hash.finish_hex(),
+        trees: all,
+        malformed: process.refused(),
+        resident_bytes_max: process.resident_bytes_max,
+        ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
+    };
+    process.end(settings, &summary)?;
+    ended.map(|_| summary)
+}
+
+/// Logs the copies dropped since `before`; returns how many there were in all.
+pub(super) fn note_duplicates(process: &mut Process, all: &[ReceiverStatus], before: u64) -> u64 {
+    let now: u64 = all.iter().map(|s| s.tally.duplicates).sum();
+    if now > before {
+        process.note(Record::Duplicates(now - before));
+    }
+    now
+}

@@ -1,0 +1,82 @@
+//! Whom the first trees wait for. It may be long until somebody joins, and the one who waits is to
+//! know for whom.
+
+use evenfall_multicast_machine::Root;
+use evenfall_multicast_machine::config::Membership;
+
+use evenfall_runtime::settings::{Node, RoleName, Settings};
+
+/// Names that are said of each role.
+const NAMES_MAX: usize = 3;
+
+/// Whom a tree waits for: as many as the settings say, else all that are in them.
+pub(super) fn expected(settings: &Settings, stream: u32) -> Membership {
+    let mut expected = settings.multicast.membership;
+    if expected.expect_receivers == 0 {
+        let listeners = settings.count(RoleName::Receiver) + settings.count(RoleName::Recorder);
+        expected.expect_receivers = listeners as u32;
+    }
+    if expected.expect_proxies == 0 && !settings.multicast.mode.direct() {
+        let proxies = settings.nodes.iter().filter(|node| is_proxy_of(node, stream));
+        expected.expect_proxies = proxies.count() as u32;
+    }
+    expected
+}
+
+fn is_proxy_of(node: &Node, stream: u32) -> bool {
+    node.role == RoleName::Proxy && node.tree == stream
+}
+
+/// Who is not there yet, in words; nothing when all are.
+pub(super) fn missing(settings: &Settings, roots: &[Root]) -> Option<String> {
+    let mut receivers = Awaited::default();
+    let mut proxies = Awaited::default();
+    for (stream, root) in roots.iter().enumerate() {
+        let (expected, there) = (expected(settings, stream as u32), root.status());
+        // The same receivers in every tree, other proxies in each.
+        receivers.expected = expected.expect_receivers.max(1) as usize;
+        receivers.missing =
+            receivers.missing.max(receivers.expected.saturating_sub(there.receivers));
+        let wanted = expected.expect_proxies as usize;
+        proxies.expected += wanted;
+        proxies.missing += wanted.saturating_sub(there.proxies);
+        for node in settings.nodes.iter().filter(|node| !root.has_member(node.id)) {
+            match node.role {
+                RoleName::Receiver | RoleName::Recorder => receivers.name(&node.name),
+                _ if is_proxy_of(node, stream as u32) => proxies.name(&node.name),
+                _ => {}
+            }
+        }
+    }
+    let parts = [receivers.words("receiver", "receivers"), proxies.words("proxy", "proxies")];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("waiting for {}", parts.join(", ")))
+}
+
+/// Nodes of one role.
+#[derive(Default)]
+struct Awaited<'a> {
+    expected: usize,
+    missing: usize,
+    names: Vec<&'a str>,
+}
+
+impl<'a> Awaited<'a> {
+    fn name(&mut self, name: &'a str) {
+        if !self.names.contains(&name) {
+            self.names.push(name);
+        }
+    }
+
+    fn words(&self, one: &str, many: &str) -> Option<String> {
+        if self.missing == 0 {
+            return None;
+        }
+        let (missing, expected) = (self.missing, self.expected);
+        let noun = if expected == 1 { one } else { many };
+        let more = if self.names.len() > NAMES_MAX { ", ..." } else { "" };
+        let names = self.names[..self.names.len().min(NAMES_MAX)].join(", ");
+        let names = if names.is_empty() { names } else { format!(" ({names}{more})") };
+        Some(format!("{missing} of {expected} {noun}{names}"))
+    }
+}

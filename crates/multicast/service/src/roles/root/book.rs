@@ -1,0 +1,367 @@
+//! What the root writes down of a run: what it sent and when, who came and went, and from which
+//! message to which one a receiver is expected to have everything.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use evenfall_core::{Clock, NodeId, Timestamp};
+use evenfall_multicast_machine::fairness::Sent;
+use evenfall_multicast_machine::replace::{Replacement, Step};
+use evenfall_multicast_machine::{Framed, Reason, Role, Root, RootEvent};
+
+use crate::report::{Membership, RunEvent};
+use crate::runlog::Record;
+use evenfall_runtime::settings::Settings;
+
+/// Events kept for the report; a run that has more is told by its metrics.
+const EVENTS_MAX: usize = 10_000;
+/// Frames remembered while a late receiver waits for its place. It gets it within a few
+/// milliseconds; this is half a second at 100,000 frames a second.
+const RECENT_MAX: usize = 65_536;
+/// A process that was taken out joins again under the next incarnation, one that is started again
+/// under the nanosecond of its start: numbers closer than this are one process's.
+const REJOINS_MAX: u64 = 1_000_000;
+
+/// What has been said of one tree.
+#[derive(Default)]
+struct TreeBook {
+    /// Scheduled times of messages that are in no frame yet.
+    scheduled: VecDeque<u64>,
+    formed: bool,
+    finished: bool,
+    /// Messages framed.
+    framed: u64,
+    /// Receivers that joined while the stream runs and have no place yet.
+    newcomers: Vec<NodeId>,
+    /// Frame number and first message of what was framed since the first of them came.
+    recent: VecDeque<(u64, u64)>,
+}
+
+impl TreeBook {
+    /// The first message at or after a frame.
+    fn message_of(&self, frame: u64) -> u64 {
+        let found = self.recent.iter().find(|(sequence, _)| *sequence >= frame);
+        found.map_or(self.framed, |(_, first_message)| *first_message)
+    }
+}
+
+/// What has been said of the run so far.
+pub(super) struct Book {
+    pub(super) clock: Clock,
+    pub(super) records: Vec<Record>,
+    pub(super) events: Vec<RunEvent>,
+    pub(super) memberships: Vec<Membership>,
+    id: NodeId,
+    names: BTreeMap<NodeId, String>,
+    trees: Vec<TreeBook>,
+    /// Under which incarnation each receiver is, or was last, in each tree.
+    lives: BTreeMap<(NodeId, u32), u64>,
+}
+
+impl Book {
+    pub(super) fn new(settings: &Settings, id: NodeId, clock: Clock) -> Self {
+        Self {
+            clock,
+            records: Vec::new(),
+            events: Vec::new(),
+            memberships: Vec::new(),
+            id,
+            names: settings.nodes.iter().map(|node| (node.id, node.name.clone())).collect(),
+            trees: (0..settings.run.trees).map(|_| TreeBook::default()).collect(),
+            lives: BTreeMap::new(),
+        }
+    }
+
+    /// Whether every tree has come into force.
+    pub(super) fn formed(&self) -> bool {
+        self.trees.iter().all(|tree| tree.formed)
+    }
+
+    /// Whether all receivers of every tree have everything.
+    pub(super) fn finished(&self) -> bool {
+        self.trees.iter().all(|tree| tree.finished)
+    }
+
+    /// A message is about to be published, and was due at this synchronised time.
+    pub(super) fn due(&mut self, tree: usize, scheduled_ns: u64) {
+        self.trees[tree].scheduled.push_back(scheduled_ns);
+    }
+
+    /// It was not taken after all.
+    pub(super) fn refused(&mut self, tree: usize) {
+        self.trees[tree].scheduled.pop_back();
+    }
+
+    fn name(&self, id: NodeId) -> String {
+        self.names.get(&id).cloned().unwrap_or_else(|| id.to_string())
+    }
+
+    pub(super) fn event(&mut self, now: Timestamp, kind: &str, node: Option<NodeId>, text: String) {
+        if self.events.len() < EVENTS_MAX {
+            let at_ns = self.clock.sync(now).nanos();
+            self.events.push(RunEvent { at_ns, kind: kind.to_owned(), node, text });
+        }
+    }
+
+    pub(super) fn on(&mut self, root: &Root, now: Timestamp, event: RootEvent) {
+        let stream = root.stream();
+        match event {
+            RootEvent::Framed(framed) => self.framed(stream, framed),
+            RootEvent::Joined(id, role, life) => self.joined(now, stream, (id, role), life),
+            RootEvent::Removed(id, reason) => self.removed(now, stream, id, reason),
+            RootEvent::View(view) => {
+                let text = format!(
+                    "tree {stream}, view {}: depth {}, {} proxies and {} spare, {} receivers",
+                    view.number,
+                    view.depth,
+                    view.proxies,
+                    view.spares.len(),
+                    view.receivers
+                );
+                self.event(now, "view", Some(self.id), text);
+                self.trees[stream as usize].formed = true;
+                self.place_newcomers(stream, |id| root.start_of(id));
+            }
+            RootEvent::Replacement(replacement) => self.replacement(now, stream, &replacement),
+            RootEvent::Finished(_) => self.trees[stream as usize].finished = true,
+        }
+    }
+
+    fn framed(&mut self, stream: u32, framed: Framed) {
+        let tree = &mut self.trees[stream as usize];
+        tree.framed += u64::from(framed.count);
+        if !tree.newcomers.is_empty() {
+            tree.recent.push_back((framed.sequence, framed.first_message));
+            if tree.recent.len() > RECENT_MAX {
+                tree.recent.pop_front();
+            }
+        }
+        for message in framed.first_message..framed.first_message + u64::from(framed.count) {
+            self.records.push(Record::Sent(Sent {
+                stream,
+                message,
+                scheduled_ns: tree.scheduled.pop_front().unwrap_or_default(),
+                sent_ns: framed.origin.nanos(),
+                deadline_ns: framed.deadline.nanos(),
+            }));
+        }
+    }
+
+    fn joined(&mut self, now: Timestamp, stream: u32, (id, role): (NodeId, Role), life: u64) {
+        let text = format!("{} joined tree {stream}", self.name(id));
+        self.event(now, "join", Some(id), text);
+        if role != Role::Receiver {
+            return;
+        }
+        let before = self.lives.insert((id, stream), life);
+        let is_same = before.is_some_and(|before| life.abs_diff(before) < REJOINS_MAX);
+        let formed = self.trees[stream as usize].formed;
+        let mut all = self.memberships.iter_mut().rev();
+        match all.find(|m| m.receiver == id && m.stream == stream) {
+            // Back from a pause, it goes on where it was, by repair. And before there are messages
+            // nobody has missed any.
+            Some(last) if is_same || !formed => {
+                (last.until, last.left, last.started_ns) = (None, false, life);
+            }
+            // Another process, or a late one: it begins where it gets its place.
+            _ if formed => self.trees[stream as usize].newcomers.push(id),
+            _ => {}
+        }
+    }
+
+    /// Receivers that have a place now are expected to have everything from its first frame on.
+    fn place_newcomers(&mut self, stream: u32, start_of: impl Fn(NodeId) -> Option<u64>) {
+        for id in core::mem::take(&mut self.trees[stream as usize].newcomers) {
+            match start_of(id) {
+                Some(frame) => {
+                    let from = self.trees[stream as usize].message_of(frame);
+                    self.enrol(id, stream, from);
+                }
+                None => self.trees[stream as usize].newcomers.push(id),
+            }
+        }
+        let tree = &mut self.trees[stream as usize];
+        if tree.newcomers.is_empty() {
+            tree.recent.clear();
+        }
+    }
+
+    fn removed(&mut self, now: Timestamp, stream: u32, id: NodeId, reason: Reason) {
+        let name = self.name(id);
+        let (kind, why) = match reason {
+            Reason::Left => ("leave", "it left"),
+            Reason::Silent => ("evict", "it was silent and did not answer"),
+            Reason::TooSlow => ("evict", "it asked for more repair than its queue holds"),
+            Reason::Restarted => ("leave", "it started again"),
+        };
+        let text = format!("{name} is out of tree {stream}: {why}");
+        eprintln!("{text}");
+        self.event(now, kind, Some(id), text);
+        if !self.lives.contains_key(&(id, stream)) {
+            return;
+        }
+        self.found(id);
+        self.trees[stream as usize].newcomers.retain(|newcomer| *newcomer != id);
+        let until = self.trees[stream as usize].framed;
+        for own in &mut self.memberships {
+            if own.receiver == id && own.stream == stream && own.until.is_none() {
+                (own.until, own.left) = (Some(until), reason == Reason::Left);
+            }
+        }
+    }
+
+    fn replacement(&mut self, now: Timestamp, stream: u32, r: &Replacement) {
+        let (old, new) = (self.name(r.old), self.name(r.new));
+        let ms = |ns: u64| format!("{:.2} ms", ns as f64 / 1e6);
+        let cause = format!("its worst edge takes {}, a quick hop {}", ms(r.edge_ns), ms(r.hop_ns));
+        let tail = match r.oml_after_ns {
+            0 => "no overall latency was measured".to_owned(),
+            after => {
+                format!("p90 of the overall latency {} -> {}", ms(r.oml_before_ns), ms(after))
+            }
+        };
+        let text = match r.step {
+            Step::Tried => format!("{new} is tried in the place of {old}: {cause}"),
+            Step::Made => format!("{old} is replaced by {new}: {cause}; {tail}"),
+            Step::RolledBack => format!("{new} steps back, {old} stays: {tail}"),
+            Step::Abandoned => format!("{new} is no longer tried for {old}: the tree changed"),
+        };
+        let text = format!("tree {stream}: {text}");
+        eprintln!("{text}");
+        self.event(now, "replace", Some(r.old), text);
+    }
+
+    /// A receiver without a membership was there from the start, in every tree. When it goes from
+    /// one of them, that must be said of all.
+    fn found(&mut self, receiver: NodeId) {
+        if self.memberships.iter().any(|m| m.receiver == receiver) {
+            return;
+        }
+        for stream in 0..self.trees.len() as u32 {
+            if self.trees[stream as usize].newcomers.contains(&receiver) {
+                continue;
+            }
+            self.enrol(receiver, stream, 0);
+        }
+    }
+
+    fn enrol(&mut self, receiver: NodeId, stream: u32, from: u64) {
+        let started_ns = self.lives.get(&(receiver, stream)).copied().unwrap_or(0);
+        let membership = Membership { receiver, stream, from, started_ns, ..Default::default() };
+        self.memberships.push(membership);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenfall_core::SyncTime;
+
+    const NOW: Timestamp = Timestamp::from_nanos(1_000);
+    /// When the first processes started, and others that take their place.
+    const STARTED: u64 = 1_753_000_000_000_000_000;
+    const AGAIN: u64 = STARTED + 2_000_000_000;
+
+    fn book(trees: u32) -> Book {
+        let mut settings = Settings::default();
+        settings.run.trees = trees;
+        let mut book = Book::new(&settings, NodeId(0), Clock::default());
+        book.joined(NOW, 0, (NodeId(1), Role::Proxy), STARTED);
+        for stream in 0..trees {
+            book.joined(NOW, stream, (NodeId(2), Role::Receiver), STARTED);
+            book.trees[stream as usize].formed = true;
+        }
+        book
+    }
+
+    fn frame(book: &mut Book, sequence: u64) {
+        let framed = Framed {
+            sequence,
+            first_message: sequence * 3,
+            count: 3,
+            origin: SyncTime::ZERO,
+            deadline: SyncTime::ZERO,
+        };
+        book.framed(0, framed);
+    }
+
+    #[test]
+    fn proxy_that_goes_is_expected_to_release_nothing() {
+        let mut book = book(1);
+        book.removed(NOW, 0, NodeId(1), Reason::Silent);
+        assert_eq!(book.memberships, []);
+        assert!(book.events.last().unwrap().text.contains("silent"));
+    }
+
+    #[test]
+    fn late_receiver_is_expected_from_the_frame_of_its_place_on() {
+        let mut book = book(1);
+        (0..4).for_each(|sequence| frame(&mut book, sequence));
+        book.joined(NOW, 0, (NodeId(9), Role::Receiver), STARTED);
+        (4..9).for_each(|sequence| frame(&mut book, sequence));
+        book.place_newcomers(0, |_| None);
+        assert_eq!(book.memberships, [], "no place yet");
+        book.place_newcomers(0, |_| Some(6));
+        assert_eq!((book.memberships[0].receiver, book.memberships[0].from), (NodeId(9), 18));
+        assert!(book.trees[0].recent.is_empty());
+    }
+
+    #[test]
+    fn recorder_is_no_receiver_whenever_it_comes_and_goes() {
+        let mut book = book(1);
+        book.joined(NOW, 0, (NodeId(9), Role::Recorder), STARTED);
+        book.place_newcomers(0, |_| Some(0));
+        book.removed(NOW, 0, NodeId(9), Reason::Silent);
+        assert_eq!(book.memberships, []);
+    }
+
+    #[test]
+    fn receiver_that_goes_before_it_has_a_place_is_expected_to_have_nothing() {
+        let mut book = book(1);
+        (0..4).for_each(|sequence| frame(&mut book, sequence));
+        book.joined(NOW, 0, (NodeId(9), Role::Receiver), STARTED);
+        book.removed(NOW, 0, NodeId(9), Reason::Left);
+        assert_eq!(book.memberships, []);
+    }
+
+    /// First message, the one after the last, and the start of the process.
+    fn spans(book: &Book, stream: u32) -> Vec<(u64, Option<u64>, u64)> {
+        let of = book.memberships.iter().filter(|m| m.stream == stream);
+        of.map(|m| (m.from, m.until, m.started_ns)).collect()
+    }
+
+    #[test]
+    fn receiver_back_from_a_pause_goes_on_where_it_was() {
+        let mut book = book(2);
+        (0..4).for_each(|sequence| frame(&mut book, sequence));
+        book.removed(NOW, 0, NodeId(2), Reason::Silent);
+        assert_eq!(spans(&book, 0), [(0, Some(12), STARTED)]);
+        assert_eq!(spans(&book, 1), [(0, None, STARTED)], "still in the other tree");
+        book.joined(NOW, 0, (NodeId(2), Role::Receiver), STARTED + 1);
+        assert_eq!(spans(&book, 0), [(0, None, STARTED + 1)]);
+    }
+
+    #[test]
+    fn receiver_that_is_started_again_opens_a_membership_of_its_own() {
+        for reason in [Reason::Silent, Reason::Left, Reason::Restarted] {
+            let mut book = book(1);
+            (0..4).for_each(|sequence| frame(&mut book, sequence));
+            book.removed(NOW, 0, NodeId(2), reason);
+            book.joined(NOW, 0, (NodeId(2), Role::Receiver), AGAIN);
+            (4..6).for_each(|sequence| frame(&mut book, sequence));
+            book.place_newcomers(0, |_| Some(5));
+            let expected = [(0, Some(12), STARTED), (15, None, AGAIN)];
+            assert_eq!(spans(&book, 0), expected, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn receiver_started_again_before_the_tree_stands_is_expected_to_have_everything() {
+        let mut book = book(2);
+        book.trees.iter_mut().for_each(|tree| tree.formed = false);
+        for stream in [0, 1] {
+            book.removed(NOW, stream, NodeId(2), Reason::Restarted);
+            book.joined(NOW, stream, (NodeId(2), Role::Receiver), AGAIN);
+            assert_eq!(spans(&book, stream), [(0, None, AGAIN)]);
+        }
+    }
+}

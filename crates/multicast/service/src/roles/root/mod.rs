@@ -1,0 +1,420 @@
+//! The root as a process: replays or relays the feed into its trees, and writes down what it sent.
+
+mod awaited;
+mod book;
+mod page;
+
+use std::time::Duration;
+
+use evenfall_core::{SyncTime, Timestamp};
+use evenfall_feed_formats::Message;
+use evenfall_feed_formats::sharding::{ContentHash, shard_of};
+use evenfall_host::clock::MonotonicClock;
+use evenfall_host::interrupt;
+use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus};
+use serde::Serialize;
+
+use self::book::Book;
+use super::{Process, RoleError};
+use evenfall_feed_service::intake::{self, FeedStatus, Intake, Next};
+use evenfall_runtime::settings::{Node, Settings};
+use evenfall_runtime::telemetry::Order;
+
+/// The rehearsal before the first message, so that the hold of a burst is known before the open
+/// brings one: so many empty frames, so far apart. A burst at once is taken in few wake-ups; one
+/// whose frames each wake everybody is what crowded cores find hard.
+const REHEARSED: [(usize, Duration); 8] = [
+    (1, Duration::ZERO),
+    (32, Duration::from_micros(400)),
+    (4, Duration::ZERO),
+    (32, Duration::from_micros(200)),
+    (16, Duration::ZERO),
+    (32, Duration::from_micros(100)),
+    (64, Duration::ZERO),
+    (32, Duration::from_micros(50)),
+];
+/// Frames alone after every burst: most of a feed is quiet, so its hold is to be known best. Eight
+/// bursts with theirs take half a second, so four seconds bring more than the thousand after which
+/// the hold stops guarding against what it has not seen.
+const REHEARSED_ALONE: usize = 20;
+/// How long the tree rests after a burst: at least, and for each frame of it.
+const REST_MIN: Duration = Duration::from_millis(2);
+const REST_PER_FRAME: Duration = Duration::from_micros(400);
+/// Frames of a burst that leave in one turn: as many as `PUBLISH_BATCH` messages fill.
+const REHEARSED_BATCH: usize = 8;
+/// Messages published before arrivals and departures get their turn.
+const PUBLISH_BATCH: usize = 256;
+/// How long the root stays after the last receiver finished, for repairs on their way.
+const LINGER: Duration = Duration::from_millis(200);
+/// How long receivers have to finish after a signal.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// How often the root says whom it waits for.
+const SAY_AWAITED_EVERY: Duration = Duration::from_secs(5);
+/// How long after the tree stands the first message is due.
+const LEAD: Duration = Duration::from_millis(20);
+
+/// What the root leaves behind.
+#[derive(Clone, Debug, Serialize)]
+pub struct RootSummary {
+    /// Its name.
+    pub name: String,
+    /// Messages read from the feed and sent.
+    pub messages: u64,
+    /// Hash of what it sent, in order, over all trees.
+    pub content_hash: String,
+    /// Its counters, a tree each.
+    pub trees: Vec<RootStatus>,
+    /// Times that a message had to wait because the send queue was full.
+    pub held_back: u64,
+    /// Datagrams that were no messages.
+    pub malformed: u64,
+    /// Largest resident memory seen, bytes.
+    pub resident_bytes_max: u64,
+    /// What came in over a live feed; none for a file.
+    pub feed: Option<FeedStatus>,
+    /// Why it ended.
+    pub ended: String,
+}
+
+/// The run as it proceeds.
+struct Run<'a> {
+    settings: &'a Settings,
+    intake: &'a mut dyn Intake,
+    process: Process,
+    roots: Vec<Root>,
+    book: Book,
+    hash: ContentHash,
+    held_back: u64,
+    /// Frames of the rehearsal so far.
+    rehearsed: usize,
+}
+
+/// The second of the start. What is sealed needs one that no run had before: the next second that
+/// begins, by a clock that is not set back.
+fn fresh_epoch(sealed: bool) -> u32 {
+    let second = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(1, |since| since.as_secs() as u32)
+    };
+    let started = second();
+    while sealed && second() == started {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    second()
+}
+
+impl<'a> Run<'a> {
+    fn start(
+        settings: &'a Settings,
+        node: &'a Node,
+        intake: &'a mut dyn Intake,
+    ) -> Result<Self, RoleError> {
+        let process = Process::start(settings, node)?;
+        intake.attach(&process.driver);
+        let trees = settings.run.trees;
+        let key = process.key.clone();
+        let epoch = fresh_epoch(key.is_some());
+        let roots = (0..trees)
+            .map(|stream| {
+                let membership = awaited::expected(settings, stream);
+                let config = Config { membership, ..settings.multicast };
+                let now = MonotonicClock::now();
+                Root::new(config, node.id, stream, epoch, key.as_ref(), now)
+            })
+            .collect();
+        let book = Book::new(settings, node.id, process.clock());
+        let hash = ContentHash::new(trees as usize);
+        let mut run =
+            Self { settings, intake, process, roots, book, hash, held_back: 0, rehearsed: 0 };
+        let Self { process, roots, book, .. } = &mut run;
+        process.keep_time(roots, true, &mut |m, now, event| book.on(m, now, event))?;
+        Ok(run)
+    }
+
+    /// One turn, and whatever is due at the side. `false` when a signal came.
+    fn turn(&mut self, until: Option<Timestamp>) -> Result<bool, RoleError> {
+        let Self { process, roots, book, .. } = self;
+        process.keep_time(roots, false, &mut |m, now, event| book.on(m, now, event))?;
+        book.clock = process.clock();
+        process.turn.turn(roots, &mut process.driver, until, &mut |m, now, event| {
+            book.on(m, now, event);
+        })?;
+        for record in book.records.drain(..) {
+            process.note(record);
+        }
+        if self.process.housekeeping_due() {
+            self.look_around()?;
+        }
+        Ok(!interrupt::raised())
+    }
+
+    fn each_root(&mut self, input: impl Fn(&mut Root, Timestamp)) -> Result<(), RoleError> {
+        (0..self.roots.len()).try_for_each(|tree| self.on_root(tree, &input))
+    }
+
+    fn on_root<T>(
+        &mut self,
+        tree: usize,
+        input: impl FnOnce(&mut Root, Timestamp) -> T,
+    ) -> Result<T, RoleError> {
+        let Self { process, roots, book, .. } = self;
+        let (root, driver) = (&mut roots[tree], &mut process.driver);
+        let mut events = |m: &Root, now, event| book.on(m, now, event);
+        Ok(process.turn.input(tree, root, driver, input, &mut events)?)
+    }
+
+    fn look_around(&mut self) -> Result<(), RoleError> {
+        while let Some(Order::Mode(mode)) = self.process.telemetry.order() {
+            self.change_mode(mode)?;
+        }
+        let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
+        let ill = !self.book.formed();
+        let malformed = self.process.refused();
+        let feed = self.intake.status();
+        let page = page::metrics(&self.process.name, &all, malformed, feed.as_ref());
+        let ill = ill.then(|| "waiting for receivers".into());
+        let ill = ill.or_else(|| self.intake.ill(MonotonicClock::now()));
+        self.process.telemetry.publish(page, &all, ill);
+        Ok(())
+    }
+
+    fn change_mode(&mut self, mode: Mode) -> Result<(), RoleError> {
+        self.book.event(MonotonicClock::now(), "mode", None, format!("{mode} was ordered"));
+        self.each_root(|root, now| root.set_mode(now, mode))
+    }
+
+    /// Waits for the first tree, then measures the paths. `false` when a signal came.
+    fn form(&mut self) -> Result<bool, RoleError> {
+        let mut say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
+        while !self.book.formed() {
+            if !self.turn(Some(say_at))? || self.intake.is_cancelled() {
+                return Ok(false);
+            }
+            let now = MonotonicClock::now();
+            if now >= say_at {
+                say_at = now + SAY_AWAITED_EVERY;
+                if let Some(words) = awaited::missing(self.settings, &self.roots) {
+                    eprintln!("{}: {words}", self.process.name);
+                }
+            }
+        }
+        self.write_info()?;
+        let warm_up = self.settings.run.rehearsal();
+        let settled = warm_up / 5;
+        if !self.rehearse_for(settled)? {
+            return Ok(false);
+        }
+        self.each_root(Root::forget_warm_up)?;
+        self.rehearse_for(warm_up - settled)
+    }
+
+    /// Rehearses the feed. `false` when a signal came.
+    fn rehearse_for(&mut self, span: Duration) -> Result<bool, RoleError> {
+        let end = MonotonicClock::now() + span;
+        for burst in REHEARSED.into_iter().cycle() {
+            if MonotonicClock::now() >= end {
+                break;
+            }
+            let alone = [(1, Duration::ZERO); REHEARSED_ALONE];
+            for (frames, apart) in core::iter::once(burst).chain(alone) {
+                if !self.rehearse(frames, apart)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends a burst of empty frames and lets it drain. `false` when a signal came.
+    fn rehearse(&mut self, frames: usize, apart: Duration) -> Result<bool, RoleError> {
+        let start = MonotonicClock::now();
+        let apart = apart.max(self.settings.multicast.framing.coalesce);
+        for sent in 1..=frames {
+            // As messages do, a frame goes to one of the trees.
+            let tree = self.rehearsed % self.roots.len();
+            self.rehearsed += 1;
+            self.on_root(tree, Root::warm_up)?;
+            let next = start + apart * sent as u32;
+            let is_turn = sent % REHEARSED_BATCH == 0 || MonotonicClock::now() < next;
+            if is_turn && !self.turn_until(next)? {
+                return Ok(false);
+            }
+        }
+        self.turn_until(MonotonicClock::now() + REST_MIN + REST_PER_FRAME * frames as u32)
+    }
+
+    /// Takes turns, one at least, until this moment. `false` when a signal came.
+    fn turn_until(&mut self, until: Timestamp) -> Result<bool, RoleError> {
+        loop {
+            if !self.turn(Some(until))? {
+                return Ok(false);
+            }
+            if MonotonicClock::now() >= until {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Sends the whole feed, each message when it is due. `false` when a signal came.
+    fn send_feed(&mut self) -> Result<bool, RoleError> {
+        self.intake.begin(MonotonicClock::now() + LEAD, &mut self.process.driver)?;
+        loop {
+            let mut until = None;
+            let mut published = 0;
+            while until.is_none() {
+                let next = self.intake.next(MonotonicClock::now());
+                match next.map_err(|error| self.broken(error))? {
+                    Next::Message(_, due) if published == PUBLISH_BATCH => until = Some(due),
+                    Next::Message(message, due) => {
+                        let scheduled = self.process.clock().sync(due);
+                        if publish(self, &message, scheduled)? {
+                            self.intake.take();
+                            published += 1;
+                        } else {
+                            // Openly late: its latency counts from the time at which it was due.
+                            self.held_back += 1;
+                            until = Some(MonotonicClock::now());
+                        }
+                    }
+                    Next::NotBefore(at) => until = Some(at),
+                    Next::End => break,
+                }
+            }
+            self.each_root(Root::flush)?;
+            self.spread_news();
+            if until.is_none() {
+                return Ok(true);
+            }
+            if !self.turn(until)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Writes down what the feed had to say, and says it.
+    fn spread_news(&mut self) {
+        for (kind, text) in self.intake.news() {
+            eprintln!("{}: {text}", self.process.name);
+            self.book.event(MonotonicClock::now(), kind, None, text);
+        }
+    }
+
+    fn broken(&self, error: evenfall_feed_formats::FeedError) -> RoleError {
+        RoleError::Feed { error, sent: self.hash.messages() }
+    }
+
+    /// Tells everybody where the stream ends, and waits until all have it. A signal does not cut
+    /// this short (a second one does): what was sent is to be received.
+    fn finish(&mut self, waited: Duration) -> Result<(), RoleError> {
+        self.process.driver.watch(&[])?;
+        self.each_root(Root::finish)?;
+        let give_up = MonotonicClock::now() + waited;
+        while !self.book.finished() {
+            self.turn(Some(give_up))?;
+            if MonotonicClock::now() >= give_up {
+                let tallies = self.roots.iter().map(|r| r.status().tally.finished);
+                let receivers = self.roots[0].status().receivers;
+                let finished = tallies.min().unwrap_or(0);
+                return Err(RoleError::Unfinished { finished, receivers, waited });
+            }
+        }
+        let end = MonotonicClock::now() + LINGER;
+        while MonotonicClock::now() < end {
+            self.turn(Some(end))?;
+        }
+        Ok(())
+    }
+
+    /// Writes down what is known of the run beside the logs: when the tree stands, so that a root
+    /// that is killed leaves something to judge the run by, and at the end.
+    fn write_info(&self) -> Result<(), RoleError> {
+        if !self.settings.run.log {
+            return Ok(());
+        }
+        let dir = &self.settings.run.dir;
+        let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
+        page::run_info(self.settings, self.intake.title(), memberships, events).write(dir).map_err(
+            |error| {
+                let error = std::io::Error::other(error.to_string());
+                RoleError::File(dir.display().to_string(), error)
+            },
+        )
+    }
+
+    fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
+        self.look_around()?;
+        let summary = RootSummary {
+            name: self.process.name.clone(),
+            messages: self.hash.messages(),
+            content_hash: self.hash.finish_hex(),
+            trees: self.roots.iter().map(Root::status).collect(),
+            held_back: self.held_back,
+            malformed: self.process.refused(),
+            resident_bytes_max: self.process.resident_bytes_max,
+            feed: self.intake.status(),
+            ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
+        };
+        self.write_info()?;
+        self.process.end(self.settings, &summary)?;
+        ended.map(|_| summary)
+    }
+}
+
+/// Hands a message to its tree. `false` when the tree has no room now.
+fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<bool, RoleError> {
+    let trees = run.settings.run.trees;
+    let tree = shard_of(message.shard_key, trees) as usize;
+    // Before the message can be in a frame, its time must be in the queue.
+    run.book.due(tree, scheduled.nanos());
+    match run.on_root(tree, |root, now| root.publish(now, &message.bytes))? {
+        Ok(_) => {
+            run.hash.update(tree, &message.bytes);
+            Ok(true)
+        }
+        Err(PublishError::Full) => {
+            run.book.refused(tree);
+            Ok(false)
+        }
+        Err(error) => {
+            let error = std::io::Error::other(error.to_string());
+            Err(RoleError::File(format!("message {}", message.index), error))
+        }
+    }
+}
+
+/// Runs the root until the feed has been sent and everybody has it, or a signal comes.
+///
+/// # Errors
+/// [`RoleError`]. A damaged feed is an error after all that could be read was sent and received.
+pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
+    // Before anybody waits for a feed that is not there.
+    let mut intake = intake::open(settings)?;
+    run_with(settings, node, &mut *intake)
+}
+
+/// Runs the root on this intake.
+pub(crate) fn run_with(
+    settings: &Settings,
+    node: &Node,
+    intake: &mut dyn Intake,
+) -> Result<RootSummary, RoleError> {
+    let mut run = Run::start(settings, node, intake)?;
+    let sent = match run.form() {
+        Ok(true) => run.send_feed(),
+        // There is nobody yet who could finish.
+        Ok(false) => return run.end(Ok("asked to stop before the tree stood: nothing was sent")),
+        Err(error) => Err(error),
+    };
+    let patience = settings.run.finish_timeout;
+    let ended = match sent {
+        Ok(true) => run.finish(patience).map(|()| "the stream ended"),
+        // Whoever asked wants it to end, so receivers that are gone are not waited for so long.
+        Ok(false) => run.finish(patience.min(STOP_PATIENCE)).map(|()| "asked to stop"),
+        Err(error) => {
+            // What was sent is brought home first.
+            run.finish(patience).ok();
+            Err(error)
+        }
+    };
+    run.end(ended)
+}

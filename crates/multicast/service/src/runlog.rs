@@ -1,0 +1,655 @@
+//! Run logs: each process of a run writes down what it did and when, and nothing else.
+//!
+//! Fairness is a statement about many processes, so no process can judge it alone, and shipping the
+//! times over the network that is being measured would disturb it. Every process appends fixed-size
+//! records to a file of its own; [`report`](crate::report) joins them afterwards.
+//!
+//! All numbers are little-endian, all times nanoseconds on the synchronised clock.
+//!
+//! ```text
+//! header, 64 bytes
+//!  0        8         10     11      12     16             24           32                  64
+//!  +--------+---------+------+-------+------+--------------+------------+-------------------+
+//!  |EVENLOG\n| version| role | clock | node | clock error  | started    | name, zero padded |
+//!  +--------+---------+------+-------+------+--------------+------------+-------------------+
+//!
+//! record, 40 bytes
+//!  0      1       2       4        8          16           24           32           40
+//!  +------+-------+-------+--------+----------+------------+------------+------------+
+//!  | kind | flags | count | stream | message  | a          | b          | c          |
+//!  +------+-------+-------+--------+----------+------------+------------+------------+
+//!  1 sent                   stream   message    scheduled    sent         deadline
+//!  2 released flags  count  stream   first      arrival      release      via
+//!  3 lost                   stream   first      how many
+//!  4 duplicates                                 how many
+//!  5 clock    source                            at           error
+//!  6 end                                        records before it
+//! ```
+//!
+//! A process that is killed leaves no `end` record and perhaps half a record; the reader keeps all
+//! whole ones and says how the file ended.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use evenfall_core::{ClockError, NodeId};
+use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Sent};
+
+/// File name extension of run logs.
+pub const EXTENSION: &str = "evlog";
+/// Length of the header.
+pub const HEADER_BYTES: usize = 64;
+/// Length of a record.
+pub const RECORD_BYTES: usize = 40;
+/// Longest name; the rest is cut off.
+pub const NAME_BYTES_MAX: usize = 32;
+
+const MAGIC: [u8; 8] = *b"EVENLOG\n";
+const VERSION: u16 = 1;
+/// Records held in memory until somebody is idle: 6,500 of them, 65 ms at 100,000 msg/s.
+const PENDING_BYTES_MAX: usize = 256 << 10;
+/// An idle moment writes no less than this: one page is not worth a system call more often.
+const IDLE_BYTES_MIN: usize = 4 << 10;
+/// The reader asks for this much at a time.
+const READ_BYTES: usize = RECORD_BYTES * 4_096;
+
+/// What the process was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Sends the feed.
+    Root = 1,
+    /// Forwards it.
+    Proxy = 2,
+    /// Releases it.
+    Receiver = 3,
+    /// Releases it into a store. Nobody trades on that: it is no receiver to the report.
+    Recorder = 4,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Root => "root",
+            Self::Proxy => "proxy",
+            Self::Receiver => "receiver",
+            Self::Recorder => "recorder",
+        })
+    }
+}
+
+/// Name of a node's log.
+pub(crate) fn file_name(role: Role, node: NodeId) -> String {
+    format!("{role}-{}.{EXTENSION}", node.0)
+}
+
+/// Lives of a node whose files are kept beside those of the present one; of more, the last.
+const LIVES_MAX: u32 = 99;
+
+/// The file of an earlier life: `a.evlog` becomes `a.1.evlog`.
+fn numbered(name: &str, life: u32) -> String {
+    match name.rsplit_once('.') {
+        Some((stem, extension)) => format!("{stem}.{life}.{extension}"),
+        None => format!("{name}.{life}"),
+    }
+}
+
+/// Puts aside what an earlier life of a node left in a directory, all under one number: what it
+/// released is in its log and nowhere else.
+pub(crate) fn set_aside(directory: &Path, names: &[String]) -> io::Result<()> {
+    let there = |name: &&String| directory.join(name).exists();
+    let is_free = |life: &u32| !names.iter().any(|n| directory.join(numbered(n, *life)).exists());
+    let life = (1..LIVES_MAX).find(is_free).unwrap_or(LIVES_MAX);
+    names.iter().filter(there).try_for_each(|name| {
+        std::fs::rename(directory.join(name), directory.join(numbered(name, life)))
+    })
+}
+
+/// Who wrote a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it was.
+    pub role: Role,
+    /// Its id.
+    pub node: NodeId,
+    /// Its name in the configuration.
+    pub name: String,
+    /// How wrong its synchronised clock was at first.
+    pub clock: ClockError,
+    /// When it started.
+    pub started_ns: u64,
+}
+
+/// What a process writes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The root sent a message.
+    Sent(Sent),
+    /// This receiver released a frame. Its own id is in the header and not repeated.
+    Released(Released),
+    /// This receiver reported a loss.
+    Lost(Lost),
+    /// This receiver dropped so many further copies since the last such record.
+    Duplicates(u64),
+    /// The clock's error changed.
+    Clock {
+        /// When.
+        at_ns: u64,
+        /// What it is from now on.
+        error: ClockError,
+    },
+    /// The process ended by its own will, after this many records.
+    End(u64),
+}
+
+impl Record {
+    /// When the record was made, as far as it says.
+    pub fn at_ns(&self) -> Option<u64> {
+        match self {
+            Self::Sent(sent) => Some(sent.sent_ns),
+            Self::Released(released) => Some(released.release_ns),
+            Self::Clock { at_ns, .. } => Some(*at_ns),
+            Self::Lost(_) | Self::Duplicates(_) | Self::End(_) => None,
+        }
+    }
+}
+
+/// Appends records to memory, and to a file when there is time.
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+    pending: Vec<u8>,
+    records: u64,
+    written_in_a_hurry: u64,
+    failed: Option<io::Error>,
+    dropped: u64,
+}
+
+/// How writing went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Records in the file.
+    pub records: u64,
+    /// Times that memory was full and the hot path had to write.
+    pub in_a_hurry: u64,
+}
+
+impl Writer<std::fs::File> {
+    /// Creates the log of this node in a run directory: `<role>-<id>.evlog`.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn create(directory: &Path, header: &Header) -> io::Result<Self> {
+        let name = file_name(header.role, header.node);
+        Self::new(std::fs::File::create(directory.join(name))?, header)
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the header. `out` should not be buffered; this is.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn new(mut out: W, header: &Header) -> io::Result<Self> {
+        out.write_all(&encode_header(header))?;
+        let pending = Vec::with_capacity(PENDING_BYTES_MAX);
+        Ok(Self { out, pending, records: 0, written_in_a_hurry: 0, failed: None, dropped: 0 })
+    }
+
+    /// Appends a record to memory. Writes only when memory is full, which
+    /// [`Written::in_a_hurry`] counts. A log that cannot be written must not take the feed down:
+    /// the first failure is kept for [`finish`](Self::finish), and records after it are dropped.
+    #[inline]
+    pub fn append(&mut self, record: &Record) {
+        if self.pending.len() + RECORD_BYTES > PENDING_BYTES_MAX {
+            self.written_in_a_hurry += 1;
+            self.write_out();
+        }
+        if self.failed.is_some() {
+            self.dropped += 1;
+            return;
+        }
+        self.records += 1;
+        self.pending.extend_from_slice(&encode(record));
+    }
+
+    /// There is time: writes if it is worth it. True when it wrote.
+    pub fn idle(&mut self) -> bool {
+        let worth_it = self.pending.len() >= IDLE_BYTES_MIN;
+        if worth_it {
+            self.write_out();
+        }
+        worth_it
+    }
+
+    /// Writes everything.
+    pub fn flush(&mut self) {
+        self.write_out();
+    }
+
+    /// Writes everything and an end record.
+    ///
+    /// # Errors
+    /// The first failure since the log was created.
+    pub fn finish(mut self) -> io::Result<Written> {
+        let records = self.records;
+        self.append(&Record::End(records));
+        self.write_out();
+        match self.failed {
+            None => Ok(Written { records: self.records, in_a_hurry: self.written_in_a_hurry }),
+            Some(error) => {
+                let dropped = self.dropped;
+                Err(io::Error::new(error.kind(), format!("{error}; {dropped} records dropped")))
+            }
+        }
+    }
+
+    fn write_out(&mut self) {
+        if self.failed.is_none() {
+            let written = self.out.write_all(&self.pending).and_then(|()| self.out.flush());
+            self.failed = written.err();
+        }
+        self.pending.clear();
+    }
+}
+
+/// How a log ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tail {
+    /// It was not read to its end yet.
+    #[default]
+    Unread,
+    /// With an end record.
+    Clean,
+    /// Without one: the process was killed, or still runs. So many bytes of a half record are left
+    /// over.
+    Cut(usize),
+    /// The file could not be read on.
+    Failed(String),
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unread => f.write_str("not read to its end"),
+            Self::Clean => f.write_str("clean end"),
+            Self::Cut(0) => f.write_str("no end record: the process was killed, or still runs"),
+            Self::Cut(bytes) => write!(f, "cut off within a record ({bytes} bytes left over)"),
+            Self::Failed(error) => write!(f, "could not be read on: {error}"),
+        }
+    }
+}
+
+/// Why a file is no run log.
+#[derive(Debug)]
+pub enum LogError {
+    /// It could not be read.
+    Io(io::Error),
+    /// It does not begin as a run log.
+    Foreign,
+    /// It is of another version.
+    Version(u16),
+    /// A header field has no meaning.
+    Header(&'static str),
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "cannot be read: {error}"),
+            Self::Foreign => f.write_str("is no run log: it does not begin with EVENLOG"),
+            Self::Version(version) => {
+                write!(f, "is a run log of version {version}; this program reads {VERSION}")
+            }
+            Self::Header(field) => write!(f, "has a run log header with a wrong {field}"),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+/// Reads a log record by record.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    header: Header,
+    buffer: Vec<u8>,
+    at: usize,
+    records: u64,
+    malformed: u64,
+    tail: Tail,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header. `input` need not be buffered; this is.
+    ///
+    /// # Errors
+    /// [`LogError`] when it is no run log of this version.
+    pub fn new(mut input: R) -> Result<Self, LogError> {
+        let mut bytes = [0; HEADER_BYTES];
+        input.read_exact(&mut bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => LogError::Foreign,
+            _ => LogError::Io(error),
+        })?;
+        let header = decode_header(&bytes)?;
+        let (buffer, tail) = (Vec::new(), Tail::Unread);
+        Ok(Self { input, header, buffer, at: 0, records: 0, malformed: 0, tail })
+    }
+
+    /// Who wrote it.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Records read so far, the end record included.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Records of no known kind, skipped.
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// How it ended, once it has.
+    pub fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// Makes the next record available in the buffer; false at the end.
+    fn fill(&mut self) -> bool {
+        if self.buffer.len() - self.at >= RECORD_BYTES {
+            return true;
+        }
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        let missing = (READ_BYTES - self.buffer.len()) as u64;
+        if let Err(error) = self.input.by_ref().take(missing).read_to_end(&mut self.buffer) {
+            self.tail = Tail::Failed(error.to_string());
+            return false;
+        }
+        if self.buffer.len() < RECORD_BYTES {
+            self.tail = Tail::Cut(self.buffer.len());
+            return false;
+        }
+        true
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        while self.tail == Tail::Unread && self.fill() {
+            let bytes = self.buffer[self.at..].first_chunk::<RECORD_BYTES>()?;
+            let record = decode(bytes, self.header.node);
+            self.at += RECORD_BYTES;
+            let Some(record) = record else {
+                self.malformed += 1;
+                continue;
+            };
+            self.records += 1;
+            if matches!(record, Record::End(_)) {
+                self.tail = Tail::Clean;
+            }
+            return Some(record);
+        }
+        None
+    }
+}
+
+fn clock_code(clock: ClockError) -> (u8, u64) {
+    match clock {
+        ClockError::SameClock => (0, 0),
+        ClockError::Within(bound) => (1, u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX)),
+        ClockError::Unknown => (2, 0),
+    }
+}
+
+fn clock_of(code: u8, error_ns: u64) -> Option<ClockError> {
+    match code {
+        0 => Some(ClockError::SameClock),
+        1 => Some(ClockError::Within(Duration::from_nanos(error_ns))),
+        2 => Some(ClockError::Unknown),
+        _ => None,
+    }
+}
+
+fn encode_header(header: &Header) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    let (source, error_ns) = clock_code(header.clock);
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[10] = header.role as u8;
+    bytes[11] = source;
+    bytes[12..16].copy_from_slice(&header.node.0.to_le_bytes());
+    bytes[16..24].copy_from_slice(&error_ns.to_le_bytes());
+    bytes[24..32].copy_from_slice(&header.started_ns.to_le_bytes());
+    let end = (0..=NAME_BYTES_MAX.min(header.name.len()))
+        .rev()
+        .find(|&end| header.name.is_char_boundary(end));
+    let name = &header.name.as_bytes()[..end.unwrap_or(0)];
+    bytes[32..32 + name.len()].copy_from_slice(name);
+    bytes
+}
+
+fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, LogError> {
+    if bytes[..8] != MAGIC {
+        return Err(LogError::Foreign);
+    }
+    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+    if version != VERSION {
+        return Err(LogError::Version(version));
+    }
+    let roles = [Role::Root, Role::Proxy, Role::Receiver, Role::Recorder];
+    let role = roles.into_iter().find(|&role| role as u8 == bytes[10]);
+    let name = bytes[32..].split(|&byte| byte == 0).next().unwrap_or(&[]);
+    Ok(Header {
+        role: role.ok_or(LogError::Header("role"))?,
+        node: NodeId(word(bytes, 12) as u32),
+        name: String::from_utf8_lossy(name).into_owned(),
+        clock: clock_of(bytes[11], word(bytes, 16)).ok_or(LogError::Header("clock source"))?,
+        started_ns: word(bytes, 24),
+    })
+}
+
+/// The eight bytes at `at`.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..].first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
+}
+
+#[inline]
+fn encode(record: &Record) -> [u8; RECORD_BYTES] {
+    let (kind, flags, count, stream, words) = match record {
+        Record::Sent(s) => {
+            (1, 0, 0, s.stream, [s.message, s.scheduled_ns, s.sent_ns, s.deadline_ns])
+        }
+        Record::Released(r) => {
+            let words = [r.first_message, r.arrival_ns, r.release_ns, r.via.0.into()];
+            (2, r.flags.0, r.count, r.stream, words)
+        }
+        Record::Lost(l) => (3, 0, 0, l.stream, [l.first_message, l.count, 0, 0]),
+        Record::Duplicates(count) => (4, 0, 0, 0, [0, *count, 0, 0]),
+        Record::Clock { at_ns, error } => {
+            let (source, error_ns) = clock_code(*error);
+            (5, source, 0, 0, [0, *at_ns, error_ns, 0])
+        }
+        Record::End(records) => (6, 0, 0, 0, [0, *records, 0, 0]),
+    };
+    let mut bytes = [0; RECORD_BYTES];
+    bytes[0] = kind;
+    bytes[1] = flags;
+    bytes[2..4].copy_from_slice(&u16::to_le_bytes(count));
+    bytes[4..8].copy_from_slice(&stream.to_le_bytes());
+    for (at, word) in (8..).step_by(8).zip(words) {
+        bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<Record> {
+    let flags = bytes[1];
+    let count = u16::from_le_bytes([bytes[2], bytes[3]]);
+    let stream = word(bytes, 4) as u32;
+    let [message, a, b, c] = [8, 16, 24, 32].map(|at| word(bytes, at));
+    Some(match bytes[0] {
+        1 => Record::Sent(Sent { stream, message, scheduled_ns: a, sent_ns: b, deadline_ns: c }),
+        2 => Record::Released(Released {
+            receiver: node,
+            stream,
+            first_message: message,
+            count,
+            arrival_ns: a,
+            release_ns: b,
+            flags: Flags(flags),
+            via: NodeId(u32::try_from(c).ok()?),
+        }),
+        3 => Record::Lost(Lost { receiver: node, stream, first_message: message, count: a }),
+        4 => Record::Duplicates(a),
+        5 => Record::Clock { at_ns: a, error: clock_of(flags, b)? },
+        6 => Record::End(a),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            role: Role::Receiver,
+            node: NodeId(7),
+            name: "r-7".into(),
+            clock: ClockError::Within(Duration::from_micros(3)),
+            started_ns: 1_700_000_000_000_000_000,
+        }
+    }
+
+    fn records() -> Vec<Record> {
+        let released = Released {
+            receiver: NodeId(7),
+            stream: 2,
+            first_message: 1 << 40,
+            count: 9,
+            arrival_ns: 5,
+            release_ns: 6,
+            flags: Flags::HEDGE_WIN | Flags::REPAIRED,
+            via: NodeId(u32::MAX),
+        };
+        vec![
+            Record::Sent(Sent {
+                stream: 2,
+                message: 3,
+                scheduled_ns: 4,
+                sent_ns: 5,
+                deadline_ns: 6,
+            }),
+            Record::Released(released),
+            Record::Lost(Lost { receiver: NodeId(7), stream: 1, first_message: 2, count: 3 }),
+            Record::Duplicates(12),
+            Record::Clock { at_ns: 8, error: ClockError::Unknown },
+        ]
+    }
+
+    fn log(records: &[Record], finish: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes, &header()).expect("memory");
+        records.iter().for_each(|record| writer.append(record));
+        if finish {
+            writer.finish().expect("memory");
+        } else {
+            writer.flush();
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let bytes = log(&records(), true);
+        assert_eq!(bytes.len(), HEADER_BYTES + 6 * RECORD_BYTES);
+        let mut reader = Reader::new(&bytes[..]).expect("a log");
+        assert_eq!(*reader.header(), header());
+        let read: Vec<Record> = reader.by_ref().collect();
+        assert_eq!(read[..5], records()[..]);
+        assert_eq!((read[5], reader.tail()), (Record::End(5), &Tail::Clean));
+    }
+
+    #[test]
+    fn log_cut_anywhere_gives_its_whole_records_and_says_so() {
+        let bytes = log(&records(), false);
+        for end in HEADER_BYTES..bytes.len() {
+            let mut reader = Reader::new(&bytes[..end]).expect("a log");
+            let whole = (end - HEADER_BYTES) / RECORD_BYTES;
+            assert_eq!(reader.by_ref().collect::<Vec<_>>(), records()[..whole]);
+            assert_eq!(*reader.tail(), Tail::Cut((end - HEADER_BYTES) % RECORD_BYTES));
+        }
+        assert!(matches!(Reader::new(&bytes[..HEADER_BYTES - 1]), Err(LogError::Foreign)));
+    }
+
+    #[test]
+    fn any_bytes_give_records_or_are_counted() {
+        let mut prng = evenfall_core::Prng::new(11);
+        let mut bytes = log(&[], false);
+        bytes.extend((0..RECORD_BYTES * 500).map(|_| prng.next_u64() as u8 & 7));
+        let mut reader = Reader::new(&bytes[..]).expect("a log");
+        let read = reader.by_ref().count() as u64;
+        assert_eq!(read, reader.records());
+        assert!(read > 0 && reader.malformed() > 0);
+    }
+
+    #[test]
+    fn other_files_are_refused_by_name() {
+        let mut bytes = log(&[], true);
+        bytes[8] = 9;
+        let said = Reader::new(&bytes[..]).expect_err("another version").to_string();
+        assert!(said.contains("version 9"), "{said}");
+        assert!(matches!(Reader::new(&[0u8; 200][..]), Err(LogError::Foreign)));
+    }
+
+    #[test]
+    fn many_records_stream_through_bounded_memory() {
+        let sent = |message| Record::Sent(Sent { message, ..Sent::default() });
+        let all: Vec<Record> = (0..20_000).map(sent).collect();
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes, &header()).expect("memory");
+        for record in &all {
+            writer.append(record);
+            assert!(writer.pending.len() <= PENDING_BYTES_MAX);
+        }
+        assert!(writer.idle() && !writer.idle());
+        assert_eq!(writer.finish().expect("memory").in_a_hurry, 3);
+        let read: Vec<Record> = Reader::new(&bytes[..]).expect("a log").collect();
+        assert_eq!(read[..20_000], all[..]);
+    }
+
+    #[test]
+    fn full_disk_is_said_at_the_end_and_stops_nothing() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                if bytes.len() == HEADER_BYTES { Ok(bytes.len()) } else { Err(full()) }
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        fn full() -> io::Error {
+            io::Error::new(io::ErrorKind::StorageFull, "no space left")
+        }
+        let mut writer = Writer::new(Full, &header()).expect("the header fits");
+        (0..20_000).for_each(|count| writer.append(&Record::Duplicates(count)));
+        let said = writer.finish().expect_err("the disk is full").to_string();
+        assert!(said.contains("no space left") && said.contains("records dropped"), "{said}");
+    }
+
+    #[test]
+    fn long_name_is_cut_at_a_character() {
+        let name = "\u{e9}".repeat(20);
+        let header = Header { name: name.clone(), ..header() };
+        let read = decode_header(&encode_header(&header)).expect("a header");
+        assert_eq!(read.name, "\u{e9}".repeat(16));
+    }
+}

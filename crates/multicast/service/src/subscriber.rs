@@ -1,0 +1,278 @@
+//! The feed in a program of your own: a receiver that runs in a thread and hands over messages.
+//!
+//! ```no_run
+//! use evenfall_node::{Subscriber, Update};
+//!
+//! let mut desk = Subscriber::join("evenfall.toml", "desk-1")?.only(&["AAPL", "MSFT"]);
+//! while let Some(update) = desk.next() {
+//!     match update? {
+//!         Update::Message(m) => println!("{} {:?} {} bytes", m.number, m.released, m.bytes.len()),
+//!         Update::Lost { stream, messages, .. } => eprintln!("tree {stream} lost {messages:?}"),
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::SyncTime;
+use evenfall_feed_formats::itch::{Stock, Symbols, View};
+use evenfall_multicast_machine::Release;
+
+use crate::roles::RoleError;
+use crate::roles::receiver::{self, ReceiverSummary, Sink};
+use evenfall_runtime::settings::{RoleName, Settings};
+
+/// Updates that may wait for the program. A desk that is further behind than this is too slow: it
+/// is cut off with an error that says so, and its siblings do not notice.
+const WAITING_MAX: usize = 65_536;
+
+/// One message, released.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Which tree it came by.
+    pub stream: u32,
+    /// Its number within that tree.
+    pub number: u64,
+    /// When it might be released; zero when it was not held.
+    pub deadline: SyncTime,
+    /// When it was released, read from the clock at that moment.
+    pub released: SyncTime,
+    /// The message as the venue sent it.
+    pub bytes: Bytes,
+}
+
+/// What a subscriber gets, in order within each tree.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// A message.
+    Message(Message),
+    /// Messages that could not be had; the next one follows them.
+    Lost {
+        /// Which tree.
+        stream: u32,
+        /// The first of them, if it is known.
+        first: Option<u64>,
+        /// How many, if it is known.
+        messages: Option<u64>,
+    },
+}
+
+/// Why a subscription ended before the stream did.
+#[derive(Debug)]
+pub enum SubscribeError {
+    /// The receiver could not start, or ended.
+    Role(RoleError),
+    /// The program took its messages too slowly.
+    TooSlow {
+        /// Updates that were waiting.
+        waiting: usize,
+    },
+    /// The node of the settings is no receiver.
+    NotAReceiver(String),
+}
+
+impl fmt::Display for SubscribeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Role(error) => write!(f, "{error}"),
+            Self::TooSlow { waiting } => write!(
+                f,
+                "cut off: {waiting} updates were waiting; take them faster, or filter by symbol"
+            ),
+            Self::NotAReceiver(name) => {
+                write!(f, "{name} is not a receiver; subscribe as a node with role = \"receiver\"")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SubscribeError {}
+
+impl From<RoleError> for SubscribeError {
+    fn from(error: RoleError) -> Self {
+        Self::Role(error)
+    }
+}
+
+/// Passes on what the filter lets through.
+struct Channel {
+    to: SyncSender<Update>,
+    /// Locates by symbol, learnt from the feed itself.
+    symbols: Symbols,
+    /// Everything when `None`.
+    only: Option<Vec<Stock>>,
+    stop: Arc<AtomicBool>,
+    too_slow: Arc<AtomicBool>,
+}
+
+impl Channel {
+    fn wants(&mut self, message: &[u8]) -> bool {
+        let Some(only) = &self.only else { return true };
+        // What concerns no single symbol, or is no ITCH, concerns everybody.
+        let Ok(view) = View::decode(message) else { return true };
+        self.symbols.observe(&view);
+        let symbol = self.symbols.symbol(view.stock_locate());
+        symbol.is_none_or(|symbol| only.contains(&symbol))
+    }
+
+    fn pass(&self, update: Update) {
+        match self.to.try_send(update) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                self.too_slow.store(true, Ordering::Release);
+                self.stop.store(true, Ordering::Release);
+            }
+            Err(TrySendError::Disconnected(_)) => self.stop.store(true, Ordering::Release),
+        }
+    }
+}
+
+impl Sink for Channel {
+    fn released(&mut self, release: &Release, at: SyncTime) {
+        for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
+            if self.wants(&bytes) && !self.wants_to_stop() {
+                let (stream, deadline) = (release.stream, release.deadline);
+                let message = Message { stream, number, deadline, released: at, bytes };
+                self.pass(Update::Message(message));
+            }
+        }
+    }
+
+    fn lost(&mut self, stream: u32, first: Option<u64>, messages: Option<u64>) {
+        self.pass(Update::Lost { stream, first, messages });
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+type Ended = Result<ReceiverSummary, RoleError>;
+
+/// A subscription. Iterate it; drop it to leave.
+pub struct Subscriber {
+    settings: Settings,
+    name: String,
+    only: Option<Vec<Stock>>,
+    running: Option<(Receiver<Update>, JoinHandle<Ended>)>,
+    /// What [`wait`](Self::wait) saw come.
+    waiting: Option<Update>,
+    stop: Arc<AtomicBool>,
+    too_slow: Arc<AtomicBool>,
+    done: bool,
+}
+
+impl Subscriber {
+    /// Subscribes as a node of a settings file; it joins when the first update is asked for.
+    ///
+    /// # Errors
+    /// When the file or the node is not as it must be.
+    pub fn join(path: impl AsRef<Path>, name: &str) -> Result<Self, SubscribeError> {
+        let settings = Settings::load(path.as_ref(), &[]).map_err(RoleError::from)?;
+        Self::with(settings, name)
+    }
+
+    /// Subscribes as a node of these settings.
+    ///
+    /// # Errors
+    /// When there is no such node, or it is no receiver.
+    pub fn with(settings: Settings, name: &str) -> Result<Self, SubscribeError> {
+        if settings.node(name).map_err(RoleError::from)?.role != RoleName::Receiver {
+            return Err(SubscribeError::NotAReceiver(name.to_owned()));
+        }
+        Ok(Self {
+            settings,
+            name: name.to_owned(),
+            only: None,
+            running: None,
+            waiting: None,
+            stop: Arc::default(),
+            too_slow: Arc::default(),
+            done: false,
+        })
+    }
+
+    /// Only messages of these symbols, and those that concern no single one (ITCH feeds).
+    pub fn only(mut self, symbols: &[&str]) -> Self {
+        // What is no symbol, nothing concerns.
+        let stocks = symbols.iter().filter_map(|symbol| Stock::new(symbol)).collect();
+        self.only = (!symbols.is_empty()).then_some(stocks);
+        self
+    }
+
+    /// Waits until there is an update or the stream has ended, and no longer than this; whether
+    /// [`next`](Iterator::next) answers at once.
+    pub fn wait(&mut self, time: Duration) -> bool {
+        if self.done || self.waiting.is_some() {
+            return true;
+        }
+        match self.start().0.recv_timeout(time) {
+            Ok(update) => {
+                self.waiting = Some(update);
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        }
+    }
+
+    fn start(&mut self) -> &mut (Receiver<Update>, JoinHandle<Ended>) {
+        let (stop, too_slow) = (Arc::clone(&self.stop), Arc::clone(&self.too_slow));
+        let (settings, name, only) = (self.settings.clone(), self.name.clone(), self.only.clone());
+        self.running.get_or_insert_with(|| {
+            let (to, from) = sync_channel(WAITING_MAX);
+            let symbols = Symbols::new();
+            let mut sink = Channel { to, symbols, only, stop, too_slow };
+            let run = move || {
+                let node = settings.node(&name)?.clone();
+                receiver::run(&settings, &node, &mut sink)
+            };
+            (from, std::thread::spawn(run))
+        })
+    }
+}
+
+impl Iterator for Subscriber {
+    type Item = Result<Update, SubscribeError>;
+
+    /// The next update; waits for it. `None` once the stream has ended.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        if let Some(update) = self.waiting.take() {
+            return Some(Ok(update));
+        }
+        if let Ok(update) = self.start().0.recv() {
+            return Some(Ok(update));
+        }
+        self.done = true;
+        if self.too_slow.load(Ordering::Acquire) {
+            return Some(Err(SubscribeError::TooSlow { waiting: WAITING_MAX }));
+        }
+        let (_, thread) = self.running.take()?;
+        match thread.join() {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => Some(Err(SubscribeError::Role(error))),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some((from, thread)) = self.running.take() {
+            drop(from);
+            thread.join().ok();
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A run inside the test's own process: receivers in threads, over loopback.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenfall_core::NodeId;
+use evenfall_runtime::Settings;
+use crate::roles::receiver::{NoSink, ReceiverSummary, run};
+use evenfall_runtime::settings::{Node, RoleName};
+
+/// Addresses of loopback that nobody uses now.
+pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
+    // All are held until all are chosen.
+    let sockets: Vec<UdpSocket> = (0..N).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    std::array::from_fn(|i| sockets[i].local_addr().unwrap())
+}
+
+/// Settings of a root and some receivers.
+pub fn settings(receivers: u32, trees: u32) -> Settings {
+    let mut settings = Settings::default();
+    settings.run.log = false;
+    settings.run.trees = trees;
+    settings.run.clock = "same-host".into();
+    settings.run.warm_up = Duration::from_millis(100);
+    settings.run.finish_timeout = Duration::from_secs(60);
+    let node = |name: String, id, role, address| Node {
+        name,
+        id: NodeId(id),
+        role,
+        address,
+        http: None,
+        tree: 0,
+        record: None,
+        from: None,
+    };
+    let [root] = free_addresses();
+    settings.nodes.push(node("root".into(), 0, RoleName::Root, root));
+    for i in 1..=receivers {
+        let any = "127.0.0.1:0".parse().unwrap();
+        settings.nodes.push(node(format!("recv-{i}"), i, RoleName::Receiver, any));
+    }
+    settings
+}
+
+/// Starts all receivers but those in `except`.
+#[allow(dead_code, reason = "each test file uses its own part of this")]
+pub fn receivers(settings: &Settings, except: &[&str]) -> Vec<JoinHandle<ReceiverSummary>> {
+    let nodes = settings.nodes.iter().filter(|n| n.role == RoleName::Receiver);
+    nodes
+        .filter(|node| !except.contains(&node.name.as_str()))
+        .map(|node| {
+            let (settings, node) = (settings.clone(), node.clone());
+            std::thread::spawn(move || run(&settings, &node, &mut NoSink).unwrap())
+        })
+        .collect()
+}

@@ -1,0 +1,99 @@
+//! A feed that is played as MoldUDP64, lossy, through a root, to receivers.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::{free_addresses, receivers, settings};
+use evenfall_feed_service::player::{Played, Player, Stage};
+use crate::roles::root::{self, RootSummary};
+use evenfall_runtime::settings::{Feed, Settings, Synthetic};
+
+fn stage(settings: &Settings, drop: f64) -> Stage {
+    Stage {
+        a: settings.feed.mold.unwrap(),
+        b: settings.feed.mold_b,
+        interface: settings.feed.mold_interface,
+        serve: settings.feed.mold_request,
+        drop,
+        seed: 7,
+        linger: Duration::from_millis(700),
+        keyed: false,
+    }
+}
+
+fn feed(messages: u64) -> Feed {
+    let synthetic = Synthetic { messages, ..Synthetic::default() };
+    Feed { synthetic, rate: Some(8_000.0), ..Feed::default() }
+}
+
+/// Plays to a root with two receivers; what each says, and how many equal contents there were.
+fn run(settings: &Settings, stage: Stage, messages: u64) -> (Played, RootSummary) {
+    let receivers = receivers(settings, &[]);
+    let player = Player::open(&feed(messages), stage).unwrap();
+    let player = thread::spawn(move || player.run().unwrap());
+    let root = root::run(settings, settings.root().unwrap()).unwrap();
+    for receiver in receivers {
+        let summary = receiver.join().unwrap();
+        assert_eq!(summary.content_hash, root.content_hash, "{}", summary.name);
+        assert_eq!(summary.messages, root.messages);
+    }
+    (player.join().unwrap(), root)
+}
+
+#[test]
+fn two_sides_that_lose_packets_and_a_server_lose_no_message() {
+    let mut settings = settings(2, 1);
+    let [a, b, server] = free_addresses();
+    settings.feed.mold = Some(a);
+    settings.feed.mold_b = Some(b);
+    settings.feed.mold_request = Some(server);
+    settings.feed.mold_from = Some(1);
+    // Nothing is to be given up here, however slow the machine.
+    settings.feed.mold_gap_timeout = Duration::from_secs(60);
+    let (played, root) = run(&settings, stage(&settings, 0.05), 20_000);
+    let feed = root.feed.unwrap();
+    assert_eq!((root.messages, root.content_hash), (20_000, played.content_hash));
+    assert_eq!((feed.delivered, feed.lost, feed.malformed), (20_000, 0, 0));
+    assert!(played.dropped_a > 0 && played.dropped_b > 0 && feed.first_b > 0, "{feed:?}");
+    assert!(feed.copies_ignored > 10_000, "side B was there: {feed:?}");
+}
+
+#[test]
+fn a_group_feeds_several_trees_by_symbol() {
+    let mut settings = settings(2, 3);
+    let [port] = free_addresses();
+    let group = (std::net::Ipv4Addr::new(239, 192, 77, 2), port.port()).into();
+    let [server] = free_addresses();
+    settings.feed.mold = Some(group);
+    settings.feed.mold_interface = Some(std::net::Ipv4Addr::LOCALHOST);
+    settings.feed.mold_request = Some(server);
+    settings.feed.mold_from = Some(1);
+    settings.feed.mold_gap_timeout = Duration::from_secs(60);
+    let (played, root) = run(&settings, stage(&settings, 0.0), 5_000);
+    assert_eq!((root.messages, played.messages), (5_000, 5_000));
+    assert!(root.trees.iter().all(|tree| tree.messages > 0), "{:?}", root.trees);
+    // What a root of three trees sends of the same generated feed, read as a file is.
+    let mut source = evenfall_feed_service::input::open(&feed(5_000)).unwrap();
+    let mut hash = evenfall_feed_formats::sharding::ContentHash::new(3);
+    while let Some(message) = source.next_message().unwrap() {
+        let tree = evenfall_feed_formats::sharding::shard_of(message.shard_key, 3);
+        hash.update(tree as usize, &message.bytes);
+    }
+    assert_eq!(root.content_hash, hash.finish_hex());
+}
+
+#[test]
+fn what_nobody_has_any_more_is_reported_and_passed_over() {
+    let mut settings = settings(1, 1);
+    let [a] = free_addresses();
+    settings.feed.mold = Some(a);
+    settings.feed.mold_from = Some(1);
+    settings.feed.mold_gap_timeout = Duration::from_millis(20);
+    let (played, root) = run(&settings, stage(&settings, 0.05), 5_000);
+    let feed = root.feed.unwrap();
+    assert!(feed.lost > 0 && feed.gaps > 0 && feed.requests == 0, "{feed:?}");
+    assert_eq!(feed.delivered + feed.lost, played.messages);
+    assert_eq!(root.messages, feed.delivered);
+}

@@ -1,0 +1,532 @@
+//! The program that ends with a tree: grown parent by parent, or out of an all-to-all matrix, and
+//! then evaluated as a whole by a multicast over it.
+//!
+//! Everything that decides is in the [`Builder`]; this turns its requests into jobs and what came
+//! of them into answers. What it was told is kept as [`Line`]s: a survey that is begun again with
+//! the same settings and these lines goes on where the last one ended, because the builder gives
+//! the same requests for the same answers.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::job::{JobSpec, Kind, Pace};
+use super::record::DelayFigures;
+use super::surveyor::{JobOutcome, Program, Step, Welcome, guilty};
+use super::wire::Reason;
+use evenfall_placement_planner::builder::{self, BuildError, BuildPlan, Builder, Failure, Request};
+use evenfall_placement_planner::delays::{Delays, EdgeStats};
+use evenfall_placement_planner::tree::Tree;
+
+/// Evaluations of a tree, and all-to-all jobs, in which hosts may fail before the plan is given as
+/// it is: each takes at least one host away.
+const ATTEMPTS_MAX: u32 = 4;
+/// Matrices that are measured before there is no plan.
+const MATRICES_MAX: u32 = 2;
+/// Probes of the shortest measurement: fewer have no 90th percentile.
+const PROBES_MIN: u64 = 10;
+/// Rounds after the first find their paths warm.
+const WARM_SHARE: u32 = 10;
+
+/// One thing that a survey was told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Line {
+    /// Hosts that did not answer the greeting, or failed while a whole tree or matrix was measured.
+    Dropped(Vec<(usize, String)>),
+    /// A parent failed, and its measurement with it.
+    ParentFailed {
+        /// The parent.
+        parent: usize,
+        /// Why.
+        reason: String,
+    },
+    /// A round of a parent's measurement.
+    Measured {
+        /// The parent.
+        parent: usize,
+        /// Which round.
+        round: u32,
+        /// Candidates and what was measured to them.
+        edges: Vec<(usize, EdgeStats)>,
+        /// Candidates that failed, whether as a host (else as an edge), and why.
+        failed: Vec<(usize, bool, String)>,
+    },
+    /// An all-to-all matrix.
+    Matrix(Vec<(usize, usize, EdgeStats)>),
+}
+
+/// What a multicast over the whole tree showed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// From the root to each leaf: host, share of probes lost, delays.
+    pub leaves: Vec<(usize, f64, DelayFigures)>,
+    /// From each parent to its child: both hosts, delays.
+    pub hops: Vec<(usize, usize, DelayFigures)>,
+    /// The leaf with the largest 90th percentile, and that, us.
+    pub worst_leaf: Option<(usize, f64)>,
+    /// Hosts that failed in it.
+    pub failures: Vec<(usize, String)>,
+}
+
+/// What a survey ends with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SurveyPlan {
+    /// The tree.
+    pub tree: Tree,
+    /// What a multicast over it showed.
+    pub evaluation: Evaluation,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SurveyError {
+    /// There can be no tree.
+    Build(BuildError),
+    /// The lines are those of a survey with other settings: this one does not follow.
+    OtherSurvey {
+        /// Which line, from 1.
+        line: usize,
+    },
+    /// It was stopped before there was a tree.
+    Stopped,
+}
+
+impl fmt::Display for SurveyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Build(error) => write!(f, "{error}"),
+            Self::OtherSurvey { line } => write!(
+                f,
+                "line {line} was written by a survey with other settings, agents or seed: repeat \
+                 those, or begin anew with another file"
+            ),
+            Self::Stopped => f.write_str("stopped before there was a tree"),
+        }
+    }
+}
+
+impl core::error::Error for SurveyError {}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    /// Nobody was greeted.
+    Waiting,
+    /// All pairs are wanted.
+    Matrix,
+    /// The builder asks.
+    Building,
+    /// The tree is measured as a whole.
+    Evaluating(Tree),
+    /// There is a plan, or an error.
+    Over,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct TreeSurvey {
+    plan: BuildPlan,
+    pool: usize,
+    pace: Pace,
+    seed: u64,
+    /// All pairs first, instead of parent by parent.
+    mesh: bool,
+    stage: Stage,
+    builder: Option<Builder>,
+    delays: Delays,
+    dropped: Vec<(usize, String)>,
+    attempts: u32,
+    /// Matrices measured.
+    matrices: u32,
+    replay: VecDeque<(usize, Line)>,
+    lines: Vec<Line>,
+    result: Option<Result<SurveyPlan, SurveyError>>,
+    probes: u64,
+}
+
+impl TreeSurvey {
+    /// A tree out of a pool of hosts with these names. `mesh` measures all pairs first.
+    pub fn new(plan: BuildPlan, names: Vec<String>, pace: Pace, seed: u64, mesh: bool) -> Self {
+        Self {
+            plan,
+            pool: names.len(),
+            pace,
+            seed,
+            mesh,
+            stage: Stage::Waiting,
+            builder: None,
+            delays: Delays::new(names),
+            dropped: Vec::new(),
+            attempts: 0,
+            matrices: 0,
+            replay: VecDeque::new(),
+            lines: Vec::new(),
+            result: None,
+            probes: 0,
+        }
+    }
+
+    /// Goes on where a survey ended that left these lines.
+    pub fn resume(mut self, lines: Vec<Line>) -> Self {
+        self.replay = lines.into_iter().enumerate().collect();
+        self
+    }
+
+    /// What it was told since the last call, to be kept.
+    pub fn take_lines(&mut self) -> Vec<Line> {
+        core::mem::take(&mut self.lines)
+    }
+
+    /// Lines that it was told and that nobody took yet.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// The plan; an error when there is none.
+    ///
+    /// # Errors
+    /// [`SurveyError`].
+    pub fn result(&self) -> Result<&SurveyPlan, SurveyError> {
+        match &self.result {
+            Some(Ok(plan)) => Ok(plan),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(SurveyError::Stopped),
+        }
+    }
+
+    /// Everything that was measured from host to host.
+    pub fn delays(&self) -> &Delays {
+        &self.delays
+    }
+
+    /// Hosts that failed, and why.
+    pub fn dropped(&self) -> &[(usize, String)] {
+        match &self.builder {
+            Some(builder) => builder.dropped(),
+            None => &self.dropped,
+        }
+    }
+
+    /// Probes sent that count.
+    pub fn probes(&self) -> u64 {
+        self.probes
+    }
+
+    /// Jobs that a survey of this plan may order at most, whatever fails: every measurement of the
+    /// builder ends with a host placed, dropped or barren, in so many rounds.
+    pub fn jobs_max(&self) -> u64 {
+        let rounds = u64::from(self.plan.racing.rounds.max(1));
+        let per_parent = (self.pool as u64).div_ceil(self.plan.candidates.max(1) as u64) + 1;
+        let parents = 2 * self.pool as u64 + u64::from(ATTEMPTS_MAX);
+        if self.mesh {
+            u64::from((MATRICES_MAX + 1) * ATTEMPTS_MAX)
+        } else {
+            parents * per_parent * rounds
+        }
+    }
+
+    fn fail(&mut self, error: SurveyError) {
+        self.result = Some(Err(error));
+        self.stage = Stage::Over;
+    }
+
+    /// A part of the whole measurement; never so short that it says nothing.
+    fn part(&self, parts: u32, warm_up: Duration) -> Pace {
+        let least = Duration::from_secs(PROBES_MIN) / self.pace.rate_hz.max(1);
+        let duration = (self.pace.duration / parts.max(1)).max(least);
+        Pace { duration, warm_up, ..self.pace }
+    }
+
+    fn alive(&self) -> Vec<usize> {
+        let dead = |host: &usize| self.dropped.iter().any(|(dead, _)| dead == host);
+        (0..self.pool).filter(|host| !dead(host)).collect()
+    }
+
+    /// Takes hosts out, here and in the builder.
+    fn drop_hosts(&mut self, hosts: &[(usize, String)]) {
+        for (host, reason) in hosts {
+            if self.dropped().iter().any(|(known, _)| known == host) {
+                continue;
+            }
+            self.dropped.push((*host, reason.clone()));
+            if let Some(builder) = &mut self.builder {
+                builder.drop_host(*host, reason.clone());
+            }
+        }
+    }
+
+    fn begin_building(&mut self) {
+        let pool = self.alive();
+        let mut plan = self.plan.clone();
+        if self.mesh {
+            // All there is to know is known.
+            plan.racing = builder::Racing::OFF;
+        }
+        match Builder::new(plan, &pool, self.seed) {
+            Err(error) => self.fail(SurveyError::Build(error)),
+            Ok(mut builder) => {
+                // Not in the pool, but to be named with their reasons.
+                let dropped = self.dropped.clone();
+                dropped.into_iter().for_each(|(host, reason)| builder.drop_host(host, reason));
+                self.builder = Some(builder);
+                self.stage = Stage::Building;
+            }
+        }
+    }
+
+    /// Applies a line, from the wire or from a file.
+    fn apply(&mut self, line: &Line) {
+        match (line, &mut self.builder) {
+            (Line::Dropped(hosts), _) => self.drop_hosts(hosts),
+            (Line::ParentFailed { reason, .. }, Some(builder)) => builder.answer_failed(reason),
+            (Line::Measured { parent, edges, failed, .. }, Some(builder)) => {
+                let found = edges.iter().map(|(host, stats)| (*host, Ok(*stats)));
+                let failed = failed.iter().map(|(host, whole, reason)| {
+                    let failure = if *whole { Failure::Host } else { Failure::Edge };
+                    (*host, Err(failure(reason.clone())))
+                });
+                builder.answer(&found.chain(failed).collect::<Vec<_>>());
+                for (host, stats) in edges {
+                    let whole = builder.measured().get(&(*parent, *host)).copied();
+                    self.delays.set(*parent, *host, Some(whole.unwrap_or(*stats)));
+                }
+            }
+            (Line::Matrix(edges), _) => {
+                for (from, to, stats) in edges {
+                    self.delays.set(*from, *to, Some(*stats));
+                }
+                self.begin_building();
+            }
+            (Line::ParentFailed { .. } | Line::Measured { .. }, None) => {}
+        }
+    }
+
+    fn tell(&mut self, line: Line) {
+        self.apply(&line);
+        self.lines.push(line);
+    }
+
+    /// What the builder wants, as far as it is not in the lines of an earlier survey.
+    fn request(&mut self) -> Option<Request> {
+        loop {
+            let builder = self.builder.as_mut()?;
+            match builder.step() {
+                builder::Step::Done(tree) => match self.replay.pop_front() {
+                    // The evaluation of the first time, in which hosts failed.
+                    Some((_, line @ Line::Dropped(_))) => self.apply(&line),
+                    _ => {
+                        self.stage = Stage::Evaluating(tree);
+                        return None;
+                    }
+                },
+                // Half a second without a network makes a matrix useless.
+                builder::Step::Failed(BuildError::NoRoot { .. })
+                    if self.mesh && self.matrices < MATRICES_MAX =>
+                {
+                    self.builder = None;
+                    self.stage = Stage::Matrix;
+                    return None;
+                }
+                builder::Step::Failed(error) => {
+                    self.fail(SurveyError::Build(error));
+                    return None;
+                }
+                builder::Step::Measure(request) if self.mesh => self.look_up(&request),
+                builder::Step::Measure(request) => match self.replay.pop_front() {
+                    None => return Some(request),
+                    Some((_, line)) if follows(&line, &request) => self.apply(&line),
+                    Some((number, _)) => {
+                        self.fail(SurveyError::OtherSurvey { line: number + 1 });
+                        return None;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Answers out of the matrix.
+    fn look_up(&mut self, request: &Request) {
+        let edge = |host: &usize| {
+            let stats = self.delays.edge(request.parent, *host).copied();
+            (*host, stats.ok_or_else(|| Failure::Edge("no probe arrived".into())))
+        };
+        let results: Vec<_> = request.candidates.iter().map(edge).collect();
+        if let Some(builder) = &mut self.builder {
+            builder.answer(&results);
+        }
+    }
+
+    fn parent_outcome(&mut self, outcome: &JobOutcome) {
+        let parent = outcome.spec.hosts[0];
+        let failed = |host: usize| outcome.failures.iter().find(|failure| failure.0 == host);
+        if let Some((_, reason)) = failed(parent) {
+            // Others may have failed as well, each for itself.
+            let own = guilty(&outcome.failures);
+            let others = outcome.failures.iter().filter(|(h, _)| *h != parent && own.contains(h));
+            let others: Vec<_> = others.map(|(host, why)| (*host, why.to_string())).collect();
+            if !others.is_empty() {
+                self.tell(Line::Dropped(others));
+            }
+            return self.tell(Line::ParentFailed { parent, reason: reason.to_string() });
+        }
+        let round = match self.builder.as_mut().map(Builder::step) {
+            Some(builder::Step::Measure(request)) => request.round,
+            _ => 0,
+        };
+        let (mut edges, mut bad) = (Vec::new(), Vec::new());
+        for &host in &outcome.spec.hosts[1..] {
+            let pair = outcome.pairs.iter().find(|pair| pair.to == host && !pair.path);
+            match (failed(host), pair.and_then(|pair| pair.record.edge(pair.sent))) {
+                (Some((_, reason)), _) => bad.push((host, true, reason.to_string())),
+                (None, Some(stats)) => edges.push((host, stats)),
+                (None, None) => bad.push((host, false, Reason::NoProbes.to_string())),
+            }
+        }
+        self.tell(Line::Measured { parent, round, edges, failed: bad });
+    }
+
+    /// Hosts that failed by themselves; those behind them may be asked again.
+    fn drop_guilty(&mut self, outcome: &JobOutcome) -> bool {
+        let own = guilty(&outcome.failures);
+        let failed = outcome.failures.iter().filter(|(host, _)| own.contains(host));
+        let failed: Vec<_> = failed.map(|(host, reason)| (*host, reason.to_string())).collect();
+        if failed.is_empty() {
+            return false;
+        }
+        self.tell(Line::Dropped(failed));
+        true
+    }
+
+    fn matrix_outcome(&mut self, outcome: &JobOutcome) {
+        self.attempts += 1;
+        let unreached = outcome.failures.iter().any(|(_, why)| matches!(why, Reason::Unreached(_)));
+        self.drop_guilty(outcome);
+        if unreached && self.attempts < ATTEMPTS_MAX {
+            return;
+        }
+        let edge =
+            |pair: &super::PairDelays| Some((pair.from, pair.to, pair.record.edge(pair.sent)?));
+        self.attempts = 0;
+        self.matrices += 1;
+        self.tell(Line::Matrix(outcome.pairs.iter().filter_map(edge).collect()));
+    }
+
+    fn tree_outcome(&mut self, tree: Tree, outcome: &JobOutcome) {
+        self.attempts += 1;
+        let evaluation = evaluate(&tree, outcome);
+        if self.attempts < ATTEMPTS_MAX && self.drop_guilty(outcome) {
+            // Their places are empty now: the builder goes on.
+            self.stage = Stage::Building;
+            return;
+        }
+        self.result = Some(Ok(SurveyPlan { tree, evaluation }));
+        self.stage = Stage::Over;
+    }
+}
+
+/// Whether a line is an answer to this request, or may come before it.
+fn follows(line: &Line, request: &Request) -> bool {
+    match line {
+        Line::Dropped(_) => true,
+        Line::ParentFailed { parent, .. } => *parent == request.parent,
+        Line::Measured { parent, round, edges, failed } => {
+            let told = edges.iter().map(|edge| edge.0).chain(failed.iter().map(|edge| edge.0));
+            let mut told: Vec<usize> = told.collect();
+            let mut asked = request.candidates.clone();
+            told.sort_unstable();
+            asked.sort_unstable();
+            (*parent, *round) == (request.parent, request.round) && told == asked
+        }
+        Line::Matrix(_) => false,
+    }
+}
+
+fn evaluate(tree: &Tree, outcome: &JobOutcome) -> Evaluation {
+    let leaves = &tree.hosts()[tree.shape().leaves()];
+    let paths = outcome.pairs.iter().filter(|pair| pair.path && leaves.contains(&pair.to));
+    let leaves: Vec<_> = paths.map(|pair| (pair.to, pair.loss(), pair.record.figures())).collect();
+    let hops = outcome.pairs.iter().filter(|pair| !pair.path);
+    let arrived = leaves.iter().filter(|(_, _, figures)| figures.count > 0);
+    let worst = arrived.max_by(|a, b| a.2.p90_us.total_cmp(&b.2.p90_us));
+    Evaluation {
+        worst_leaf: worst.map(|(host, _, figures)| (*host, figures.p90_us)),
+        hops: hops.map(|pair| (pair.from, pair.to, pair.record.figures())).collect(),
+        failures: outcome.failures.iter().map(|(host, why)| (*host, why.to_string())).collect(),
+        leaves,
+    }
+}
+
+impl Program for TreeSurvey {
+    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
+        // What an earlier survey was told first.
+        while let Some((_, Line::Dropped(_) | Line::Matrix(_))) = self.replay.front() {
+            let Some((_, line)) = self.replay.pop_front() else { break };
+            self.apply(&line);
+        }
+        let known: Vec<usize> = self.dropped.iter().map(|(host, _)| *host).collect();
+        let failed = pool.iter().enumerate().filter_map(|(host, answer)| {
+            answer.as_ref().err().map(|reason| (host, reason.to_string()))
+        });
+        let failed: Vec<_> = failed.filter(|(host, _)| !known.contains(host)).collect();
+        let resumed = !self.replay.is_empty();
+        if !failed.is_empty() && !resumed {
+            self.tell(Line::Dropped(failed.clone()));
+        }
+        match (&self.builder, self.mesh) {
+            (Some(_), _) => {}
+            (None, true) => self.stage = Stage::Matrix,
+            (None, false) => self.begin_building(),
+        }
+        if resumed && self.builder.is_some() {
+            // The builder's requests must be those of the first time until its answers are used up.
+            let pending = self.request();
+            if !failed.is_empty() && !matches!(self.stage, Stage::Over) {
+                self.tell(Line::Dropped(failed));
+                self.stage = Stage::Building;
+            }
+            drop(pending);
+        }
+    }
+
+    fn next(&mut self) -> Step {
+        loop {
+            match &self.stage {
+                Stage::Waiting | Stage::Over => return Step::Done,
+                Stage::Matrix => {
+                    let hosts = self.alive();
+                    let places = self.plan.shape.checked_places().unwrap_or(usize::MAX);
+                    if hosts.len() < places.max(2) {
+                        let error = BuildError::PoolTooSmall { places, hosts: hosts.len() };
+                        self.fail(SurveyError::Build(error));
+                        continue;
+                    }
+                    return Step::Job(JobSpec::all_to_all(hosts, self.part(1, self.pace.warm_up)));
+                }
+                Stage::Building => {
+                    let Some(request) = self.request() else { continue };
+                    let warm = if request.round == 0 { 1 } else { WARM_SHARE };
+                    let pace = self.part(request.rounds, self.pace.warm_up / warm);
+                    return Step::Job(JobSpec::parent(request.parent, &request.candidates, pace));
+                }
+                Stage::Evaluating(tree) => {
+                    let fanout = tree.shape().fanout as u16;
+                    let hosts = tree.hosts().to_vec();
+                    let pace = self.part(1, self.pace.warm_up);
+                    return Step::Job(JobSpec::multicast(hosts, fanout, pace));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, outcome: &JobOutcome) {
+        self.probes += outcome.pairs.iter().filter(|pair| !pair.path).map(|p| p.sent).sum::<u64>();
+        match (outcome.spec.kind, self.stage.clone()) {
+            (Kind::Multicast, Stage::Evaluating(tree)) => self.tree_outcome(tree, outcome),
+            (Kind::AllToAll, Stage::Matrix) => self.matrix_outcome(outcome),
+            (Kind::Parent, Stage::Building) => self.parent_outcome(outcome),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Delays of one ordered pair of hosts, summed where they are measured.
+
+use core::time::Duration;
+
+use evenfall_core::{ClockError, SparseHistogram};
+use serde::Serialize;
+
+use evenfall_placement_planner::delays::EdgeStats;
+
+/// Shorter than light takes through a rack.
+const DELAY_NS_MIN: f64 = 100.0;
+
+/// What became of the probes from one host to another: sums that merge, and the error bound of the
+/// two clocks that they rest on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DelayRecord {
+    /// Probes by delay; those below zero are in the first bucket.
+    pub histogram: SparseHistogram,
+    /// Mean, ns.
+    pub mean_ns: f64,
+    /// Sum of squared distances from the mean, ns^2.
+    pub squares_ns2: f64,
+    /// Shortest, ns; below zero when clocks differ by more than the delay.
+    pub min_ns: i64,
+    /// Longest, ns.
+    pub max_ns: i64,
+    /// How wrong each of these delays may be: both clocks together, at their worst.
+    pub error: ClockError,
+}
+
+/// The percentiles that strategies know, in microseconds, with loss and count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct DelayFigures {
+    /// 25th percentile.
+    pub p25_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 75th percentile.
+    pub p75_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Mean.
+    pub mean_us: f64,
+    /// Standard deviation.
+    pub stddev_us: f64,
+    /// How wrong each may be because of the clocks; `None` when nobody offers a bound.
+    pub clock_error_us: Option<f64>,
+    /// Probes that arrived.
+    pub count: u64,
+}
+
+impl DelayRecord {
+    /// Counts one probe.
+    pub fn record(&mut self, delay_ns: i64, error: ClockError) {
+        let first = self.histogram.total() == 0;
+        self.histogram.record(Duration::from_nanos(delay_ns.max(0) as u64));
+        // Welford: no sum of squares that cancels.
+        let delta = delay_ns as f64 - self.mean_ns;
+        self.mean_ns += delta / self.histogram.total() as f64;
+        self.squares_ns2 += delta * (delay_ns as f64 - self.mean_ns);
+        self.min_ns = if first { delay_ns } else { self.min_ns.min(delay_ns) };
+        self.max_ns = if first { delay_ns } else { self.max_ns.max(delay_ns) };
+        self.error = if first { error } else { worse(self.error, error) };
+    }
+
+    /// Adds the probes of another record of the same pair.
+    pub fn merge(&mut self, other: &Self) {
+        if other.count() == 0 {
+            return;
+        }
+        if self.count() == 0 {
+            *self = other.clone();
+            return;
+        }
+        let (mine, theirs) = (self.count() as f64, other.count() as f64);
+        let delta = other.mean_ns - self.mean_ns;
+        self.mean_ns += delta * theirs / (mine + theirs);
+        self.squares_ns2 += other.squares_ns2 + delta * delta * mine * theirs / (mine + theirs);
+        self.histogram.merge(&other.histogram);
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.error = worse(self.error, other.error);
+    }
+
+    /// Probes that arrived.
+    pub fn count(&self) -> u64 {
+        self.histogram.total()
+    }
+
+    /// Standard deviation, ns.
+    pub fn stddev_ns(&self) -> f64 {
+        (self.squares_ns2 / (self.count().saturating_sub(1).max(1)) as f64).max(0.0).sqrt()
+    }
+
+    /// The bound on the error of each delay; `None` when there is none.
+    pub fn bound(&self) -> Option<Duration> {
+        match self.error {
+            ClockError::SameClock => Some(Duration::ZERO),
+            ClockError::Within(bound) => Some(bound),
+            ClockError::Unknown => None,
+        }
+    }
+
+    /// A delay that cannot be: below zero by more than the clocks may differ. Where no bound is
+    /// offered, a mean below zero.
+    pub fn impossible_ns(&self) -> Option<i64> {
+        match self.bound() {
+            _ if self.count() == 0 => None,
+            Some(bound) => {
+                let allowed = i64::try_from(bound.as_nanos()).unwrap_or(i64::MAX);
+                (self.min_ns < -allowed).then_some(self.min_ns)
+            }
+            None => (self.mean_ns < 0.0).then_some(self.mean_ns as i64),
+        }
+    }
+
+    /// The q-quantile, ns: the upper edge of its bucket, at most the longest that was seen. At
+    /// least 100 ns: within the clocks' error a delay may seem to be nothing or less.
+    pub fn quantile_ns(&self, q: f64) -> f64 {
+        let edge = self.histogram.quantile(q).as_nanos() as f64;
+        edge.min(self.max_ns.max(0) as f64).max(DELAY_NS_MIN)
+    }
+
+    /// As a statistic of the edge; `None` when nothing arrived. `sent` is what the sender counted.
+    pub fn edge(&self, sent: u64) -> Option<EdgeStats> {
+        if self.count() == 0 {
+            return None;
+        }
+        let us = |q| (self.quantile_ns(q) / 1e3) as f32;
+        Some(EdgeStats {
+            p25_us: us(0.25),
+            p50_us: us(0.5),
+            p75_us: us(0.75),
+            p90_us: us(0.9),
+            p99_us: us(0.99),
+            mean_us: (self.mean_ns.max(DELAY_NS_MIN) / 1e3) as f32,
+            stddev_us: (self.stddev_ns() / 1e3) as f32,
+            loss: (1.0 - self.count() as f64 / sent.max(1) as f64).max(0.0) as f32,
+            clock_error_us: self.bound().map_or(0.0, |bound| bound.as_nanos() as f32 / 1e3),
+            count: u32::try_from(self.count()).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// What reports print.
+    pub fn figures(&self) -> DelayFigures {
+        let us = |q| self.quantile_ns(q) / 1e3;
+        DelayFigures {
+            p25_us: us(0.25),
+            p50_us: us(0.5),
+            p75_us: us(0.75),
+            p90_us: us(0.9),
+            p99_us: us(0.99),
+            mean_us: self.mean_ns / 1e3,
+            stddev_us: self.stddev_ns() / 1e3,
+            clock_error_us: self.bound().map(|bound| bound.as_nanos() as f64 / 1e3),
+            count: self.count(),
+        }
+    }
+}
+
+/// The error of a delay between two clocks.
+pub fn between(sender: ClockError, receiver: ClockError) -> ClockError {
+    match (sender, receiver) {
+        (ClockError::SameClock, ClockError::SameClock) => ClockError::SameClock,
+        (ClockError::Within(a), ClockError::Within(b)) => ClockError::Within(a + b),
+        // One who says that there is one clock, and one who says that there are several.
+        _ => ClockError::Unknown,
+    }
+}
+
+/// The worse of two errors.
+fn worse(a: ClockError, b: ClockError) -> ClockError {
+    match (a, b) {
+        (ClockError::SameClock, other) | (other, ClockError::SameClock) => other,
+        (ClockError::Within(a), ClockError::Within(b)) => ClockError::Within(a.max(b)),
+        _ => ClockError::Unknown,
+    }
+}

@@ -1,0 +1,71 @@
+//! Which machine takes which place in a multicast tree.
+//!
+//! Two cloud machines of one type differ by half in delay, and one straggler sets the deadline for
+//! every receiver. So the pool is measured, and the places of the tree are given to the machines
+//! that serve them best. Everything here is a plain function of measured delays and a seed.
+//!
+//! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
+//! - [`curve`]: the distribution of an edge's delay;
+//! - [`delays`]: what was measured, from probes and from files;
+//! - [`lemondrop`]: the tree that LemonDrop chooses, for comparison;
+//! - [`minmax`]: the tree with the best worst leaf, and how far from the best possible it is;
+//! - [`paths`]: percentiles of whole paths out of those of their edges;
+//! - [`qap`]: quadratic assignment, which LemonDrop is made of;
+//! - [`strategy`]: how bad a candidate is;
+//! - [`survey`]: measuring the pool by jobs between agents;
+//! - [`tree`]: the shape of a tree and who stands where in it.
+//!
+//! ```
+//! use evenfall_placement_planner::builder::{BuildPlan, Builder, Racing, RootRule, Step};
+//! use evenfall_placement_planner::delays::Delays;
+//! use evenfall_placement_planner::minmax::{self, MinMax};
+//! use evenfall_placement_planner::strategy::{Pick, Strategy};
+//! use evenfall_placement_planner::tree::Shape;
+//!
+//! let names = ["a", "b", "c", "d", "e"].map(String::from).to_vec();
+//! let delays = Delays::from_fn(names, |from, to| 50.0 + (3 * from + 5 * to) as f64 % 7.0);
+//! let (pool, shape) = ([0, 1, 2, 3, 4], Shape { depth: 1, fanout: 2 });
+//!
+//! // All is known: the tree with the best worst leaf, and how far from the best it may be.
+//! let best = minmax::plan(&delays, &pool, &MinMax::new(shape), None)?;
+//! assert_eq!(best.gap(), 0.0);
+//!
+//! // Nothing is known: the builder says what it wants to know, and is told.
+//! let plan = BuildPlan {
+//!     shape,
+//!     candidates: 3,
+//!     strategy: Strategy::weighted(),
+//!     pick: Pick::Best,
+//!     root: RootRule::Host(0),
+//!     racing: Racing::OFF,
+//! };
+//! let mut builder = Builder::new(plan, &pool, 1)?;
+//! let tree = loop {
+//!     match builder.step() {
+//!         Step::Measure(wanted) => {
+//!             let probe = |to: usize| *delays.edge(wanted.parent, to).expect("another host");
+//!             let results = wanted.candidates.iter().map(|&to| (to, Ok(probe(to))));
+//!             let results: Vec<_> = results.collect();
+//!             builder.answer(&results);
+//!         }
+//!         Step::Done(tree) => break tree,
+//!         Step::Failed(error) => return Err(error.into()),
+//!     }
+//! };
+//! assert_eq!(tree.hosts()[0], 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod builder;
+pub mod curve;
+pub mod delays;
+pub mod fuzzing;
+pub mod lemondrop;
+pub mod minmax;
+pub mod paths;
+pub mod qap;
+pub mod strategy;
+pub mod survey;
+pub mod tree;

@@ -1,0 +1,11 @@
+//! The fuzz corpora of this crate, replayed on stable.
+
+use evenfall_placement_planner::fuzzing;
+
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[test]
+fn every_corpus_file_passes_its_target() {
+    replay::corpora(&[("qaplib", fuzzing::qaplib)]);
+}

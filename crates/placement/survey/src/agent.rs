@@ -1,0 +1,131 @@
+//! An agent as a process: measures what surveyors order, until a signal comes.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{Machine, Timestamp};
+use evenfall_host::interrupt;
+use evenfall_placement_machine::{Agent, AgentConfig, AgentEvent, AgentStatus, MacKey};
+use serde::Serialize;
+
+use super::{Process, RoleError};
+use crate::carrier::{Carried, Carrier, CarrierCounters};
+use evenfall_runtime::settings::{Node, Settings};
+use evenfall_runtime::telemetry::Metrics;
+
+/// What the key of surveys is derived for: control messages and probes.
+const KEY_CONTEXT: &str = "evenfall survey v1 authentication";
+
+/// What an agent leaves behind.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgentSummary {
+    /// Its name.
+    pub name: String,
+    /// Its counters.
+    pub status: AgentStatus,
+    /// Those of its connections.
+    pub carrier: CarrierCounters,
+    /// Datagrams and messages that were none.
+    pub malformed: u64,
+    /// Why it ended.
+    pub ended: String,
+}
+
+/// The key of surveys, out of the key of the run.
+pub(crate) fn mac_key(key: Option<&evenfall_multicast_machine::SharedKey>) -> Option<MacKey> {
+    let (id, bytes) = key?.derive(KEY_CONTEXT);
+    Some(MacKey::new(id, &bytes))
+}
+
+fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> String {
+    let mut m = Metrics::of(name, "agent");
+    m.counter("survey_jobs_total", "Jobs taken.", 0, status.jobs);
+    m.counter("probes_sent_total", "Probes sent; a group counts once.", 0, status.probes_sent);
+    m.counter(
+        "probes_ignored_total",
+        "Probes of other jobs, and copies.",
+        0,
+        status.probes_ignored,
+    );
+    m.counter("probes_dropped_total", "Probes not forwarded.", 0, status.probes_dropped);
+    m.counter("leases_lapsed_total", "Jobs that nobody asked for.", 0, status.leases_lapsed);
+    m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
+    m.gauge("survey_busy", "1 while it has a job.", 0, f64::from(u8::from(status.busy.is_some())));
+    m.finish()
+}
+
+/// Hands in what the carrier brought. How many were no messages.
+pub(crate) fn take_carried<M: Machine>(
+    process: &mut super::Turning<'_>,
+    machines: &mut [Carried<M>; 1],
+    events: &mut impl FnMut(&Carried<M>, Timestamp, M::Event),
+) -> Result<u64, RoleError> {
+    let mut malformed = 0;
+    while let Some((from, message)) = machines[0].carrier.take() {
+        let taken = take_one(process, &mut machines[0], from, message, events)?;
+        malformed += u64::from(!taken);
+    }
+    Ok(malformed)
+}
+
+fn take_one<M: Machine>(
+    process: &mut super::Turning<'_>,
+    machine: &mut Carried<M>,
+    from: SocketAddr,
+    message: Bytes,
+    events: &mut impl FnMut(&Carried<M>, Timestamp, M::Event),
+) -> Result<bool, RoleError> {
+    let input = |machine: &mut Carried<M>, now: Timestamp| {
+        machine.handle(now, Carried::<M>::arrival(now, from, message)).is_ok()
+    };
+    Ok(process.turn.input(0, machine, process.driver, input, events)?)
+}
+
+/// Runs an agent until a signal comes.
+///
+/// # Errors
+/// [`RoleError`].
+pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, RoleError> {
+    let mut process = Process::start(settings, node)?;
+    let address = process.driver.local_addr();
+    let keyed = process.key.is_some();
+    let carrier = Carrier::start(Some(address), keyed, process.driver.waker());
+    let carrier = carrier.map_err(RoleError::Carrier)?;
+    let config = AgentConfig {
+        key: mac_key(process.key.as_ref()),
+        probes_per_second_max: settings.survey.agent_probes_per_second_max,
+        ..AgentConfig::default()
+    };
+    let mut machines = [Carried { machine: Agent::new(config), carrier }];
+    let mut first = true;
+    let mut unread = 0;
+    let mut on = |_: &Carried<Agent>, _: Timestamp, event: AgentEvent| {
+        if let AgentEvent::Idle { run, job, why } = event {
+            // What a surveyor ends is its business; what it left behind is not.
+            if why == evenfall_placement_machine::Idle::LeaseLapsed {
+                eprintln!("{}: job {job} of run {run:016x} was not asked for any more", node.name);
+            }
+        }
+    };
+    eprintln!("{}: agent on {address} (gRPC and probes)", node.name);
+    loop {
+        process.keep_time(&mut machines, core::mem::take(&mut first), &mut on)?;
+        process.turn.turn(&mut machines, &mut process.driver, None, &mut on)?;
+        unread += take_carried(&mut process.turning(), &mut machines, &mut on)?;
+        if process.housekeeping_due() {
+            let status = machines[0].machine.status();
+            let page = metrics(&node.name, &status, process.refused() + unread);
+            process.telemetry.publish(page, &status, None);
+        }
+        if interrupt::raised() {
+            break;
+        }
+    }
+    Ok(AgentSummary {
+        name: node.name.clone(),
+        status: machines[0].machine.status(),
+        carrier: machines[0].carrier.counters(),
+        malformed: process.refused() + unread,
+        ended: "asked to stop".to_owned(),
+    })
+}

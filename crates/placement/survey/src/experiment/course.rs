@@ -1,0 +1,415 @@
+//! One run, from its first measurement to its record.
+//!
+//! ```text
+//!           +--- grown: Parent, Parent, ... ---+
+//!  begin ---+                                  +--> Tree, Tree, ... (windows) --> Done
+//!           +--- planned: AllToAll ------------+        |
+//!                     ^                                 | a host failed: the tree is mended
+//!                     +---------------------------------+
+//! ```
+
+use std::time::{Duration, Instant};
+
+use evenfall_core::Prng;
+use evenfall_placement_planner::builder::{BuildPlan, Builder, Failure, Racing, Request, RootRule, Step};
+use evenfall_placement_planner::delays::{Delays, EdgeStats};
+use evenfall_placement_planner::lemondrop::{LemonDrop, Method as Lemon};
+use evenfall_placement_planner::minmax::{self, MinMax};
+use evenfall_placement_planner::qap::faq::Settings;
+use evenfall_placement_planner::tree::Tree;
+
+use super::file::{Method, On, RunPlan};
+use super::record::{
+    CandidateRecord, FailedHost, LeafSample, RunRecord, StageRecord, Timers, statistics,
+};
+
+/// Times that a tree is mended because hosts fail under it, or that all pairs are measured again:
+/// each takes at least one host away.
+const ATTEMPTS_MAX: u32 = 4;
+/// The percentile that planners on all pairs care for.
+const SHARE: f64 = 0.9;
+/// Packets per second of the load matrix; only its pattern matters to the result.
+const LOAD_HZ: f64 = 10_000.0;
+
+/// What a run wants next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Want {
+    /// A measurement from a parent to candidates.
+    Parent(Request),
+    /// All pairs of these hosts.
+    AllToAll(Vec<usize>),
+    /// A multicast over this tree.
+    Tree(Tree),
+    /// Nothing more.
+    Done,
+}
+
+/// What came of one candidate.
+pub type Found = (usize, Result<EdgeStats, Failure>);
+
+#[derive(Debug)]
+enum State {
+    Planning,
+    Measuring(Request),
+    Matrix(Vec<usize>),
+    Evaluating(Tree),
+    Over(Result<Tree, String>),
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Course {
+    plan: RunPlan,
+    names: Vec<String>,
+    state: State,
+    builder: Option<Builder>,
+    /// All pairs, once they were measured.
+    matrix: Option<Delays>,
+    dropped: Vec<(usize, String)>,
+    attempts: u32,
+    stages: Vec<StageRecord>,
+    windows: Vec<(f64, Vec<LeafSample>)>,
+    expected: Option<(f64, f64)>,
+    measuring: Duration,
+    evaluating: Duration,
+    deciding: Duration,
+    began: Instant,
+    probes: u64,
+}
+
+impl Course {
+    /// A run in a pool with these names. Hosts in `dropped` failed before it began.
+    pub fn new(plan: RunPlan, names: Vec<String>, dropped: Vec<(usize, String)>) -> Self {
+        let mut course = Self {
+            plan,
+            names,
+            state: State::Planning,
+            builder: None,
+            matrix: None,
+            dropped,
+            attempts: 0,
+            stages: Vec::new(),
+            windows: Vec::new(),
+            expected: None,
+            measuring: Duration::ZERO,
+            evaluating: Duration::ZERO,
+            deciding: Duration::ZERO,
+            began: Instant::now(),
+            probes: 0,
+        };
+        course.begin();
+        course
+    }
+
+    /// What it is.
+    pub fn plan(&self) -> &RunPlan {
+        &self.plan
+    }
+
+    /// Names of the hosts, by number.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Measurements that are over.
+    pub fn stages(&self) -> &[StageRecord] {
+        &self.stages
+    }
+
+    fn alive(&self) -> Vec<usize> {
+        let dead = |host: &usize| self.dropped.iter().any(|(dropped, _)| dropped == host);
+        (0..self.names.len()).filter(|host| !dead(host)).collect()
+    }
+
+    /// Ends it without a tree.
+    pub(super) fn fail(&mut self, error: impl ToString) {
+        self.state = State::Over(Err(error.to_string()));
+    }
+
+    fn begin(&mut self) {
+        let root = match self.plan.root.rule(&self.names) {
+            Ok(root) => root,
+            Err(error) => return self.fail(error),
+        };
+        let alive = self.alive();
+        let Method::Grow(strategy, pick) = self.plan.method() else {
+            let places = self.plan.shape().places();
+            if alive.len() < places {
+                let missing = places - alive.len();
+                return self.fail(format!(
+                    "the tree has {places} places and the pool {} usable hosts: {missing} are \
+                     missing",
+                    alive.len()
+                ));
+            }
+            self.state = State::Matrix(alive);
+            return;
+        };
+        let recorded = matches!(self.plan.on, On::Recorded { .. });
+        let build = BuildPlan {
+            shape: self.plan.shape(),
+            candidates: self.plan.candidates as usize,
+            strategy,
+            pick,
+            root,
+            // A recorded measurement has no parts.
+            racing: if recorded { Racing::OFF } else { self.plan.probe.racing() },
+        };
+        match Builder::new(build, &alive, self.plan.seed) {
+            Err(error) => self.fail(error),
+            Ok(mut builder) => {
+                for (host, reason) in &self.dropped {
+                    builder.drop_host(*host, reason.clone());
+                }
+                self.builder = Some(builder);
+            }
+        }
+    }
+
+    /// What it wants; the same until it is told.
+    pub fn want(&mut self) -> Want {
+        if matches!(self.state, State::Planning) {
+            let began = Instant::now();
+            self.decide();
+            self.deciding += began.elapsed();
+        }
+        match &self.state {
+            State::Measuring(request) => Want::Parent(request.clone()),
+            State::Matrix(hosts) => Want::AllToAll(hosts.clone()),
+            State::Evaluating(tree) => Want::Tree(tree.clone()),
+            State::Planning | State::Over(_) => Want::Done,
+        }
+    }
+
+    fn decide(&mut self) {
+        if let Some(builder) = &mut self.builder {
+            self.state = match builder.step() {
+                Step::Measure(request) => State::Measuring(request),
+                Step::Done(tree) => State::Evaluating(tree),
+                Step::Failed(error) => State::Over(Err(error.to_string())),
+            };
+            return;
+        }
+        match self.planned() {
+            Ok(tree) => self.state = State::Evaluating(tree),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// A tree out of all pairs.
+    fn planned(&mut self) -> Result<Tree, String> {
+        let matrix = self.matrix.as_ref().ok_or("nothing was measured")?;
+        let pool = self.alive();
+        let root = match self.plan.root.rule(&self.names)? {
+            RootRule::Host(root) => Some(root),
+            RootRule::Random | RootRule::Reach(_) => None,
+        };
+        let (shape, seed) = (self.plan.shape(), self.plan.seed);
+        if self.plan.method() == Method::MinMax {
+            let what = MinMax { root, seed, share: SHARE, ..MinMax::new(shape) };
+            let plan = minmax::plan(matrix, &pool, &what, None).map_err(|e| e.to_string())?;
+            self.expected = Some((plan.worst_leaf_us, plan.bound_us));
+            return Ok(plan.tree);
+        }
+        let cell = |cell: usize| {
+            let edge = matrix.edge(pool[cell / pool.len()], pool[cell % pool.len()]);
+            edge.map_or(f64::INFINITY, |stats| f64::from(stats.counting_loss().p50_us))
+        };
+        let delays: Vec<f64> = (0..pool.len() * pool.len()).map(cell).collect();
+        let root = root.map(|root| pool.iter().position(|host| *host == root));
+        if root == Some(None) {
+            return Err("the root failed".into());
+        }
+        let lemon = LemonDrop {
+            shape,
+            pool: pool.len(),
+            delays: &delays,
+            packets_per_s: LOAD_HZ,
+            root: root.flatten(),
+        };
+        let method = Lemon::Faq(Settings::default());
+        let (tree, _) =
+            lemon.plan(method, &mut Prng::new(seed)).map_err(|error| error.to_string())?;
+        Ok(Tree::new(shape, tree.hosts().iter().map(|host| pool[*host]).collect()))
+    }
+
+    fn stage(&mut self, took: Duration, probes: u64, stage: StageRecord) {
+        self.measuring += took;
+        self.probes += probes;
+        let at_s = self.measuring.as_secs_f64();
+        self.stages.push(StageRecord { at_s, took_s: took.as_secs_f64(), ..stage });
+    }
+
+    fn candidate(&self, (host, found): &Found) -> CandidateRecord {
+        let Method::Grow(strategy, pick) = self.plan.method() else { unreachable!("grown only") };
+        let stats = found.as_ref().ok().copied();
+        let score = stats.map(|stats| strategy.score(&stats)).filter(|score| score.is_finite());
+        let random = pick == evenfall_placement_planner::strategy::Pick::Random;
+        CandidateRecord {
+            from: None,
+            host: self.names[*host].clone(),
+            stats,
+            score: score.filter(|_| !random),
+            failure: found.as_ref().err().map(ToString::to_string),
+        }
+    }
+
+    /// What came of [`Want::Parent`]; `Err` when the parent itself failed.
+    pub fn take_parent(&mut self, found: Result<&[Found], &str>, took: Duration, probes: u64) {
+        let State::Measuring(request) = std::mem::replace(&mut self.state, State::Planning) else {
+            return;
+        };
+        let of = |found: &Found| self.candidate(found);
+        let failed = |host: &usize, reason: &str| CandidateRecord {
+            from: None,
+            host: self.names[*host].clone(),
+            stats: None,
+            score: None,
+            failure: Some(format!("the parent failed: {reason}")),
+        };
+        let candidates = match found {
+            Ok(found) => found.iter().map(of).collect(),
+            Err(reason) => request.candidates.iter().map(|host| failed(host, reason)).collect(),
+        };
+        let stage = StageRecord {
+            at_s: 0.0,
+            took_s: 0.0,
+            parent: Some(self.names[request.parent].clone()),
+            round: request.round,
+            rounds: request.rounds,
+            candidates,
+            chosen: Vec::new(),
+        };
+        self.stage(took, probes, stage);
+        let Some(builder) = &mut self.builder else { return };
+        match found {
+            Ok(found) => builder.answer(found),
+            Err(reason) => builder.answer_failed(reason),
+        }
+    }
+
+    /// What came of [`Want::AllToAll`]: pairs and hosts that failed by themselves. `again` when
+    /// others could not be reached because of those.
+    pub fn take_matrix(
+        &mut self,
+        pairs: &[(usize, usize, EdgeStats)],
+        failed: &[(usize, String)],
+        again: bool,
+        took: Duration,
+        probes: u64,
+    ) {
+        let State::Matrix(_) = std::mem::replace(&mut self.state, State::Planning) else { return };
+        let mut matrix = Delays::new(self.names.clone());
+        pairs.iter().for_each(|(from, to, stats)| matrix.set(*from, *to, Some(*stats)));
+        let pair = |(from, to, stats): &(usize, usize, EdgeStats)| CandidateRecord {
+            from: Some(self.names[*from].clone()),
+            host: self.names[*to].clone(),
+            stats: Some(*stats),
+            score: None,
+            failure: None,
+        };
+        let stage = StageRecord {
+            at_s: 0.0,
+            took_s: 0.0,
+            parent: None,
+            round: 0,
+            rounds: 1,
+            candidates: pairs.iter().map(pair).collect(),
+            chosen: Vec::new(),
+        };
+        self.stage(took, probes, stage);
+        self.matrix = Some(matrix);
+        self.dropped.extend_from_slice(failed);
+        self.attempts += 1;
+        if again && !failed.is_empty() && self.attempts < ATTEMPTS_MAX {
+            self.begin();
+        }
+    }
+
+    /// What came of [`Want::Tree`]: the leaves, and hosts that failed by themselves.
+    pub fn take_tree(
+        &mut self,
+        leaves: Vec<LeafSample>,
+        failed: &[(usize, String)],
+        took: Duration,
+        probes: u64,
+    ) {
+        let State::Evaluating(tree) = std::mem::replace(&mut self.state, State::Planning) else {
+            return;
+        };
+        self.evaluating += took;
+        self.probes += probes;
+        self.dropped.extend_from_slice(failed);
+        if !failed.is_empty() && self.attempts < ATTEMPTS_MAX {
+            self.attempts += 1;
+            // What was seen of a tree that is no more says nothing of the next.
+            self.windows.clear();
+            if let Some(builder) = &mut self.builder {
+                failed.iter().for_each(|(host, why)| builder.drop_host(*host, why.clone()));
+            }
+            return;
+        }
+        self.windows.push((0.0, leaves));
+        let number = self.windows.len();
+        if let Some(window) = self.windows.last_mut() {
+            window.0 = (self.plan.evaluation.duration * number as u32).as_secs_f64();
+        }
+        self.state = if number < self.plan.evaluation.windows as usize {
+            State::Evaluating(tree)
+        } else {
+            State::Over(Ok(tree))
+        };
+    }
+
+    /// The run, when there is nothing more to do.
+    pub fn into_record(mut self) -> RunRecord {
+        let over = std::mem::replace(&mut self.state, State::Planning);
+        let (tree, mut error) = match over {
+            State::Over(Ok(tree)) => (Some(tree), None),
+            State::Over(Err(error)) => (None, Some(error)),
+            _ => (None, Some("stopped before it was complete".into())),
+        };
+        let names = &self.names;
+        let statistics = tree.as_ref().and_then(|_| statistics(&self.windows, names));
+        if tree.is_some() && statistics.is_none() {
+            error = Some("no probe reached any leaf of the tree".into());
+        }
+        let built = self.builder.as_ref().map_or(&[][..], Builder::dropped);
+        let more = self.dropped.iter().filter(|dropped| !built.contains(dropped));
+        let failed = |(host, reason): &(usize, String)| FailedHost {
+            host: names[*host].clone(),
+            reason: reason.clone(),
+        };
+        let failed = built.iter().chain(more).map(failed).collect();
+        if let Some(tree) = &tree {
+            for stage in &mut self.stages {
+                let below = |host: &str| {
+                    let edge = |(from, to): (usize, usize)| {
+                        stage.parent.as_deref() == Some(names[from].as_str()) && names[to] == host
+                    };
+                    tree.edges().any(edge)
+                };
+                let chosen = stage.candidates.iter().filter(|candidate| below(&candidate.host));
+                stage.chosen = chosen.map(|candidate| candidate.host.clone()).collect();
+            }
+        }
+        RunRecord {
+            software: concat!("evenfall ", env!("CARGO_PKG_VERSION")).into(),
+            tree: tree.iter().flat_map(Tree::hosts).map(|host| names[*host].clone()).collect(),
+            error,
+            statistics,
+            failed,
+            expected_us: self.expected.map(|(expected, _)| expected),
+            bound_us: self.expected.map(|(_, bound)| bound),
+            timers: Timers {
+                measuring_s: self.measuring.as_secs_f64(),
+                evaluating_s: self.evaluating.as_secs_f64(),
+                deciding_s: self.deciding.as_secs_f64(),
+                wall_s: self.began.elapsed().as_secs_f64(),
+            },
+            probes: self.probes,
+            plan: self.plan,
+            stages: self.stages,
+        }
+    }
+}

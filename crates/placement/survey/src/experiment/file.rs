@@ -1,0 +1,579 @@
+//! The experiment file: what is built, how often, and on what.
+//!
+//! A mistake names the key, the line and what is allowed: everything is checked while it is read.
+
+use core::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_placement_planner::builder::{Racing, RootRule};
+use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_machine::Pace;
+use evenfall_placement_planner::tree::Shape;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Runs of one experiment, at most: each is a file.
+pub const RUNS_MAX: usize = 10_000;
+
+/// What is wrong with an experiment file: where, what, and what to do.
+#[derive(Debug)]
+pub struct ExperimentError(String);
+
+impl fmt::Display for ExperimentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ExperimentError {}
+
+/// One experiment.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// First line of the report.
+    pub title: String,
+    /// The same seed gives the same runs on the same delays.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// How often every tree is built; each time with a seed of its own.
+    #[serde(default = "once", deserialize_with = "within::<_, 1, 1_000>")]
+    pub repetitions: u32,
+    /// The machines, for those who bring them up.
+    #[serde(default)]
+    pub pool: Option<Pool>,
+    /// Where the runs take place.
+    pub on: On,
+    /// How delays are measured.
+    #[serde(default)]
+    pub probe: Probe,
+    /// How a finished tree is measured.
+    #[serde(default)]
+    pub evaluation: Evaluation,
+    /// The trees.
+    #[serde(rename = "run")]
+    pub runs: Vec<Trees>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn once() -> u32 {
+    1
+}
+
+/// The machines of the pool, as a deployment brings them up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// What the machines are called: `name-0`, `name-1` and so on.
+    pub name: String,
+    /// Who provides them.
+    pub provider: Provider,
+    /// How many, the trees' root included.
+    #[serde(deserialize_with = "within::<_, 2, 4_096>")]
+    pub count: u32,
+    /// The provider's name of their type, such as c2-standard-8.
+    #[serde(default)]
+    pub machine_type: String,
+    /// The image that they start from.
+    #[serde(default)]
+    pub image: String,
+}
+
+/// Who provides machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Provider {
+    /// Google.
+    Gcp,
+    /// Amazon.
+    Aws,
+    /// Containers of one machine.
+    Docker,
+    /// A Kubernetes cluster.
+    Kubernetes,
+}
+
+/// Where the runs take place: one of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum On {
+    /// On delays in a file.
+    Recorded {
+        /// A dense matrix or a list of pairs, relative to the experiment file.
+        owd: PathBuf,
+    },
+    /// Agents and surveyor in the simulator.
+    Simulated(Simulated),
+    /// Running agents.
+    Live {
+        /// Settings file with the agents' addresses and the key, relative to the experiment file.
+        settings: PathBuf,
+    },
+}
+
+/// A pool in the simulator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Simulated {
+    /// Hosts, called h0, h1 and so on.
+    #[serde(deserialize_with = "within::<_, 2, 4_096>")]
+    pub hosts: u32,
+    /// Hosts, by number, that are slow besides what the seed makes slow.
+    #[serde(default)]
+    pub slow: Vec<u32>,
+    /// How much slower those are.
+    #[serde(default = "slow_factor", deserialize_with = "factor")]
+    pub slow_factor: f64,
+}
+
+/// The straggler of the public measurements receives 1.57 times as slowly as others.
+fn slow_factor() -> f64 {
+    1.57
+}
+
+/// How delays are measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Probe {
+    /// Probes per second from a sender to each receiver.
+    #[serde(deserialize_with = "within::<_, 1, 100_000>")]
+    pub rate: u32,
+    /// Time in which probes count, in each whole measurement.
+    #[serde(with = "humantime_serde")]
+    pub duration: Duration,
+    /// Time before, in which probes warm the path up.
+    #[serde(with = "humantime_serde")]
+    pub warm_up: Duration,
+    /// Rounds into which a measurement is cut: it ends early when the choice is clear.
+    #[serde(deserialize_with = "within::<_, 1, 100>")]
+    pub rounds: u32,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        let Pace { rate_hz, duration, warm_up, .. } = Pace::default();
+        Self { rate: rate_hz, duration, warm_up, rounds: 1 }
+    }
+}
+
+impl Probe {
+    /// As jobs are told.
+    pub fn pace(&self) -> Pace {
+        let Self { rate, duration, warm_up, .. } = *self;
+        Pace { rate_hz: rate, duration, warm_up, ..Pace::default() }
+    }
+
+    /// How candidates are raced.
+    pub fn racing(&self) -> Racing {
+        let rounds_min = self.rounds.min(Racing::default().rounds_min);
+        Racing { rounds: self.rounds, rounds_min }
+    }
+}
+
+/// How a finished tree is measured: by multicasts over it, one after another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Evaluation {
+    /// How many: the points of the series over time.
+    #[serde(deserialize_with = "within::<_, 1, 1_000>")]
+    pub windows: u32,
+    /// How long each is.
+    #[serde(with = "humantime_serde")]
+    pub duration: Duration,
+}
+
+impl Default for Evaluation {
+    fn default() -> Self {
+        Self { windows: 5, duration: Duration::from_secs(1) }
+    }
+}
+
+/// Trees of one shape: one for every strategy, root and repetition.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trees {
+    /// What the report calls them.
+    pub name: Name,
+    /// Hops from the root to a leaf.
+    #[serde(deserialize_with = "within::<_, 1, 16>")]
+    pub depth: u32,
+    /// Children of every inner place.
+    #[serde(deserialize_with = "within::<_, 1, 1_000>")]
+    pub fanout: u32,
+    /// Candidates per parent; twice the fan-out when left out.
+    #[serde(default)]
+    pub candidates: Option<u32>,
+    /// weighted, p90, p50, rand, minmax, lemondrop, or a sum over statistics.
+    pub strategies: Vec<Chooser>,
+    /// Take the candidates that score best, or worst.
+    #[serde(default)]
+    pub pick: PickName,
+    /// Where the trees begin: "any", "reach 3" (the best of three), or a host.
+    #[serde(default = "any_root")]
+    pub roots: Vec<Root>,
+    /// Instead of the experiment's.
+    #[serde(default)]
+    pub repetitions: Option<u32>,
+}
+
+fn any_root() -> Vec<Root> {
+    vec![Root("any".into())]
+}
+
+/// Best or worst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PickName {
+    /// Those that score lowest.
+    #[default]
+    Best,
+    /// Those that score highest.
+    Worst,
+}
+
+/// A name that may stand in a file's: letters, digits, `-`, `_` and `.`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Name(pub String);
+
+impl TryFrom<String> for Name {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if text.is_empty() || text.len() > 60 || text.starts_with('.') || !text.chars().all(fine) {
+            return Err(format!(
+                "name = {text:?}: it becomes the name of a file; 1 to 60 letters, digits, - _ ."
+            ));
+        }
+        Ok(Self(text))
+    }
+}
+
+/// Who chooses the tree, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Chooser(String);
+
+/// Who chooses the tree.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Method {
+    /// The tree builder, from one measurement to the next.
+    Grow(Strategy, Pick),
+    /// Min-max search on all pairs.
+    MinMax,
+    /// LemonDrop on all pairs.
+    LemonDrop,
+}
+
+impl TryFrom<String> for Chooser {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let chooser = Self(text.trim().to_ascii_lowercase());
+        match chooser.read(PickName::Best) {
+            Ok(_) => Ok(chooser),
+            Err(error) => Err(format!(
+                "{error}; allowed: weighted, p90, p50, rand, minmax, lemondrop, or a sum such as \
+                 \"max(p90, mean + 2 * stddev)\""
+            )),
+        }
+    }
+}
+
+impl Chooser {
+    fn read(&self, pick: PickName) -> Result<Method, String> {
+        let pick = match pick {
+            PickName::Best => Pick::Best,
+            PickName::Worst => Pick::Worst,
+        };
+        Ok(match self.0.as_str() {
+            "minmax" => Method::MinMax,
+            "lemondrop" => Method::LemonDrop,
+            "rand" => Method::Grow(Strategy::p50(), Pick::Random),
+            text => Method::Grow(Strategy::parse(text).map_err(|e| e.to_string())?, pick),
+        })
+    }
+}
+
+/// Where a tree begins, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Root(String);
+
+impl TryFrom<String> for Root {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let text = text.trim().to_owned();
+        let count = text.strip_prefix("reach ").map(|count| count.trim().parse::<u32>());
+        match count {
+            _ if text.is_empty() => {}
+            None => return Ok(Self(text)),
+            Some(Ok(1..=1_000)) => return Ok(Self(text)),
+            Some(_) => {}
+        }
+        Err(format!(
+            "root {text:?}; allowed: \"any\", \"reach N\" with N from 1 to 1000, or a host's name"
+        ))
+    }
+}
+
+impl Root {
+    /// The rule, in a pool with these names. `None` where the chooser may take any.
+    ///
+    /// # Errors
+    /// When there is no such host.
+    pub fn rule(&self, names: &[String]) -> Result<RootRule, String> {
+        if self.0 == "any" {
+            return Ok(RootRule::Random);
+        }
+        if let Some(count) = self.0.strip_prefix("reach ") {
+            return Ok(RootRule::Reach(count.trim().parse().unwrap_or(1)));
+        }
+        let host = names.iter().position(|name| *name == self.0);
+        host.map(RootRule::Host).ok_or_else(|| {
+            let some: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
+            format!("root {:?}: no host is called so; there are {} ...", self.0, some.join(", "))
+        })
+    }
+}
+
+fn within<'de, D: Deserializer<'de>, const LEAST: u32, const MOST: u32>(
+    from: D,
+) -> Result<u32, D::Error> {
+    let value = i64::deserialize(from)?;
+    let fine = u32::try_from(value).ok().filter(|value| (LEAST..=MOST).contains(value));
+    fine.ok_or_else(|| D::Error::custom(format!("{value}: must be {LEAST} to {MOST}")))
+}
+
+fn factor<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let value = f64::deserialize(from)?;
+    if (1.0..=1_000.0).contains(&value) {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!("{value}: must be 1 to 1000")))
+}
+
+/// One run: everything that decides what it does. Two runs of equal plans on equal delays are
+/// equal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunPlan {
+    /// Name of its file, without the ending; unique in the experiment.
+    pub id: String,
+    /// What the report calls it and its repetitions.
+    pub group: String,
+    /// Hops from the root to a leaf.
+    pub depth: u32,
+    /// Children of every inner place.
+    pub fanout: u32,
+    /// Candidates per parent.
+    pub candidates: u32,
+    /// Who chooses.
+    pub strategy: Chooser,
+    /// Best or worst.
+    pub pick: PickName,
+    /// Where the tree begins.
+    pub root: Root,
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// Its seed: that of the experiment, and one more with every repetition, so that strategies
+    /// are compared on the same luck.
+    pub seed: u64,
+    /// How delays are measured.
+    pub probe: Probe,
+    /// How the tree is measured.
+    pub evaluation: Evaluation,
+    /// Where it takes place.
+    pub on: On,
+}
+
+impl RunPlan {
+    /// Who chooses the tree.
+    pub fn method(&self) -> Method {
+        self.strategy.read(self.pick).expect("checked when it was read")
+    }
+
+    /// D and F.
+    pub fn shape(&self) -> Shape {
+        Shape { depth: self.depth, fanout: self.fanout }
+    }
+}
+
+impl Experiment {
+    /// Reads a file; `sets` (`key=value`) change it.
+    ///
+    /// # Errors
+    /// Which file, line and key, and what is allowed.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, ExperimentError> {
+        let shown = path.display();
+        let text = fs::read_to_string(path)
+            .map_err(|error| ExperimentError(format!("{shown}: {error}; name an experiment")))?;
+        let mut experiment = Self::parse(&text, &shown.to_string(), sets)?;
+        let base = path.parent().unwrap_or(Path::new("."));
+        match &mut experiment.on {
+            On::Recorded { owd } => *owd = base.join(&*owd),
+            On::Live { settings } => *settings = base.join(&*settings),
+            On::Simulated(_) => {}
+        }
+        Ok(experiment)
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(text: &str, name: &str, sets: &[String]) -> Result<Self, ExperimentError> {
+        let said = |error: toml::de::Error| format!("{name}: {}", error.to_string().trim_end());
+        let mut experiment: Self = toml::from_str(text).map_err(|e| ExperimentError(said(e)))?;
+        let mut document: toml_edit::DocumentMut =
+            text.parse().map_err(|error| ExperimentError(format!("{name}: {error}")))?;
+        for set in sets {
+            let (key, value) = set.split_once('=').unwrap_or((set, ""));
+            evenfall_runtime::settings::apply(&mut document, key.trim(), value.trim())
+                .map_err(|why| ExperimentError(format!("--set {set}: {why}")))?;
+            experiment = toml::from_str(&document.to_string())
+                .map_err(|error| ExperimentError(format!("--set {set}: {}", error.message())))?;
+        }
+        experiment.check(text).map_err(|why| ExperimentError(format!("{name}: {why}")))?;
+        Ok(experiment)
+    }
+
+    fn check(&self, text: &str) -> Result<(), String> {
+        self.probe.pace().check().map_err(|why| format!("[probe]: {why}"))?;
+        let evaluation = Pace { duration: self.evaluation.duration, ..self.probe.pace() };
+        evaluation.check().map_err(|why| format!("[evaluation]: {why}"))?;
+        if let On::Simulated(Simulated { hosts, slow, .. }) = &self.on
+            && let Some(none) = slow.iter().find(|host| *host >= hosts)
+        {
+            return Err(format!("on.simulated.slow: {none}: hosts are 0 to {}", hosts - 1));
+        }
+        if self.runs.is_empty() {
+            return Err("run: empty; give one [[run]] at least".into());
+        }
+        for (number, trees) in self.runs.iter().enumerate() {
+            let line = line_of(text, number);
+            trees
+                .check(self.hosts())
+                .map_err(|why| format!("line {line}, [[run]] {:?}: {why}", trees.name.0))?;
+        }
+        let plans = self.plans();
+        if plans.len() > RUNS_MAX {
+            return Err(format!("{} runs: {RUNS_MAX} at most", plans.len()));
+        }
+        let mut ids: Vec<&str> = plans.iter().map(|plan| plan.id.as_str()).collect();
+        ids.sort_unstable();
+        match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(twice) => Err(format!("run {}: twice; give each [[run]] its own name", twice[0])),
+            None => Ok(()),
+        }
+    }
+
+    /// Hosts of the pool, as far as the file says.
+    fn hosts(&self) -> Option<u32> {
+        match &self.on {
+            On::Simulated(simulated) => Some(simulated.hosts),
+            _ => None,
+        }
+    }
+
+    /// All runs: repetition by repetition, so that an experiment that is stopped early has some of
+    /// everything.
+    pub fn plans(&self) -> Vec<RunPlan> {
+        let most = self.runs.iter().map(|trees| trees.repetitions.unwrap_or(self.repetitions));
+        let mut plans = Vec::new();
+        for repetition in 1..=most.max().unwrap_or(0) {
+            for trees in &self.runs {
+                if repetition > trees.repetitions.unwrap_or(self.repetitions) {
+                    continue;
+                }
+                for (s, strategy) in trees.strategies.iter().enumerate() {
+                    for (r, root) in trees.roots.iter().enumerate() {
+                        plans.push(self.plan(trees, (s, strategy), (r, root), repetition));
+                    }
+                }
+            }
+        }
+        plans
+    }
+
+    fn plan(
+        &self,
+        trees: &Trees,
+        (s, strategy): (usize, &Chooser),
+        (r, root): (usize, &Root),
+        repetition: u32,
+    ) -> RunPlan {
+        let (mut group, mut id) = (trees.name.0.clone(), trees.name.0.clone());
+        if trees.strategies.len() > 1 {
+            group += &format!(" {}", strategy.0);
+            id += &format!("-s{}", s + 1);
+        }
+        if trees.roots.len() > 1 {
+            group += &format!(", root {}", root.0);
+            id += &format!("-r{}", r + 1);
+        }
+        RunPlan {
+            id: format!("{id}-{repetition}"),
+            group,
+            depth: trees.depth,
+            fanout: trees.fanout,
+            candidates: trees.candidates.unwrap_or(2 * trees.fanout),
+            strategy: strategy.clone(),
+            pick: trees.pick,
+            root: root.clone(),
+            repetition,
+            seed: self.seed.wrapping_add(u64::from(repetition) - 1),
+            probe: self.probe.clone(),
+            evaluation: self.evaluation.clone(),
+            on: self.on.clone(),
+        }
+    }
+}
+
+impl Trees {
+    fn check(&self, hosts: Option<u32>) -> Result<(), String> {
+        let shape = Shape { depth: self.depth, fanout: self.fanout };
+        let Some(places) = shape.checked_places() else {
+            let most = evenfall_placement_planner::delays::HOSTS_MAX;
+            return Err(format!("depth and fanout: more than {most} places"));
+        };
+        if let Some(hosts) = hosts.filter(|hosts| (*hosts as usize) < places) {
+            let missing = places - hosts as usize;
+            return Err(format!("{places} places and {hosts} hosts: {missing} are missing"));
+        }
+        if self.strategies.is_empty() || self.roots.is_empty() {
+            return Err("strategies and roots: one at least".into());
+        }
+        if self.repetitions.is_some_and(|repetitions| !(1..=1_000).contains(&repetitions)) {
+            return Err("repetitions: must be 1 to 1000".into());
+        }
+        if self.candidates.is_some_and(|candidates| candidates < self.fanout) {
+            return Err(format!("candidates: must be the fan-out, {}, at least", self.fanout));
+        }
+        for chooser in &self.strategies {
+            let planned = matches!(chooser.read(self.pick), Ok(Method::MinMax | Method::LemonDrop));
+            if planned && self.pick == PickName::Worst {
+                return Err(format!("pick = \"worst\": {} only knows best", chooser.0));
+            }
+            if planned && self.roots.iter().any(|root| root.0.starts_with("reach ")) {
+                return Err(format!(
+                    "roots: {} takes \"any\" (the best) or a host, not \"reach\"",
+                    chooser.0
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The line on which the run of this number begins.
+fn line_of(text: &str, number: usize) -> usize {
+    let heads = text.lines().enumerate().filter(|(_, line)| line.trim().starts_with("[[run]]"));
+    heads.map(|(line, _)| line + 1).nth(number).unwrap_or(0)
+}

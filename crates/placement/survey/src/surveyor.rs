@@ -1,0 +1,78 @@
+//! A surveyor as a process: orders jobs until its program is done or a signal comes.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use evenfall_core::Timestamp;
+use evenfall_host::clock::MonotonicClock;
+use evenfall_host::interrupt;
+use evenfall_port::run::Loop;
+use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_multicast_machine::SharedKey;
+use evenfall_placement_machine::{Program, Surveyor, SurveyorConfig, SurveyorEvent};
+
+use super::agent::{mac_key, take_carried};
+use super::{RoleError, Turning};
+use crate::carrier::{Carried, Carrier};
+
+/// How long what was said last may take to leave: one connection's round trip, many times.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// Runs a program over these agents. `on` sees each event with the program.
+///
+/// Returns the program, and whether a signal ended it.
+///
+/// # Errors
+/// [`RoleError`].
+pub fn run<P: Program>(
+    config: SurveyorConfig,
+    key: Option<&SharedKey>,
+    agents: Vec<SocketAddr>,
+    program: P,
+    on: &mut impl FnMut(&P, &SurveyorEvent),
+) -> Result<(P, bool), RoleError> {
+    if let Some(far) = agents.iter().find(|agent| key.is_none() && !agent.ip().is_loopback()) {
+        return Err(RoleError::Carrier(format!(
+            "agent {far}: without a key nothing leaves loopback; set run.key_file"
+        )));
+    }
+    // Its control goes by gRPC: the socket only gives the loop something to wait on.
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut driver = UdpDriver::bind(loopback, Options::default())?;
+    let _signals = interrupt::watch(driver.waker())?;
+    let carrier =
+        Carrier::start(None, key.is_some(), driver.waker()).map_err(RoleError::Carrier)?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Two surveyors that start in the same nanosecond are told apart by their processes.
+    let run = since.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;
+    let config = SurveyorConfig { key: mac_key(key), ..config };
+    let surveyor = Surveyor::new(config, run, agents, program, MonotonicClock::now());
+    let mut machines = [Carried { machine: surveyor, carrier }];
+    let mut turn = Loop::new();
+    let mut stopped = false;
+    let mut ends: Option<Timestamp> = None;
+    loop {
+        let mut see = |carried: &Carried<Surveyor<P>>, _: Timestamp, event: SurveyorEvent| {
+            on(carried.machine.program(), &event);
+        };
+        turn.turn(&mut machines, &mut driver, ends, &mut see)?;
+        let mut turning = Turning { turn: &mut turn, driver: &mut driver };
+        take_carried(&mut turning, &mut machines, &mut see)?;
+        if interrupt::raised() && !stopped {
+            stopped = true;
+            let stop = |carried: &mut Carried<Surveyor<P>>, _| carried.machine.stop();
+            turn.input(0, &mut machines[0], &mut driver, stop, &mut see)?;
+        }
+        let now = MonotonicClock::now();
+        if machines[0].machine.is_over() {
+            // Agents are told that they are free before the connections go.
+            match ends {
+                None => ends = Some(now + FAREWELL),
+                Some(at) if now >= at => break,
+                Some(_) => {}
+            }
+        }
+    }
+    let [carried] = machines;
+    Ok((carried.machine.into_program(), stopped))
+}

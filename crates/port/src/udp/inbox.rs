@@ -1,0 +1,307 @@
+//! Batched receive into pooled memory.
+//!
+//! A receive buffer must be as large as the largest datagram, or 64 KiB where the kernel coalesces
+//! several; most arrivals are far smaller. Handing out the buffer itself would pin 64 KiB for a
+//! 100-byte message that a machine holds for a second. So:
+//!
+//! - a buffer that is at least [`HANDOVER_BYTES`] full is handed out as it is, every datagram in it
+//!   a slice, and comes back to the pool when the last slice is dropped;
+//! - anything less is copied, right behind the previous one, into a *chunk* that many arrivals
+//!   share, without an allocation per arrival;
+//! - when buffers and chunks that are out reach the stated budget, each arrival is copied into
+//!   memory of exactly its size, and pins nothing else.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use evenfall_core::{Arrival, StampedBy, Timestamp};
+
+use super::{Counters, Options};
+use evenfall_host::clock::MonotonicClock;
+use crate::sys::{CONTROL_BYTES, Control, RawAddress, checked};
+
+/// The largest coalesced buffer that the kernel delivers.
+const COALESCED_BYTES_MAX: usize = 65_536;
+/// Bytes of a chunk. Large enough that a chunk serves hundreds of small arrivals, small enough that
+/// one held arrival pins little.
+const CHUNK_BYTES: usize = 65_536;
+/// A buffer with fewer bytes is copied. Measured (`examples/receive.rs`, ns per datagram, copied
+/// against handed over): single datagrams of 256 bytes 533 and 627, of 878 bytes 629 and 700;
+/// handing over wins only when one hand-over serves many datagrams.
+const HANDOVER_BYTES: usize = 16_384;
+
+/// Buffers that are free, shared with the arrivals that will give theirs back.
+type Free = Arc<Mutex<Vec<Box<[u8]>>>>;
+
+/// A buffer that returns to its pool.
+struct Pooled {
+    buffer: Box<[u8]>,
+    filled: usize,
+    free: Free,
+}
+
+impl AsRef<[u8]> for Pooled {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.filled]
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        let buffer = mem::take(&mut self.buffer);
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
+/// What the kernel says beside the bytes.
+#[derive(Clone, Copy, Default)]
+struct Ancillary {
+    segment_bytes: usize,
+    realtime_ns: Option<u64>,
+}
+
+pub(super) struct Inbox {
+    buffers: Vec<Box<[u8]>>,
+    names: Vec<RawAddress>,
+    controls: Vec<Control>,
+    iovecs: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+    free: Free,
+    /// Buffers handed out or free, beyond those in `buffers`.
+    extra: usize,
+    extra_max: usize,
+    chunk: BytesMut,
+    /// Chunks that are full and still have arrivals in them, oldest first.
+    retired: VecDeque<BytesMut>,
+    retired_max: usize,
+    stamped: bool,
+    /// The last batch was not full.
+    is_drained: bool,
+}
+
+// SAFETY: the raw pointers in `iovecs` and `messages` lead to memory that the inbox owns and that
+// does not move with it. Only `&mut self` uses them.
+unsafe impl Send for Inbox {}
+
+impl Inbox {
+    pub(super) fn new(options: &Options, coalescing: bool) -> Self {
+        let bytes = if coalescing { COALESCED_BYTES_MAX } else { options.datagram_bytes_max };
+        let batch = options.receive_batch.max(1);
+        // Half of the budget each for buffers that are out and for chunks.
+        let half = options.pinned_bytes_max / 2;
+        Self {
+            buffers: (0..batch).map(|_| vec![0; bytes].into_boxed_slice()).collect(),
+            names: vec![RawAddress::zeroed(); batch],
+            controls: vec![Control::EMPTY; batch],
+            iovecs: Vec::with_capacity(batch),
+            messages: Vec::with_capacity(batch),
+            free: Free::default(),
+            extra: 0,
+            extra_max: half / bytes,
+            chunk: BytesMut::with_capacity(CHUNK_BYTES),
+            retired: VecDeque::new(),
+            retired_max: half / CHUNK_BYTES,
+            stamped: options.kernel_timestamps,
+            is_drained: false,
+        }
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        self.is_drained
+    }
+
+    /// Takes what has arrived, at most one batch. How many buffers the kernel filled.
+    pub(super) fn receive(
+        &mut self,
+        fd: RawFd,
+        out: &mut Vec<Arrival>,
+        counters: &mut Counters,
+    ) -> usize {
+        self.prepare();
+        let flags = libc::MSG_DONTWAIT;
+        // SAFETY: each message points at a name, an iovec over a buffer and control bytes that this
+        // inbox owns and that nothing else touches during the call; no timeout is given.
+        let result = unsafe {
+            libc::recvmmsg(
+                fd,
+                self.messages.as_mut_ptr(),
+                self.messages.len() as libc::c_uint,
+                flags,
+                std::ptr::null_mut(),
+            )
+        };
+        let filled = match checked(result) {
+            Ok(filled) => filled as usize,
+            Err(error) => {
+                if error.raw_os_error() == Some(libc::ECONNREFUSED) {
+                    counters.connection_refused += 1;
+                }
+                self.is_drained = error.kind() == std::io::ErrorKind::WouldBlock;
+                return 0;
+            }
+        };
+        self.is_drained = filled < self.messages.len();
+        counters.receive_calls += 1;
+        let now = MonotonicClock::now();
+        let to_monotonic = if self.stamped { MonotonicClock::realtime_offset_ns() } else { 0 };
+        for at in 0..filled {
+            self.deliver(at, now, to_monotonic, out, counters);
+        }
+        filled
+    }
+
+    fn prepare(&mut self) {
+        self.iovecs.clear();
+        self.messages.clear();
+        for buffer in &mut self.buffers {
+            let iov_base = buffer.as_mut_ptr().cast();
+            self.iovecs.push(libc::iovec { iov_base, iov_len: buffer.len() });
+        }
+        for at in 0..self.buffers.len() {
+            // SAFETY: message headers are plain integers and pointers, for which zero is a value.
+            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+            let header = &mut message.msg_hdr;
+            header.msg_name = (&raw mut self.names[at]).cast();
+            header.msg_namelen = size_of::<RawAddress>() as libc::socklen_t;
+            header.msg_iov = &raw mut self.iovecs[at];
+            header.msg_iovlen = 1;
+            header.msg_control = (&raw mut self.controls[at]).cast();
+            header.msg_controllen = CONTROL_BYTES;
+            self.messages.push(message);
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        at: usize,
+        now: Timestamp,
+        to_monotonic: i64,
+        out: &mut Vec<Arrival>,
+        counters: &mut Counters,
+    ) {
+        let message = self.messages[at];
+        let len = message.msg_len as usize;
+        let Some(from) = self.names[at].to_std() else { return };
+        if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+            counters.truncated += 1;
+            return;
+        }
+        let ancillary = ancillary(&message.msg_hdr);
+        let (received, stamped_by) = match ancillary.realtime_ns {
+            Some(ns) => {
+                let stamp = Timestamp::from_nanos(ns.saturating_add_signed(to_monotonic));
+                (stamp.min(now), StampedBy::Kernel)
+            }
+            None => (now, StampedBy::User),
+        };
+        let segment = match ancillary.segment_bytes {
+            0 => len.max(1),
+            bytes => bytes,
+        };
+        let whole = self.take(at, len, segment, counters);
+        counters.received_bytes += len as u64;
+        let mut start = 0;
+        loop {
+            let end = (start + segment).min(len);
+            let datagram = match &whole {
+                Some(whole) => whole.slice(start..end),
+                None => Bytes::copy_from_slice(&self.buffers[at][start..end]),
+            };
+            counters.received += 1;
+            out.push(Arrival { from, datagram, received, stamped_by });
+            start = end;
+            if start >= len {
+                break;
+            }
+        }
+    }
+
+    /// The bytes of a filled buffer as one shared piece; `None` when the budget is used up.
+    fn take(
+        &mut self,
+        at: usize,
+        len: usize,
+        segment: usize,
+        counters: &mut Counters,
+    ) -> Option<Bytes> {
+        if len >= HANDOVER_BYTES
+            && let Some(fresh) = self.fresh_buffer()
+        {
+            let buffer = mem::replace(&mut self.buffers[at], fresh);
+            let free = Arc::clone(&self.free);
+            return Some(Bytes::from_owner(Pooled { buffer, filled: len, free }));
+        }
+        if self.chunk.capacity() < len && !self.renew_chunk() {
+            counters.copied_out += len.div_ceil(segment) as u64;
+            return None;
+        }
+        self.chunk.extend_from_slice(&self.buffers[at][..len]);
+        Some(self.chunk.split().freeze())
+    }
+
+    fn fresh_buffer(&mut self) -> Option<Box<[u8]>> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if free.is_some() {
+            return free;
+        }
+        if self.extra >= self.extra_max {
+            return None;
+        }
+        self.extra += 1;
+        let bytes = self.buffers.first().map_or(COALESCED_BYTES_MAX, |buffer| buffer.len());
+        Some(vec![0; bytes].into_boxed_slice())
+    }
+
+    /// Makes `chunk` empty and whole; `false` when every chunk of the budget is in use.
+    fn renew_chunk(&mut self) -> bool {
+        if self.chunk.try_reclaim(CHUNK_BYTES) {
+            return true;
+        }
+        if let Some(oldest) = self.retired.front_mut()
+            && oldest.try_reclaim(CHUNK_BYTES)
+            && let Some(reclaimed) = self.retired.pop_front()
+        {
+            let used = mem::replace(&mut self.chunk, reclaimed);
+            self.retired.push_back(used);
+            return true;
+        }
+        if self.retired.len() >= self.retired_max {
+            // One old arrival must not keep the free chunks behind it from being found.
+            self.retired.rotate_left(usize::from(!self.retired.is_empty()));
+            return false;
+        }
+        let used = mem::replace(&mut self.chunk, BytesMut::with_capacity(CHUNK_BYTES));
+        self.retired.push_back(used);
+        true
+    }
+}
+
+/// Reads the control messages of a received datagram.
+fn ancillary(header: &libc::msghdr) -> Ancillary {
+    let mut found = Ancillary::default();
+    // SAFETY: the kernel wrote `msg_controllen` bytes of well-formed control messages into the
+    // buffer that the header points at; the macros stay inside it.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while !message.is_null() {
+            let data = libc::CMSG_DATA(message);
+            match ((*message).cmsg_level, (*message).cmsg_type) {
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    let bytes = data.cast::<libc::c_int>().read_unaligned();
+                    found.segment_bytes = usize::try_from(bytes).unwrap_or(0);
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let time = data.cast::<libc::timespec>().read_unaligned();
+                    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+                    found.realtime_ns = Some(seconds * 1_000_000_000 + time.tv_nsec as u64);
+                }
+                _ => {}
+            }
+            message = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    found
+}

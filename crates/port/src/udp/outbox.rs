@@ -1,0 +1,226 @@
+//! What waits to be sent: a bounded queue and a plan per class, in the order of the classes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use evenfall_core::{Class, Destination, GroupId, Install, Transmit};
+
+use super::plan::{FRAMES_PER_PLAN, Frame, Group, Plan, Receivers};
+use super::socket::Socket;
+use super::{Counters, Options, Refusal};
+use evenfall_host::Error;
+use crate::sys::RawAddress;
+
+/// The classes, first to last to be sent.
+const CLASSES: [Class; 4] = [Class::Control, Class::Live, Class::Repair, Class::Bulk];
+/// Attempts for one message that the kernel answers with an error which is not its own: a pending
+/// ICMP error of an earlier datagram is reported once, instead of sending.
+const ATTEMPTS: u32 = 3;
+/// Refused segmented sends after which segmentation is off for good: paths differ in their longest
+/// frame, but not in more sizes than this.
+const SEGMENTATION_REFUSALS: u64 = 8;
+
+/// Why sending stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    /// Nothing is left.
+    No,
+    /// The socket buffer is full: the socket will say when it is not.
+    Socket,
+    /// A queue below the socket is full, of which nobody tells.
+    Device,
+}
+
+struct Lane {
+    queue: VecDeque<Frame>,
+    plan: Plan,
+}
+
+pub(super) struct Outbox {
+    lanes: [Lane; 4],
+    groups: BTreeMap<(usize, GroupId), Arc<Group>>,
+    /// Longest frame that may be a segment; zero when the kernel does not segment.
+    segment_bytes_max: usize,
+    attempts: u32,
+}
+
+impl Outbox {
+    pub(super) fn new(options: &Options, segmentation: bool) -> Self {
+        let lane = |_| Lane {
+            queue: VecDeque::with_capacity(options.queue_frames_max),
+            plan: Plan::new(),
+        };
+        Self {
+            lanes: CLASSES.map(lane),
+            groups: BTreeMap::new(),
+            segment_bytes_max: if segmentation { usize::from(u16::MAX) } else { 0 },
+            attempts: 0,
+        }
+    }
+
+    pub(super) fn install(
+        &mut self,
+        owner: usize,
+        install: &Install,
+        options: &Options,
+    ) -> Result<(), Error> {
+        let Install::Group(id, members) = install;
+        if members.is_empty() {
+            self.groups.remove(&(owner, *id));
+            return Ok(());
+        }
+        if let Some(outside) = members.iter().find(|a| !options.keyed && !a.ip().is_loopback()) {
+            return Err(Error::Unkeyed { address: *outside, verb: "send to" });
+        }
+        self.groups.insert((owner, *id), Arc::new(Group::new(members)));
+        Ok(())
+    }
+
+    /// Whether every class has room for another frame.
+    pub(super) fn has_room(&self, options: &Options) -> bool {
+        self.lanes.iter().all(|lane| lane.queue.len() < options.queue_frames_max)
+    }
+
+    pub(super) fn push(
+        &mut self,
+        owner: usize,
+        transmit: Transmit,
+        options: &Options,
+        counters: &mut Counters,
+    ) -> Result<(), Refusal> {
+        let class = transmit.class as usize;
+        let receivers = match self.receivers(owner, &transmit, options) {
+            Ok(receivers) => receivers,
+            Err(refusal) => {
+                counters.refused += 1;
+                return Err(refusal);
+            }
+        };
+        let frame = Frame { transmit, receivers };
+        let lane = &mut self.lanes[class];
+        if lane.queue.len() >= options.queue_frames_max {
+            counters.dropped_full[class] += frame.copies() as u64;
+            return Err(Refusal::Full);
+        }
+        lane.queue.push_back(frame);
+        Ok(())
+    }
+
+    fn receivers(
+        &self,
+        owner: usize,
+        transmit: &Transmit,
+        options: &Options,
+    ) -> Result<Receivers, Refusal> {
+        if transmit.len() > super::DATAGRAM_BYTES_MAX {
+            return Err(Refusal::TooLong);
+        }
+        match transmit.to {
+            Destination::Group(id) => self
+                .groups
+                .get(&(owner, id))
+                .map(|group| Receivers::Group(Arc::clone(group)))
+                .ok_or(Refusal::UnknownGroup(id)),
+            Destination::One(address) if is_open(address, options) => {
+                Ok(Receivers::One(address, RawAddress::from(address)))
+            }
+            Destination::One(address) => Err(Refusal::Unkeyed(address)),
+        }
+    }
+
+    /// Sends until nothing is left or the kernel takes no more.
+    pub(super) fn flush(
+        &mut self,
+        socket: &mut Socket,
+        options: &Options,
+        counters: &mut Counters,
+    ) -> Blocked {
+        for class in CLASSES {
+            loop {
+                let lane = &mut self.lanes[class as usize];
+                if lane.plan.is_done() {
+                    if lane.queue.is_empty() {
+                        break;
+                    }
+                    let count = lane.queue.len().min(FRAMES_PER_PLAN);
+                    lane.plan.fill(lane.queue.drain(..count), self.segment_bytes_max);
+                }
+                socket.mark(class, options);
+                match lane.plan.send(socket.fd()) {
+                    Ok(messages) => {
+                        self.attempts = 0;
+                        let (copies, bytes) = lane.plan.advance(messages);
+                        counters.sent[class as usize] += copies;
+                        counters.sent_bytes += bytes;
+                        counters.send_calls += 1;
+                    }
+                    Err(error) => match self.rejected(class, &error, counters) {
+                        Blocked::No => {}
+                        blocked => return blocked,
+                    },
+                }
+            }
+        }
+        Blocked::No
+    }
+
+    /// The kernel would not send the next message of this class. `No` means: go on.
+    fn rejected(&mut self, class: Class, error: &io::Error, counters: &mut Counters) -> Blocked {
+        let plan = &mut self.lanes[class as usize].plan;
+        let segment = plan.segment_bytes();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => return Blocked::No,
+            Some(libc::EAGAIN) => {
+                counters.blocked += 1;
+                return Blocked::Socket;
+            }
+            Some(libc::ENOBUFS) => {
+                counters.blocked += 1;
+                return Blocked::Device;
+            }
+            // A card without checksum offload cannot segment at all (EIO). A segment longer than
+            // the path's frames cannot be one (EINVAL, and EMSGSIZE where fragments are refused).
+            Some(libc::EIO) if segment > 0 => {
+                self.segment_bytes_max = 0;
+                counters.segmentation_refused += 1;
+                plan.split_segments();
+                return Blocked::No;
+            }
+            Some(libc::EINVAL | libc::EMSGSIZE) if segment > 0 => {
+                counters.segmentation_refused += 1;
+                let off = counters.segmentation_refused >= SEGMENTATION_REFUSALS;
+                self.segment_bytes_max =
+                    if off { 0 } else { self.segment_bytes_max.min(segment - 1) };
+                plan.split_segments();
+                return Blocked::No;
+            }
+            Some(libc::ECONNREFUSED) => {
+                counters.connection_refused += 1;
+                self.attempts += 1;
+                if self.attempts < ATTEMPTS {
+                    return Blocked::No;
+                }
+            }
+            other => counters.last_send_error = other.unwrap_or(0),
+        }
+        // This message will not leave: the ones behind it shall.
+        self.attempts = 0;
+        let (copies, _) = plan.advance(1);
+        counters.failed += copies;
+        Blocked::No
+    }
+
+    pub(super) fn segment_bytes_max(&self) -> usize {
+        self.segment_bytes_max
+    }
+}
+
+/// Whether datagrams may go to this address, or be taken at it.
+pub(super) fn is_open(address: SocketAddr, options: &Options) -> bool {
+    // A group is where its interface is.
+    let group = address.ip().is_multicast()
+        && options.multicast_interface.is_some_and(|interface| interface.is_loopback());
+    options.keyed || address.ip().is_loopback() || group
+}

@@ -1,0 +1,157 @@
+//! The loop obeys the contract: the same rule that the simulator asserts.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use evenfall_core::{
+    Arrival, Class, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed,
+    Timestamp, Transmit,
+};
+use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
+use evenfall_port::run::Loop;
+use evenfall_port::udp::{Options, UdpDriver};
+
+/// Repeats every datagram to a group of one, and ticks every ten milliseconds. Panics when an input
+/// comes before its events and installs are drained.
+struct Echo {
+    number: u8,
+    peer: SocketAddr,
+    events: VecDeque<String>,
+    installs: VecDeque<Install>,
+    transmits: VecDeque<Transmit>,
+    next: Timestamp,
+    clock: Option<ClockReading>,
+    /// Whether arrivals are of no use before the next tick.
+    rests: bool,
+}
+
+impl Echo {
+    fn new(number: u8, peer: SocketAddr) -> Self {
+        let install = Install::Group(GroupId(1), [peer].into());
+        Self {
+            number,
+            peer,
+            events: VecDeque::new(),
+            installs: [install].into(),
+            transmits: VecDeque::new(),
+            next: MonotonicClock::now(),
+            clock: None,
+            rests: false,
+        }
+    }
+
+    fn assert_drained(&self) {
+        assert!(self.events.is_empty() && self.installs.is_empty(), "the rule is broken");
+    }
+}
+
+impl Machine for Echo {
+    type Event = String;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        self.assert_drained();
+        assert!(arrival.received <= now);
+        if arrival.datagram.len() < 2 {
+            return Err(Malformed { what: "short", offset: 1 });
+        }
+        self.events.push_back(format!("{} got {}", self.number, arrival.datagram[1]));
+        self.installs.push_back(Install::Group(GroupId(1), [self.peer].into()));
+        self.transmits.push_back(Transmit {
+            class: Class::Live,
+            to: Destination::Group(GroupId(1)),
+            head: Head::new(b"echo"),
+            body: arrival.datagram,
+        });
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.assert_drained();
+        assert!(now >= self.next);
+        self.events.push_back(format!("{} tick", self.number));
+        self.next = now + Duration::from_millis(10);
+    }
+
+    fn handle_clock(&mut self, _: Timestamp, reading: ClockReading) {
+        self.clock = Some(reading);
+    }
+
+    fn poll_event(&mut self) -> Option<String> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        self.installs.pop_front()
+    }
+
+    fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        Some(self.next)
+    }
+
+    fn poll_lull(&self) -> Option<Timestamp> {
+        self.rests.then_some(self.next)
+    }
+}
+
+#[test]
+fn two_machines_share_a_socket_by_the_rule() {
+    let loopback: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+    let outside = [UdpSocket::bind(loopback).unwrap(), UdpSocket::bind(loopback).unwrap()];
+    let peers = outside.each_ref().map(|socket| socket.local_addr().unwrap());
+    let mut machines = [Echo::new(0, peers[0]), Echo::new(1, peers[1])];
+    let mut driver = UdpDriver::bind(loopback, Options::default()).unwrap();
+    let watch = ClockWatch::start(SyncSource::SameHost, Duration::from_secs(60)).unwrap();
+    let mut drive =
+        Loop::dispatching(|bytes| bytes.first().map(|b| usize::from(*b))).with_clock(watch);
+    for datagram in [&[0, 10][..], &[1, 11], &[0], &[9, 9], &[]] {
+        outside[0].send_to(datagram, driver.local_addr()).unwrap();
+    }
+    let mut log = Vec::new();
+    let mut events = |_: &Echo, _: Timestamp, event: String| log.push(event);
+    let end = MonotonicClock::now() + Duration::from_millis(100);
+    while MonotonicClock::now() < end {
+        drive.turn(&mut machines, &mut driver, Some(end), &mut events).unwrap();
+    }
+    assert!(log.contains(&"0 got 10".into()) && log.contains(&"1 got 11".into()), "{log:?}");
+    let ticks = log.iter().filter(|event| event.ends_with("tick")).count();
+    assert!((8..=24).contains(&ticks), "{ticks} ticks");
+    assert_eq!(drive.counters().malformed, 1);
+    assert_eq!(drive.last_malformed().map(|m| m.what), Some("short"));
+    assert_eq!(drive.counters().undispatched, 2);
+    assert!(machines.iter().all(|machine| machine.clock.is_some()));
+    for (number, socket) in outside.iter().enumerate() {
+        let mut bytes = [0; 64];
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let len = socket.recv(&mut bytes).unwrap();
+        assert_eq!(bytes[..len], [&b"echo"[..], &[number as u8, 10 + number as u8]].concat());
+    }
+}
+
+#[test]
+fn after_a_rest_what_is_due_goes_before_what_has_arrived() {
+    let loopback: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+    let outside = UdpSocket::bind(loopback).unwrap();
+    let moderation = Duration::from_secs(1);
+    let mut driver =
+        UdpDriver::bind(loopback, Options { moderation, ..Options::default() }).unwrap();
+    let mut machines = [Echo { rests: true, ..Echo::new(0, outside.local_addr().unwrap()) }];
+    let mut drive = Loop::new();
+    let mut log = Vec::new();
+    // A tick that is late by a millisecond is none any more, so it may take some tries.
+    for _ in 0..200 {
+        log.clear();
+        let mut events = |_: &Echo, _: Timestamp, event: String| log.push(event);
+        drive.turn(&mut machines, &mut driver, None, &mut events).unwrap();
+        outside.send_to(&[0, 1], driver.local_addr()).unwrap();
+        drive.turn(&mut machines, &mut driver, None, &mut events).unwrap();
+        if log.iter().map(String::as_str).eq(["0 tick", "0 got 1"]) {
+            return;
+        }
+    }
+    panic!("an arrival always went first");
+}

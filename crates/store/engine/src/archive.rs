@@ -1,0 +1,298 @@
+//! The files of a store as its objects have them, without the node that wrote them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::Bytes;
+use evenfall_core::Objects as _;
+use evenfall_store_format::layout::{
+    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, parse_catalog_name,
+};
+use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block};
+use evenfall_store_format::publication::Publication;
+use evenfall_store_format::reader::resume;
+use evenfall_store_format::{Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot};
+
+use super::parts::{Parts, fetch_segment};
+use super::{Bucket, Entry, StoreError};
+
+/// Listings of a catalogue that changes meanwhile.
+const LISTINGS_MAX: usize = 5;
+
+/// Name, entry and a checksum over both, as the object `S-<file>-<token>` says them.
+pub(super) fn put_catalog(bucket: &Bucket, name: &str, entry: &Entry) -> Result<(), StoreError> {
+    let json = serde_json::to_string(&(name, entry)).unwrap_or_default();
+    let text = format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes()));
+    Ok(bucket.put(&catalog_name(entry.id, entry.listed), text.into())?)
+}
+
+/// The file is not in the catalogue any more, as far as primaries up to this token put it there.
+pub(super) fn remove_catalog(bucket: &Bucket, file: FileId, token: u32) -> Result<(), StoreError> {
+    for name in bucket.list(&format!("S-{file}-"))? {
+        if parse_catalog_name(&name).is_some_and(|(_, of)| of <= token) {
+            bucket.delete(&name)?;
+        }
+    }
+    Ok(())
+}
+
+/// One entry of the catalogue.
+///
+/// # Errors
+/// [`Error::Damaged`].
+pub fn parse_catalog(place: &str, bytes: &[u8]) -> Result<(String, Entry), StoreError> {
+    let damaged = |what: &str| Error::Damaged { place: place.into(), what: what.into() };
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
+    let (json, crc) = text.split_once('\n').ok_or_else(|| damaged("no checksum"))?;
+    if crc != format!("{:08x}\n", crc32c::crc32c(json.as_bytes())) {
+        return Err(damaged("wrong checksum").into());
+    }
+    serde_json::from_str(json).map_err(|error| damaged(&error.to_string()).into())
+}
+
+/// All files that are published here, as far as the listing knows them: of each file the entry of
+/// its newest primary.
+///
+/// # Errors
+/// What the object store says; [`Error::Damaged`].
+pub fn catalog(bucket: &Bucket) -> Result<Vec<(String, Entry)>, StoreError> {
+    newest(bucket, "S-")
+}
+
+fn newest(bucket: &Bucket, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    let mut listing = 0;
+    loop {
+        listing += 1;
+        let names = bucket.list(prefix)?;
+        let parsed = names.iter().filter_map(|name| parse_catalog_name(name));
+        let mut newest: BTreeMap<FileId, u32> = BTreeMap::new();
+        for (file, token) in parsed {
+            let known = newest.entry(file).or_default();
+            *known = token.max(*known);
+        }
+        let mut files = Vec::new();
+        for (file, token) in &newest {
+            let name = catalog_name(*file, *token);
+            if let Some(bytes) = bucket.get(&name, 0, usize::MAX)? {
+                files.push(parse_catalog(&name, &bytes)?);
+            }
+        }
+        // One that is gone since the listing has a successor, or its file was deleted; which of the
+        // two, the next listing says, and a last one is believed.
+        if files.len() == newest.len() || listing == LISTINGS_MAX {
+            files.sort_by(|a, b| a.0.cmp(&b.0));
+            return Ok(files);
+        }
+    }
+}
+
+/// The metadata node of a file as it was last published; `None` when it never was.
+///
+/// # Errors
+/// What the object store says; [`Error::Damaged`].
+pub(super) fn node_of(bucket: &Bucket, entry: &Entry) -> Result<Option<MetadataNode>, StoreError> {
+    if entry.listed == 0 {
+        return Ok(None);
+    }
+    let name = block_name(entry.listed, entry.slot / NODES_PER_BLOCK as u32);
+    let absent = || Error::Damaged {
+        place: name.clone(),
+        what: format!(
+            "file {} was published, and its metadata is not in the object store: it is another \
+             bucket, or was lost",
+            entry.id
+        ),
+    };
+    let bytes = bucket.get(&name, 0, SEGMENT_BYTES)?.ok_or_else(absent)?;
+    let nodes = decode_block(&bytes, &name)?;
+    let node = nodes.get(entry.slot as usize % NODES_PER_BLOCK).copied();
+    let node = node.filter(|node| node.file == entry.id && node.token == entry.listed);
+    let mut node = node.ok_or_else(absent)?;
+    // Earlier versions counted chunks that were uploaded ahead of the records: who goes on from
+    // here has none of those.
+    let full = entry.schema.layout()?.full_segments(node.records);
+    node.data_chunks = node.data_chunks.min(full / SEGMENTS_PER_CHUNK);
+    Ok(Some(node))
+}
+
+/// What a new primary starts from.
+pub(super) struct Taken {
+    pub(super) start: Resumption,
+    /// Records in full chunks, which stay objects.
+    pub(super) first_written: u64,
+    /// Full segments behind those.
+    pub(super) sealed: Vec<Sealed>,
+}
+
+pub(super) fn take_over(
+    bucket: &Bucket,
+    node: MetadataNode,
+    schema: &Schema,
+) -> Result<Taken, StoreError> {
+    let mut publication = Publication::open(bucket, node)?;
+    let snapshot = publication.snapshot(schema)?;
+    let (file, token) = (node.file, node.token);
+    let mut sealed = Vec::new();
+    let tail = snapshot.tail.clone();
+    let start = resume(file, token, schema, node.records, tail, &mut publication, &mut sealed)?;
+    let data = node.data_chunks * SEGMENTS_PER_CHUNK..snapshot.layout.full_segments(node.records);
+    let index = node.index_chunks * SEGMENTS_PER_CHUNK..node.index_nodes;
+    for (kind, numbers) in [(Kind::Data, data.clone()), (Kind::Index, index)] {
+        for number in numbers {
+            let bytes = publication.segment(kind, file, number)?;
+            sealed.push(Sealed { kind, file, number, bytes });
+        }
+    }
+    let first_written = snapshot.layout.first_record(data.start);
+    Ok(Taken { start, first_written, sealed })
+}
+
+/// Full segments out of chunk objects: what a scan says it will read comes in parts, several at
+/// once; anything else segment by segment.
+pub struct ChunkReader<'a> {
+    bucket: &'a Bucket,
+    tail: BTreeMap<(Kind, u32), Bytes>,
+    parts: Parts,
+}
+
+impl<'a> ChunkReader<'a> {
+    /// Over these chunks, and these segments of a tail.
+    pub fn new(bucket: &'a Bucket, tail: BTreeMap<(Kind, u32), Bytes>) -> Self {
+        Self { bucket, tail, parts: Parts::default() }
+    }
+}
+
+impl Segments for ChunkReader<'_> {
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store_format::Result<Bytes> {
+        if let Some(bytes) = self.tail.get(&(kind, number)) {
+            return Ok(bytes.clone());
+        }
+        let tail = &self.tail;
+        let is_object = |number| !tail.contains_key(&(Kind::Data, number));
+        match kind {
+            Kind::Data => self.parts.segment(self.bucket, file, number, &is_object),
+            Kind::Index => fetch_segment(self.bucket, kind, file, number),
+        }
+    }
+
+    fn expect(&mut self, _: FileId, numbers: Range<u32>) {
+        self.parts.expect(numbers);
+    }
+}
+
+/// A store's files, from its objects alone.
+pub struct Archive {
+    bucket: Bucket,
+    files: BTreeMap<String, Entry>,
+}
+
+/// A file of an archive at one moment.
+pub struct ArchivedFile<'a> {
+    snapshot: Snapshot,
+    last_ns: i64,
+    segments: ChunkReader<'a>,
+}
+
+impl Archive {
+    /// Opens the objects in this directory or under this address.
+    ///
+    /// # Errors
+    /// What the object store says; [`Error::Damaged`].
+    pub fn open(place: &str) -> Result<Self, StoreError> {
+        Self::of(Bucket::open(place)?)
+    }
+
+    /// Opens the objects of this bucket.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn of(bucket: Bucket) -> Result<Self, StoreError> {
+        let files = catalog(&bucket)?.into_iter().collect();
+        Ok(Self { bucket, files })
+    }
+
+    /// Names and entries.
+    pub fn files(&self) -> &BTreeMap<String, Entry> {
+        &self.files
+    }
+
+    /// The file of this name, as published now.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFile`], [`Error::Damaged`], what the object store says.
+    pub fn file(&self, name: &str) -> Result<ArchivedFile<'_>, StoreError> {
+        let unknown = || Error::UnknownFile { file: name.into() };
+        let entry = self.files.get(name).ok_or_else(unknown)?;
+        ArchivedFile::open(&self.bucket, entry).or_else(|error| {
+            // A new primary may have published it since, and removed what the old one wrote.
+            let newer = newest(&self.bucket, &format!("S-{}-", entry.id))?;
+            match newer.into_iter().find(|(_, newer)| newer.listed > entry.listed) {
+                Some((_, newer)) => ArchivedFile::open(&self.bucket, &newer),
+                None => Err(error),
+            }
+        })
+    }
+}
+
+impl<'a> ArchivedFile<'a> {
+    /// The file of this entry, as the primary that published it last has published it now.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFile`], [`Error::Damaged`], what the object store says.
+    pub fn open(bucket: &'a Bucket, entry: &Entry) -> Result<Self, StoreError> {
+        let unknown = || Error::UnknownFile { file: entry.id.to_string() };
+        let node = node_of(bucket, entry)?.ok_or_else(unknown)?;
+        let publication = Publication::open(bucket, node)?;
+        let snapshot = publication.snapshot(&entry.schema)?;
+        let segments = ChunkReader::new(bucket, publication.into_tail());
+        Ok(Self { snapshot, last_ns: node.last_ns, segments })
+    }
+}
+
+impl ArchivedFile<'_> {
+    /// Records that can be read.
+    pub fn records(&self) -> u64 {
+        self.snapshot.records
+    }
+
+    /// Time of the last of them.
+    pub fn last_ns(&self) -> i64 {
+        self.last_ns
+    }
+
+    /// The numbers of the records from one time to another, both included.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], what the object store says.
+    pub fn find(&mut self, from_ns: i64, to_ns: i64) -> Result<std::ops::Range<u64>, StoreError> {
+        Ok(Reader::new(&self.snapshot, &mut self.segments).between(from_ns, to_ns)?)
+    }
+
+    /// The records of these numbers.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and [`Error::NoRecord`].
+    pub fn read_numbers(
+        &mut self,
+        numbers: std::ops::Range<u64>,
+        each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
+    ) -> Result<(), StoreError> {
+        Ok(Reader::new(&self.snapshot, &mut self.segments).records(numbers, each)?)
+    }
+
+    /// The records from one time to another, both included.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], what the object store says; what `each` says.
+    pub fn read(
+        &mut self,
+        from_ns: i64,
+        to_ns: i64,
+        each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
+    ) -> Result<std::ops::Range<u64>, StoreError> {
+        let mut reader = Reader::new(&self.snapshot, &mut self.segments);
+        let numbers = reader.between(from_ns, to_ns)?;
+        reader.records(numbers.clone(), each)?;
+        Ok(numbers)
+    }
+}

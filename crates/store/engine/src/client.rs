@@ -1,0 +1,504 @@
+//! [`Client`]: one connection to a store's server, with many appends under way.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenfall_store_format::Schema;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::protocol::{
+    BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
+};
+use super::source::Each;
+use super::{Entry, Level, Listed, RecordSource, StoreError};
+
+/// Requests above this are written at once.
+const WRITE_BYTES: usize = 64 << 10;
+/// Completions that may wait to be taken.
+const DONE_MAX: usize = 1 << 20;
+/// A server that says nothing for this long is gone.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A file on a connection.
+#[derive(Clone, Debug)]
+pub struct RemoteFile {
+    number: u32,
+    /// Records that were there when it was opened.
+    pub numbers: Range<u64>,
+    /// What they mean.
+    pub schema: Schema,
+}
+
+/// What became of an append.
+#[derive(Clone, Debug)]
+pub struct Completion {
+    /// What [`Client::append`] gave.
+    pub request: u32,
+    /// Number of the first record.
+    pub first: Result<u64, StoreError>,
+}
+
+/// A connection. Appends go out in packs: [`flush`](Self::flush) sends what waits.
+pub struct Client {
+    stream: TcpStream,
+    out: Vec<u8>,
+    input: Vec<u8>,
+    /// The bytes of `input` that have come and are not read yet.
+    came: Range<usize>,
+    credit: u64,
+    credit_max: u64,
+    requests_max: u32,
+    waiting: u32,
+    next: u32,
+    done: VecDeque<Completion>,
+}
+
+fn broken(what: impl std::fmt::Display) -> StoreError {
+    StoreError::Remote { what: format!("connection to the store: {what}"), is_retryable: false }
+}
+
+impl From<Malformed> for StoreError {
+    fn from(error: Malformed) -> Self {
+        broken(error)
+    }
+}
+
+impl Client {
+    /// Connects and agrees on the version.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`], as everywhere here: the connection, or what the server said.
+    pub fn connect(address: SocketAddr) -> Result<Self, StoreError> {
+        Self::connect_within(address, TIMEOUT)
+    }
+
+    /// The same with another patience for a server that says nothing.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_within(address: SocketAddr, timeout: Duration) -> Result<Self, StoreError> {
+        let said = |error| broken(format!("{address}: {error}"));
+        let stream = TcpStream::connect_timeout(&address, timeout).map_err(said)?;
+        stream.set_nodelay(true).map_err(said)?;
+        stream.set_read_timeout(Some(timeout)).map_err(said)?;
+        stream.set_write_timeout(Some(timeout)).map_err(said)?;
+        let mut client = Self {
+            stream,
+            out: Vec::new(),
+            input: vec![0; HEADER_BYTES + BODY_BYTES_MAX],
+            came: 0..0,
+            credit: 1 << 10,
+            credit_max: 0,
+            requests_max: 1,
+            waiting: 0,
+            next: 0,
+            done: VecDeque::new(),
+        };
+        client.credit_max = client.credit;
+        let hello = Request::Hello { version: VERSION };
+        client.requests_max = client.call(&hello, |reply| match reply {
+            Reply::Hello { requests_max, .. } => Some(requests_max.max(1)),
+            _ => None,
+        })?;
+        client.credit_max = client.credit;
+        Ok(client)
+    }
+
+    /// Creates the file, or opens the one that is there with the same schema.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn create(&mut self, name: &str, schema: &Schema) -> Result<RemoteFile, StoreError> {
+        self.open_with(name, Some(schema.clone()))
+    }
+
+    /// Opens a file. After a failed append it must be opened again, which says what was taken.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn open(&mut self, name: &str) -> Result<RemoteFile, StoreError> {
+        self.open_with(name, None)
+    }
+
+    fn open_with(&mut self, name: &str, schema: Option<Schema>) -> Result<RemoteFile, StoreError> {
+        self.call(&Request::Open { name, schema }, |reply| match reply {
+            Reply::Opened { file: number, numbers, schema } => {
+                Some(RemoteFile { number, numbers, schema })
+            }
+            _ => None,
+        })
+    }
+
+    /// Begins an append of whole records, one mebibyte at most. It waits while the server grants
+    /// no credit. What comes back is the number of the request that completes later.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn append(
+        &mut self,
+        file: &RemoteFile,
+        records: &[u8],
+        level: Level,
+    ) -> Result<u32, StoreError> {
+        if records.len() > BODY_BYTES_MAX {
+            return Err(broken(format!("an append of more than {BODY_BYTES_MAX} bytes: split it")));
+        }
+        self.send(&Request::Append { file: file.number, level, records }, records.len())
+    }
+
+    /// Says to a second node that it shall have a copy of the file of this entry; gives what it has
+    /// of it, and the number of that node in a cluster, or zero.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn follow(&mut self, name: &str, entry: &Entry) -> Result<(RemoteFile, u32), StoreError> {
+        let schema = entry.schema.clone();
+        self.call(&Request::Follow { name, entry: entry.clone() }, |reply| match reply {
+            Reply::Followed { file: number, numbers, node } => {
+                Some((RemoteFile { number, numbers, schema: schema.clone() }, node))
+            }
+            _ => None,
+        })
+    }
+
+    /// Begins to copy records to a second node, the first of them being record `first`. It
+    /// completes when they are synced in that node's journal.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn copy(
+        &mut self,
+        file: &RemoteFile,
+        first: u64,
+        records: &[u8],
+    ) -> Result<u32, StoreError> {
+        let request = Request::Copy { file: file.number, first, records };
+        self.send(&request, 8 + records.len())
+    }
+
+    /// Whether the server is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`] when it is not.
+    pub fn check(&mut self) -> Result<(), StoreError> {
+        // No name is behind this one, so that nothing comes back.
+        let request = Request::List { after: "\u{10ffff}" };
+        self.call(&request, |reply| matches!(reply, Reply::Listed { .. }).then_some(()))
+    }
+
+    /// Sends what waits to be sent.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        if !self.out.is_empty() {
+            self.stream.write_all(&self.out).map_err(broken)?;
+            self.out.clear();
+        }
+        Ok(())
+    }
+
+    /// An append that has completed, without waiting.
+    pub fn completed(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    /// The next append that completes; `None` when none is under way.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn completion(&mut self) -> Result<Option<Completion>, StoreError> {
+        self.flush()?;
+        while self.done.is_empty() && self.waiting > 0 {
+            self.receive(None, &mut |_| None::<()>)?;
+        }
+        Ok(self.done.pop_front())
+    }
+
+    /// The next append that completes by then; `None` when none does, at once when none is under
+    /// way.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn completion_until(&mut self, end: Instant) -> Result<Option<Completion>, StoreError> {
+        self.flush()?;
+        while self.done.is_empty() && self.waiting > 0 {
+            let is_there = frame(&self.input[self.came.clone()])?.is_some();
+            if !is_there && !self.comes_until(end)? {
+                return Ok(None);
+            }
+            self.receive(None, &mut |_| None::<()>)?;
+        }
+        Ok(self.done.pop_front())
+    }
+
+    /// Whether something comes by then.
+    fn comes_until(&self, end: Instant) -> Result<bool, StoreError> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).map_err(broken)?;
+            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&left)) {
+                Err(Errno::INTR) => {}
+                ready => return Ok(ready.map_err(broken)? > 0),
+            }
+        }
+    }
+
+    /// The record of this number.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn record(&mut self, file: &RemoteFile, number: u64) -> Result<Vec<u8>, StoreError> {
+        Ok(self.records(&Request::Record { file: file.number, number })?.1)
+    }
+
+    /// Number and bytes of the latest record at or before this time.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn latest(
+        &mut self,
+        file: &RemoteFile,
+        time_ns: i64,
+    ) -> Result<(u64, Vec<u8>), StoreError> {
+        let (numbers, bytes) = self.records(&Request::Latest { file: file.number, time_ns })?;
+        Ok((numbers.start, bytes))
+    }
+
+    /// Numbers and bytes of the records from one time to another, both included.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn between(
+        &mut self,
+        file: &RemoteFile,
+        from_ns: i64,
+        to_ns: i64,
+    ) -> Result<(Range<u64>, Vec<u8>), StoreError> {
+        self.records(&Request::Between { file: file.number, from_ns, to_ns })
+    }
+
+    /// The numbers alone.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn find(
+        &mut self,
+        file: &RemoteFile,
+        from_ns: i64,
+        to_ns: i64,
+    ) -> Result<Range<u64>, StoreError> {
+        Ok(self.records(&Request::Find { file: file.number, from_ns, to_ns })?.0)
+    }
+
+    /// The records of these numbers.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn numbers(
+        &mut self,
+        file: &RemoteFile,
+        numbers: Range<u64>,
+    ) -> Result<Vec<u8>, StoreError> {
+        Ok(self.records(&Request::Numbers { file: file.number, numbers })?.1)
+    }
+
+    /// The records of these numbers, in parts as the server sends them.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`]; what `each` says, once the server has sent all of it.
+    pub fn read(
+        &mut self,
+        file: &RemoteFile,
+        numbers: Range<u64>,
+        each: &mut Each<'_>,
+    ) -> Result<(), StoreError> {
+        let mut failed = None;
+        self.call(&Request::Numbers { file: file.number, numbers }, |reply| match reply {
+            Reply::Records { bytes } => {
+                if failed.is_none() {
+                    failed = each(Bytes::copy_from_slice(bytes)).err();
+                }
+                None
+            }
+            Reply::Numbers { .. } => Some(()),
+            _ => None,
+        })?;
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// The numbers of the records that are there.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn size(&mut self, file: &RemoteFile) -> Result<Range<u64>, StoreError> {
+        Ok(self.records(&Request::Size { file: file.number })?.0)
+    }
+
+    /// Every file, in order of names.
+    ///
+    /// # Errors
+    /// [`StoreError::Remote`].
+    pub fn list(&mut self) -> Result<Vec<Listed>, StoreError> {
+        let mut all: Vec<Listed> = Vec::new();
+        loop {
+            let after = all.last().map(|file| file.name.clone()).unwrap_or_default();
+            let part = self.call(&Request::List { after: &after }, |reply| match reply {
+                Reply::Listed { files } => Some(files),
+                _ => None,
+            })?;
+            if part.is_empty() {
+                return Ok(all);
+            }
+            all.extend(part);
+        }
+    }
+
+    fn records(&mut self, request: &Request<'_>) -> Result<(Range<u64>, Vec<u8>), StoreError> {
+        let mut all = Vec::new();
+        let numbers = self.call(request, |reply| match reply {
+            Reply::Records { bytes } => {
+                all.extend_from_slice(bytes);
+                None
+            }
+            Reply::Numbers { numbers } => Some(numbers),
+            _ => None,
+        })?;
+        Ok((numbers, all))
+    }
+
+    /// Sends a request and gives its replies to `take` until that has what it wants.
+    fn call<T>(
+        &mut self,
+        request: &Request<'_>,
+        mut take: impl FnMut(Reply<'_>) -> Option<T>,
+    ) -> Result<T, StoreError> {
+        let number = self.send(request, 4_096)?;
+        self.flush()?;
+        loop {
+            if let Some(taken) = self.receive(Some(number), &mut take)? {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Puts a request among those to be sent, once there is credit for about so many bytes.
+    fn send(&mut self, request: &Request<'_>, bytes: usize) -> Result<u32, StoreError> {
+        let cost = (HEADER_BYTES + bytes) as u64;
+        if self.credit < cost.min(self.credit_max) || self.waiting >= self.requests_max {
+            // Half of the credit, so that requests go out in packs.
+            let (enough, few) = (cost.max(self.credit_max / 2), self.requests_max / 2);
+            self.flush()?;
+            while self.waiting > 0 && (self.credit < enough || self.waiting > few) {
+                self.receive(None, &mut |_| None::<()>)?;
+            }
+        }
+        let start = self.out.len();
+        self.next = self.next.wrapping_add(1);
+        request.encode(self.next, &mut self.out);
+        let cost = (self.out.len() - start) as u64;
+        let fits = cost <= (HEADER_BYTES + BODY_BYTES_MAX) as u64;
+        let Some(left) = self.credit.checked_sub(cost).filter(|_| fits) else {
+            // Nothing of it goes out: the connection is as it was.
+            self.out.truncate(start);
+            return Err(broken(format!("a request of {cost} bytes is over the limit or credit")));
+        };
+        self.credit = left;
+        self.waiting += 1;
+        if self.out.len() >= WRITE_BYTES {
+            self.flush()?;
+        }
+        Ok(self.next)
+    }
+
+    /// The next whole frame.
+    fn frame(&mut self) -> Result<(Header, Range<usize>), StoreError> {
+        loop {
+            if let Some((header, body)) = frame(&self.input[self.came.clone()])? {
+                let start = self.came.start + HEADER_BYTES;
+                let end = start + body.len();
+                self.came.start = end;
+                return Ok((header, start..end));
+            }
+            self.input.copy_within(self.came.clone(), 0);
+            self.came = 0..self.came.len();
+            let read = self.stream.read(&mut self.input[self.came.end..]).map_err(broken)?;
+            if read == 0 {
+                return Err(broken("the server closed it"));
+            }
+            self.came.end += read;
+        }
+    }
+
+    /// Receives one reply: that of `number` goes to `take`, others complete appends.
+    fn receive<T>(
+        &mut self,
+        number: Option<u32>,
+        take: &mut dyn FnMut(Reply<'_>) -> Option<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let (header, body) = self.frame()?;
+        let reply = Reply::decode(&header, &self.input[body])?;
+        self.credit += u64::from(header.extra);
+        let is_last = reply.is_last();
+        let less = u32::from(is_last);
+        self.waiting =
+            self.waiting.checked_sub(less).ok_or_else(|| broken("a reply to nothing"))?;
+        let failed = match reply {
+            Reply::Failed { is_retryable, what } => {
+                Some(StoreError::Remote { what: what.to_owned(), is_retryable })
+            }
+            _ => None,
+        };
+        if number == Some(header.request) {
+            return match (failed, take(reply)) {
+                (Some(error), _) => Err(error),
+                (None, None) if is_last => Err(broken("a reply of another kind")),
+                (None, taken) => Ok(taken),
+            };
+        }
+        let first = match (failed, reply) {
+            (Some(error), _) => Err(error),
+            (None, Reply::Appended { first }) => Ok(first),
+            _ => return Err(broken("a reply to no append")),
+        };
+        if self.done.len() == DONE_MAX {
+            return Err(broken("completions are not taken: call completed"));
+        }
+        self.done.push_back(Completion { request: header.request, first });
+        Ok(None)
+    }
+}
+
+/// A server's files as a place to read from.
+pub struct RemoteSource(RefCell<Client>);
+
+impl RemoteSource {
+    /// Over this connection.
+    pub fn new(client: Client) -> Self {
+        Self(RefCell::new(client))
+    }
+}
+
+impl RecordSource for RemoteSource {
+    fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+        self.0.borrow_mut().list()
+    }
+
+    fn between(&self, name: &str, from_ns: i64, to_ns: i64) -> Result<Range<u64>, StoreError> {
+        let mut client = self.0.borrow_mut();
+        let file = client.open(name)?;
+        client.find(&file, from_ns, to_ns)
+    }
+
+    fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
+        let mut client = self.0.borrow_mut();
+        let file = client.open(name)?;
+        client.read(&file, numbers, each)
+    }
+}

@@ -1,0 +1,174 @@
+//! [`ClusterSource`]: any file of a cluster, from any node.
+//!
+//! What is published comes from the object store, and the file's primary learns nothing of it.
+//! What is not published yet is asked of the primary, over its protocol, if the reader wants it,
+//! and only when the question reaches behind the published end.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use super::archive::ArchivedFile;
+use super::names::cluster::Cluster;
+use super::source::Each;
+use super::{Bucket, BucketOptions, Client, Entry, Listed, NamesError, RecordSource, StoreError};
+use evenfall_store_format::Error;
+
+/// How far a reader wants to see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Freshness {
+    /// What is published; the primary is not asked, and need not be there.
+    #[default]
+    Published,
+    /// Everything that was appended.
+    Fresh,
+}
+
+/// The files of a cluster.
+pub struct ClusterSource {
+    cluster: Cluster,
+    bucket: Bucket,
+    freshness: Freshness,
+    connections: RefCell<BTreeMap<SocketAddr, Client>>,
+}
+
+impl ClusterSource {
+    /// Reads by this directory of names. It says where the objects are, unless `objects` does.
+    ///
+    /// # Errors
+    /// When it does not answer, or nobody has said where the objects are.
+    pub fn open(
+        names: &str,
+        objects: Option<&str>,
+        options: &BucketOptions,
+        freshness: Freshness,
+    ) -> Result<Self, StoreError> {
+        let cluster = Cluster::open(names)?;
+        let known = match objects {
+            Some(place) => Some(place.to_owned()),
+            None => cluster.objects()?,
+        };
+        let Some(place) = known else {
+            let what = "no store node has said where its objects are";
+            return Err(NamesError::Failed(what.into()).into());
+        };
+        let bucket = Bucket::open_with(&place, options)?;
+        Ok(Self { cluster, bucket, freshness, connections: RefCell::default() })
+    }
+
+    fn entry(&self, name: &str) -> Result<Entry, StoreError> {
+        let unknown = || Error::UnknownFile { file: name.into() };
+        let found = self.cluster.find(name)?.filter(|entry| !entry.is_deleted);
+        Ok(found.ok_or_else(unknown)?)
+    }
+
+    /// What is published of the file; `None` when nothing is.
+    fn published(&self, name: &str) -> Result<(Entry, Option<ArchivedFile<'_>>), StoreError> {
+        let entry = self.entry(name)?;
+        if entry.listed == 0 {
+            return Ok((entry, None));
+        }
+        match ArchivedFile::open(&self.bucket, &entry) {
+            Ok(file) => Ok((entry, Some(file))),
+            // A new primary may have published it since, and removed what the old one wrote.
+            Err(error) => {
+                let newer = self.entry(name)?;
+                if newer.listed == entry.listed {
+                    return Err(error);
+                }
+                let file = ArchivedFile::open(&self.bucket, &newer)?;
+                Ok((newer, Some(file)))
+            }
+        }
+    }
+
+    /// Asks the file's primary.
+    fn ask<T>(
+        &self,
+        name: &str,
+        entry: &Entry,
+        ask: impl FnOnce(&mut Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let failed = |what: String| StoreError::Remote { what, is_retryable: true };
+        let node = self.cluster.nodes()?.remove(&entry.primary);
+        let address = node.and_then(|node| node.address);
+        let address: SocketAddr = address.and_then(|a| a.parse().ok()).ok_or_else(|| {
+            let primary = entry.primary;
+            failed(format!(
+                "store node {primary}, the primary of {name}, serves nowhere now: wait for it or \
+                 for its successor, or read what is published"
+            ))
+        })?;
+        let mut connections = self.connections.borrow_mut();
+        let mut client = match connections.remove(&address) {
+            Some(client) => client,
+            None => Client::connect(address)?,
+        };
+        // One that failed may have broken: the next question connects anew.
+        let answer = ask(&mut client)?;
+        connections.insert(address, client);
+        Ok(answer)
+    }
+}
+
+impl RecordSource for ClusterSource {
+    fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+        let mut all = Vec::new();
+        for (name, entry) in self.cluster.list()? {
+            if entry.is_deleted {
+                continue;
+            }
+            let (entry, published) = self.published(&name)?;
+            let records = match self.freshness {
+                Freshness::Published => published.map_or(0, |file| file.records()),
+                Freshness::Fresh => self.ask(&name, &entry, |client| {
+                    let file = client.open(&name)?;
+                    Ok(file.numbers.end)
+                })?,
+            };
+            all.push(Listed { name, schema: entry.schema, records });
+        }
+        Ok(all)
+    }
+
+    fn between(&self, name: &str, from_ns: i64, to_ns: i64) -> Result<Range<u64>, StoreError> {
+        let (entry, mut published) = self.published(name)?;
+        let old = match &mut published {
+            Some(file) => file.find(from_ns, to_ns)?,
+            None => 0..0,
+        };
+        // Behind the last published time there may be more; before it there is not.
+        let last_ns = published.as_ref().map_or(i64::MIN, ArchivedFile::last_ns);
+        let is_inside = published.is_some() && to_ns < last_ns;
+        if self.freshness == Freshness::Published || is_inside {
+            return Ok(old);
+        }
+        let recent = self.ask(name, &entry, |client| {
+            let file = client.open(name)?;
+            client.find(&file, from_ns.max(last_ns), to_ns)
+        })?;
+        let start = if from_ns < last_ns { old.start } else { recent.start };
+        Ok(start..recent.end)
+    }
+
+    fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
+        let (entry, published) = self.published(name)?;
+        let end = published.as_ref().map_or(0, ArchivedFile::records).min(numbers.end);
+        if let Some(mut file) = published.filter(|_| numbers.start < end) {
+            file.read_numbers(numbers.start..end, each)?;
+        }
+        let rest = numbers.start.max(end)..numbers.end;
+        if rest.is_empty() {
+            return Ok(());
+        }
+        if self.freshness == Freshness::Published {
+            let (first, record) = (entry.first, rest.start.to_string());
+            return Err(Error::NoRecord { record, first, end }.into());
+        }
+        self.ask(name, &entry, |client| {
+            let file = client.open(name)?;
+            client.read(&file, rest, each)
+        })
+    }
+}

@@ -1,0 +1,783 @@
+//! [`Store`]: the files of one node, and the thread that owns its disk.
+
+mod adoption;
+mod copies;
+mod disk;
+mod disposal;
+mod file;
+mod replication;
+mod segments;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::Disk as _;
+use evenfall_store_format::cache::{Cache, Interest};
+use evenfall_store_format::index::Summary;
+use evenfall_store_format::journal::Origin;
+use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
+use evenfall_store_format::retention::Retention;
+use evenfall_store_format::volume::{JOURNAL_BYTES_MAX, Loss, Recovered};
+use evenfall_store_format::{
+    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume, VolumeConfig,
+};
+
+use self::replication::Replication;
+use super::names::cluster::Member;
+use super::uploads::Uploads;
+use super::{
+    Bucket, BucketOptions, ClusterConfig, Directory, Level, Names, NamesError, StoreError, lock,
+    names, seal,
+};
+
+pub use self::file::StoreFile;
+
+/// Shards of the cache: enough that readers on a few cores seldom meet.
+const SHARDS: usize = 8;
+/// Unsynced segments (64 MiB) after which chunks are synced: often enough that memory drains, and
+/// seldom enough that a sync moves megabytes.
+const FLUSH_SEGMENTS: usize = 4_096;
+/// How long the disk thread waits for work before it looks at its timers.
+const TICK: Duration = Duration::from_millis(50);
+/// Segments that do not fill the flush above are synced after this long; retention looks as often.
+const FLUSH_LAG: Duration = Duration::from_millis(500);
+
+/// Limits of a store.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// The local directory.
+    pub directory: PathBuf,
+    /// Directory or address of the object store.
+    pub objects: Option<String>,
+    /// Options of the object store that come before those of the environment.
+    pub bucket_options: BucketOptions,
+    /// The cluster that the store is part of; without one, its directory has its own names.
+    pub cluster: Option<ClusterConfig>,
+    /// Number of this node among the store's nodes; a cluster gives its own.
+    pub node: u32,
+    /// Where the second node serves that `replica` waits for.
+    pub replica: Option<SocketAddr>,
+    /// Whether files that this directory holds as copies of another node's are its own from now
+    /// on. In a cluster [`ClusterConfig::take_over`] says it, and the lease decides.
+    pub keep_copies: bool,
+    /// Bytes of segments that no disk has yet; above, appends are refused by the stage `memory`.
+    pub memory_bytes_max: u64,
+    /// Bytes of chunks on the disk; above, and with nothing uploaded to make room, appends are
+    /// refused by the stage `local disk`.
+    pub local_bytes_max: u64,
+    /// Bytes of segments in the read cache.
+    pub cache_bytes: u64,
+    /// Bytes of a journal before the next.
+    pub journal_bytes_max: u64,
+    /// How often what fills no chunk is published.
+    pub publish_every: Duration,
+    /// What is kept of files that have no retention of their own.
+    pub keep: Retention,
+}
+
+impl StoreConfig {
+    /// Of a store in this directory, objects in `objects` below it.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            objects: Some(directory.join("objects").display().to_string()),
+            bucket_options: BucketOptions::default(),
+            cluster: None,
+            node: 1,
+            replica: None,
+            keep_copies: false,
+            memory_bytes_max: 512 << 20,
+            local_bytes_max: 64 << 30,
+            cache_bytes: 256 << 20,
+            journal_bytes_max: JOURNAL_BYTES_MAX,
+            publish_every: Duration::from_secs(10),
+            keep: Retention::default(),
+        }
+    }
+
+    /// Segments of one shard of the read cache.
+    fn cache_segments(&self) -> usize {
+        self.cache_bytes as usize / SEGMENT_BYTES / SHARDS
+    }
+}
+
+/// What waits for the disk thread.
+#[derive(Default)]
+struct Queue {
+    /// Files with records that someone waits for.
+    waiting: BTreeSet<FileId>,
+    /// Number of the group commit that will have them.
+    ticket: u64,
+    /// Group commits done.
+    committed: u64,
+    sealed: Vec<Sealed>,
+    /// The disk thread has been woken and will look.
+    has_work: bool,
+}
+
+/// Sizes of the stages at one moment.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Occupancy {
+    /// Bytes of full segments that are in no synced chunk.
+    pub memory_bytes: u64,
+    /// Bytes of chunks on the local disk.
+    pub local_bytes: u64,
+    /// Chunks that wait for the object store.
+    pub upload_chunks: u64,
+    /// Bytes in the read cache.
+    pub cache_bytes: u64,
+    /// Segments that had to leave the read cache for others so far.
+    pub cache_evictions: u64,
+    /// Appends refused so far.
+    pub refused: u64,
+    /// Turns of the disk thread behind which commits are done, idle ones too.
+    pub commits: u64,
+    /// Failed requests of the disk so far; the thread tries them again.
+    pub disk_errors: u64,
+    /// Failed requests of the object store so far.
+    pub upload_errors: u64,
+    /// Bytes that are synced here and that the second node lacks.
+    pub replica_bytes: u64,
+    /// Whether there should be a second node and is none.
+    pub is_replica_away: bool,
+}
+
+/// Segments in memory, by file, kind and number; one lock of several.
+type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
+
+/// What all threads of a store share. Locks are taken in this order: `naming_turn` or
+/// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`; and
+/// for publications `block_turn`, a file's `published`, its `appender`.
+pub(super) struct Shared {
+    /// Opened to read: nothing is claimed, written or uploaded.
+    is_reading: bool,
+    pub(super) config: StoreConfig,
+    pub(super) disk: Directory,
+    pub(super) bucket: Option<Bucket>,
+    pub(super) names: Names,
+    files: RwLock<BTreeMap<FileId, Arc<StoreFile>>>,
+    by_name: RwLock<BTreeMap<String, Arc<StoreFile>>>,
+    cache: Vec<CacheShard>,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    done: Condvar,
+    volume: Mutex<Volume<Directory>>,
+    /// Whether there is enough to sync chunks; the thread that does waits for it.
+    flush_due: Mutex<bool>,
+    flush: Condvar,
+    /// Whose turn it is to sync chunks; taken before the volume.
+    flush_turn: Mutex<()>,
+    memory_bytes: AtomicU64,
+    /// Of chunks; the volume counts them.
+    local_bytes: Arc<AtomicU64>,
+    refused: AtomicU64,
+    disk_errors: AtomicU64,
+    pub(super) uploads: Uploads,
+    replication: Option<Replication>,
+    /// Whose turn it is to write a block of metadata.
+    pub(super) block_turn: Mutex<()>,
+    /// Whose turn it is to give names to files.
+    naming_turn: Mutex<()>,
+    /// Whose turn it is to take files over.
+    adoption_turn: Mutex<()>,
+    /// What fills no segment of files without a name: a journal keeps it until that comes back.
+    strays: Mutex<BTreeMap<FileId, Bytes>>,
+    stop: AtomicBool,
+    /// The disk thread is gone, and commits nothing any more.
+    disk_ended: AtomicBool,
+}
+
+/// The files of one node. Dropping it without [`close`](Self::close) is what a crash is.
+pub struct Store {
+    pub(super) shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A store, and what was found when it was opened.
+pub struct Opened {
+    /// The store.
+    pub store: Store,
+    /// What was dropped or damaged.
+    pub losses: Vec<Loss>,
+}
+
+/// What became of a takeover.
+#[derive(Debug, Default)]
+pub struct TakenOver {
+    /// Files that are this node's from now on.
+    pub files: usize,
+    /// What of them was lost.
+    pub losses: Vec<Loss>,
+    /// Files that could not be read yet, and why: this node has claimed them, and the next takeover
+    /// tries again.
+    pub failed: Vec<(String, StoreError)>,
+}
+
+impl Store {
+    /// Opens the directory, whatever state it was left in.
+    ///
+    /// # Errors
+    /// When disk, names or object store cannot be opened, or a file's data is in none of them.
+    pub fn open(config: StoreConfig) -> Result<Opened, StoreError> {
+        let disk = Directory::open(&config.directory)?;
+        // From now on the list of a clean stop is not true any more.
+        disk.remove(seal::NAME)?;
+        disk.remove(seal::NEW)?;
+        let path = config.directory.join(names::FILE);
+        let names = Names::open(&path, config.node, config.cluster.as_ref())?;
+        let open = |place: &str| Bucket::open_with(place, &config.bucket_options);
+        let bucket = config.objects.as_deref().map(open).transpose()?;
+        if let Some(place) = &config.objects {
+            names.settle_objects(&config.directory, place)?;
+        }
+        Self::start(config, disk, names, bucket)
+    }
+
+    /// [`open`](Self::open) over what is open already.
+    pub(super) fn start(
+        config: StoreConfig,
+        disk: Directory,
+        names: Names,
+        bucket: Option<Bucket>,
+    ) -> Result<Opened, StoreError> {
+        let (shared, losses) = Shared::open(config, disk, names, bucket)?;
+        let mut threads = vec![
+            spawn("store-disk", &shared, Shared::run_disk)?,
+            spawn("store-flush", &shared, Shared::run_flushes)?,
+        ];
+        if shared.bucket.is_some() {
+            threads.push(spawn("store-upload", &shared, Shared::run_uploads)?);
+        }
+        if shared.replication.is_some() {
+            threads.push(spawn("store-replica", &shared, Shared::run_replication)?);
+        }
+        Ok(Opened { store: Self { shared, threads }, losses })
+    }
+
+    /// Opens the directory without changing a byte of it, as it is after a stop or a crash: what
+    /// recovery would write stays in memory. Others may read it too; nobody may write meanwhile.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); when another process has it open to write.
+    pub fn open_to_read(config: StoreConfig) -> Result<Opened, StoreError> {
+        let disk = Directory::open_to_read(&config.directory)?;
+        let names = Names::open_to_read(&config.directory.join(names::FILE))?;
+        let is_there = |place: &&str| place.contains("://") || Path::new(place).is_dir();
+        let objects = config.objects.as_deref().filter(is_there);
+        let open = |place: &str| Bucket::open_with(place, &config.bucket_options);
+        let bucket = objects.map(open).transpose()?;
+        let (shared, losses) = Shared::open(config, disk, names, bucket)?;
+        Ok(Opened { store: Self { shared, threads: Vec::new() }, losses })
+    }
+
+    /// The file of this name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFile`].
+    pub fn file(&self, name: &str) -> Result<Arc<StoreFile>, StoreError> {
+        if let Some(found) = self.shared.named(name) {
+            self.shared.check_kept(&found)?;
+            return Ok(found);
+        }
+        match self.shared.names.member().map(|member| member.whose(name)).transpose()?.flatten() {
+            Some(another) => Err(another.into()),
+            None => Err(Error::UnknownFile { file: name.into() }.into()),
+        }
+    }
+
+    /// Every file, in order of names.
+    pub fn files(&self) -> Vec<Arc<StoreFile>> {
+        let files = self.shared.by_name.read().unwrap_or_else(|e| e.into_inner());
+        files.values().filter(|file| !file.is_deleted.load(Relaxed)).cloned().collect()
+    }
+
+    /// Creates the file, or gives the one that is there.
+    ///
+    /// # Errors
+    /// [`Error::FileExists`] with another schema; [`Error::Schema`].
+    pub fn create(&self, name: &str, schema: &Schema) -> Result<Arc<StoreFile>, StoreError> {
+        let files = self.create_all(&[(name.to_owned(), schema.clone())])?;
+        Ok(Arc::clone(&files[0]))
+    }
+
+    /// [`create`](Self::create) of many, with one write to the directory of names.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_all(
+        &self,
+        wanted: &[(String, Schema)],
+    ) -> Result<Vec<Arc<StoreFile>>, StoreError> {
+        for (name, schema) in wanted {
+            self.shared.check_writing(name)?;
+            schema.check()?;
+        }
+        let shared = &self.shared;
+        let _turn = lock(&shared.naming_turn);
+        let entries = shared.names.create(wanted)?;
+        let mut files = Vec::with_capacity(wanted.len());
+        for ((name, schema), (entry, is_new)) in wanted.iter().zip(entries) {
+            if entry.is_deleted {
+                return Err(NamesError::Deleted { file: name.clone() }.into());
+            }
+            if entry.schema != *schema {
+                return Err(Error::FileExists { file: name.clone() }.into());
+            }
+            if !is_new {
+                files.push(self.file(name)?);
+                continue;
+            }
+            let schema = Arc::new(schema.clone());
+            let appender = Appender::new(entry.id, entry.token, schema.clone())?;
+            let file = StoreFile::new(name, entry, schema, appender, None);
+            files.push(shared.install(&mut lock(&shared.volume), file));
+        }
+        Ok(files)
+    }
+
+    /// Takes over the files whose primary has no lease any more. Nothing without a cluster.
+    ///
+    /// # Errors
+    /// What names and the disk say; it may be called again, and goes on with what was left.
+    pub fn take_over(&self) -> Result<TakenOver, StoreError> {
+        let member = self.shared.names.member();
+        member.map_or(Ok(TakenOver::default()), |_| self.shared.adopt_orphans())
+    }
+
+    /// Whether there are files without a primary that only a new life of this node may take over:
+    /// those that it has a copy of, and those whose last primary has a later token. Who sees it
+    /// closes the store and opens it again.
+    ///
+    /// # Errors
+    /// What names say.
+    pub fn is_new_life_due(&self) -> Result<bool, StoreError> {
+        Ok(self.shared.names.member().map_or(Ok(false), Member::is_new_life_due)?)
+    }
+
+    /// The part in a cluster, if the store has one.
+    pub fn member(&self) -> Option<&Member> {
+        self.shared.names.member()
+    }
+
+    /// Appends whole records in order of time; gives the number of the first.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] by a stage at its limit, and nothing is taken; what
+    /// [`Appender::append`] says; [`StoreError::Unreached`], and everything is.
+    pub fn append(
+        &self,
+        file: &StoreFile,
+        records: &[u8],
+        level: Level,
+    ) -> Result<u64, StoreError> {
+        let (first, ticket) = self.append_begin(file, records, level)?;
+        self.append_end(file, (first, ticket), level)?;
+        Ok(first)
+    }
+
+    /// The first half of an append: the records are taken and readable. What comes back is the
+    /// first record's number and the commit to wait for.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_begin(
+        &self,
+        file: &StoreFile,
+        records: &[u8],
+        level: Level,
+    ) -> Result<(u64, u64), StoreError> {
+        let shared = &self.shared;
+        shared.check_writing(&file.name)?;
+        shared.admit()?;
+        let mut sealed = Vec::new();
+        let mut appender = lock(&file.appender);
+        shared.check_kept(file)?;
+        file.check_ours()?;
+        if level == Level::Replica {
+            shared.admit_replica(file)?;
+        }
+        let range = appender.append(records, &mut sealed)?;
+        let is_waiting = matches!(level, Level::Local | Level::Replica);
+        // The appender stays locked, so that its segments are queued in order.
+        Ok((range.start, shared.queue(file.id, sealed, is_waiting)))
+    }
+
+    /// The second half, with what the first gave: returns when the level is reached.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreached`]: the records are taken.
+    pub fn append_end(
+        &self,
+        file: &StoreFile,
+        (first, ticket): (u64, u64),
+        level: Level,
+    ) -> Result<(), StoreError> {
+        let reached = self.reach(file, ticket, level);
+        reached.map_err(|why| StoreError::Unreached { first, level, why: Box::new(why) })
+    }
+
+    fn reach(&self, file: &StoreFile, ticket: u64, level: Level) -> Result<(), StoreError> {
+        match level {
+            Level::Memory => {}
+            Level::Local => self.shared.await_commit(ticket)?,
+            Level::Replica => {
+                self.shared.await_commit(ticket)?;
+                self.shared.await_copy(file)?;
+            }
+            Level::Object => self.publish(file)?,
+        }
+        // What was reached is acknowledged only by who is still the primary.
+        Ok(self.shared.names.confirm(level == Level::Object)?)
+    }
+
+    /// Group commits that are done, to be compared with what [`append_begin`](Self::append_begin)
+    /// gave.
+    pub fn committed(&self) -> u64 {
+        lock(&self.shared.queue).committed
+    }
+
+    /// Puts everything of the file into the object store, and says so in its metadata.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObjects`], [`Error::Fenced`], [`Error::Storage`].
+    pub fn publish(&self, file: &StoreFile) -> Result<(), StoreError> {
+        self.shared.publish(file)
+    }
+
+    /// The record of this number.
+    ///
+    /// # Errors
+    /// [`Error::NoRecord`]; what keeps it from being read.
+    pub fn record(&self, file: &StoreFile, number: u64) -> Result<Bytes, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        Ok(Reader::new(&at, &mut segments).record(number)?)
+    }
+
+    /// Number and bytes of the latest record at or before this time.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn record_at(&self, file: &StoreFile, time_ns: i64) -> Result<(u64, Bytes), StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        let mut reader = Reader::new(&at, &mut segments);
+        let number = reader.latest_at(time_ns)?;
+        Ok((number, reader.record(number)?))
+    }
+
+    /// The records from one time to another, both included, as parts of segments.
+    ///
+    /// # Errors
+    /// What keeps a segment from being read; what `each` says.
+    pub fn read(
+        &self,
+        file: &StoreFile,
+        from_ns: i64,
+        to_ns: i64,
+        each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
+    ) -> Result<Range<u64>, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        let mut reader = Reader::new(&at, &mut segments);
+        let numbers = reader.between(from_ns, to_ns)?;
+        reader.records(numbers.clone(), each)?;
+        Ok(numbers)
+    }
+
+    /// The numbers of the records from one time to another, both included.
+    ///
+    /// # Errors
+    /// What keeps a segment from being read.
+    pub fn find(
+        &self,
+        file: &StoreFile,
+        from_ns: i64,
+        to_ns: i64,
+    ) -> Result<Range<u64>, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        Ok(Reader::new(&at, &mut segments).between(from_ns, to_ns)?)
+    }
+
+    /// The segments that the records of each of these times are in, from one time to another, by
+    /// the index alone.
+    ///
+    /// # Errors
+    /// What keeps an index node from being read.
+    pub fn find_segments(
+        &self,
+        file: &StoreFile,
+        times_ns: &[(i64, i64)],
+    ) -> Result<Vec<Range<u32>>, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        let mut reader = Reader::new(&at, &mut segments);
+        let find = |(from_ns, to_ns): &(i64, i64)| Ok(reader.segments_between(*from_ns, *to_ns)?);
+        times_ns.iter().map(find).collect()
+    }
+
+    /// The records of these numbers.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and [`Error::NoRecord`].
+    pub fn read_numbers(
+        &self,
+        file: &StoreFile,
+        numbers: Range<u64>,
+        each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
+    ) -> Result<(), StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Passing);
+        Ok(Reader::new(&at, &mut segments).records(numbers, each)?)
+    }
+
+    /// Count, times and aggregates of the records from one time to another, whole segments by the
+    /// index alone.
+    ///
+    /// # Errors
+    /// What keeps a segment from being read.
+    pub fn summary(
+        &self,
+        file: &StoreFile,
+        from_ns: i64,
+        to_ns: i64,
+    ) -> Result<Option<Summary>, StoreError> {
+        let at = self.shared.snapshot(file);
+        let mut segments = self.shared.segments(file, Interest::Recent);
+        let mut reader = Reader::new(&at, &mut segments);
+        let numbers = reader.between(from_ns, to_ns)?;
+        Ok(reader.summary(numbers, &file.schema)?)
+    }
+
+    /// Sizes of the stages now.
+    pub fn occupancy(&self) -> Occupancy {
+        let shared = &self.shared;
+        let (replica_bytes, is_replica_away) = shared.replica_behind();
+        let cached: usize = shared.cache.iter().map(|shard| lock(shard).len()).sum();
+        Occupancy {
+            memory_bytes: shared.memory_bytes.load(Relaxed),
+            local_bytes: shared.local_bytes.load(Relaxed),
+            upload_chunks: shared.uploads.waiting(),
+            cache_bytes: (cached * SEGMENT_BYTES) as u64,
+            cache_evictions: shared.cache.iter().map(|s| lock(s).counts().evictions).sum(),
+            refused: shared.refused.load(Relaxed),
+            commits: lock(&shared.queue).committed,
+            disk_errors: shared.disk_errors.load(Relaxed),
+            upload_errors: shared.uploads.errors(),
+            replica_bytes,
+            is_replica_away,
+        }
+    }
+
+    /// Stops with everything on the disk and, when there is an object store, in it; leaves a list
+    /// of whole files behind.
+    ///
+    /// # Errors
+    /// When disk or object store fail; the store may then be opened again.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.end_threads();
+        if self.shared.is_reading {
+            return Ok(());
+        }
+        self.shared.finish()?;
+        self.shared.names.leave();
+        let directory = self.shared.config.directory.clone();
+        // The directory of names writes its last words when it goes.
+        drop(self);
+        seal::write(&directory)
+    }
+
+    fn end_threads(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        self.shared.work.notify_all();
+        self.shared.flush.notify_all();
+        self.shared.uploads.wake();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.end_threads();
+    }
+}
+
+fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandle<()>, StoreError> {
+    let shared = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+    thread.map_err(|error| StoreError::Remote {
+        what: format!("thread {name}: {error}"),
+        is_retryable: false,
+    })
+}
+
+fn origin(file: &StoreFile, token: u32) -> Origin {
+    Origin { file: file.id, record_bytes: file.schema.record_bytes, token }
+}
+
+impl Shared {
+    /// Puts together what the disk, the names and the objects have.
+    fn open(
+        config: StoreConfig,
+        disk: Directory,
+        names: Names,
+        bucket: Option<Bucket>,
+    ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {
+        let (node, journal_bytes_max) = (config.node, config.journal_bytes_max);
+        let volume_config = VolumeConfig { node, journal_bytes_max };
+        let (volume, mut found) = Volume::open(disk.clone(), volume_config)?;
+        if let Some(bucket) = &bucket
+            && names.is_empty()?
+        {
+            let known = super::archive::catalog(bucket)?;
+            if !known.is_empty() {
+                names.restore(&known)?;
+            }
+        }
+        if !disk.is_reading() {
+            Self::reserve(&names, &disk, &found)?;
+        }
+        let per_shard = config.cache_segments();
+        let shared = Arc::new(Self {
+            is_reading: disk.is_reading(),
+            disk,
+            bucket,
+            names,
+            files: RwLock::default(),
+            by_name: RwLock::default(),
+            cache: (0..SHARDS).map(|_| Mutex::new(Cache::new(per_shard))).collect(),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            flush_due: Mutex::new(false),
+            flush: Condvar::new(),
+            flush_turn: Mutex::new(()),
+            memory_bytes: AtomicU64::new(0),
+            local_bytes: volume.chunk_bytes(),
+            volume: Mutex::new(volume),
+            refused: AtomicU64::new(0),
+            disk_errors: AtomicU64::new(0),
+            uploads: Uploads::default(),
+            replication: config.replica.map(Replication::new),
+            block_turn: Mutex::new(()),
+            naming_turn: Mutex::new(()),
+            adoption_turn: Mutex::new(()),
+            strays: Mutex::default(),
+            stop: AtomicBool::new(false),
+            disk_ended: AtomicBool::new(false),
+            config,
+        });
+        shared.adopt_all(&mut found)?;
+        Ok((shared, found.losses))
+    }
+
+    /// A directory of names that was lost, or is an older one, gives out no number and no token
+    /// that this disk has seen.
+    fn reserve(names: &Names, disk: &Directory, found: &Recovered) -> Result<(), StoreError> {
+        let on_disk = disk.list()?.into_iter().filter_map(|(name, _)| parse_chunk_name(&name));
+        let seen = on_disk.map(|(_, id, _)| id).chain(found.files.keys().copied());
+        let token = found.files.values().map(|file| file.origin.token).max();
+        Ok(names.reserve(seen.max().unwrap_or_default(), token.unwrap_or(0))?)
+    }
+
+    fn check_writing(&self, file: &str) -> Result<(), StoreError> {
+        if !self.is_reading {
+            return Ok(self.names.check_lease()?);
+        }
+        let what = "the store is open to read only".to_owned();
+        Err(evenfall_core::StorageError::Failed { name: file.into(), what }.into())
+    }
+
+    fn snapshot(&self, file: &StoreFile) -> Snapshot {
+        Snapshot::of(&lock(&file.appender), file.first())
+    }
+
+    /// The files that this node is the primary of.
+    pub(super) fn our_files(&self) -> Vec<Arc<StoreFile>> {
+        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+        let ours =
+            |file: &&Arc<StoreFile>| file.check_ours().is_ok() && !file.is_deleted.load(Relaxed);
+        files.values().filter(ours).cloned().collect()
+    }
+
+    fn named(&self, name: &str) -> Option<Arc<StoreFile>> {
+        self.by_name.read().unwrap_or_else(|e| e.into_inner()).get(name).cloned()
+    }
+
+    pub(super) fn file_of(&self, id: FileId) -> Option<Arc<StoreFile>> {
+        self.files.read().unwrap_or_else(|e| e.into_inner()).get(&id).cloned()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    fn admit(&self) -> Result<(), StoreError> {
+        let refuse = |stage, bytes, bytes_max| {
+            self.refused.fetch_add(1, Relaxed);
+            Err(Error::Refused { stage, bytes, bytes_max }.into())
+        };
+        let memory = self.memory_bytes.load(Relaxed);
+        if memory > self.config.memory_bytes_max {
+            return refuse(Stage::Memory, memory, self.config.memory_bytes_max);
+        }
+        let local = self.local_bytes.load(Relaxed);
+        if local > self.config.local_bytes_max {
+            return refuse(Stage::LocalDisk, local, self.config.local_bytes_max);
+        }
+        Ok(())
+    }
+
+    /// Hands segments to the disk thread, and perhaps a file that someone waits for; gives the
+    /// commit that will have it.
+    fn queue(&self, file: FileId, mut sealed: Vec<Sealed>, is_waiting: bool) -> u64 {
+        if sealed.is_empty() && !is_waiting {
+            return 0;
+        }
+        let bytes = (sealed.len() * SEGMENT_BYTES) as u64;
+        self.memory_bytes.fetch_add(bytes, Relaxed);
+        let mut queue = lock(&self.queue);
+        let mut ticket = 0;
+        if is_waiting {
+            queue.waiting.insert(file);
+            ticket = queue.ticket + 1;
+        }
+        queue.sealed.append(&mut sealed);
+        let was_idle = std::mem::replace(&mut queue.has_work, true);
+        drop(queue);
+        if !was_idle {
+            self.work.notify_one();
+        }
+        ticket
+    }
+
+    /// Makes it one of this store's files; gives the one that is there already, if there is one.
+    fn install(&self, volume: &mut Volume<Directory>, mut file: StoreFile) -> Arc<StoreFile> {
+        // Whoever installs holds the volume, so that nobody comes in between.
+        if let Some(known) = self.file_of(file.id) {
+            return known;
+        }
+        if file.retention() == Retention::default() {
+            file.retention = Mutex::new(self.config.keep);
+        }
+        let file = Arc::new(file);
+        volume.register(origin(&file, file.entry.token));
+        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        files.insert(file.id, Arc::clone(&file));
+        let mut by_name = self.by_name.write().unwrap_or_else(|e| e.into_inner());
+        by_name.insert(file.name.clone(), Arc::clone(&file));
+        file
+    }
+}

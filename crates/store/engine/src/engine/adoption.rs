@@ -1,0 +1,349 @@
+//! How a store that is opened comes by its files: from its disk, or from objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use evenfall_core::Disk as _;
+use evenfall_store_format::cache::{Cache, Interest};
+use evenfall_store_format::journal::{Batch, FRAME_BYTES, Origin};
+use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
+use evenfall_store_format::metadata::MetadataNode;
+use evenfall_store_format::reader::resume;
+use evenfall_store_format::volume::{Loss, Recovered, RecoveredFile};
+use evenfall_store_format::{Appender, Error, Kind, Reader, Resumption, Schema, Sealed, Snapshot};
+
+use super::{FLUSH_SEGMENTS, Shared, StoreFile, TakenOver, origin};
+use crate::names::Claimed;
+use crate::{Entry, StoreError, archive, lock};
+
+/// A file that is ready to be installed, once its segments are synced.
+pub(super) struct Adopted {
+    file: StoreFile,
+    /// Of a file that comes from objects, what its journal has to begin with.
+    tail: Option<Bytes>,
+}
+
+impl Shared {
+    /// Takes every file that is this node's, from the disk or from the objects.
+    pub(super) fn adopt_all(&self, found: &mut Recovered) -> Result<(), StoreError> {
+        let read = |(name, entry)| Claimed { name, entry, was_ours: true };
+        let take_over = self.config.cluster.as_ref().is_some_and(|cluster| cluster.take_over);
+        // What this directory held of a file, before the claim says what there is now.
+        let before: BTreeMap<String, Entry> = self.names.list()?.into_iter().collect();
+        let claimed = match self.is_reading {
+            true => self.names.list()?.into_iter().map(read).collect(),
+            false => {
+                self.names.claim(take_over || self.config.keep_copies, true, &BTreeSet::new())?
+            }
+        };
+        let mut adopted = Vec::new();
+        for one in claimed {
+            let recovered = found.files.remove(&one.entry.id);
+            if one.entry.is_deleted {
+                self.bury(&one.name, &one.entry);
+                continue;
+            }
+            // Nobody has published since this directory did: what it has goes on from there.
+            let held = before.get(&one.name).filter(|held| held.id == one.entry.id);
+            let is_newest = held.is_some_and(|held| one.entry.listed <= held.token);
+            // A copy is a beginning of the file, unless another node went on with less.
+            let is_copy = held.and_then(|held| held.copies);
+            let is_whole = is_copy.is_some_and(|of| !one.entry.has_forked_since(of));
+            let is_current = one.was_ours || is_newest || is_whole;
+            let old_token = held.filter(|_| !is_current).map(|held| held.token);
+            adopted.push(self.adopt(one, recovered, old_token, &mut found.losses)?);
+            self.install_many(&mut adopted)?;
+        }
+        self.install_all(adopted)?;
+        self.adopt_copies(&before, found)?;
+        self.put_strays_aside(&before, found)?;
+        for (file, lost) in &found.files {
+            let what = format!("{} records of a file without a name", lost.records);
+            found.losses.push(Loss { place: format!("file {file}"), what, is_torn_end: false });
+            // Its name may come back.
+            lock(&self.strays).insert(*file, lost.tail.clone());
+        }
+        for (name, _) in self.disk.list()? {
+            let Some((Kind::Data, id, chunk)) = parse_chunk_name(&name) else { continue };
+            let Some(file) = self.file_of(id) else { continue };
+            if chunk < lock(&file.published).data_chunks {
+                self.uploads.is_uploaded(id, chunk);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies of files whose primary is another node, and still is.
+    fn adopt_copies(
+        &self,
+        before: &BTreeMap<String, Entry>,
+        found: &mut Recovered,
+    ) -> Result<(), StoreError> {
+        let mut adopted = Vec::new();
+        for (name, held) in before {
+            if held.copies.is_none() || self.file_of(held.id).is_some() {
+                continue;
+            }
+            let recovered = found.files.remove(&held.id);
+            let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
+            // Its segments carry the token of this life, as all that this disk has.
+            let entry = Entry { token: self.names.token(), ..held.clone() };
+            let schema = Arc::new(entry.schema.clone());
+            let start = self.adopt_local(name, &entry, &schema, records, tail)?;
+            let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
+            let file = StoreFile::new(name, entry, schema, appender, None);
+            adopted.push(Adopted { file, tail: None });
+        }
+        self.install_all(adopted)
+    }
+
+    /// Files of this disk whose primary is another node now.
+    fn put_strays_aside(
+        &self,
+        before: &BTreeMap<String, Entry>,
+        found: &mut Recovered,
+    ) -> Result<(), StoreError> {
+        let Some(member) = self.names.member() else { return Ok(()) };
+        for (name, held) in before {
+            let Some(old) = found.files.get(&held.id) else { continue };
+            let Some(entry) = member.cluster().find(name)? else { continue };
+            if entry.id == held.id {
+                self.put_aside(name, &entry, old, held.token, &mut found.losses)?;
+                found.files.remove(&held.id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over, while the store runs, the files whose primary has no lease any more.
+    /// One that fails keeps back none of the others, and is tried again by the next call.
+    pub(super) fn adopt_orphans(&self) -> Result<TakenOver, StoreError> {
+        let _turn = lock(&self.adoption_turn);
+        // Before the names are asked: what is deleted meanwhile is still among these.
+        let open = self.files.read().unwrap_or_else(|e| e.into_inner()).keys().copied().collect();
+        let mut taken = TakenOver::default();
+        let mut adopted = Vec::new();
+        for one in self.names.claim(true, false, &open)? {
+            if one.entry.is_deleted {
+                self.bury(&one.name, &one.entry);
+                continue;
+            }
+            let name = one.name.clone();
+            match self.adopt(one, None, None, &mut taken.losses) {
+                Ok(file) => adopted.push(file),
+                Err(error) => taken.failed.push((name, error)),
+            }
+            taken.files += self.install_many(&mut adopted)?;
+        }
+        taken.files += adopted.len();
+        self.install_all(adopted)?;
+        Ok(taken)
+    }
+
+    /// [`install_all`](Self::install_all) once there is enough to sync: memory holds it until then.
+    fn install_many(&self, adopted: &mut Vec<Adopted>) -> Result<usize, StoreError> {
+        if lock(&self.volume).unsynced() < FLUSH_SEGMENTS {
+            return Ok(0);
+        }
+        let adopted = std::mem::take(adopted);
+        let count = adopted.len();
+        self.install_all(adopted)?;
+        Ok(count)
+    }
+
+    /// Syncs the segments of these files, says in the journal where they begin, and lets the world
+    /// have them.
+    pub(super) fn install_all(&self, adopted: Vec<Adopted>) -> Result<(), StoreError> {
+        if adopted.is_empty() {
+            return Ok(());
+        }
+        self.flush_beside(false)?;
+        // A checkpoint asks for the ends of all files, so none comes between the journal and them.
+        let mut volume = lock(&self.volume);
+        let mut batch = Batch::default();
+        for Adopted { file, tail } in &adopted {
+            let Some(tail) = tail else { continue };
+            if !batch.fits(2 * FRAME_BYTES + tail.len()) {
+                volume.commit(&mut batch)?;
+                batch.clear();
+            }
+            let (origin, synced) = (origin(file, file.entry.token), volume.synced(file.id));
+            batch.push_node(origin, synced);
+            batch.push_records(origin, synced, tail);
+        }
+        if !batch.is_empty() {
+            volume.commit(&mut batch)?;
+        }
+        for Adopted { file, .. } in adopted {
+            self.install(&mut volume, file);
+        }
+        Ok(())
+    }
+
+    /// Finishes a deletion that was cut short. When that fails, the next life tries.
+    fn bury(&self, name: &str, entry: &Entry) {
+        if !self.is_reading {
+            let gone = lock(&self.volume).delete(entry.id).map_err(StoreError::from);
+            let _ = gone.and_then(|()| self.finish_deletion(name, entry));
+        }
+    }
+
+    /// Reads what there is of a file; [`install_all`](Self::install_all) makes it one of ours.
+    pub(super) fn adopt(
+        &self,
+        Claimed { name, mut entry, was_ours }: Claimed,
+        mut recovered: Option<RecoveredFile>,
+        old_token: Option<u32>,
+        losses: &mut Vec<Loss>,
+    ) -> Result<Adopted, StoreError> {
+        let schema = Arc::new(entry.schema.clone());
+        let published = self.published(&entry)?;
+        entry.first = entry.first.max(published.map_or(0, |node| node.first));
+        if let (Some(token), Some(old)) = (old_token, &recovered) {
+            self.put_aside(&name, &entry, old, token, losses)?;
+            recovered = None;
+        }
+        let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
+        let ahead = published.filter(|node| node.records > records);
+        let start = match ahead {
+            Some(node) => self.adopt_published(&entry, node, records, losses)?,
+            None => self.adopt_local(&name, &entry, &schema, records, tail)?,
+        };
+        let tail = ahead.map(|_| start.tail.clone());
+        if !was_ours {
+            self.names.fork(&name, start.records)?;
+            entry.fork(start.records);
+        }
+        let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
+        let file = StoreFile::new(&name, entry, schema, appender, published);
+        Ok(Adopted { file, tail })
+    }
+
+    fn published(&self, entry: &Entry) -> Result<Option<MetadataNode>, StoreError> {
+        let Some(bucket) = &self.bucket else { return Ok(None) };
+        match archive::node_of(bucket, entry) {
+            // Another node may have the file by now: what this directory has can be read still.
+            Err(StoreError::Store(Error::Damaged { .. })) if self.is_reading => Ok(None),
+            node => node,
+        }
+    }
+
+    /// This disk has a file that another node was the primary of since the life of `token` here.
+    /// What the disk has from there on was acknowledged by us, at most at `local`, and is no part
+    /// of the file any more: it is kept beside, as plain records, and the disk begins anew.
+    fn put_aside(
+        &self,
+        name: &str,
+        entry: &Entry,
+        old: &RecoveredFile,
+        token: u32,
+        losses: &mut Vec<Loss>,
+    ) -> Result<(), StoreError> {
+        let common = entry.forked_at(token).max(entry.first);
+        if old.records > common {
+            let aside = format!("ASIDE-{}-{token:08x}-{common}", entry.id);
+            let count = old.records - common;
+            let what = match self.copy_aside(name, entry, old, common, &aside) {
+                Ok(()) => format!(
+                    "another node took it over; {count} records that only this disk had are in \
+                     {aside}"
+                ),
+                // It stays where it is until there is room.
+                Err(error @ StoreError::Store(Error::Storage(_))) => return Err(error),
+                Err(error) => format!(
+                    "another node took it over; {count} records that only this disk had cannot \
+                     all be read: {error}"
+                ),
+            };
+            losses.push(Loss { place: format!("file {name}"), what, is_torn_end: false });
+        }
+        // Its segments were read through the cache, and are no part of the file any more.
+        self.cache.iter().for_each(|shard| *lock(shard) = Cache::new(self.config.cache_segments()));
+        Ok(lock(&self.volume).delete(entry.id)?)
+    }
+
+    fn copy_aside(
+        &self,
+        name: &str,
+        entry: &Entry,
+        old: &RecoveredFile,
+        from: u64,
+        aside: &str,
+    ) -> Result<(), StoreError> {
+        let schema = Arc::new(entry.schema.clone());
+        let file = self.unborn(name, entry, &schema)?;
+        let mut segments = self.segments(&file, Interest::Passing);
+        let (id, token, records, tail) = (entry.id, entry.token, old.records, old.tail.clone());
+        let mut rebuilt = Vec::new();
+        let held = resume(id, token, &schema, records, tail, &mut segments, &mut rebuilt)?;
+        let appender = Appender::resume(id, token, Arc::clone(&schema), held)?;
+        let at = Snapshot::of(&appender, entry.first);
+        let mut offset = 0;
+        Reader::new(&at, &mut segments).records(from..records, &mut |part: Bytes| {
+            self.disk.write(aside, offset, &part)?;
+            offset += part.len() as u64;
+            Ok(())
+        })?;
+        Ok(self.disk.sync(aside)?)
+    }
+
+    /// A file that is not installed yet, to read its segments with.
+    fn unborn(
+        &self,
+        name: &str,
+        entry: &Entry,
+        schema: &Arc<Schema>,
+    ) -> Result<StoreFile, StoreError> {
+        let appender = Appender::new(entry.id, entry.token, Arc::clone(schema))?;
+        Ok(StoreFile::new(name, entry.clone(), Arc::clone(schema), appender, None))
+    }
+
+    fn adopt_local(
+        &self,
+        name: &str,
+        entry: &Entry,
+        schema: &Arc<Schema>,
+        records: u64,
+        tail: Bytes,
+    ) -> Result<Resumption, StoreError> {
+        let file = self.unborn(name, entry, schema)?;
+        let mut rebuilt = Vec::new();
+        let mut segments = self.segments(&file, Interest::Passing);
+        let (id, token) = (entry.id, entry.token);
+        let start = resume(id, token, schema, records, tail, &mut segments, &mut rebuilt)?;
+        lock(&self.volume).truncate(Kind::Index, id, start.index.nodes())?;
+        self.write_all(rebuilt)?;
+        Ok(start)
+    }
+
+    /// Segments that did not pass through the queue: they are in memory until the next flush too.
+    fn write_all(&self, segments: Vec<Sealed>) -> Result<(), StoreError> {
+        let mut volume = lock(&self.volume);
+        for sealed in segments {
+            self.memory_bytes.fetch_add(SEGMENT_BYTES as u64, Relaxed);
+            volume.write(sealed)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on from what was published; the disk has less or nothing.
+    fn adopt_published(
+        &self,
+        entry: &Entry,
+        node: MetadataNode,
+        records: u64,
+        losses: &mut Vec<Loss>,
+    ) -> Result<Resumption, StoreError> {
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        let taken = archive::take_over(bucket, node, &entry.schema)?;
+        let what = format!("{records} records on the disk, {} taken from objects", node.records);
+        losses.push(Loss { place: format!("file {}", entry.id), what, is_torn_end: true });
+        let origin =
+            Origin { file: entry.id, record_bytes: entry.schema.record_bytes, token: entry.token };
+        lock(&self.volume).adopt(origin, taken.first_written);
+        self.write_all(taken.sealed)?;
+        Ok(taken.start)
+    }
+}

@@ -1,0 +1,105 @@
+//! The part of the second node: files that take their records from another node's primary.
+//!
+//! A copy is an ordinary file of this disk, journaled and synced like any other; it can be read,
+//! and only its primary may append to it, at the record where it ends. It is published by nobody
+//! here. When the primary is lost, the next life of this node may claim it (`--take-over`).
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use evenfall_store_format::{Appender, Error};
+
+use super::{Shared, Store, StoreFile};
+use crate::{Entry, StoreError, lock};
+
+fn refused<T>(what: String) -> Result<T, StoreError> {
+    Err(StoreError::Replica { what, is_retryable: false })
+}
+
+impl Store {
+    /// Begins a copy of the file that has this entry where its primary is, or goes on with it.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] by a later primary; [`StoreError::Replica`] of a file that is this node's
+    /// own, or whose records here are not a beginning of the primary's.
+    pub fn follow(&self, name: &str, original: &Entry) -> Result<Arc<StoreFile>, StoreError> {
+        let shared = &self.shared;
+        shared.check_writing(name)?;
+        original.schema.check()?;
+        // One at a time, so that no two connections begin the same copy.
+        let _turn = lock(&shared.naming_turn);
+        let Some(file) = shared.named(name) else {
+            return shared.begin_copy(name, original);
+        };
+        let held = file.copies.load(Relaxed);
+        if held == 0 {
+            return refused(format!("{name} is a file of its own there"));
+        }
+        if *file.schema != original.schema {
+            return Err(Error::FileExists { file: name.into() }.into());
+        }
+        if original.token < held {
+            return Err(Error::Fenced { file: file.id, token: original.token, newer: held }.into());
+        }
+        let common = original.forked_at(held);
+        if original.has_forked_since(held) && file.records() > common {
+            return refused(format!(
+                "its copy of {name} has {} records, and the file went on elsewhere behind \
+                 {common}: delete the copy there",
+                file.records()
+            ));
+        }
+        if original.token > held {
+            shared.names.copy(name, original)?;
+            file.copies.store(original.token, Relaxed);
+        }
+        Ok(file)
+    }
+
+    /// Takes records of the primary with this token, the first of them being record `first`; those
+    /// that are there already are passed over. Gives the numbers that are there now, and the commit
+    /// to wait for.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`]; [`StoreError::Replica`] when records between are missing; as
+    /// [`append`](Self::append).
+    pub fn copy_begin(
+        &self,
+        file: &StoreFile,
+        token: u32,
+        first: u64,
+        records: &[u8],
+    ) -> Result<(Range<u64>, u64), StoreError> {
+        let shared = &self.shared;
+        shared.check_writing(&file.name)?;
+        shared.admit()?;
+        let mut appender = lock(&file.appender);
+        shared.check_kept(file)?;
+        let newer = file.copies.load(Relaxed);
+        if newer != token {
+            return Err(Error::Fenced { file: file.id, token, newer }.into());
+        }
+        let have = appender.records();
+        let Some(known) = have.checked_sub(first) else {
+            return refused(format!("{}: records {have} to {first} are missing", file.name));
+        };
+        let known = usize::try_from(known).unwrap_or(usize::MAX);
+        let known = known.saturating_mul(appender.layout().record_bytes());
+        let mut sealed = Vec::new();
+        appender.append(records.get(known..).unwrap_or_default(), &mut sealed)?;
+        Ok((have..appender.records(), shared.queue(file.id, sealed, true)))
+    }
+}
+
+impl Shared {
+    fn begin_copy(&self, name: &str, original: &Entry) -> Result<Arc<StoreFile>, StoreError> {
+        let entry = self.names.copy(name, original)?;
+        // Its segments carry the token of this life, as all that this disk has.
+        let entry = Entry { token: self.names.token(), first: 0, ..entry };
+        let (id, schema) = (entry.id, Arc::new(entry.schema.clone()));
+        let appender = Appender::new(id, entry.token, Arc::clone(&schema))?;
+        let file = StoreFile::new(name, entry, schema, appender, None);
+        Ok(self.install(&mut lock(&self.volume), file))
+    }
+}

@@ -1,0 +1,383 @@
+//! What makes the level `replica` true: a second node that has every commit in its journal too.
+//!
+//! ```text
+//!  append ──> commit here ──> durable ──> COPY ──> commit there ──> have ──> acknowledged: replica
+//! ```
+//!
+//! One thread sends, to the server of the second node, what the files have here and not there. It
+//! sends only what is committed here, so the second node never has more than this one, and it
+//! reads that from the files themselves: there is no queue that could fill, and a second node that
+//! was away for a moment or for a day catches up in the same way. A file is copied from its first
+//! append at `replica` on, from its beginning.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenfall_store_format::FileId;
+use evenfall_store_format::Reader;
+use evenfall_store_format::cache::Interest;
+
+use super::{Shared, StoreFile, TICK};
+use crate::client::{Client, RemoteFile};
+use crate::protocol::BODY_BYTES_MAX;
+use crate::{StoreError, lock};
+
+/// A file that is further behind takes no append at `replica`: what is sent in a second or two.
+const BEHIND_BYTES_MAX: u64 = 256 << 20;
+/// How long an append waits for a second node that goes away meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A second node that does not answer for this long is away.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// How often it is asked whether it is there when there is nothing to send.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Pause before it is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+/// Bytes under way at once, shared by the files that have some: what one commit takes quickly.
+const ROUND_BYTES: usize = 32 << 20;
+
+/// How far a file is there.
+#[derive(Default)]
+struct Copied {
+    /// Records in the second node's journal.
+    have: u64,
+    /// Whether it may be acknowledged: in a cluster, once the names say who has it.
+    is_settled: bool,
+    /// Why the second node does not take it, and when it said so.
+    refused: Option<(String, Instant)>,
+}
+
+struct State {
+    files: BTreeMap<FileId, Copied>,
+    /// Why there is no second node now.
+    away: Option<String>,
+    has_work: bool,
+}
+
+/// The second node, as this one sees it.
+pub(super) struct Replication {
+    address: SocketAddr,
+    state: Mutex<State>,
+    work: Condvar,
+    done: Condvar,
+}
+
+/// A file on the connection.
+struct Link {
+    file: Arc<StoreFile>,
+    remote: RemoteFile,
+    node: u32,
+    sent: u64,
+    /// Records that were durable here when the connection began: all that another second node may
+    /// have been acknowledged for.
+    before: u64,
+}
+
+impl Replication {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        let away = Some("it was not reached yet".to_owned());
+        let state = State { files: BTreeMap::new(), away, has_work: false };
+        Self { address, state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() }
+    }
+
+    fn refuse<T>(&self, is_retryable: bool, why: &str) -> Result<T, StoreError> {
+        let what = format!("replica {}: {why}", self.address);
+        Err(StoreError::Replica { what, is_retryable })
+    }
+
+    fn wake(&self) {
+        lock(&self.state).has_work = true;
+        self.work.notify_one();
+    }
+
+    /// Whether an append may begin that waits for the second node.
+    fn admit(&self, file: &StoreFile) -> Result<(), StoreError> {
+        let mut state = lock(&self.state);
+        if let Some(why) = &state.away {
+            let why = format!("it is away ({why}); other levels go on");
+            return self.refuse(true, &why);
+        }
+        let known = state.files.get(&file.id);
+        if let Some((why, _)) = known.and_then(|copied| copied.refused.as_ref()) {
+            return self.refuse(true, &format!("{} is not taken there: {why}", file.name));
+        }
+        let behind = file.durable.load(Relaxed).saturating_sub(known.map_or(0, |c| c.have));
+        let bytes = behind * u64::from(file.schema.record_bytes);
+        if known.is_some() && bytes > BEHIND_BYTES_MAX {
+            let why = format!("it is {bytes} bytes of {} behind, and catches up", file.name);
+            return self.refuse(true, &why);
+        }
+        if known.is_none() {
+            state.files.insert(file.id, Copied::default());
+            drop(state);
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Returns when the second node has as many records of the file.
+    fn wait(&self, file: &StoreFile, records: u64) -> Result<(), StoreError> {
+        let end = Instant::now() + PATIENCE;
+        let mut state = lock(&self.state);
+        loop {
+            let copied = state.files.get(&file.id);
+            if copied.is_some_and(|copied| copied.is_settled && copied.have >= records) {
+                return Ok(());
+            }
+            let refused = copied.and_then(|copied| copied.refused.clone()).map(|(why, _)| why);
+            if refused.is_some() || Instant::now() > end {
+                let why = refused.or_else(|| state.away.clone());
+                let why = why.unwrap_or_else(|| "it does not keep up".to_owned());
+                let why = format!("{why}; the records are taken and synced here, not there");
+                return self.refuse(false, &why);
+            }
+            let waited = self.done.wait_timeout(state, TICK);
+            state = waited.unwrap_or_else(|e| e.into_inner()).0;
+        }
+    }
+
+    fn is_away(&self, why: &StoreError) {
+        lock(&self.state).away = Some(why.to_string());
+        self.done.notify_all();
+    }
+
+    /// The files to copy, once there is something to do or it is time to ask whether it is there.
+    fn files(&self) -> Vec<FileId> {
+        let state = lock(&self.state);
+        let idle = |state: &mut State| !state.has_work;
+        let waited = self.work.wait_timeout_while(state, HEARTBEAT, idle);
+        let mut state = waited.unwrap_or_else(|e| e.into_inner()).0;
+        state.has_work = false;
+        state.files.keys().copied().collect()
+    }
+
+    fn note(&self, file: FileId, note: impl FnOnce(&mut Copied)) {
+        if let Some(copied) = lock(&self.state).files.get_mut(&file) {
+            note(copied);
+        }
+    }
+
+    /// Bytes that the second node lacks of what is durable here, and whether it is away.
+    fn behind(&self, shared: &Shared) -> (u64, bool) {
+        let state = lock(&self.state);
+        let of = |(id, copied): (&FileId, &Copied)| {
+            let file = shared.file_of(*id)?;
+            let records = file.durable.load(Relaxed).saturating_sub(copied.have);
+            Some(records * u64::from(file.schema.record_bytes))
+        };
+        (state.files.iter().filter_map(of).sum(), state.away.is_some())
+    }
+}
+
+impl Shared {
+    pub(super) fn admit_replica(&self, file: &StoreFile) -> Result<(), StoreError> {
+        match &self.replication {
+            Some(replication) => replication.admit(file),
+            None => {
+                let what = "no second node is configured (--replica): ask for local".to_owned();
+                Err(StoreError::Replica { what, is_retryable: false })
+            }
+        }
+    }
+
+    /// Waits until the second node has what is durable here, which is everything of an append whose
+    /// commit is done.
+    pub(super) fn await_copy(&self, file: &StoreFile) -> Result<(), StoreError> {
+        let Some(replication) = &self.replication else { return self.admit_replica(file) };
+        replication.wait(file, file.durable.load(Relaxed))
+    }
+
+    /// Files that are in the journal up to these records.
+    pub(super) fn committed(&self, reached: Vec<(Arc<StoreFile>, u64)>) {
+        for (file, end) in &reached {
+            file.durable.fetch_max(*end, Relaxed);
+        }
+        if let Some(replication) = self.replication.as_ref().filter(|_| !reached.is_empty()) {
+            replication.wake();
+        }
+    }
+
+    /// Bytes that the second node lacks, and whether it is away.
+    pub(super) fn replica_behind(&self) -> (u64, bool) {
+        self.replication.as_ref().map_or((0, false), |replication| replication.behind(self))
+    }
+
+    pub(super) fn run_replication(&self) {
+        let Some(replication) = &self.replication else { return };
+        while !self.is_stopping() {
+            if let Err(error) = self.replicate(replication) {
+                replication.is_away(&error);
+                std::thread::sleep(RETRY);
+            }
+        }
+        replication.is_away(&StoreError::Closing);
+    }
+
+    /// Copies until the connection breaks or the store stops.
+    fn replicate(&self, to: &Replication) -> Result<(), StoreError> {
+        let mut client = Client::connect_within(to.address, TIMEOUT)?;
+        let mut links = BTreeMap::new();
+        let known: Vec<FileId> = lock(&to.state).files.keys().copied().collect();
+        self.link_all(to, &mut client, &known, &mut links);
+        client.check()?;
+        lock(&to.state).away = None;
+        while !self.is_stopping() {
+            let files = to.files();
+            self.link_all(to, &mut client, &files, &mut links);
+            if !self.copy_round(to, &mut client, &mut links)? {
+                client.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows what is not followed yet. What one file is refused for keeps back none of the
+    /// others; a broken connection is seen by who uses it next.
+    fn link_all(
+        &self,
+        to: &Replication,
+        client: &mut Client,
+        files: &[FileId],
+        links: &mut BTreeMap<FileId, Link>,
+    ) {
+        for id in files {
+            let Some(file) = self.file_of(*id) else {
+                links.remove(id);
+                lock(&to.state).files.remove(id);
+                continue;
+            };
+            let is_refused = |copied: &Copied| {
+                copied.refused.as_ref().is_some_and(|(_, at)| at.elapsed() < HEARTBEAT)
+            };
+            if links.contains_key(id) || lock(&to.state).files.get(id).is_some_and(is_refused) {
+                continue;
+            }
+            let linked = self.link(client, file);
+            let (have, refused) = match &linked {
+                Ok(link) => (link.sent, None),
+                Err(error) => (0, Some((error.to_string(), Instant::now()))),
+            };
+            to.note(*id, |copied| (copied.have, copied.refused) = (have, refused));
+            links.extend(linked.ok().map(|link| (*id, link)));
+        }
+        to.done.notify_all();
+    }
+
+    fn link(&self, client: &mut Client, file: Arc<StoreFile>) -> Result<Link, StoreError> {
+        let refused = |what: String| Err(StoreError::Replica { what, is_retryable: false });
+        let (remote, node) = client.follow(&file.name, &file.entry)?;
+        let (sent, first, here) = (remote.numbers.end, file.first(), file.durable.load(Relaxed));
+        if sent > here {
+            return refused(format!(
+                "it has {sent} records and this node only {here}: this node has lost what it had; \
+                 let the other one take over"
+            ));
+        }
+        if sent < first {
+            return refused(format!(
+                "records before {first} are kept here no more, and it has only {sent}: a copy \
+                 begins before retention does"
+            ));
+        }
+        // A name may come back, and a directory too: what is there must be of this file.
+        for number in [0, sent.saturating_sub(1)] {
+            let is_there = (first..sent).contains(&number);
+            if is_there && client.record(&remote, number)? != self.record(&file, number)? {
+                return refused(format!(
+                    "its record {number} is another: it has a copy of another file of that name; \
+                     delete it there"
+                ));
+            }
+        }
+        if self.names.member().is_some() && node == 0 {
+            return refused("it is no node of this cluster: start it with --names".to_owned());
+        }
+        Ok(Link { file, remote, node, sent, before: here })
+    }
+
+    fn record(&self, file: &StoreFile, number: u64) -> Result<Bytes, StoreError> {
+        let at = self.snapshot(file);
+        let mut segments = self.segments(file, Interest::Passing);
+        Ok(Reader::new(&at, &mut segments).record(number)?)
+    }
+
+    /// Sends a part of what each file has and the second node has not, and waits until that has it
+    /// in its journal. Says whether there was anything.
+    fn copy_round(
+        &self,
+        to: &Replication,
+        client: &mut Client,
+        links: &mut BTreeMap<FileId, Link>,
+    ) -> Result<bool, StoreError> {
+        let is_behind = |link: &&mut Link| link.file.durable.load(Relaxed) > link.sent;
+        let behind: Vec<&mut Link> = links.values_mut().filter(is_behind).collect();
+        let share = (ROUND_BYTES / behind.len().max(1)).max(BODY_BYTES_MAX / 4);
+        let mut was_sent = Vec::new();
+        for link in behind {
+            self.send(client, link, share)?;
+            was_sent.push(link.file.id);
+        }
+        while let Some(completion) = client.completion()? {
+            completion.first?;
+        }
+        for id in &was_sent {
+            let Some(link) = links.get(id) else { continue };
+            to.note(*id, |copied| copied.have = link.sent);
+        }
+        for link in links.values() {
+            let is_due = lock(&to.state).files.get(&link.file.id).is_some_and(|c| !c.is_settled);
+            if is_due && link.sent >= link.before {
+                self.settle(link)?;
+                to.note(link.file.id, |copied| copied.is_settled = true);
+            }
+        }
+        to.done.notify_all();
+        let is_more = links.values().any(|link| link.file.durable.load(Relaxed) > link.sent);
+        if is_more {
+            lock(&to.state).has_work = true;
+        }
+        Ok(!was_sent.is_empty())
+    }
+
+    /// From here on the names say who may take the file over.
+    fn settle(&self, link: &Link) -> Result<(), StoreError> {
+        let name = &link.file.name;
+        let is_known = self.names.local().find(name)?.and_then(|entry| entry.replica);
+        if self.names.member().is_some() && is_known != Some(link.node) {
+            self.names.replicate(name, link.node)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the next records of a file, about so many bytes, as they are in memory or on the disk.
+    fn send(&self, client: &mut Client, link: &mut Link, bytes: usize) -> Result<(), StoreError> {
+        let size = usize::from(link.file.schema.record_bytes);
+        let end = link.file.durable.load(Relaxed).min(link.sent + (bytes / size).max(1) as u64);
+        let at = self.snapshot(&link.file);
+        let mut segments = self.segments(&link.file, Interest::Passing);
+        let (mut next, mut part) = (link.sent, Vec::new());
+        let most = BODY_BYTES_MAX - 8;
+        let mut failed = None;
+        let mut send = |part: &mut Vec<u8>| {
+            let done = client.copy(&link.remote, next, part);
+            next += (part.len() / size) as u64;
+            part.clear();
+            failed = failed.take().or(done.err());
+        };
+        Reader::new(&at, &mut segments).records(link.sent..end, &mut |bytes: Bytes| {
+            if part.len() + bytes.len() > most {
+                send(&mut part);
+            }
+            part.extend_from_slice(&bytes);
+            Ok(())
+        })?;
+        if !part.is_empty() {
+            send(&mut part);
+        }
+        link.sent = end;
+        failed.map_or(Ok(()), Err)
+    }
+}

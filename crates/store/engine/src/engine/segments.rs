@@ -1,0 +1,90 @@
+//! Segments of one file, wherever they are: cached, unsynced, on the disk, in the object store; in
+//! this order.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use evenfall_core::Disk as _;
+use evenfall_store_format::cache::Interest;
+use evenfall_store_format::layout::{chunk_name, segment_place};
+use evenfall_store_format::volume::read_segment;
+use evenfall_store_format::{Error, FileId, Kind, Segments};
+
+use super::{SHARDS, Shared, StoreFile};
+use crate::lock;
+use crate::parts::{Parts, fetch_segment};
+
+/// One reader's way to them.
+pub(in crate) struct FileSegments<'a> {
+    shared: &'a Shared,
+    file: &'a StoreFile,
+    interest: Interest,
+    /// What a scan reads that has left the disk.
+    parts: Parts,
+}
+
+impl Shared {
+    pub(in crate) fn segments<'a>(
+        &'a self,
+        file: &'a StoreFile,
+        interest: Interest,
+    ) -> FileSegments<'a> {
+        FileSegments { shared: self, file, interest, parts: Parts::default() }
+    }
+}
+
+fn unsynced(of: &StoreFile, kind: Kind, number: u32) -> Option<Bytes> {
+    let appender = lock(&of.appender);
+    match kind {
+        Kind::Data => appender.unsynced_segment(number),
+        Kind::Index => appender.unsynced_node(number),
+    }
+}
+
+impl FileSegments<'_> {
+    /// A segment that has left the disk.
+    fn fetch(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store_format::Result<Bytes> {
+        let Some(bucket) = &self.shared.bucket else {
+            return Err(Error::Damaged {
+                place: format!("segment {number} of {}-{file}", kind.letter()),
+                what: "it is not on the disk, and no object store is configured".into(),
+            });
+        };
+        if kind == Kind::Index {
+            return fetch_segment(bucket, kind, file, number);
+        }
+        let (disk, of) = (&self.shared.disk, self.file);
+        let is_object = |number| {
+            // What is in no synced chunk is no object either; and its chunk may not be made yet.
+            let name = chunk_name(kind, file, segment_place(number).0);
+            unsynced(of, kind, number).is_none()
+                && disk.read(&name, 0, 1).is_ok_and(|byte| byte.is_empty())
+        };
+        let bytes = self.parts.segment(bucket, file, number, &is_object)?;
+        // A copy: in the cache a slice would keep the whole part in memory.
+        Ok(Bytes::copy_from_slice(&bytes))
+    }
+}
+
+impl Segments for FileSegments<'_> {
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store_format::Result<Bytes> {
+        let key = (file, kind, number);
+        let shard = &self.shared.cache[number as usize % SHARDS];
+        if let Some(bytes) = lock(shard).get(&key) {
+            return Ok(bytes);
+        }
+        if let Some(bytes) = unsynced(self.file, kind, number) {
+            return Ok(bytes);
+        }
+        let found = match read_segment(&self.shared.disk, kind, file, number)? {
+            Some(bytes) => bytes,
+            None => self.fetch(kind, file, number)?,
+        };
+        lock(shard).insert(key, found.clone(), self.interest);
+        Ok(found)
+    }
+
+    fn expect(&mut self, _: FileId, numbers: Range<u32>) {
+        self.parts.expect(numbers);
+    }
+}

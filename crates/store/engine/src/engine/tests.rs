@@ -1,0 +1,284 @@
+//! What a store keeps of its word when something fails in between.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use evenfall_store_format::layout::chunk_name;
+
+use super::*;
+use crate::names::Claimed;
+use crate::{Archive, Client, Entry, RecordSource as _, Server};
+
+/// Records of a chunk of 16-byte records.
+const CHUNK: u64 = 1_022 * 256;
+/// The first object of the first file.
+const FIRST_CHUNK: &str = "D-0000000000000001-00000000";
+
+fn records(numbers: Range<u64>) -> Vec<u8> {
+    numbers.flat_map(|n| [(n as i64).to_le_bytes(), (n * 7).to_le_bytes()].concat()).collect()
+}
+
+/// Records of 4,096 bytes, three to a segment.
+fn large(numbers: Range<u64>) -> Vec<u8> {
+    let one = |n: u64| [(n as i64).to_le_bytes().to_vec(), vec![n as u8; 4_088]].concat();
+    numbers.flat_map(one).collect()
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < end, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Published only when somebody waits for it.
+fn config(path: &Path, objects: &Path) -> StoreConfig {
+    StoreConfig {
+        objects: Some(objects.display().to_string()),
+        publish_every: Duration::from_secs(3_600),
+        ..StoreConfig::new(path)
+    }
+}
+
+fn open(config: StoreConfig) -> Store {
+    Store::open(config).unwrap().store
+}
+
+fn all_of(store: &Store, name: &str) -> Vec<u8> {
+    let numbers = store.between(name, i64::MIN, i64::MAX).unwrap();
+    store.numbers(name, numbers).unwrap()
+}
+
+fn directories() -> (tempfile::TempDir, tempfile::TempDir) {
+    (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap())
+}
+
+/// Puts a directory in the place of an object: it can be neither put nor deleted until that is
+/// lifted again, which brings back what was there.
+struct Blocked(PathBuf, Option<Vec<u8>>);
+
+impl Blocked {
+    fn at(path: PathBuf) -> Self {
+        let bytes = std::fs::read(&path).ok();
+        let _ = std::fs::remove_file(&path);
+        std::fs::create_dir_all(path.join("in-the-way")).unwrap();
+        Self(path, bytes)
+    }
+
+    fn lift(self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+        if let Some(bytes) = self.1 {
+            std::fs::write(self.0, bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_chunk_that_is_uploaded_before_it_is_published_moves_nothing_for_a_successor() {
+    let (first, objects) = directories();
+    let store = open(config(first.path(), objects.path()));
+    let [a, b] = ["a", "b"].map(|name| store.create(name, &Schema::opaque(16)).unwrap());
+    store.append(&a, &records(0..100_000), Level::Object).unwrap();
+    store.append(&a, &records(100_000..CHUNK + 1_000), Level::Memory).unwrap();
+    let chunk = objects.path().join(FIRST_CHUNK);
+    eventually("an upload", || chunk.exists() && store.occupancy().upload_chunks == 0);
+    // A neighbour's publication writes the node of both.
+    store.append(&b, &records(0..1), Level::Object).unwrap();
+    drop((a, b, store, first));
+    let second = tempfile::tempdir().unwrap();
+    let store = open(config(second.path(), objects.path()));
+    let a = store.file("a").unwrap();
+    store.append(&a, &records(100_000..100_100), Level::Local).unwrap();
+    drop((a, store));
+    let store = open(config(second.path(), objects.path()));
+    assert!(all_of(&store, "a") == records(0..100_100));
+    // And goes on to be published, chunk by chunk.
+    let a = store.file("a").unwrap();
+    store.append(&a, &records(100_100..2 * CHUNK), Level::Object).unwrap();
+    let archive = Archive::open(objects.path().to_str().unwrap()).unwrap();
+    let numbers = archive.between("a", i64::MIN, i64::MAX).unwrap();
+    assert!(archive.numbers("a", numbers).unwrap() == records(0..2 * CHUNK));
+}
+
+#[test]
+fn a_second_node_says_what_it_has_synced_and_not_what_it_has_taken() {
+    let (first, second) = directories();
+    let alone = |path: &Path| StoreConfig { objects: None, ..StoreConfig::new(path) };
+    let store = open(alone(first.path()));
+    let entry = store.create("a", &Schema::opaque(16)).unwrap().entry.clone();
+    let copy = Arc::new(open(alone(second.path())));
+    let server = Server::start(Arc::clone(&copy), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    let (remote, _) = client.follow("a", &entry).unwrap();
+    // The disk stands still.
+    let disk = lock(&copy.shared.volume);
+    client.copy(&remote, 0, &records(0..100)).unwrap();
+    client.flush().unwrap();
+    let file = copy.file("a").unwrap();
+    eventually("a copy in memory", || file.records() == 100);
+    let mut again = Client::connect(server.address()).unwrap();
+    assert_eq!(again.follow("a", &entry).unwrap().0.numbers, 0..0);
+    drop(disk);
+    assert_eq!(client.completion().unwrap().unwrap().first.unwrap(), 0);
+    assert_eq!(again.follow("a", &entry).unwrap().0.numbers, 0..100);
+    drop((client, again));
+    server.stop();
+}
+
+#[test]
+fn an_append_that_is_taken_and_does_not_reach_its_level_is_not_to_be_repeated() {
+    let (path, objects) = directories();
+    let store = open(config(path.path(), objects.path()));
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    store.append(&file, &records(0..100), Level::Object).unwrap();
+    let tail = Blocked::at(objects.path().join("T-0000000000000001-00000001"));
+    let unreached = store.append(&file, &records(100..200), Level::Object).unwrap_err();
+    assert!(!unreached.is_retryable(), "{unreached}");
+    assert!(unreached.to_string().contains("records from 100 on are taken"), "{unreached}");
+    assert_eq!(file.records(), 200);
+    tail.lift();
+    store.append(&file, &records(200..300), Level::Object).unwrap();
+    assert!(all_of(&store, "a") == records(0..300));
+}
+
+/// A directory with a file, and without the names of its files.
+fn nameless(path: &Path) -> StoreConfig {
+    let config = StoreConfig { objects: None, ..StoreConfig::new(path) };
+    let store = open(config.clone());
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    store.append(&file, &records(0..5_000), Level::Local).unwrap();
+    drop((file, store));
+    std::fs::remove_file(path.join(names::FILE)).unwrap();
+    config
+}
+
+#[test]
+fn a_new_file_has_nothing_of_one_whose_name_was_lost() {
+    let path = tempfile::tempdir().unwrap();
+    let config = nameless(path.path());
+    let store = open(config.clone());
+    let file = store.create("b", &Schema::opaque(16)).unwrap();
+    store.append(&file, &records(0..100), Level::Local).unwrap();
+    drop((file, store));
+    let store = open(config);
+    assert!(all_of(&store, "b") == records(0..100));
+}
+
+#[test]
+fn a_file_whose_name_was_lost_keeps_its_end() {
+    let path = tempfile::tempdir().unwrap();
+    let config = nameless(path.path());
+    for _ in 0..2 {
+        let opened = Store::open(config.clone()).unwrap();
+        let lost = opened.losses.iter().find(|loss| loss.what.contains("without a name"));
+        assert!(lost.unwrap().what.starts_with("5000 records"), "{:?}", opened.losses);
+        opened.store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_takeover_beside_appends_leaves_no_segment_in_memory() {
+    let (first, objects) = directories();
+    let path = tempfile::tempdir().unwrap();
+    let before = open(config(first.path(), objects.path()));
+    let store = open(config(path.path(), objects.path()));
+    before.create("other", &Schema::opaque(16)).unwrap();
+    let file = before.create("a", &Schema::opaque(16)).unwrap();
+    before.append(&file, &records(0..50_000), Level::Object).unwrap();
+    let entry = Entry { listed: file.entry.token, ..file.entry.clone() };
+    drop((file, before));
+    let file = store.create("b", &Schema::opaque(16)).unwrap();
+    // Segments that are written and not synced when the takeover comes.
+    let turn = lock(&store.shared.flush_turn);
+    store.append(&file, &records(0..100_000), Level::Memory).unwrap();
+    eventually("written segments", || lock(&store.shared.volume).unsynced() >= 97);
+    drop(turn);
+    let one = Claimed { name: "a".into(), entry, was_ours: true };
+    let adopted = store.shared.adopt(one, None, None, &mut Vec::new()).unwrap();
+    store.shared.install_all(vec![adopted]).unwrap();
+    assert!(all_of(&store, "a") == records(0..50_000));
+    eventually("room in memory", || store.occupancy().memory_bytes == 0);
+}
+
+#[test]
+fn a_name_that_several_create_at_once_is_one_file() {
+    let path = tempfile::tempdir().unwrap();
+    let store = open(StoreConfig { objects: None, ..StoreConfig::new(path.path()) });
+    for round in 0..20 {
+        let name = format!("f{round}");
+        let create = || store.create(&name, &Schema::opaque(16)).unwrap();
+        let files: Vec<_> = std::thread::scope(|scope| {
+            let created: Vec<_> = (0..4).map(|_| scope.spawn(create)).collect();
+            created.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(files.iter().all(|file| Arc::ptr_eq(file, &files[0])), "{name}");
+    }
+}
+
+#[test]
+fn what_retention_could_not_delete_is_deleted_later() {
+    let (path, objects) = directories();
+    let keep = Retention { bytes_max: Some(8 << 20), age_ns_max: None };
+    for is_reopened in [false, true] {
+        let name = format!("a{is_reopened}");
+        let mut store = open(config(path.path(), objects.path()));
+        let mut file = store.create(&name, &Schema::opaque(4_096)).unwrap();
+        store.append(&file, &large(0..256 * 3 * 5 + 10), Level::Object).unwrap();
+        let chunk = |number: u32| objects.path().join(chunk_name(Kind::Data, file.id, number));
+        let chunks = [0, 1].map(chunk);
+        let blocked = Blocked::at(chunks[1].clone());
+        store.retain(&file, keep).unwrap_err();
+        assert!(!chunks[0].exists());
+        blocked.lift();
+        if is_reopened {
+            drop((file, store));
+            store = open(config(path.path(), objects.path()));
+            file = store.file(&name).unwrap();
+        }
+        let first = store.retain(&file, keep).unwrap();
+        assert_eq!(first, 256 * 3 * 2);
+        assert!(!chunks.iter().any(|chunk| chunk.exists()), "{is_reopened}");
+        assert!(all_of(&store, &name) == large(first..256 * 3 * 5 + 10));
+        drop(file);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_deletion_that_was_cut_short_is_finished_by_the_next_life() {
+    let (path, objects) = directories();
+    let store = open(config(path.path(), objects.path()));
+    let file = store.create("a", &Schema::opaque(4_096)).unwrap();
+    store.append(&file, &large(0..2_000), Level::Object).unwrap();
+    drop(file);
+    let blocked = Blocked::at(objects.path().join("M-00000001-00000000"));
+    store.delete("a").unwrap_err();
+    assert!(store.file("a").is_err());
+    blocked.lift();
+    drop(store);
+    let store = open(config(path.path(), objects.path()));
+    assert!(store.file("a").is_err());
+    for place in [path.path(), objects.path()] {
+        let left = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.map(|name| name.into_string().unwrap()).collect();
+        assert!(!left.iter().any(|name| name.contains("-0000000000000001-")), "{left:?}");
+    }
+    let again = store.create("a", &Schema::opaque(16)).unwrap();
+    assert_ne!(again.id, FileId(1));
+}
+
+#[test]
+fn files_that_come_and_go_leave_room_for_others() {
+    let path = tempfile::tempdir().unwrap();
+    let config =
+        StoreConfig { objects: None, local_bytes_max: 16 << 20, ..StoreConfig::new(path.path()) };
+    let store = open(config);
+    for _ in 0..8 {
+        let file = store.create("a", &Schema::opaque(4_096)).unwrap();
+        store.append(&file, &large(0..1_500), Level::Local).unwrap();
+        drop(file);
+        store.delete("a").unwrap();
+    }
+    assert_eq!(store.occupancy().local_bytes, 0);
+}

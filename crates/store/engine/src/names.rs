@@ -1,0 +1,544 @@
+//! Names of files: which number a file has, what its records mean, and who may write it.
+//!
+//! ```text
+//!  Names ──> Embedded   one redb file; the lock of the directory keeps a second writer out
+//!       └──> Member     of a Cluster in etcd; a lease keeps a second writer out
+//!              └─ Lease   held by a thread, asked before anything is acknowledged
+//! ```
+//!
+//! Each life of a store node has a token, greater than all before, and claims files with it. Every
+//! segment, tail, block of metadata and journal frame carries it, and every later change of a
+//! file's entry is made on condition that the token is still there.
+
+pub mod cluster;
+pub mod embedded;
+pub mod etcd;
+pub mod lease;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use evenfall_store_format::retention::Retention;
+use evenfall_store_format::{FileId, Schema};
+use serde::{Deserialize, Serialize};
+
+use cluster::{Cluster, Member};
+use embedded::Embedded;
+
+/// The file in the store's directory.
+pub const FILE: &str = "names.redb";
+
+/// Takeovers that an entry remembers: who was away for more has all its records put aside.
+const FORKS_MAX: usize = 64;
+
+/// What is known under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The file's number.
+    pub id: FileId,
+    /// What its records mean.
+    pub schema: Schema,
+    /// The store node that may append.
+    pub primary: u32,
+    /// The token it has claimed the file with; the greatest that was ever given out for the file.
+    pub token: u32,
+    /// Place of its metadata node among all.
+    pub slot: u32,
+    /// First record that is kept.
+    #[serde(default)]
+    pub first: u64,
+    /// How long and how much of it is kept.
+    #[serde(default)]
+    pub retention: Retention,
+    /// Token of the life whose publication is the newest one in the object store; zero of none.
+    #[serde(default)]
+    pub listed: u32,
+    /// Takeovers by other nodes, the last of them: with which token, and behind how many records. A
+    /// node that comes back learns from it which of its records are no part of the file.
+    #[serde(default)]
+    pub forks: Vec<(u32, u64)>,
+    /// The node whose journal has what was acknowledged at `replica`: while the primary is away,
+    /// nobody else may take the file over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<u32>,
+    /// It is being deleted: what is left of it goes, and the name last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_deleted: bool,
+    /// Here the file is a copy of another node's: the token of the primary that it follows. Only
+    /// the directory that has the copy says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u32>,
+}
+
+impl Entry {
+    fn new(id: FileId, schema: &Schema, primary: u32, token: u32) -> Self {
+        let (slot, schema) = ((id.0 - 1) as u32, schema.clone());
+        let (first, listed, retention) = (0, 0, Retention::default());
+        let forks = Vec::new();
+        Self {
+            id,
+            schema,
+            primary,
+            token,
+            slot,
+            first,
+            retention,
+            listed,
+            forks,
+            replica: None,
+            is_deleted: false,
+            copies: None,
+        }
+    }
+
+    /// Remembers a takeover, which may have been tried before.
+    pub(super) fn fork(&mut self, records: u64) {
+        self.forks.retain(|(by, _)| *by != self.token);
+        if self.forks.len() >= FORKS_MAX {
+            self.forks.remove(0);
+        }
+        self.forks.push((self.token, records));
+    }
+
+    /// Whether another node took the file over behind a life of this token.
+    pub(super) fn has_forked_since(&self, token: u32) -> bool {
+        self.forks.iter().any(|(by, _)| *by > token)
+    }
+
+    /// Behind how many records a life of this token and the file have parted.
+    pub(super) fn forked_at(&self, token: u32) -> u64 {
+        let later = self.forks.iter().filter(|(by, _)| *by > token);
+        later.map(|(_, records)| *records).min().unwrap_or(0)
+    }
+}
+
+/// A file that this node is the primary of from now on.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Its name.
+    pub name: String,
+    /// Its entry.
+    pub entry: Entry,
+    /// Whether this node was its primary before too.
+    pub was_ours: bool,
+}
+
+/// Why the directory of names did not do it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamesError {
+    /// Nothing answers, or not in time. The request may or may not have been carried out.
+    Unavailable(String),
+    /// It refused, or is damaged; in its own words.
+    Failed(String),
+    /// The node's lease has run out: nothing may be acknowledged.
+    LeaseLost {
+        /// The store node.
+        node: u32,
+        /// Whether it is over for this life. Otherwise the directory of names was not reached in
+        /// time, and the lease may still be renewed.
+        is_over: bool,
+    },
+    /// Another node is the file's primary.
+    NotPrimary {
+        /// The file's name.
+        file: String,
+        /// Its primary.
+        primary: u32,
+        /// Where that serves, if it does.
+        address: Option<String>,
+        /// Whether it holds a lease.
+        is_alive: bool,
+    },
+    /// The file of this name is being deleted.
+    Deleted {
+        /// The file's name.
+        file: String,
+    },
+    /// Another node has claimed the file since.
+    Fenced {
+        /// The file.
+        file: FileId,
+        /// Our token.
+        token: u32,
+        /// The token that is in force.
+        newer: u32,
+    },
+}
+
+impl std::fmt::Display for NamesError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unavailable(what) => write!(f, "the directory of names does not answer: {what}"),
+            Self::Failed(what) => write!(f, "directory of names: {what}"),
+            Self::LeaseLost { node, is_over: true } => write!(
+                f,
+                "lease lost: that of store node {node} is over, another node may have its files; \
+                 open the store again"
+            ),
+            Self::LeaseLost { node, is_over: false } => write!(
+                f,
+                "lease lost: store node {node} could not renew it in time; appends go on if the \
+                 directory of names answers again before another node takes over"
+            ),
+            Self::NotPrimary { file, primary, address, is_alive } => {
+                write!(f, "store node {primary} is the primary of {file}")?;
+                match (address, is_alive) {
+                    (Some(address), _) => write!(f, ": append at tcp://{address}"),
+                    (None, true) => f.write_str(", and holds its lease: append there"),
+                    (None, false) => f.write_str(", and has no lease any more: take over with it"),
+                }
+            }
+            Self::Deleted { file } => write!(
+                f,
+                "the deletion of {file} was cut short: delete it once more, or open the store again"
+            ),
+            Self::Fenced { file, token, newer } => write!(
+                f,
+                "file {file}: token {token} is not valid any more, {newer} is: another node is \
+                 its primary"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NamesError {}
+
+/// How a store takes part in a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// `etcd://127.0.0.1:2379/name`, several endpoints with commas between.
+    pub address: String,
+    /// Lease: a node that is not heard of for so long may be replaced. Whole seconds, 2 at least.
+    pub lease: Duration,
+    /// Whether files are taken over whose primary has no lease any more.
+    pub take_over: bool,
+}
+
+/// The directory of names, as a store that writes uses it.
+pub struct Names {
+    local: Embedded,
+    member: Option<Member>,
+    node: u32,
+}
+
+/// The setting under which a directory remembers its number in a cluster.
+const NODE: &str = "node";
+/// The setting under which it remembers the cluster's address.
+const CLUSTER: &str = "cluster";
+/// The setting under which it remembers where its objects are, when that is not below it.
+const OBJECTS: &str = "objects";
+
+impl Names {
+    /// Opens or creates the file; with a cluster, joins that under the number that the file
+    /// remembers, and waits while another process holds it.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or is damaged, or the cluster cannot be joined.
+    pub fn open(
+        path: &Path,
+        node: u32,
+        cluster: Option<&ClusterConfig>,
+    ) -> Result<Self, NamesError> {
+        let local = Embedded::open(path)?;
+        let joined = local.setting(CLUSTER)?;
+        let Some(config) = cluster else {
+            return match joined {
+                None => Ok(Self { local, member: None, node }),
+                Some(there) => Err(NamesError::Failed(format!(
+                    "this directory has its names at {there}: open it with them"
+                ))),
+            };
+        };
+        if joined.is_none() && !local.list()?.is_empty() {
+            let what = "this directory has files with names of its own: begin with an empty one";
+            return Err(NamesError::Failed(what.into()));
+        }
+        let known = local.setting(NODE)?.and_then(|number| number.parse().ok());
+        let cluster = Cluster::open(&config.address)?;
+        let node = match known {
+            Some(node) => node,
+            None => cluster.allot_node()?,
+        };
+        local.set(NODE, &node.to_string())?;
+        local.set(CLUSTER, &config.address)?;
+        let member = Some(Member::join(cluster, node, config.lease)?);
+        Ok(Self { local, member, node })
+    }
+
+    /// A copy in memory of the file, as it is; of nothing when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged.
+    pub fn open_to_read(path: &Path) -> Result<Self, NamesError> {
+        Ok(Self { local: Embedded::open_to_read(path)?, member: None, node: 0 })
+    }
+
+    /// Checks the file's own checksums, without a change to it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(path: &Path) -> Result<(), NamesError> {
+        Embedded::check(path)
+    }
+
+    /// Where the objects of a store in this directory are, as it remembers it; `None` of a store
+    /// that has them below itself.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn objects_of(directory: &Path) -> Result<Option<String>, NamesError> {
+        Embedded::open_to_read(&directory.join(FILE))?.setting(OBJECTS)
+    }
+
+    /// The cluster that a store in this directory is part of, as it remembers it.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn cluster_of(directory: &Path) -> Result<Option<String>, NamesError> {
+        Embedded::open_to_read(&directory.join(FILE))?.setting(CLUSTER)
+    }
+
+    /// Remembers where the objects are; a cluster has them all in one place.
+    ///
+    /// # Errors
+    /// When they are elsewhere.
+    pub fn settle_objects(&self, directory: &Path, place: &str) -> Result<(), NamesError> {
+        let absolute = match place.contains("://") {
+            true => place.to_owned(),
+            false => std::fs::canonicalize(place)
+                .map_err(|error| NamesError::Failed(format!("{place}: {error}")))?
+                .display()
+                .to_string(),
+        };
+        if let Some(member) = &self.member {
+            member.cluster().set_objects(&absolute)?;
+        }
+        let below = directory.join("objects");
+        let own = std::fs::canonicalize(&below).unwrap_or(below).display().to_string();
+        let there = match self.local.setting(OBJECTS)? {
+            None if self.local.list()?.is_empty() => absolute.clone(),
+            known => known.unwrap_or_else(|| own.clone()),
+        };
+        if there != absolute {
+            let what = format!("the objects of this store are at {there}, not at {absolute}");
+            return Err(NamesError::Failed(what));
+        }
+        if absolute == own { Ok(()) } else { self.local.set(OBJECTS, &absolute) }
+    }
+
+    /// Number of this store node.
+    pub fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// Token of this life; zero before the claim.
+    pub fn token(&self) -> u32 {
+        self.member.as_ref().map_or_else(|| self.local.token(), Member::token)
+    }
+
+    /// The part in a cluster, if there is one.
+    pub fn member(&self) -> Option<&Member> {
+        self.member.as_ref()
+    }
+
+    /// What the directory remembers beside its names.
+    pub fn local(&self) -> &Embedded {
+        &self.local
+    }
+
+    /// Whether something may be acknowledged now.
+    ///
+    /// # Errors
+    /// [`NamesError::LeaseLost`].
+    pub fn check_lease(&self) -> Result<(), NamesError> {
+        self.member.as_ref().map_or(Ok(()), |member| member.lease().check())
+    }
+
+    /// Whether what was done may be acknowledged. What outlives this node (`is_shared`) is
+    /// acknowledged only when the directory of names itself says that our lease holds: whoever
+    /// takes over later has then read what we wrote before, whatever the clocks do.
+    ///
+    /// # Errors
+    /// [`NamesError::LeaseLost`]; [`NamesError::Unavailable`].
+    pub fn confirm(&self, is_shared: bool) -> Result<(), NamesError> {
+        self.check_lease()?;
+        match &self.member {
+            Some(member) if is_shared => member.confirm(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The names whose primary this node is, or last was; in order.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn list(&self) -> Result<Vec<(String, Entry)>, NamesError> {
+        self.local.list()
+    }
+
+    /// Whether the directory of names knows no file at all.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_empty(&self) -> Result<bool, NamesError> {
+        match &self.member {
+            Some(member) => Ok(member.cluster().list()?.is_empty()),
+            None => Ok(self.local.list()?.is_empty()),
+        }
+    }
+
+    /// Gives new names numbers, slots and this life's token; names that are there already keep
+    /// their entries.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::NotPrimary`].
+    pub fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
+        let Some(member) = &self.member else { return self.local.create(files, self.node) };
+        let created = member.create(files)?;
+        let named = files.iter().zip(&created).map(|((name, _), (entry, _))| (name, entry));
+        let new: Vec<_> = named.map(|(name, entry)| (name.clone(), entry.clone())).collect();
+        self.local.restore(&new)?;
+        Ok(created)
+    }
+
+    /// Makes this node the primary of its files, with the token of a new life: in one directory of
+    /// every file, in a cluster of those it had, and, if told so, of those whose primary has no
+    /// lease any more. Copies in a directory without a cluster are claimed when told so.
+    ///
+    /// Only a life that has just begun (`is_new`) may claim every such file: later, the last
+    /// primary may have a greater token than it. What this life has claimed before, and is not
+    /// `open`, is given once more.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn claim(
+        &self,
+        take_over: bool,
+        is_new: bool,
+        open: &BTreeSet<FileId>,
+    ) -> Result<Vec<Claimed>, NamesError> {
+        let Some(member) = &self.member else { return self.local.claim_all(self.node, take_over) };
+        let claimed = member.claim(take_over, is_new, open)?;
+        let copy: Vec<_> = claimed.iter().map(|c| (c.name.clone(), c.entry.clone())).collect();
+        self.local.restore(&copy)?;
+        Ok(claimed)
+    }
+
+    /// Gives out no file number up to this one any more, and here no token either.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn reserve(&self, file: FileId, token: u32) -> Result<(), NamesError> {
+        if let Some(member) = &self.member {
+            return member.cluster().raise("file", file.0);
+        }
+        self.local.reserve(file, token)
+    }
+
+    /// Says that a file is being deleted.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::Fenced`].
+    pub fn bury(&self, name: &str) -> Result<(), NamesError> {
+        self.change(&[name], &|entry| entry.is_deleted = true)
+    }
+
+    /// Changes what of a file is kept.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::Fenced`].
+    pub fn keep(&self, name: &str, first: u64, retention: Retention) -> Result<(), NamesError> {
+        self.change(&[name], &|entry| (entry.first, entry.retention) = (first, retention))
+    }
+
+    /// Says that this life goes on behind so many records of another node.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::Fenced`].
+    pub fn fork(&self, name: &str, records: u64) -> Result<(), NamesError> {
+        self.change(&[name], &|entry| entry.fork(records))
+    }
+
+    /// Says that this node's journal and that of `replica` have what is acknowledged at `replica`.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::Fenced`].
+    pub fn replicate(&self, name: &str, replica: u32) -> Result<(), NamesError> {
+        self.change(&[name], &|entry| entry.replica = Some(replica))
+    }
+
+    /// Begins, or goes on with, a copy of this file of another node. In a cluster its number is
+    /// that of the original, in a directory of its own names it is ours.
+    ///
+    /// # Errors
+    /// When the file cannot be written; [`NamesError::Failed`] when the cluster has no such file.
+    pub fn copy(&self, name: &str, original: &Entry) -> Result<Entry, NamesError> {
+        let mut entry = match &self.member {
+            Some(member) => {
+                member.cluster().find(name)?.filter(|e| e.id == original.id).ok_or_else(|| {
+                    NamesError::Failed(format!("this cluster has no file {name} of that number"))
+                })?
+            }
+            None => match self.local.find(name)? {
+                Some(there) => there,
+                None => self.local.allot(original, self.node)?,
+            },
+        };
+        entry.copies = Some(original.token);
+        self.local.restore(&[(name.to_owned(), entry.clone())])?;
+        Ok(entry)
+    }
+
+    /// Forgets a copy; the file goes on where its primary is.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn remove_copy(&self, name: &str) -> Result<(), NamesError> {
+        self.local.remove(name)
+    }
+
+    /// Says that the newest publication of these files is the one of this life.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::Fenced`].
+    pub fn list_published(&self, names: &[&str]) -> Result<(), NamesError> {
+        self.change(names, &|entry| entry.listed = entry.token)
+    }
+
+    fn change(&self, names: &[&str], change: &dyn Fn(&mut Entry)) -> Result<(), NamesError> {
+        if let Some(member) = &self.member {
+            member.change(names, change)?;
+        }
+        self.local.change(names, change)
+    }
+
+    /// Forgets a name; its number is never used again.
+    ///
+    /// # Errors
+    /// When it cannot be written; [`NamesError::Fenced`].
+    pub fn remove(&self, name: &str) -> Result<(), NamesError> {
+        if let Some(member) = &self.member {
+            member.remove(name)?;
+        }
+        self.local.remove(name)
+    }
+
+    /// Restores names from what the objects say of them, when the directory itself was lost.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError> {
+        match &self.member {
+            Some(member) => member.restore(files),
+            None => self.local.restore(files),
+        }
+    }
+
+    /// Gives the lease back, so that nobody has to wait for its end.
+    pub fn leave(&self) {
+        if let Some(member) = &self.member {
+            member.lease().give_back();
+        }
+    }
+}

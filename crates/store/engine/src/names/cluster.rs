@@ -1,0 +1,527 @@
+//! The directory of names of many store nodes, in etcd.
+//!
+//! ```text
+//!  /evenfall/<name>/counters/file, /token, /node     the last number that was given out
+//!  /evenfall/<name>/objects                          where the objects are
+//!  /evenfall/<name>/nodes/<node>                     token and address; goes with the node's lease
+//!  /evenfall/<name>/files/<name of a file>           its entry
+//! ```
+//!
+//! A node writes on two conditions, in the same transaction: its key among the nodes goes with its
+//! own lease, and the entry is as it has read it, with its own token. To take a file over it needs
+//! a third: the old primary has no key among the nodes any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use evenfall_store_format::{FileId, Schema};
+use serde::{Deserialize, Serialize};
+
+use super::etcd::{self, Etcd};
+use super::lease::Lease;
+use super::{Claimed, Entry, NamesError};
+
+/// Files of one transaction: etcd takes 128 conditions and steps.
+const BATCH_FILES: usize = 50;
+/// Times that a transaction is tried when others write meanwhile.
+const TRIES: u32 = 50;
+/// How often a node that waits for its number looks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A lease that is not renewed is gone this much later than promised: etcd looks twice a second.
+const LEASE_SLACK: Duration = Duration::from_secs(3);
+
+/// A store node that holds a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Token of its life.
+    pub token: u32,
+    /// Where it serves, if it does.
+    pub address: Option<String>,
+}
+
+/// The directory of names as anybody reads it.
+pub struct Cluster {
+    etcd: Arc<Etcd>,
+    prefix: String,
+}
+
+fn failed(what: impl Into<String>) -> NamesError {
+    NamesError::Failed(what.into())
+}
+
+fn decode<T: serde::de::DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, NamesError> {
+    serde_json::from_slice(value)
+        .map_err(|error| failed(format!("etcd key {}: {error}", String::from_utf8_lossy(key))))
+}
+
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+impl Cluster {
+    /// `etcd://127.0.0.1:2379/name`; several endpoints with commas between.
+    ///
+    /// # Errors
+    /// When that is no such address. Nothing is connected yet.
+    pub fn open(address: &str) -> Result<Self, NamesError> {
+        let parts = address.strip_prefix("etcd://").and_then(|rest| rest.split_once('/'));
+        let is_name = |name: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !name.is_empty() && name.chars().all(allowed)
+        };
+        let Some((endpoints, name)) = parts.filter(|(_, name)| is_name(name)) else {
+            return Err(failed(format!(
+                "{address} is no directory of names: say etcd://127.0.0.1:2379/name, the name in \
+                 letters, digits, dots and dashes"
+            )));
+        };
+        let etcd = Arc::new(Etcd::connect(endpoints)?);
+        Ok(Self { etcd, prefix: format!("/evenfall/{name}/") })
+    }
+
+    fn key(&self, rest: impl std::fmt::Display) -> String {
+        format!("{}{rest}", self.prefix)
+    }
+
+    fn file_key(&self, name: &str) -> String {
+        self.key(format_args!("files/{name}"))
+    }
+
+    fn node_key(&self, node: u32) -> String {
+        self.key(format_args!("nodes/{node:08x}"))
+    }
+
+    /// Every name, in order.
+    ///
+    /// # Errors
+    /// [`NamesError::Unavailable`], [`NamesError::Failed`]; as everywhere here.
+    pub fn list(&self) -> Result<Vec<(String, Entry)>, NamesError> {
+        let listed = self.listed()?;
+        Ok(listed.into_iter().map(|(name, entry, _)| (name, entry)).collect())
+    }
+
+    fn listed(&self) -> Result<Vec<(String, Entry, i64)>, NamesError> {
+        let prefix = self.key("files/");
+        let mut all = Vec::new();
+        for found in self.etcd.list(&prefix)? {
+            let name = found.key.get(prefix.len()..).unwrap_or_default();
+            let name = String::from_utf8(name.to_vec()).map_err(|e| failed(e.to_string()))?;
+            all.push((name, decode(&found.key, &found.value)?, found.mod_revision));
+        }
+        Ok(all)
+    }
+
+    /// The entry of this name.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn find(&self, name: &str) -> Result<Option<Entry>, NamesError> {
+        let found = self.etcd.get(&self.file_key(name))?;
+        found.map(|found| decode(&found.key, &found.value)).transpose()
+    }
+
+    /// The nodes that hold a lease.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn nodes(&self) -> Result<BTreeMap<u32, Node>, NamesError> {
+        let prefix = self.key("nodes/");
+        let mut nodes = BTreeMap::new();
+        for found in self.etcd.list(&prefix)? {
+            let digits = found.key.get(prefix.len()..).unwrap_or_default();
+            let digits = String::from_utf8_lossy(digits);
+            let number = u32::from_str_radix(&digits, 16)
+                .map_err(|_| failed(format!("etcd: {digits} is no store node")))?;
+            nodes.insert(number, decode(&found.key, &found.value)?);
+        }
+        Ok(nodes)
+    }
+
+    /// Where the objects are, once a node has said so.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn objects(&self) -> Result<Option<String>, NamesError> {
+        let found = self.etcd.get(&self.key("objects"))?;
+        Ok(found.map(|found| String::from_utf8_lossy(&found.value).into_owned()))
+    }
+
+    /// Says where the objects are; the first who does decides.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list); when they are elsewhere.
+    pub fn set_objects(&self, place: &str) -> Result<(), NamesError> {
+        let key = self.key("objects");
+        self.etcd
+            .commit(vec![etcd::is_absent(&key)], vec![etcd::put(&key, place.to_owned(), 0)])?;
+        match self.objects()? {
+            Some(there) if there != place => Err(failed(format!(
+                "the objects of this directory of names are at {there}, not at {place}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next number of a counter.
+    fn allot(&self, counter: &str) -> Result<u64, NamesError> {
+        let key = self.key(format_args!("counters/{counter}"));
+        for _ in 0..TRIES {
+            let (last, seen) = self.counter(&key)?;
+            let steps = vec![etcd::put(&key, (last + 1).to_string(), 0)];
+            if self.etcd.commit(vec![etcd::is_unchanged(&key, seen)], steps)? {
+                return Ok(last + 1);
+            }
+        }
+        Err(NamesError::Unavailable(format!("{key} changes all the time")))
+    }
+
+    /// Makes a counter go on behind this number at least.
+    pub(super) fn raise(&self, counter: &str, least: u64) -> Result<(), NamesError> {
+        let key = self.key(format_args!("counters/{counter}"));
+        for _ in 0..TRIES {
+            let (last, seen) = self.counter(&key)?;
+            let steps = vec![etcd::put(&key, least.to_string(), 0)];
+            if last >= least || self.etcd.commit(vec![etcd::is_unchanged(&key, seen)], steps)? {
+                return Ok(());
+            }
+        }
+        Err(NamesError::Unavailable(format!("{key} changes all the time")))
+    }
+
+    /// A counter and its last change.
+    fn counter(&self, key: &str) -> Result<(u64, i64), NamesError> {
+        let Some(found) = self.etcd.get(key)? else { return Ok((0, 0)) };
+        Ok((decode(&found.key, &found.value)?, found.mod_revision))
+    }
+
+    /// A number for a store node that has none.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn allot_node(&self) -> Result<u32, NamesError> {
+        Ok(self.allot("node")? as u32)
+    }
+}
+
+/// A store node in a cluster: what it may write as long as its lease holds.
+pub struct Member {
+    cluster: Cluster,
+    node: u32,
+    /// Of this life.
+    token: AtomicU32,
+    lease: Lease,
+}
+
+impl Member {
+    /// Takes a lease and the key of this node under it, and waits while another process, or our own
+    /// last life, still has that.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`]; when the key is held all the time.
+    pub fn join(cluster: Cluster, node: u32, ttl: Duration) -> Result<Self, NamesError> {
+        let lease = Lease::take(&cluster.etcd, node, ttl)?;
+        let key = cluster.node_key(node);
+        let end = Instant::now() + lease.ttl() + LEASE_SLACK;
+        let value = encode(&Node { token: 0, address: None });
+        loop {
+            let condition = vec![etcd::is_absent(&key)];
+            let taken =
+                cluster.etcd.commit(condition, vec![etcd::put(&key, value.clone(), lease.id())])?;
+            // The answer to an earlier try may have been lost.
+            if taken || cluster.etcd.commit(vec![etcd::has_lease(&key, lease.id())], vec![])? {
+                break;
+            }
+            if Instant::now() > end {
+                let what = "is held by another process, or by a copy of this directory";
+                return Err(failed(format!("store node {node} {what}")));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        cluster.raise("node", node.into())?;
+        let token = AtomicU32::new(cluster.allot("token")? as u32);
+        let member = Self { cluster, node, token, lease };
+        member.serve_at(None)?;
+        Ok(member)
+    }
+
+    /// The number of this node.
+    pub fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// The token of this life.
+    pub fn token(&self) -> u32 {
+        self.token.load(Relaxed)
+    }
+
+    /// The directory of names.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The lease.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Says to readers and other writers where this node serves.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`]; [`NamesError::LeaseLost`].
+    pub fn serve_at(&self, address: Option<String>) -> Result<(), NamesError> {
+        let key = self.cluster.node_key(self.node);
+        let value = encode(&Node { token: self.token(), address });
+        self.commit(vec![], vec![etcd::put(&key, value, self.lease.id())]).and_then(|done| {
+            let over = NamesError::LeaseLost { node: self.node, is_over: true };
+            if done { Ok(()) } else { Err(over) }
+        })
+    }
+
+    /// A transaction on condition that our lease holds.
+    fn commit(
+        &self,
+        mut compare: Vec<etcd::wire::Compare>,
+        steps: Vec<etcd::wire::Step>,
+    ) -> Result<bool, NamesError> {
+        let key = self.cluster.node_key(self.node);
+        compare.push(etcd::has_lease(&key, self.lease.id()));
+        self.cluster.etcd.commit(compare, steps)
+    }
+
+    fn not_primary(&self, name: &str, entry: &Entry) -> Result<NamesError, NamesError> {
+        let node = self.cluster.nodes()?.remove(&entry.primary);
+        Ok(NamesError::NotPrimary {
+            file: name.to_owned(),
+            primary: entry.primary,
+            is_alive: node.is_some(),
+            address: node.and_then(|node| node.address),
+        })
+    }
+
+    /// Whose file this is, when it is not ours; nothing when there is none.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`].
+    pub fn whose(&self, name: &str) -> Result<Option<NamesError>, NamesError> {
+        let found = self.cluster.find(name)?.filter(|entry| entry.primary != self.node);
+        found.map(|entry| self.not_primary(name, &entry)).transpose()
+    }
+
+    /// Gives new names numbers, slots and this life's token; says which are new.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`]; [`NamesError::NotPrimary`], and then none of the batch behind it is
+    /// created; [`NamesError::LeaseLost`].
+    pub fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
+        let mut all = Vec::new();
+        for batch in files.chunks(BATCH_FILES) {
+            all.extend(self.create_batch(batch)?);
+        }
+        Ok(all)
+    }
+
+    fn create_batch(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
+        let cluster = &self.cluster;
+        let counter = cluster.key("counters/file");
+        let keys: Vec<String> = files.iter().map(|(name, _)| cluster.file_key(name)).collect();
+        for _ in 0..TRIES {
+            let (mut last, seen) = cluster.counter(&counter)?;
+            let (mut compare, mut steps) = (vec![etcd::is_unchanged(&counter, seen)], vec![]);
+            let mut entries = Vec::new();
+            for ((name, schema), (key, found)) in
+                files.iter().zip(keys.iter().zip(cluster.etcd.get_all(&keys)?))
+            {
+                if let Some(found) = found {
+                    let entry: Entry = decode(&found.key, &found.value)?;
+                    if entry.primary != self.node {
+                        return Err(self.not_primary(name, &entry)?);
+                    }
+                    // One that has our token and is not open was created by a try without answer.
+                    entries.push((entry.clone(), entry.token == self.token() && entry.listed == 0));
+                    continue;
+                }
+                last += 1;
+                let entry = Entry::new(FileId(last), schema, self.node, self.token());
+                compare.push(etcd::is_absent(key));
+                steps.push(etcd::put(key, encode(&entry), 0));
+                entries.push((entry, true));
+            }
+            if steps.is_empty() {
+                return Ok(entries);
+            }
+            steps.push(etcd::put(&counter, last.to_string(), 0));
+            if self.commit(compare, steps)? {
+                return Ok(entries);
+            }
+            self.confirm()?;
+        }
+        Err(NamesError::Unavailable("others create files all the time".into()))
+    }
+
+    /// Whether our key still goes with our lease, as the directory of names has it.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`]; [`NamesError::LeaseLost`].
+    pub fn confirm(&self) -> Result<(), NamesError> {
+        match self.commit(vec![], vec![])? {
+            true => Ok(()),
+            false => Err(NamesError::LeaseLost { node: self.node, is_over: true }),
+        }
+    }
+
+    /// Claims our files that an earlier life had, and, if told so, those whose primary has no lease
+    /// any more. Those that this life has claimed and that are not `open` come once more: something
+    /// has failed in between.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`]; [`NamesError::LeaseLost`]. What was claimed stays claimed.
+    pub fn claim(
+        &self,
+        take_over: bool,
+        is_new: bool,
+        open: &BTreeSet<FileId>,
+    ) -> Result<Vec<Claimed>, NamesError> {
+        let alive: BTreeSet<u32> = self.cluster.nodes()?.into_keys().collect();
+        let mut due = self.cluster.listed()?;
+        let is_left = |entry: &Entry| {
+            let is_ours = (entry.primary, entry.token) == (self.node, self.token());
+            is_ours && !open.contains(&entry.id)
+        };
+        let left = due.iter().filter(|(_, entry, _)| is_left(entry));
+        let again = |(name, entry, _): &(String, Entry, i64)| Claimed {
+            name: name.clone(),
+            entry: entry.clone(),
+            was_ours: false,
+        };
+        let mut claimed: Vec<Claimed> = left.map(again).collect();
+        due.retain(|(_, entry, _)| match entry.primary == self.node {
+            true => entry.token != self.token(),
+            false if !take_over || alive.contains(&entry.primary) => false,
+            false => match entry.replica {
+                // It has more than the objects say, and no other node may go on without that.
+                Some(replica) => replica == self.node && is_new,
+                None => is_new || entry.token < self.token(),
+            },
+        });
+        for batch in due.chunks(BATCH_FILES) {
+            if self.claim_batch(batch, &mut claimed)? {
+                continue;
+            }
+            self.confirm()?;
+            // Somebody has changed one of them: the others are still ours to claim.
+            for one in batch.chunks(1) {
+                self.claim_batch(one, &mut claimed)?;
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Whether there are files without a primary that [`claim`](Self::claim) gives to a new life of
+    /// this node alone.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`].
+    pub fn is_new_life_due(&self) -> Result<bool, NamesError> {
+        let alive = self.cluster.nodes()?;
+        Ok(self.cluster.listed()?.iter().any(|(_, entry, _)| {
+            let is_orphan = entry.primary != self.node && !alive.contains_key(&entry.primary);
+            is_orphan && entry.replica.map_or(entry.token > self.token(), |node| node == self.node)
+        }))
+    }
+
+    fn claim_batch(
+        &self,
+        batch: &[(String, Entry, i64)],
+        claimed: &mut Vec<Claimed>,
+    ) -> Result<bool, NamesError> {
+        let (mut compare, mut steps, mut new) = (vec![], vec![], vec![]);
+        let others: BTreeSet<u32> = batch.iter().map(|(_, entry, _)| entry.primary).collect();
+        for other in others.into_iter().filter(|other| *other != self.node) {
+            compare.push(etcd::is_absent(&self.cluster.node_key(other)));
+        }
+        for (name, entry, seen) in batch {
+            let key = self.cluster.file_key(name);
+            let was_ours = entry.primary == self.node;
+            let entry = Entry { primary: self.node, token: self.token(), ..entry.clone() };
+            compare.push(etcd::is_unchanged(&key, *seen));
+            steps.push(etcd::put(&key, encode(&entry), 0));
+            new.push(Claimed { name: name.clone(), entry, was_ours });
+        }
+        let done = self.commit(compare, steps)?;
+        if done {
+            claimed.append(&mut new);
+        }
+        Ok(done)
+    }
+
+    /// Changes entries of ours; names that are not there stay so.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`]; [`NamesError::Fenced`], [`NamesError::LeaseLost`].
+    pub fn change(&self, names: &[&str], change: &dyn Fn(&mut Entry)) -> Result<(), NamesError> {
+        names.chunks(BATCH_FILES).try_for_each(|batch| {
+            self.rewrite(batch, &|key, mut entry| {
+                change(&mut entry);
+                etcd::put(key, encode(&entry), 0)
+            })
+        })
+    }
+
+    /// Forgets a name of ours.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn remove(&self, name: &str) -> Result<(), NamesError> {
+        self.rewrite(&[name], &|key, _| etcd::delete(key))
+    }
+
+    fn rewrite(
+        &self,
+        names: &[&str],
+        step: &dyn Fn(&str, Entry) -> etcd::wire::Step,
+    ) -> Result<(), NamesError> {
+        let keys: Vec<String> = names.iter().map(|name| self.cluster.file_key(name)).collect();
+        for _ in 0..TRIES {
+            let (mut compare, mut steps) = (vec![], vec![]);
+            for (key, found) in keys.iter().zip(self.cluster.etcd.get_all(&keys)?) {
+                let Some(found) = found else { continue };
+                let entry: Entry = decode(&found.key, &found.value)?;
+                let (file, token, newer) = (entry.id, self.token(), entry.token);
+                if (entry.primary, newer) != (self.node, token) {
+                    return Err(NamesError::Fenced { file, token, newer });
+                }
+                compare.push(etcd::is_unchanged(key, found.mod_revision));
+                steps.push(step(key, entry));
+            }
+            if self.commit(compare, steps)? {
+                return Ok(());
+            }
+            self.confirm()?;
+        }
+        Err(NamesError::Unavailable("others change these files all the time".into()))
+    }
+
+    /// Writes entries from a catalogue where there are none: the directory of names was lost.
+    ///
+    /// # Errors
+    /// As [`Cluster::list`].
+    pub fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError> {
+        let cluster = &self.cluster;
+        let file = files.iter().map(|(_, entry)| entry.id.0).max().unwrap_or(0);
+        let token = files.iter().map(|(_, entry)| entry.token).max().unwrap_or(0);
+        cluster.raise("file", file)?;
+        cluster.raise("token", token.into())?;
+        let node = files.iter().map(|(_, entry)| entry.primary).max().unwrap_or(0);
+        cluster.raise("node", node.into())?;
+        // Ours was given out before anybody knew of those.
+        self.token.store(cluster.allot("token")? as u32, Relaxed);
+        self.serve_at(None)?;
+        for (name, entry) in files {
+            let key = cluster.file_key(name);
+            self.commit(vec![etcd::is_absent(&key)], vec![etcd::put(&key, encode(entry), 0)])?;
+        }
+        Ok(())
+    }
+}

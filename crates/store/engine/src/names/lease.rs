@@ -1,0 +1,145 @@
+//! The right to acknowledge, for a time.
+//!
+//! The holder counts from before it asked, on a clock that goes on while the machine sleeps, and
+//! stops a tenth of the time early; the directory of names counts from when it answered. So as long
+//! as clocks run within a tenth of each other, the holder has stopped when the lease is free, and
+//! what it acknowledged before is in place when another node looks at it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::NamesError;
+use super::etcd::Etcd;
+use crate::lock;
+
+/// A renewal is asked for this many times within a lease.
+const RENEWALS: u32 = 3;
+/// A renewal that failed is asked for again after this part of a lease.
+const RETRIES: u32 = 10;
+
+/// Nanoseconds of a clock that is never set and counts while the machine sleeps.
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[derive(Debug)]
+struct Held {
+    node: u32,
+    id: i64,
+    /// As the directory of names granted it.
+    ttl: Duration,
+    valid_until_ns: AtomicU64,
+    is_over: AtomicBool,
+    is_stopping: Mutex<bool>,
+    wake: Condvar,
+}
+
+/// A lease and the thread that renews it. Dropping it lets it run out, as a crash does.
+pub struct Lease {
+    held: Arc<Held>,
+    etcd: Arc<Etcd>,
+    renewer: Option<JoinHandle<()>>,
+}
+
+impl Lease {
+    /// Takes a lease for a store node.
+    ///
+    /// # Errors
+    /// When the directory of names does not grant it.
+    pub fn take(etcd: &Arc<Etcd>, node: u32, ttl: Duration) -> Result<Self, NamesError> {
+        let asked_ns = now_ns();
+        let (id, ttl) = etcd.lease_grant(ttl.as_secs().max(2))?;
+        let held = Arc::new(Held {
+            node,
+            id,
+            ttl,
+            valid_until_ns: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            is_stopping: Mutex::new(false),
+            wake: Condvar::new(),
+        });
+        held.renewed(asked_ns);
+        let (shared, client) = (Arc::clone(&held), Arc::clone(etcd));
+        let thread = std::thread::Builder::new().name("store-lease".into());
+        let renewer = thread.spawn(move || shared.renew(&client));
+        let renewer = renewer.map_err(|error| NamesError::Failed(error.to_string()))?;
+        Ok(Self { held, etcd: Arc::clone(etcd), renewer: Some(renewer) })
+    }
+
+    /// Its number in the directory of names.
+    pub fn id(&self) -> i64 {
+        self.held.id
+    }
+
+    /// How long it lasts from each renewal on.
+    pub fn ttl(&self) -> Duration {
+        self.held.ttl
+    }
+
+    /// Whether it is held now.
+    ///
+    /// # Errors
+    /// [`NamesError::LeaseLost`].
+    pub fn check(&self) -> Result<(), NamesError> {
+        let (node, is_over) = (self.held.node, self.held.is_over.load(Relaxed));
+        if is_over || now_ns() > self.held.valid_until_ns.load(Relaxed) {
+            return Err(NamesError::LeaseLost { node, is_over });
+        }
+        Ok(())
+    }
+
+    /// Gives it back at once: nothing may be acknowledged afterwards.
+    pub fn give_back(&self) {
+        self.held.is_over.store(true, Relaxed);
+        self.held.stop();
+        // When nothing answers it runs out by itself.
+        let _ = self.etcd.lease_revoke(self.held.id);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.held.stop();
+        if let Some(renewer) = self.renewer.take() {
+            let _ = renewer.join();
+        }
+    }
+}
+
+impl Held {
+    fn renewed(&self, asked_ns: u64) {
+        let held_ns = (self.ttl - self.ttl / RETRIES).as_nanos() as u64;
+        self.valid_until_ns.store(asked_ns + held_ns, Relaxed);
+    }
+
+    fn stop(&self) {
+        *lock(&self.is_stopping) = true;
+        self.wake.notify_all();
+    }
+
+    fn renew(&self, etcd: &Etcd) {
+        let mut pause = self.ttl / RENEWALS;
+        loop {
+            let waiting = lock(&self.is_stopping);
+            let waited = self.wake.wait_timeout_while(waiting, pause, |stopping| !*stopping);
+            if *waited.unwrap_or_else(|e| e.into_inner()).0 {
+                return;
+            }
+            let asked_ns = now_ns();
+            match etcd.lease_keep_alive(self.id) {
+                Ok(true) => {
+                    self.renewed(asked_ns);
+                    pause = self.ttl / RENEWALS;
+                }
+                Ok(false) => {
+                    self.is_over.store(true, Relaxed);
+                    return;
+                }
+                Err(_) => pause = self.ttl / RETRIES,
+            }
+        }
+    }
+}

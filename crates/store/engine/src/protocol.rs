@@ -1,0 +1,518 @@
+//! The store's protocol on a connection: frames, requests, replies.
+//!
+//! A client sends many requests before it reads a reply; replies name their request, in any order.
+//! Each request spends credit, its own bytes, and its last reply grants that much again, so
+//! neither side ever holds more than the server once said. `docs/wire/store.md` has the tables.
+//!
+//! ```text
+//!  0          4          8          12     13     14     16
+//!  | length   | request  | file     | kind | level| zero | body, `length` bytes   a request
+//!  | length   | request  | grant    | kind | more | zero | body, `length` bytes   a reply
+//! ```
+
+use std::ops::Range;
+
+use evenfall_store_format::Schema;
+
+use super::{Entry, Level, Listed};
+
+/// Bytes of a frame before its body.
+pub const HEADER_BYTES: usize = 16;
+/// The version of the protocol.
+pub const VERSION: u32 = 1;
+/// `EFST` in ASCII: whoever speaks something else is told apart by its first request.
+const MAGIC: u32 = u32::from_le_bytes(*b"EFST");
+/// Largest body of any frame: an append of 65,536 records of 16 bytes.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Largest name of a file.
+pub const NAME_BYTES_MAX: usize = 1_024;
+/// Largest schema, as JSON, that a reply carries beside a name and some numbers.
+pub const SCHEMA_BYTES_MAX: usize = BODY_BYTES_MAX - NAME_BYTES_MAX - 64;
+/// Longest words of an error; what is longer is cut.
+const WORDS_BYTES_MAX: usize = 256;
+
+/// Why bytes are no frame of this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "no frame of the store's protocol: {}", self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// What every frame begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the body.
+    pub length: usize,
+    /// Number that the client gave the request.
+    pub request: u32,
+    /// Of a request its file, of a reply the credit it grants.
+    pub extra: u32,
+    kind: u8,
+    detail: u8,
+}
+
+impl Header {
+    /// Credit that the frame spends.
+    pub fn cost(&self) -> u64 {
+        (HEADER_BYTES + self.length) as u64
+    }
+}
+
+/// The first frame of these bytes; `None` when it is not whole yet.
+///
+/// # Errors
+/// [`Malformed`] as soon as the header shows that it will never be one.
+pub fn frame(bytes: &[u8]) -> Result<Option<(Header, &[u8])>, Malformed> {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let length = word(0) as usize;
+    if length > BODY_BYTES_MAX {
+        return Err(Malformed("a body over the limit"));
+    }
+    if head[14] != 0 || head[15] != 0 {
+        return Err(Malformed("reserved bytes are not zero"));
+    }
+    let (request, extra) = (word(4), word(8));
+    let header = Header { length, request, extra, kind: head[12], detail: head[13] };
+    Ok(rest.get(..length).map(|body| (header, body)))
+}
+
+/// What a client asks for. Files are the numbers that [`Reply::Opened`] gave on this connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// The first of a connection.
+    Hello {
+        /// The client's version.
+        version: u32,
+    },
+    /// Opens a file; with a schema, creates it if it is not there.
+    Open {
+        /// Its name.
+        name: &'a str,
+        /// What its records mean.
+        schema: Option<Schema>,
+    },
+    /// Appends whole records.
+    Append {
+        /// The file.
+        file: u32,
+        /// When to reply.
+        level: Level,
+        /// The records.
+        records: &'a [u8],
+    },
+    /// The record of this number.
+    Record {
+        /// The file.
+        file: u32,
+        /// The number.
+        number: u64,
+    },
+    /// The latest record at or before a time.
+    Latest {
+        /// The file.
+        file: u32,
+        /// The time.
+        time_ns: i64,
+    },
+    /// The records from one time to another, both included.
+    Between {
+        /// The file.
+        file: u32,
+        /// First time.
+        from_ns: i64,
+        /// Last time.
+        to_ns: i64,
+    },
+    /// The numbers of the records that `Between` gives.
+    Find {
+        /// The file.
+        file: u32,
+        /// First time.
+        from_ns: i64,
+        /// Last time.
+        to_ns: i64,
+    },
+    /// The records of these numbers.
+    Numbers {
+        /// The file.
+        file: u32,
+        /// From the first to before the last.
+        numbers: Range<u64>,
+    },
+    /// The numbers of the records that are there.
+    Size {
+        /// The file.
+        file: u32,
+    },
+    /// Files in order of names, those behind this name.
+    List {
+        /// Empty at the beginning.
+        after: &'a str,
+    },
+    /// Begins, or goes on with, a copy of a file: of a primary to its second node.
+    Follow {
+        /// Its name.
+        name: &'a str,
+        /// Its entry where its primary is.
+        entry: Entry,
+    },
+    /// Records of a copy, acknowledged when they are synced in the journal.
+    Copy {
+        /// The file.
+        file: u32,
+        /// Number of the first.
+        first: u64,
+        /// The records.
+        records: &'a [u8],
+    },
+}
+
+/// What a server says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply<'a> {
+    /// The connection is open. Its grant is the whole credit.
+    Hello {
+        /// The server's version.
+        version: u32,
+        /// Requests without a last reply that a client may have.
+        requests_max: u32,
+    },
+    /// The file is open.
+    Opened {
+        /// Its number on this connection.
+        file: u32,
+        /// Records that are there.
+        numbers: Range<u64>,
+        /// What they mean.
+        schema: Schema,
+    },
+    /// The level is reached.
+    Appended {
+        /// Number of the first record.
+        first: u64,
+    },
+    /// Some of the records; [`Reply::Numbers`] comes behind the last.
+    Records {
+        /// One behind the other.
+        bytes: &'a [u8],
+    },
+    /// Numbers of records, from the first to before the last.
+    Numbers {
+        /// Which.
+        numbers: Range<u64>,
+    },
+    /// Some files; none behind the last.
+    Listed {
+        /// In order of names.
+        files: Vec<Listed>,
+    },
+    /// The copy is open.
+    Followed {
+        /// Its number on this connection.
+        file: u32,
+        /// Records that are there.
+        numbers: Range<u64>,
+        /// Number of the node in a cluster; zero without one.
+        node: u32,
+    },
+    /// It was not done.
+    Failed {
+        /// Whether the same request may succeed later.
+        is_retryable: bool,
+        /// Why.
+        what: &'a str,
+    },
+}
+
+/// Takes values off the front of bytes.
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(Malformed("cut short"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed("cut short"))?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn i64(&mut self) -> Result<i64, Malformed> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    fn range(&mut self) -> Result<Range<u64>, Malformed> {
+        Ok(self.u64()?..self.u64()?)
+    }
+
+    fn name(&mut self) -> Result<&'a str, Malformed> {
+        let len = usize::from(self.u16()?);
+        if len > NAME_BYTES_MAX {
+            return Err(Malformed("a name over the limit"));
+        }
+        text(self.take(len)?)
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed("bytes left over")) }
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|_| Malformed("text that is not UTF-8"))
+}
+
+fn schema_of(bytes: &[u8]) -> Result<Schema, Malformed> {
+    serde_json::from_slice(bytes).map_err(|_| Malformed("a schema that is not one"))
+}
+
+fn json_of(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// Bytes that a file takes in [`Reply::Listed`].
+pub fn listed_bytes(file: &Listed) -> usize {
+    2 + file.name.len() + 8 + 4 + schema_bytes(&file.schema)
+}
+
+/// Bytes that a schema takes.
+pub fn schema_bytes(schema: &Schema) -> usize {
+    json_of(schema).len()
+}
+
+fn put_name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(&(name.len() as u16).to_le_bytes());
+    out.extend_from_slice(name.as_bytes());
+}
+
+/// Writes a frame: a header whose length is filled in when the body is there.
+fn put(out: &mut Vec<u8>, words: [u32; 2], kind: [u8; 2], body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    out.extend_from_slice(&[kind[0], kind[1], 0, 0]);
+    body(out);
+    let length = (out.len() - start - HEADER_BYTES) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+fn put_words(out: &mut Vec<u8>, words: &[u64]) {
+    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+}
+
+impl<'a> Request<'a> {
+    /// Reads the request of a frame.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn decode(header: &Header, body: &'a [u8]) -> Result<Self, Malformed> {
+        let (mut cursor, file) = (Cursor(body), header.extra);
+        if header.kind != 3 && header.detail != 0 {
+            return Err(Malformed("a level without an append"));
+        }
+        let request = match header.kind {
+            1 if cursor.u32()? != MAGIC => return Err(Malformed("another protocol")),
+            1 => Self::Hello { version: cursor.u32()? },
+            2 => {
+                let (name, schema) = (cursor.name()?, cursor.rest());
+                let schema = (!schema.is_empty()).then(|| schema_of(schema)).transpose()?;
+                Self::Open { name, schema }
+            }
+            3 => {
+                let level = match header.detail {
+                    0 => Level::Memory,
+                    1 => Level::Local,
+                    2 => Level::Object,
+                    3 => Level::Replica,
+                    _ => return Err(Malformed("a level that is none")),
+                };
+                Self::Append { file, level, records: cursor.rest() }
+            }
+            4 => Self::Record { file, number: cursor.u64()? },
+            5 => Self::Latest { file, time_ns: cursor.i64()? },
+            6 => Self::Between { file, from_ns: cursor.i64()?, to_ns: cursor.i64()? },
+            7 => Self::Find { file, from_ns: cursor.i64()?, to_ns: cursor.i64()? },
+            8 => Self::Numbers { file, numbers: cursor.range()? },
+            9 => Self::Size { file },
+            10 => Self::List { after: cursor.name()? },
+            11 => {
+                let (name, entry) = (cursor.name()?, serde_json::from_slice(cursor.rest()));
+                Self::Follow { name, entry: entry.map_err(|_| Malformed("an entry that is none"))? }
+            }
+            12 => Self::Copy { file, first: cursor.u64()?, records: cursor.rest() },
+            _ => return Err(Malformed("a request that is none")),
+        };
+        cursor.end()?;
+        Ok(request)
+    }
+
+    /// Writes it as a frame.
+    pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
+        let times = |from: i64, to: i64| [from as u64, to as u64];
+        match self {
+            Self::Hello { version } => put(out, [number, 0], [1, 0], |out| {
+                out.extend_from_slice(&MAGIC.to_le_bytes());
+                out.extend_from_slice(&version.to_le_bytes());
+            }),
+            Self::Open { name, schema } => put(out, [number, 0], [2, 0], |out| {
+                put_name(out, name);
+                out.extend_from_slice(&schema.as_ref().map(json_of).unwrap_or_default());
+            }),
+            Self::Append { file, level, records } => {
+                let level = match level {
+                    Level::Memory => 0,
+                    Level::Local => 1,
+                    Level::Object => 2,
+                    Level::Replica => 3,
+                };
+                put(out, [number, *file], [3, level], |out| out.extend_from_slice(records));
+            }
+            Self::Record { file, number: record } => {
+                put(out, [number, *file], [4, 0], |out| put_words(out, &[*record]));
+            }
+            Self::Latest { file, time_ns } => {
+                put(out, [number, *file], [5, 0], |out| put_words(out, &[*time_ns as u64]));
+            }
+            Self::Between { file, from_ns, to_ns } => put(out, [number, *file], [6, 0], |out| {
+                put_words(out, &times(*from_ns, *to_ns));
+            }),
+            Self::Find { file, from_ns, to_ns } => put(out, [number, *file], [7, 0], |out| {
+                put_words(out, &times(*from_ns, *to_ns));
+            }),
+            Self::Numbers { file, numbers } => put(out, [number, *file], [8, 0], |out| {
+                put_words(out, &[numbers.start, numbers.end]);
+            }),
+            Self::Size { file } => put(out, [number, *file], [9, 0], |_| ()),
+            Self::List { after } => put(out, [number, 0], [10, 0], |out| put_name(out, after)),
+            Self::Follow { name, entry } => put(out, [number, 0], [11, 0], |out| {
+                put_name(out, name);
+                out.extend_from_slice(&json_of(entry));
+            }),
+            Self::Copy { file, first, records } => put(out, [number, *file], [12, 0], |out| {
+                put_words(out, &[*first]);
+                out.extend_from_slice(records);
+            }),
+        }
+    }
+}
+
+impl<'a> Reply<'a> {
+    /// Whether its request has no further reply.
+    pub fn is_last(&self) -> bool {
+        !matches!(self, Self::Records { .. })
+    }
+
+    /// Reads the reply of a frame.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn decode(header: &Header, body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut cursor = Cursor(body);
+        let reply = match header.kind {
+            129 => Self::Hello { version: cursor.u32()?, requests_max: cursor.u32()? },
+            130 => Self::Opened {
+                file: cursor.u32()?,
+                numbers: cursor.range()?,
+                schema: schema_of(cursor.rest())?,
+            },
+            131 => Self::Appended { first: cursor.u64()? },
+            132 => Self::Records { bytes: cursor.rest() },
+            133 => Self::Numbers { numbers: cursor.range()? },
+            134 => Self::Listed { files: listed(&mut cursor)? },
+            135 if header.detail > 1 => return Err(Malformed("a flag that is none")),
+            135 => Self::Failed { is_retryable: header.detail == 1, what: text(cursor.rest())? },
+            136 => Self::Followed {
+                file: cursor.u32()?,
+                numbers: cursor.range()?,
+                node: cursor.u32()?,
+            },
+            _ => return Err(Malformed("a reply that is none")),
+        };
+        cursor.end()?;
+        Ok(reply)
+    }
+
+    /// Writes it as a frame.
+    pub fn encode(&self, request: u32, grant: u32, out: &mut Vec<u8>) {
+        let words = [request, grant];
+        match self {
+            Self::Hello { version, requests_max } => put(out, words, [129, 0], |out| {
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(&requests_max.to_le_bytes());
+            }),
+            Self::Opened { file, numbers, schema } => put(out, words, [130, 0], |out| {
+                out.extend_from_slice(&file.to_le_bytes());
+                put_words(out, &[numbers.start, numbers.end]);
+                out.extend_from_slice(&json_of(schema));
+            }),
+            Self::Appended { first } => put(out, words, [131, 0], |out| put_words(out, &[*first])),
+            Self::Records { bytes } => {
+                put(out, words, [132, 0], |out| out.extend_from_slice(bytes));
+            }
+            Self::Numbers { numbers } => put(out, words, [133, 0], |out| {
+                put_words(out, &[numbers.start, numbers.end]);
+            }),
+            Self::Listed { files } => put(out, words, [134, 0], |out| {
+                for file in files {
+                    put_name(out, &file.name);
+                    put_words(out, &[file.records]);
+                    let schema = json_of(&file.schema);
+                    out.extend_from_slice(&(schema.len() as u32).to_le_bytes());
+                    out.extend_from_slice(&schema);
+                }
+            }),
+            Self::Followed { file, numbers, node } => put(out, words, [136, 0], |out| {
+                out.extend_from_slice(&file.to_le_bytes());
+                put_words(out, &[numbers.start, numbers.end]);
+                out.extend_from_slice(&node.to_le_bytes());
+            }),
+            Self::Failed { is_retryable, what } => {
+                let mut len = what.len().min(WORDS_BYTES_MAX);
+                while !what.is_char_boundary(len) {
+                    len -= 1;
+                }
+                put(out, words, [135, u8::from(*is_retryable)], |out| {
+                    out.extend_from_slice(&what.as_bytes()[..len]);
+                });
+            }
+        }
+    }
+}
+
+fn listed(cursor: &mut Cursor<'_>) -> Result<Vec<Listed>, Malformed> {
+    let mut files = Vec::new();
+    while !cursor.0.is_empty() {
+        let (name, records) = (cursor.name()?.to_owned(), cursor.u64()?);
+        let len = cursor.u32()? as usize;
+        files.push(Listed { name, schema: schema_of(cursor.take(len)?)?, records });
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,313 @@
+use std::path::Path;
+
+use evenfall_store_format::{FieldType, Schema};
+
+use super::*;
+
+pub(super) fn schema() -> Schema {
+    let fields = [("time", FieldType::Time), ("value", FieldType::U64)];
+    Schema::of(&fields).with_aggregates(&["value"])
+}
+
+pub(super) fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
+    numbers.flat_map(|n| [(n as i64).to_le_bytes(), (n * 7).to_le_bytes()].concat()).collect()
+}
+
+fn open(path: &Path) -> Store {
+    let opened = Store::open(StoreConfig::new(path)).unwrap();
+    let damage: Vec<_> = opened.losses.iter().filter(|loss| !loss.is_torn_end).collect();
+    assert!(damage.is_empty(), "{damage:?}");
+    opened.store
+}
+
+fn read(store: &Store, name: &str) -> Vec<u8> {
+    let file = store.file(name).unwrap();
+    let mut bytes = Vec::new();
+    let mut each = |part: bytes::Bytes| {
+        bytes.extend_from_slice(&part);
+        Ok(())
+    };
+    store.read(&file, i64::MIN, i64::MAX, &mut each).unwrap();
+    bytes
+}
+
+#[test]
+fn what_was_acknowledged_local_is_there_when_the_process_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let file = store.create("a", &schema()).unwrap();
+    for batch in 0..50u64 {
+        store.append(&file, &records(batch * 100..batch * 100 + 100), Level::Local).unwrap();
+    }
+    drop((file, store));
+    let store = open(dir.path());
+    assert_eq!(read(&store, "a"), records(0..5_000));
+    let file = store.file("a").unwrap();
+    store.append(&file, &records(5_000..6_000), Level::Memory).unwrap();
+    assert_eq!(store.record_at(&file, 5_500).unwrap().0, 5_500);
+    let summary = store.summary(&file, 10, 4_000).unwrap().unwrap();
+    assert_eq!(summary.count, 3_991);
+    assert_eq!(summary.aggregates[0].max, 28_000);
+    store.close().unwrap();
+    let seen = seal::verify_directory(dir.path()).unwrap();
+    assert!(seen.findings.is_empty(), "{:?}", seen.findings);
+    assert_eq!(read(&open(dir.path()), "a"), records(0..6_000));
+}
+
+#[test]
+fn many_writers_share_commits_and_chunks_become_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let wanted: Vec<_> = (0..4).map(|n| (format!("f{n}"), schema())).collect();
+    let files = store.create_all(&wanted).unwrap();
+    std::thread::scope(|scope| {
+        for file in &files {
+            let store = &store;
+            scope.spawn(move || {
+                for batch in 0..60u64 {
+                    let level = [Level::Memory, Level::Local][batch as usize % 2];
+                    let bytes = records(batch * 5_000..batch * 5_000 + 5_000);
+                    store.append(file, &bytes, level).unwrap();
+                }
+            });
+        }
+    });
+    for (name, _) in &wanted {
+        assert_eq!(read(&store, name), records(0..300_000));
+    }
+    store.close().unwrap();
+    assert!(dir.path().join("objects/D-0000000000000001-00000000").exists());
+    let archive = Archive::open(dir.path().join("objects").to_str().unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    let mut file = archive.file("f2").unwrap();
+    let mut each = |part: bytes::Bytes| {
+        bytes.extend_from_slice(&part);
+        Ok(())
+    };
+    file.read(0, 299_999, &mut each).unwrap();
+    assert_eq!(bytes, records(0..300_000));
+}
+
+#[test]
+fn another_node_goes_on_from_objects_when_the_disk_is_gone() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let objects = tempfile::tempdir().unwrap();
+    let config = |path: &Path, node| StoreConfig {
+        objects: Some(objects.path().display().to_string()),
+        node,
+        ..StoreConfig::new(path)
+    };
+    let store = Store::open(config(first.path(), 1)).unwrap().store;
+    let file = store.create("a", &schema()).unwrap();
+    store.append(&file, &records(0..300_000), Level::Object).unwrap();
+    drop((file, store, first));
+    let store = Store::open(config(second.path(), 2)).unwrap().store;
+    assert_eq!(read(&store, "a"), records(0..300_000));
+    let file = store.file("a").unwrap();
+    store.append(&file, &records(300_000..600_000), Level::Local).unwrap();
+    drop((file, store));
+    let store = Store::open(config(second.path(), 2)).unwrap().store;
+    assert_eq!(read(&store, "a"), records(0..600_000));
+}
+
+#[test]
+fn a_full_memory_refuses_by_name_and_takes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { memory_bytes_max: 0, ..StoreConfig::new(dir.path()) };
+    let store = Store::open(config).unwrap().store;
+    let file = store.create("a", &schema()).unwrap();
+    store.append(&file, &records(0..5_000), Level::Memory).unwrap();
+    let refused = store.append(&file, &records(5_000..5_001), Level::Memory);
+    // The disk may have been quick; otherwise the refusal has its name.
+    if let Err(error) = refused {
+        assert!(error.is_retryable() && error.to_string().contains("memory"), "{error}");
+        assert_eq!(file.records(), 5_000);
+    }
+}
+
+#[test]
+fn a_second_process_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let _store = open(dir.path());
+    let again = Store::open(StoreConfig::new(dir.path()));
+    assert!(again.is_err_and(|error| error.to_string().contains("another process")));
+}
+
+/// A recorded directory with chunks, journal, names and objects.
+fn recorded(path: &Path, messages: u64) -> Vec<Vec<u8>> {
+    let store = open(path);
+    let mut recorder = recording::Recorder::new(&store, "feed", 2, Level::Local).unwrap();
+    let mut all = Vec::new();
+    for number in 0..messages {
+        let message: Vec<u8> = (0..12 + number % 39).map(|at| (number * 31 + at) as u8).collect();
+        recorder.push((number % 2) as u32, number / 2, number as i64, &message).unwrap();
+        all.push(message);
+    }
+    recorder.flush().unwrap();
+    drop(recorder);
+    store.close().unwrap();
+    all
+}
+
+fn replayed(source: &dyn RecordSource, streams: u32) -> Vec<Vec<Vec<u8>>> {
+    let of = |stream| {
+        let mut replay =
+            recording::Replay::new(source, "feed", stream, i64::MIN..=i64::MAX).unwrap();
+        std::iter::from_fn(|| replay.next_message().unwrap()).map(|m| m.bytes).collect()
+    };
+    (0..streams).map(of).collect()
+}
+
+/// Every file below, with its bytes.
+fn contents(path: &Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
+    let mut all = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            all.insert(path, bytes);
+        }
+    }
+    all
+}
+
+#[test]
+fn a_recording_comes_back_in_order_from_disk_and_objects_and_reading_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = recorded(dir.path(), 5_000);
+    let before = contents(dir.path());
+    let opened = Store::open_to_read(StoreConfig::new(dir.path())).unwrap();
+    assert!(opened.losses.is_empty(), "{:?}", opened.losses);
+    let store = opened.store;
+    let of = |stream| all.iter().skip(stream).step_by(2).cloned().collect::<Vec<_>>();
+    assert_eq!(replayed(&store, 2), vec![of(0), of(1)]);
+    assert_eq!(recording::names(&store).unwrap(), ["feed"]);
+    let file = store.file("feed.0.48").unwrap();
+    let refused = store.append(&file, &[0; 48], Level::Memory).unwrap_err();
+    assert!(refused.to_string().contains("open to read only"), "{refused}");
+    // A second reader is welcome, a writer is not.
+    Store::open_to_read(StoreConfig::new(dir.path())).unwrap();
+    assert!(Store::open(StoreConfig::new(dir.path())).is_err());
+    store.close().unwrap();
+    assert!(contents(dir.path()) == before, "reading changed the directory");
+    let archive = Archive::open(dir.path().join("objects").to_str().unwrap()).unwrap();
+    assert_eq!(replayed(&archive, 2), vec![of(0), of(1)]);
+}
+
+#[test]
+fn bytes_flipped_at_random_anywhere_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(dir.path(), 4_000);
+    let mut prng = evenfall_core::Prng::new(11);
+    for (path, whole) in contents(dir.path()) {
+        // Headers and ends, and places in between.
+        let ends = (0..16).flat_map(|at| [at, whole.len().saturating_sub(at + 1)]);
+        let inside = (0..24).map(|_| prng.below(whole.len() as u64) as usize);
+        for at in ends.chain(inside).filter(|at| *at < whole.len()).collect::<Vec<_>>() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << prng.below(8);
+            std::fs::write(&path, &bytes).unwrap();
+            let seen = seal::verify_directory(dir.path()).unwrap();
+            assert!(!seen.findings.is_empty(), "{} byte {at}", path.display());
+            let changed = seen.findings.iter().filter(|f| f.what.contains("the last stop")).count();
+            assert!(changed <= 1, "one file was changed: {:?}", seen.findings);
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+    assert!(seal::verify_directory(dir.path()).unwrap().findings.is_empty());
+}
+
+/// Without the list of a clean stop, checksums of parts are all there is.
+#[test]
+fn a_byte_flipped_behind_a_crash_is_found_or_changes_no_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = recorded(dir.path(), 4_000);
+    std::fs::remove_file(dir.path().join(seal::NAME)).unwrap();
+    assert!(seal::verify_directory(dir.path()).unwrap().findings.is_empty());
+    let mut prng = evenfall_core::Prng::new(12);
+    let (mut found, mut harmless) = (0, 0);
+    for (path, whole) in contents(dir.path()) {
+        for _ in 0..40 {
+            let mut bytes = whole.clone();
+            bytes[prng.below(whole.len() as u64) as usize] ^= 1 << prng.below(8);
+            std::fs::write(&path, &bytes).unwrap();
+            if !seal::verify_directory(dir.path()).unwrap().findings.is_empty() {
+                found += 1;
+                continue;
+            }
+            harmless += 1;
+            let store = Store::open_to_read(StoreConfig::new(dir.path())).unwrap().store;
+            let messages: usize = replayed(&store, 2).iter().map(Vec::len).sum();
+            assert_eq!(messages, all.len(), "{}", path.display());
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+    assert!(found > 200 && harmless < found, "{found} found, {harmless} harmless");
+}
+
+/// Records of 4,096 bytes, three to a segment: few fill chunks.
+fn large(numbers: std::ops::Range<u64>) -> Vec<u8> {
+    numbers
+        .flat_map(|n| [(n as i64).to_le_bytes().to_vec(), vec![n as u8; 4_088]].concat())
+        .collect()
+}
+
+#[test]
+fn retention_takes_the_oldest_chunks_from_disk_and_objects_and_survives_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let file = store.create("a", &Schema::opaque(4_096)).unwrap();
+    let (chunk, records) = (256 * 3, 256 * 3 * 5 + 10);
+    store.append(&file, &large(0..records), Level::Object).unwrap();
+    let keep = evenfall_store_format::retention::Retention { bytes_max: Some(8 << 20), age_ns_max: None };
+    let first = store.retain(&file, keep).unwrap();
+    assert!(first >= chunk && first.is_multiple_of(chunk), "{first}");
+    let check = |source: &dyn RecordSource| {
+        let numbers = source.between("a", i64::MIN, i64::MAX).unwrap();
+        assert_eq!(numbers, first..records);
+        assert!(source.numbers("a", numbers.clone()).unwrap() == large(numbers));
+        assert!(source.numbers("a", first - 1..first).is_err());
+    };
+    check(&store);
+    let objects = dir.path().join("objects");
+    assert!(!objects.join("D-0000000000000001-00000000").exists());
+    assert!(!dir.path().join("D-0000000000000001-00000000").exists());
+    // Gone without a word, and found again.
+    drop((file, store));
+    let store = open(dir.path());
+    check(&store);
+    let file = store.file("a").unwrap();
+    assert_eq!(file.retention(), keep);
+    store.append(&file, &large(records..records + 1), Level::Local).unwrap();
+    store.close().unwrap();
+    let seen = seal::verify_directory(dir.path()).unwrap();
+    assert!(seen.findings.is_empty(), "{:?}", seen.findings);
+    let archive = Archive::open(objects.to_str().unwrap()).unwrap();
+    assert_eq!(archive.between("a", i64::MIN, i64::MAX).unwrap(), first..records + 1);
+}
+
+#[test]
+fn a_deleted_file_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let [a, b] = ["a", "b"].map(|name| store.create(name, &Schema::opaque(4_096)).unwrap());
+    for file in [&a, &b] {
+        store.append(file, &large(0..1_000), Level::Object).unwrap();
+    }
+    store.delete("a").unwrap();
+    let gone = store.append(&a, &large(1_000..1_001), Level::Memory).unwrap_err();
+    assert!(gone.to_string().contains('a'), "{gone}");
+    assert!(store.file("a").is_err() && store.delete("a").is_err());
+    store.create("a", &schema()).unwrap();
+    store.close().unwrap();
+    let seen = seal::verify_directory(dir.path()).unwrap();
+    assert!(seen.findings.is_empty(), "{:?}", seen.findings);
+    let left = contents(dir.path()).into_keys().map(|path| path.display().to_string());
+    let left: Vec<_> = left.filter(|path| path.contains("-0000000000000001")).collect();
+    assert!(left.iter().all(|path| path.contains("J-")), "{left:?}");
+    let store = open(dir.path());
+    assert_eq!(store.file("a").unwrap().records(), 0);
+    assert_eq!(store.file("b").unwrap().records(), 1_000);
+}

@@ -1,0 +1,195 @@
+//! [`Server`]: a store on a port of this machine.
+//!
+//! One thread per connection reads requests and answers them; appends that are acknowledged later
+//! than `memory` are answered by a second one when their commit is done. An append that a stage
+//! refuses is tried again for ten seconds while the connection reads nothing, so that a client
+//! feels it as missing credit; then it fails, and the file takes no append on that connection until
+//! it is opened again: what was sent behind the failed one must not overtake it.
+
+mod connection;
+
+use std::collections::BTreeMap;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use self::connection::Connection;
+use evenfall_store_engine::{Store, StoreError, lock};
+
+/// Connections at once: each has a thread or two, and some megabytes.
+const CONNECTIONS_MAX: usize = 256;
+
+/// A connection that asks for nothing for this long, and waits for nothing, is closed.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// What a server has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ServerCounts {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections closed at once, because there were 256.
+    pub turned_away: u64,
+    /// Connections closed because of bytes that are not the protocol, or over their credit.
+    pub malformed: u64,
+    /// Connections closed because their client said nothing for too long.
+    pub timed_out: u64,
+    /// Appends that failed.
+    pub failed_appends: u64,
+    /// Bytes of replies sent.
+    pub sent_bytes: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    accepted: AtomicU64,
+    turned_away: AtomicU64,
+    malformed: AtomicU64,
+    timed_out: AtomicU64,
+    failed_appends: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+/// What the threads share.
+struct Served {
+    store: Arc<Store>,
+    counters: Counters,
+    idle_timeout: Duration,
+    is_stopping: AtomicBool,
+    open: Mutex<BTreeMap<u64, (TcpStream, JoinHandle<()>)>>,
+}
+
+/// A store on a port, until it is stopped or dropped.
+pub struct Server {
+    served: Arc<Served>,
+    address: SocketAddr,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+fn failed(what: String) -> StoreError {
+    StoreError::Remote { what, is_retryable: false }
+}
+
+impl Server {
+    /// Listens; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// When the address is not loopback: connections have no key, and without a key nothing leaves
+    /// loopback. When the address cannot be had.
+    pub fn start(store: Arc<Store>, listen: SocketAddr) -> Result<Self, StoreError> {
+        Self::start_with(store, listen, IDLE_TIMEOUT)
+    }
+
+    /// The same with another patience for clients that ask for nothing.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        store: Arc<Store>,
+        listen: SocketAddr,
+        idle_timeout: Duration,
+    ) -> Result<Self, StoreError> {
+        if !listen.ip().is_loopback() {
+            return Err(failed(format!(
+                "{listen} is not loopback: the store's connections have no key, and without a key \
+                 nothing leaves loopback; listen on 127.0.0.1 and tunnel"
+            )));
+        }
+        let said = |error| failed(format!("listen on {listen}: {error}"));
+        let listener = TcpListener::bind(listen).map_err(said)?;
+        let address = listener.local_addr().map_err(said)?;
+        let served = Arc::new(Served {
+            store,
+            counters: Counters::default(),
+            // A timeout of zero is none to a socket.
+            idle_timeout: idle_timeout.max(Duration::from_millis(1)),
+            is_stopping: AtomicBool::new(false),
+            open: Mutex::default(),
+        });
+        let shared = Arc::clone(&served);
+        let thread = std::thread::Builder::new().name("store-accept".into());
+        let acceptor = thread.spawn(move || accept(&shared, &listener)).map_err(said)?;
+        Ok(Self { served, address, acceptor: Some(acceptor) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it has seen so far.
+    pub fn counts(&self) -> ServerCounts {
+        let counters = &self.served.counters;
+        ServerCounts {
+            accepted: counters.accepted.load(Relaxed),
+            turned_away: counters.turned_away.load(Relaxed),
+            malformed: counters.malformed.load(Relaxed),
+            timed_out: counters.timed_out.load(Relaxed),
+            failed_appends: counters.failed_appends.load(Relaxed),
+            sent_bytes: counters.sent_bytes.load(Relaxed),
+        }
+    }
+
+    /// Closes the port and every connection, and waits for their threads; nothing holds the store
+    /// afterwards.
+    pub fn stop(mut self) -> ServerCounts {
+        self.end();
+        self.counts()
+    }
+
+    fn end(&mut self) {
+        self.served.is_stopping.store(true, Relaxed);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+        let open = std::mem::take(&mut *lock(&self.served.open));
+        for (stream, thread) in open.into_values() {
+            let _ = stream.shutdown(Shutdown::Both);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn accept(served: &Arc<Served>, listener: &TcpListener) {
+    for number in 0.. {
+        let accepted = listener.accept();
+        if served.is_stopping.load(Relaxed) {
+            return;
+        }
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors, most likely: others must end first.
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        let mut open = lock(&served.open);
+        open.retain(|_, (_, thread)| !thread.is_finished());
+        if open.len() >= CONNECTIONS_MAX {
+            served.counters.turned_away.fetch_add(1, Relaxed);
+            continue;
+        }
+        let shared = Arc::clone(served);
+        let thread = std::thread::Builder::new().name("store-connection".into());
+        let Ok(kept) = stream.try_clone() else { continue };
+        let run = move || {
+            if Connection::serve(&shared, stream) {
+                shared.counters.malformed.fetch_add(1, Relaxed);
+            }
+        };
+        if let Ok(thread) = thread.spawn(run) {
+            served.counters.accepted.fetch_add(1, Relaxed);
+            open.insert(number, (kept, thread));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Real servers on free ports of this machine, each a process that can be killed and started again.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenfall_core::Objects as _;
+use evenfall_store_engine::names::etcd::Etcd;
+use evenfall_store_engine::{Bucket, BucketOptions};
+use tempfile::TempDir;
+
+const STARTS: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + STARTS;
+    while !is_so() {
+        assert!(Instant::now() < end, "never came: {what}");
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// The program, from an environment variable or from `PATH`.
+fn program(variable: &str, name: &str) -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Some(path.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.is_file());
+    if found.is_none() {
+        println!("skipped: no {name} in PATH, nor {variable}");
+    }
+    found
+}
+
+/// A server process, its directory and its port.
+pub struct Server {
+    command: Box<dyn Fn() -> Command>,
+    child: Child,
+    pub port: u16,
+    pub directory: TempDir,
+}
+
+impl Server {
+    fn start(command: impl Fn(&Path, u16) -> Command + 'static) -> Self {
+        let (directory, port) = (TempDir::new().expect("a directory"), free_port());
+        let path = directory.path().to_owned();
+        let command = Box::new(move || command(&path, port));
+        let child = spawn(&command);
+        let server = Self { command, child, port, directory };
+        server.await_port();
+        server
+    }
+
+    fn await_port(&self) {
+        eventually("a server's port", || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().expect("kill -9");
+        self.child.wait().expect("its end");
+    }
+
+    pub fn restart(&mut self) {
+        self.child = spawn(&self.command);
+        self.await_port();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn spawn(command: &dyn Fn() -> Command) -> Child {
+    let mut command = command();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("a server")
+}
+
+/// An S3 server with a bucket `ticks`.
+pub struct S3 {
+    pub server: Server,
+    /// Whether two conditional puts at once are one behind the other.
+    pub is_atomic: bool,
+}
+
+impl S3 {
+    /// The crate `s3s-fs`.
+    pub fn s3s() -> Self {
+        let tests = std::env::current_exe().expect("this test");
+        let examples = tests.ancestors().nth(2).expect("a target directory").join("examples");
+        let program = examples.join("s3_server");
+        let server = Server::start(move |directory, port| {
+            let mut command = Command::new(&program);
+            command.arg(directory).arg(format!("127.0.0.1:{port}"));
+            command
+        });
+        std::fs::create_dir(server.directory.path().join("ticks")).expect("a bucket");
+        // It looks whether an object is there when a put begins, and replaces it when it ends.
+        Self { server, is_atomic: false }
+    }
+
+    /// MinIO, when this machine has it.
+    pub fn minio() -> Option<Self> {
+        let program = program("EVENFALL_MINIO", "minio")?;
+        let server = Server::start(move |directory, port| {
+            let mut command = Command::new(&program);
+            command.arg("server").arg(directory).arg("--quiet");
+            command.arg("--address").arg(format!("127.0.0.1:{port}"));
+            command.env("MINIO_ROOT_USER", "evenfall").env("MINIO_BROWSER", "off");
+            command.env("MINIO_ROOT_PASSWORD", "evenfall-secret");
+            command
+        });
+        // It listens before it answers, and makes its directory ready in between.
+        let formatted = server.directory.path().join(".minio.sys/format.json");
+        eventually("a directory of MinIO", || formatted.exists());
+        std::fs::create_dir(server.directory.path().join("ticks")).expect("a bucket");
+        let s3 = Self { server, is_atomic: true };
+        let bucket = Bucket::open_with("s3://ticks/ready", &s3.options()).expect("a bucket");
+        eventually("an answer of MinIO", || bucket.list("").is_ok());
+        Some(s3)
+    }
+
+    pub fn options(&self) -> BucketOptions {
+        let endpoint = format!("http://127.0.0.1:{}", self.server.port);
+        let options = [
+            ("aws_endpoint", endpoint.as_str()),
+            ("aws_allow_http", "true"),
+            ("aws_access_key_id", "evenfall"),
+            ("aws_secret_access_key", "evenfall-secret"),
+            ("aws_region", "us-east-1"),
+        ];
+        BucketOptions(options.map(|(key, value)| (key.into(), value.into())).into())
+    }
+}
+
+/// etcd, when this machine has it.
+pub fn etcd() -> Option<Server> {
+    let program = program("EVENFALL_ETCD", "etcd")?;
+    let peers = free_port();
+    let server = Server::start(move |directory, port| {
+        let client = format!("http://127.0.0.1:{port}");
+        let peer = format!("http://127.0.0.1:{peers}");
+        let mut command = Command::new(&program);
+        command.arg("--data-dir").arg(directory.join("data"));
+        command
+            .arg("--listen-client-urls")
+            .arg(&client)
+            .arg("--advertise-client-urls")
+            .arg(&client);
+        command.arg("--listen-peer-urls").arg(&peer);
+        command.arg("--initial-advertise-peer-urls").arg(&peer);
+        command.arg("--initial-cluster").arg(format!("default={peer}"));
+        command
+    });
+    // It listens before it has elected itself.
+    let client = Etcd::connect(&format!("127.0.0.1:{}", server.port)).expect("etcd");
+    eventually("an answer of etcd", || client.get("x").is_ok());
+    Some(server)
+}
+
+/// The directory of names on this etcd.
+pub fn names_at(etcd: &Server) -> String {
+    format!("etcd://127.0.0.1:{}/ticks", etcd.port)
+}

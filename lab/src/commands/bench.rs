@@ -1,0 +1,128 @@
+//! `evenfall bench`: what things cost on this machine.
+
+mod cross;
+mod mpi;
+mod rank;
+mod shuffle;
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use crate::fanout::{FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless};
+use evenfall_multicast_machine::SharedKey;
+use evenfall_node::fanout::RootSource;
+use serde_json::json;
+
+use crate::Outcome;
+
+/// Arguments of `evenfall bench`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Processor time of the sending side per delivered copy, and the highest loss-free rate.
+    Fanout(Fanout),
+    /// Records per second that the store takes, and how fast it gives them back.
+    Store(crate::store::bench::Args),
+    /// Shuffles between processes over real sockets, against what the links allow.
+    Shuffle(shuffle::Args),
+    /// One rank of `bench shuffle`.
+    #[command(hide = true)]
+    Rank(rank::Args),
+    /// The other traffic of `bench shuffle --cross`.
+    #[command(hide = true)]
+    Cross(cross::Args),
+}
+
+/// Arguments of `evenfall bench fanout`.
+#[derive(clap::Args, Debug)]
+struct Fanout {
+    /// Receivers.
+    #[arg(long, default_value_t = 10)]
+    fanout: usize,
+    /// Bytes of a message.
+    #[arg(long, default_value_t = 40)]
+    size: usize,
+    /// Messages in one datagram, flat out.
+    #[arg(long, default_value_t = 20)]
+    pack: usize,
+    /// Rounds; the median is printed.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Length of one measurement.
+    #[arg(
+        long,
+        default_value = "1s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    duration: Duration,
+    /// Seal and authenticate under a key.
+    #[arg(long)]
+    key: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Fanout(args) => fanout(args),
+        Command::Store(args) => crate::store::bench::main(args),
+        Command::Shuffle(args) => shuffle::main(args),
+        Command::Rank(args) => rank::main(args),
+        Command::Cross(args) => cross::main(args),
+    }
+}
+
+/// One measurement, with a root and receivers of its own.
+fn once(bench: &FanoutBench, key: bool) -> Result<FanoutResult, evenfall_host::Error> {
+    let sinks = Sinks::start(bench.fanout, bench.coalesce)?;
+    let key = key.then(|| SharedKey::new(1, [1; 32]));
+    bench_source(bench, &sinks, &mut RootSource::new(bench, key))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn fanout(args: &Fanout) -> Outcome {
+    let Fanout { fanout, size, pack, duration, .. } = *args;
+    let slow = FanoutBench { fanout, size, duration, ..FanoutBench::unbatched() };
+    let full = FanoutBench { fanout, size, duration, pack, ..FanoutBench::saturated() };
+    let (mut slow_ns, mut full_ns, mut rates, mut lost) = (vec![], vec![], vec![], 0);
+    for round in 0..args.rounds.max(1) {
+        if !args.json {
+            eprintln!("round {} of {}", round + 1, args.rounds.max(1));
+        }
+        let paced = once(&slow, args.key)?;
+        let flat_out = once(&full, args.key)?;
+        slow_ns.push(paced.cpu_ns_per_copy);
+        full_ns.push(flat_out.cpu_ns_per_copy);
+        rates.push(highest_lossless(&flat_out, |rate| {
+            once(&FanoutBench { rate: Some(rate), ..full.clone() }, args.key)
+        })?);
+        lost += paced.lost + flat_out.lost;
+    }
+    let (slow_ns, full_ns, rate) = (median(slow_ns), median(full_ns), median(rates));
+    if args.json {
+        let result = json!({
+            "fanout": fanout, "size_bytes": size, "rounds": args.rounds.max(1), "key": args.key,
+            "cpu_ns_per_copy": full_ns, "messages_per_s": rate,
+            "cpu_ns_per_copy_10k": slow_ns, "messages_per_datagram": pack, "lost_copies": lost,
+        });
+        println!("{result}");
+    } else {
+        println!("{fanout} receivers, {size}-byte messages, medians of {}", args.rounds.max(1));
+        println!("  at 10,000 msg/s, one a datagram: {slow_ns:.0} ns of CPU per copy");
+        println!("  flat out, {pack} a datagram:      {full_ns:.1} ns of CPU per copy");
+        println!("  highest loss-free rate:          {rate:.0} msg/s");
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! OpenMPI's `MPI_Alltoallv` beside `evenfall bench shuffle`: the same matrix, hosts and links.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use evenfall_host::interrupt;
+use evenfall_host::lab::Lab;
+use evenfall_host::process::{Signal, end_with_parent, send};
+use evenfall_exchange_machine::Matrix;
+use serde_json::{Value, json};
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a peer took.
+pub struct Peer {
+    /// Its name.
+    pub name: &'static str,
+    /// Median of its rounds.
+    pub completion_us: f64,
+    /// Processor time per message, median.
+    pub cpu_us_per_message: f64,
+}
+
+impl Peer {
+    pub fn json(&self, throughput_gbps: f64) -> Value {
+        json!({
+            "name": self.name, "completion_us": self.completion_us,
+            "throughput_gbps": throughput_gbps, "cpu_us_per_message": self.cpu_us_per_message,
+        })
+    }
+}
+
+/// A directory that is gone afterwards.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is small, and in the system's place for such things.
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// Runs the program over TCP; and over shared memory, where all ranks are on one host.
+pub fn beside(
+    program: &Path,
+    matrix: &Matrix,
+    (rounds, warm_up): (usize, usize),
+    pin: bool,
+    lab: Option<&Lab>,
+) -> Result<Vec<Peer>, String> {
+    let dir = std::env::temp_dir().join(format!("evenfall-mpi-{}", std::process::id()));
+    let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+    fs::create_dir_all(&dir).map_err(failed)?;
+    let scratch = Scratch(dir.clone());
+    let file = scratch.0.join("matrix");
+    fs::write(&file, matrix.to_string()).map_err(failed)?;
+    let run = |name, arguments: &[String]| {
+        let mut command = Command::new("mpirun");
+        command.args(["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1"]);
+        command.args(arguments);
+        if pin {
+            command.args(["--map-by", "core", "--bind-to", "core:overload-allowed"]);
+        }
+        command.args(["-n", &matrix.nodes().to_string()]);
+        command.arg(program).arg(&file);
+        command.args([rounds.to_string(), warm_up.to_string()]);
+        if let Some(lab) = lab {
+            lab.inside(0, &mut command).map_err(|error| error.to_string())?;
+        }
+        one(name, command)
+    };
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let Some(lab) = lab else {
+        let tcp = words("--mca btl tcp,self --mca btl_tcp_if_include lo");
+        return Ok(vec![
+            run("openmpi tcp", &tcp)?,
+            run("openmpi memory", &words("--mca btl vader,self"))?,
+        ]);
+    };
+    let hosts = scratch.0.join("hosts");
+    let agent = scratch.0.join("agent");
+    let mut text = String::new();
+    for rank in 0..matrix.nodes() {
+        let _ = writeln!(text, "{} slots=1", lab.name(rank));
+    }
+    fs::write(&hosts, text).map_err(failed)?;
+    // Called as a remote shell: the host, then what to run there. Each gets a host name of its
+    // own, or all of them would be taken for one host.
+    let script = "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec \"$host\" unshare --uts \
+                  sh -c \"hostname $host; $*\"\n";
+    fs::write(&agent, script).map_err(failed)?;
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+    let mut arguments = words(
+        "--mca btl tcp,self --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
+         --map-by node --mca plm rsh",
+    );
+    arguments.extend(["--hostfile".into(), hosts.display().to_string()]);
+    arguments.extend(["--mca", "plm_rsh_agent"].map(str::to_owned));
+    arguments.push(agent.display().to_string());
+    Ok(vec![run("openmpi tcp", &arguments)?])
+}
+
+/// Ends it when this program is asked to end.
+fn attend(child: &mut Child) -> Result<(), String> {
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) if interrupt::raised() => {
+                send(child.id(), Signal::Terminate);
+                child.wait().ok();
+                return Err("interrupted".into());
+            }
+            Ok(None) => std::thread::sleep(LOOK),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+fn one(name: &'static str, mut command: Command) -> Result<Peer, String> {
+    end_with_parent(&mut command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let missing = |error: std::io::Error| {
+        format!("mpirun: {error}; install OpenMPI (apt-get install openmpi-bin libopenmpi-dev)")
+    };
+    let mut child = command.spawn().map_err(missing)?;
+    // It says one line, and a few when it fails: less than a pipe holds.
+    attend(&mut child)?;
+    let output = child.wait_with_output().map_err(missing)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().rev().find(|line| line.starts_with('{')).unwrap_or_default();
+    let value: Value = serde_json::from_str(line).unwrap_or_default();
+    match (value["completion_us"].as_f64(), value["cpu_us_per_message"].as_f64()) {
+        (Some(completion_us), Some(cpu_us_per_message)) => {
+            Ok(Peer { name, completion_us, cpu_us_per_message })
+        }
+        _ => Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}

@@ -1,0 +1,261 @@
+//! One rank of `evenfall bench shuffle`, in a process of its own.
+//!
+//! It says its address, is told on its standard input what to do ([`Spec`]), and says a line of
+//! JSON per round ([`Line`]).
+
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::Prng;
+use evenfall_host::clock::{MonotonicClock, process_cpu};
+use evenfall_host::{interrupt, pin};
+use evenfall_exchange_member::::{GroupError, Member, Seat, SeatOptions, pace};
+use evenfall_exchange_machine::Config;
+use evenfall_exchange_machine::group::Settings;
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+
+/// How far ahead of its pace a rank may run: it is woken every half of it, and may be late by the
+/// other half, as on a host with more ranks than cores.
+const BURST: Duration = Duration::from_millis(10);
+
+/// Arguments of the hidden `evenfall bench rank`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Where to bind.
+    #[arg(long)]
+    bind: SocketAddr,
+    /// Marks datagrams, and takes the key from the specification.
+    #[arg(long)]
+    lab: bool,
+    /// Delays and losses to inject.
+    #[arg(long)]
+    inject: Option<PathBuf>,
+    /// Stays on this core.
+    #[arg(long)]
+    core: Option<usize>,
+    /// Before each sleep.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    yield_for: Duration,
+}
+
+/// What a rank is told.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Spec {
+    /// Its number.
+    pub rank: usize,
+    /// All addresses.
+    pub members: Vec<SocketAddr>,
+    /// Tells this run from others at the same addresses.
+    pub epoch: u32,
+    /// Of the contents.
+    pub seed: u64,
+    /// Its row of the matrix.
+    pub row: Vec<u64>,
+    /// Rounds, those to warm up included.
+    pub rounds: usize,
+    /// Of these, the first in which waiting bytes are looked at.
+    pub watched_rounds: usize,
+    /// Payload of a packet.
+    pub packet_bytes: u32,
+    /// See [`Config::rtt_packets`].
+    pub rtt_packets: u32,
+    /// See [`Config::overcommit`].
+    pub overcommit: f64,
+    /// See [`Config::grant_packets`].
+    pub grant_packets: u32,
+    /// Rate of its link, if limited.
+    pub bits_per_s: Option<u64>,
+    /// See [`Config::resend_after`].
+    pub resend_after: Duration,
+    /// See [`Config::silence_max`].
+    pub silence_max: Duration,
+    /// See [`Config::key`].
+    pub key: Option<[u8; 16]>,
+    /// How long it may keep rounds to itself: whoever listens needs a core for it.
+    pub say_after: Duration,
+}
+
+impl Spec {
+    fn settings(&self) -> Settings {
+        let exchange = Config {
+            packet_bytes: self.packet_bytes,
+            rtt_packets: self.rtt_packets,
+            overcommit: self.overcommit,
+            grant_packets: self.grant_packets,
+            pace: self.bits_per_s.map(|rate| pace(rate, BURST)).unwrap_or_default(),
+            resend_after: self.resend_after,
+            silence_max: self.silence_max,
+            key: self.key,
+            ..Config::default()
+        };
+        Settings { exchange, epoch: self.epoch, ..Settings::default() }
+    }
+}
+
+/// One round at one rank. Times are of the host's monotonic clock.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Round {
+    /// Which one.
+    pub number: usize,
+    /// When the shuffle was called.
+    pub begin_ns: u64,
+    /// When it returned.
+    pub end_ns: u64,
+    /// Processor time of this process in between.
+    pub cpu_ns: u64,
+    /// Hashes of what was sent, by receiver.
+    pub sent: Vec<u64>,
+    /// Hashes of what came, by sender.
+    pub here: Vec<u64>,
+}
+
+/// What a rank counted over all rounds.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Totals {
+    /// Packets sent again.
+    pub data_again: u64,
+    /// Packets that came twice.
+    pub duplicates: u64,
+    /// Packets sent, repeats included.
+    pub data_sent: u64,
+    /// Datagrams without payload sent.
+    pub control_sent: u64,
+    /// Lost on purpose on their way in.
+    pub injected_losses: u64,
+    /// Most bytes that waited in the socket.
+    pub waiting_bytes_max: u64,
+    /// How long a small message takes.
+    pub latency: Duration,
+    /// How long its sender is busy with it.
+    pub per_message: Duration,
+}
+
+/// What a rank says.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// It is bound here.
+    Address(SocketAddr),
+    /// A round is over.
+    Round(Round),
+    /// A call has failed.
+    Failed {
+        /// The rank to blame, if one is.
+        rank: Option<u16>,
+        /// In words.
+        words: String,
+        /// When.
+        at_ns: u64,
+    },
+    /// All rounds are over.
+    Done(Totals),
+}
+
+fn say(line: &Line) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, line)?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+/// What one rank sends another in one round.
+fn message(seed: u64, round: usize, (from, to): (usize, usize), bytes: u64) -> Bytes {
+    let mut prng = Prng::new(seed).fork((round as u64) << 32 | (from << 16 | to) as u64);
+    let mut out = Vec::with_capacity(bytes as usize + 8);
+    while (out.len() as u64) < bytes {
+        out.extend_from_slice(&prng.next_u64().to_le_bytes());
+    }
+    out.truncate(bytes as usize);
+    Bytes::from(out)
+}
+
+fn hash(body: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(body);
+    hasher.finish()
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    let outcome = run(args);
+    if let Err(error) = &outcome {
+        let rank = match error.downcast_ref() {
+            Some(GroupError::Failed(failure)) => Some(failure.rank()),
+            _ => None,
+        };
+        let at_ns = MonotonicClock::now().nanos();
+        say(&Line::Failed { rank, words: error.to_string(), at_ns })?;
+    }
+    outcome
+}
+
+fn run(args: &Args) -> Outcome {
+    interrupt::install()?;
+    let options = SeatOptions {
+        keyed: args.lab,
+        mark: args.lab,
+        inject: args.inject.clone(),
+        watch_queue: !args.lab,
+        yield_for: args.yield_for,
+    };
+    if let Some(core) = args.core {
+        pin::to_cores(&[core])?;
+    }
+    let seat = Seat::bind(args.bind, options)?;
+    say(&Line::Address(seat.address()))?;
+    let mut text = String::new();
+    std::io::stdin().lock().read_line(&mut text)?;
+    let spec: Spec = serde_json::from_str(&text)?;
+    let mut member = seat.join(spec.rank, spec.members.clone(), spec.settings())?;
+    let (latency, per_message) = member.measure()?;
+    let mut rounds = Vec::new();
+    let mut said = MonotonicClock::now();
+    for number in 0..spec.rounds {
+        if number == spec.watched_rounds {
+            member.stop_watching();
+        }
+        rounds.push(Line::Round(round(&mut member, &spec, number)?));
+        if MonotonicClock::now().since(said) >= spec.say_after {
+            rounds.drain(..).try_for_each(|round| say(&round))?;
+            said = MonotonicClock::now();
+        }
+    }
+    rounds.iter().try_for_each(say)?;
+    let (counts, udp) = member.counters();
+    let waiting_bytes_max = member.waiting_bytes_max();
+    member.leave();
+    say(&Line::Done(Totals {
+        data_again: counts.data_again,
+        duplicates: counts.duplicates,
+        data_sent: counts.data_sent,
+        control_sent: counts.control_sent,
+        injected_losses: udp.inject_lost,
+        waiting_bytes_max,
+        latency,
+        per_message,
+    }))
+}
+
+fn round(member: &mut Member, spec: &Spec, number: usize) -> Result<Round, GroupError> {
+    let (seed, me) = (spec.seed, spec.rank);
+    let one = |(to, &bytes): (usize, &u64)| message(seed, number, (me, to), bytes);
+    let messages: Vec<Bytes> = spec.row.iter().enumerate().map(one).collect();
+    let sent = messages.iter().map(|body| hash(body)).collect();
+    // Their memory stays this rank's, as that of MPI's ranks does: a round does not free it.
+    let _kept = messages.clone();
+    member.barrier()?;
+    let (begin, cpu) = (MonotonicClock::now(), process_cpu());
+    let here = member.shuffle(messages)?;
+    let (end, cpu_ns) = (MonotonicClock::now(), (process_cpu() - cpu).as_nanos() as u64);
+    // Whoever is still at it shall not wait for a core while this rank looks at what it got.
+    member.barrier()?;
+    let here = here.iter().map(|body| hash(body)).collect();
+    let (begin_ns, end_ns) = (begin.nanos(), end.nanos());
+    Ok(Round { number, begin_ns, end_ns, cpu_ns, sent, here })
+}

@@ -1,0 +1,207 @@
+//! `evenfall bench store`: what the store takes and gives, over loopback or embedded.
+
+mod embedded;
+mod figures;
+mod raw;
+mod remote;
+mod scan;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_store_engine::Level;
+use serde_json::{Map, Value, json};
+
+use crate::Outcome;
+
+pub(super) type Failure = Box<dyn std::error::Error>;
+
+/// Arguments of `evenfall bench store`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Bytes of a record.
+    #[arg(long, default_value_t = 16)]
+    record_bytes: u16,
+    /// Records of an append.
+    #[arg(long, default_value_t = 1_000)]
+    batch: usize,
+    /// Files, appended to in turns.
+    #[arg(long, default_value_t = 16)]
+    streams: usize,
+    /// memory, local, replica (a second node on this machine and disk) or object.
+    #[arg(long, default_value = "memory")]
+    ack: Level,
+    /// How long to append.
+    #[arg(
+        long,
+        default_value = "5s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    duration: Duration,
+    /// Records per second to offer, each append timed from when it is due; as fast as it goes
+    /// without it. Not with --embedded.
+    #[arg(long, value_name = "APPENDS/S", conflicts_with = "embedded")]
+    rate: Option<f64>,
+    /// Twice the rate in one second of five, three quarters of it in the others.
+    #[arg(long, requires = "rate")]
+    burst: bool,
+    /// Bytes of appends under way at once: how many share a group commit. Unless said, 4 MiB for
+    /// memory and 16 MiB for local.
+    #[arg(long)]
+    window_bytes: Option<u64>,
+    /// In this process; without it, a server process on loopback.
+    #[arg(long)]
+    embedded: bool,
+    /// Where the store is made; a fresh directory below it, removed afterwards.
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// Leave chunks on the local disk and upload nothing.
+    #[arg(long)]
+    no_objects: bool,
+    /// The object store of --scan, an empty directory or `s3://` address; inside the store's
+    /// directory unless said.
+    #[arg(long, requires = "scan")]
+    objects: Option<String>,
+    /// The store's limit of records that are on no disk yet.
+    #[arg(long, default_value_t = 512 << 20)]
+    memory_bytes: u64,
+    /// The store's cache of recent segments.
+    #[arg(long, default_value_t = 256 << 20)]
+    cache_bytes: u64,
+    /// Bytes of each file that are kept, so that a long run does not fill the disk.
+    #[arg(long)]
+    keep_bytes: Option<u64>,
+    /// Measure beside each run what a raw file takes on the same disk, for so long per way, such
+    /// as 5s.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    raw: Option<Duration>,
+    /// Measure reading instead: scans to Arrow from the cache and from cold objects, and the share
+    /// of the index search in a read.
+    #[arg(long)]
+    scan: bool,
+    /// Measure a figure of the thesis, and print it as a table.
+    #[arg(long)]
+    figure: Option<figures::Figure>,
+    /// Runs; the medians are printed, and the least and the greatest rate.
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    fn window_bytes(&self) -> u64 {
+        let usual = if self.ack == Level::Memory { 4 << 20 } else { 16 << 20 };
+        self.window_bytes.unwrap_or(usual)
+    }
+
+    /// A directory of one run.
+    fn fresh(&self, run: usize) -> PathBuf {
+        self.dir.join(format!("evenfall-bench-store-{}-{run}", std::process::id()))
+    }
+}
+
+/// Microseconds below which this share of the times lies.
+fn percentile(sorted: &[u64], share: f64) -> f64 {
+    let at = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
+    sorted.get(at).map_or(f64::NAN, |ns| *ns as f64 / 1_000.0)
+}
+
+/// Half of the times and all but a hundredth of them, in microseconds.
+fn times_us(times_ns: &mut [u64]) -> Value {
+    times_ns.sort_unstable();
+    json!({"p50": percentile(times_ns, 0.5), "p99": percentile(times_ns, 0.99)})
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The median of each number of several results of one shape.
+fn medians(runs: &[Value]) -> Value {
+    match runs.first() {
+        Some(Value::Object(first)) => {
+            let part = |key: &String| -> Vec<Value> {
+                runs.iter().filter_map(|run| run.get(key).cloned()).collect()
+            };
+            let parts = first.keys().map(|key| (key.clone(), medians(&part(key))));
+            Value::Object(parts.collect::<Map<_, _>>())
+        }
+        Some(Value::Number(_)) => json!(median(runs.iter().filter_map(Value::as_f64).collect())),
+        Some(other) => other.clone(),
+        None => Value::Null,
+    }
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    if let Some(figure) = args.figure {
+        return figures::main(args, figure);
+    }
+    let mut runs = Vec::new();
+    for run in 0..args.runs.max(1) {
+        let value = one(args, &args.fresh(run))?;
+        if args.runs > 1 {
+            eprintln!("run {} of {}: {value}", run + 1, args.runs);
+        }
+        runs.push(value);
+    }
+    let rates = || runs.iter().filter_map(|run| run["records_per_s"].as_f64());
+    let (least, greatest) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
+    let mut value = medians(&runs);
+    if args.runs > 1 && greatest > 0.0 {
+        value["records_per_s_least"] = json!(least);
+        value["records_per_s_greatest"] = json!(greatest);
+        value["runs"] = json!(args.runs);
+    }
+    match args.json {
+        true => println!("{value}"),
+        false => print(&value, ""),
+    }
+    Ok(())
+}
+
+/// One run, and with it what a raw file takes.
+fn one(args: &Args, dir: &Path) -> Result<Value, Failure> {
+    let measured = match (args.scan, args.embedded) {
+        (true, _) => scan::run(args, dir),
+        (false, true) => embedded::run(args, dir),
+        (false, false) => remote::run(args, dir),
+    };
+    if dir.exists() {
+        std::fs::remove_dir_all(dir)?;
+    }
+    let mut value = measured?;
+    if let Some(duration) = args.raw {
+        value["raw_file"] = raw::run(args, duration)?;
+        if let Some(rate) = value["records_per_s"].as_f64() {
+            let of = |way: &str| value["raw_file"][way].as_f64().map(|raw| rate / raw);
+            value["share_of_raw"] = json!({
+                "each_batch": of("each_batch"),
+                "each_window": of("each_window"),
+                "once": of("once"),
+            });
+        }
+    }
+    Ok(value)
+}
+
+fn print(value: &Value, prefix: &str) {
+    let Value::Object(parts) = value else { return };
+    for (key, part) in parts {
+        match part {
+            Value::Object(_) => print(part, &format!("{prefix}{key}.")),
+            Value::Number(number) => {
+                let number = number.as_f64().unwrap_or(f64::NAN);
+                match number.abs() >= 1e5 {
+                    true => println!("{prefix}{key}: {:.2} M", number / 1e6),
+                    false => println!("{prefix}{key}: {number:.4}"),
+                }
+            }
+            other => println!("{prefix}{key}: {other}"),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Appends over loopback: a server in its own process, client threads here.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use evenfall_host::process;
+use evenfall_store_engine::{Client, Completion, Level, RemoteFile, Store, StoreConfig, StoreError};
+use evenfall_store_format::Schema;
+use serde_json::{Value, json};
+
+use super::{Args, Failure, median, percentile, times_us};
+
+/// More than the requests that a server lets be under way.
+const STARTS: usize = 1 << 16;
+/// How long a server may take to say something.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the server says how full its stages are.
+const SAMPLE_EVERY: &str = "100ms";
+
+/// What the server said at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) at: Instant,
+    pub(super) stages: Value,
+}
+
+/// A server process; it ends with this value.
+pub(super) struct Served {
+    child: Child,
+    address: String,
+    samples: Arc<Mutex<Vec<Sample>>>,
+    /// The second node that `replica` waits for.
+    copy: Option<Box<Served>>,
+}
+
+impl Served {
+    /// Makes the files, which one commit for all does fastest in this process, and serves them.
+    pub(super) fn start(args: &Args, dir: &Path, streams: usize) -> Result<Self, Failure> {
+        let mut config = StoreConfig::new(dir);
+        config.objects = None;
+        let store = Store::open(config)?.store;
+        let schema = Schema::opaque(args.record_bytes);
+        let wanted: Vec<_> = (0..streams).map(|n| (format!("s{n}"), schema.clone())).collect();
+        store.create_all(&wanted)?;
+        store.close()?;
+        if args.ack != Level::Replica {
+            return Self::spawn(args, dir, None);
+        }
+        let copy = Self::spawn(args, &dir.join("copy"), None)?;
+        let served = Self::spawn(args, dir, Some(copy))?;
+        let end = Instant::now() + PATIENCE;
+        while served.sample()?["is_replica_away"] != json!(false) {
+            if Instant::now() > end {
+                return Err("the second node does not answer the first".into());
+            }
+        }
+        Ok(served)
+    }
+
+    fn spawn(args: &Args, dir: &Path, copy: Option<Self>) -> Result<Self, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["store", "serve", "--listen", "127.0.0.1:0"]).arg(dir);
+        command.args(["--occupancy-every", SAMPLE_EVERY]);
+        command.args(["--memory-bytes", &args.memory_bytes.to_string()]);
+        command.args(["--cache-bytes", &args.cache_bytes.to_string()]);
+        if let Some(bytes) = args.keep_bytes {
+            command.args(["--keep-bytes", &bytes.to_string()]);
+        }
+        if args.no_objects {
+            command.arg("--no-objects");
+        }
+        if let Some(copy) = &copy {
+            command.args(["--replica", &copy.address]);
+        }
+        process::end_with_parent(&mut command);
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let out = child.stdout.take().ok_or("the server has no output")?;
+        let mut lines = BufReader::new(out).lines();
+        let line = lines.next().transpose()?.unwrap_or_default();
+        let address = line.trim().strip_prefix("serving tcp://").map(str::to_owned);
+        let address = address.ok_or_else(|| format!("the server did not start: {line}"))?;
+        let samples = Arc::<Mutex<Vec<Sample>>>::default();
+        let kept = Arc::clone(&samples);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Ok(stages) = serde_json::from_str(&line) {
+                    let sample = Sample { at: Instant::now(), stages };
+                    kept.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
+                }
+            }
+        });
+        Ok(Self { child, address, samples, copy: copy.map(Box::new) })
+    }
+
+    pub(super) fn connect(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(self.address.parse()?)?)
+    }
+
+    /// What the server says next, and nothing before.
+    pub(super) fn sample(&self) -> Result<Value, Failure> {
+        let from = Instant::now();
+        while from.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+            if let Some(sample) = self.samples(from, Instant::now()).first() {
+                return Ok(sample.stages.clone());
+            }
+        }
+        Err("the server says nothing".into())
+    }
+
+    /// What the server said between two moments.
+    pub(super) fn samples(&self, from: Instant, to: Instant) -> Vec<Sample> {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.iter().filter(|sample| (from..to).contains(&sample.at)).cloned().collect()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // What it holds is thrown away.
+        self.copy = None;
+        process::send(self.child.id(), process::Signal::Kill);
+        let _ = self.child.wait();
+    }
+}
+
+/// Appends under way and what is known of those that are done.
+struct Flow {
+    /// When each was due, and to which file.
+    starts: Vec<(Instant, usize)>,
+    times_ns: Vec<u64>,
+    /// Bytes under way.
+    bytes: u64,
+    records: u64,
+    /// Records that were asked for.
+    offered: u64,
+    /// Appends that the server gave up, after ten seconds of refusals, and those behind them.
+    failed: u64,
+    /// Files to be opened again after that.
+    stopped: BTreeSet<usize>,
+}
+
+/// Pause before a file that takes nothing is opened again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether it is a stage at its limit, or an append behind one that met it: to be tried again.
+pub(super) fn is_refusal(error: &StoreError) -> bool {
+    error.is_retryable() || error.to_string().contains("open it again")
+}
+
+impl Flow {
+    fn done(&mut self, completion: Completion, bytes: u64) -> Result<(), Failure> {
+        let (begun, file) = self.starts[completion.request as usize % STARTS];
+        self.bytes -= bytes;
+        match completion.first {
+            Ok(_) => self.times_ns.push(begun.elapsed().as_nanos() as u64),
+            Err(error) if is_refusal(&error) => {
+                self.failed += 1;
+                self.stopped.insert(file);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Records that were taken.
+    fn taken(&self, batch: usize) -> u64 {
+        self.records - self.failed * batch as u64
+    }
+}
+
+/// One run.
+pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
+    let served = Served::start(args, dir, args.streams)?;
+    let mut client = served.connect()?;
+    let open = |n| client.open(&format!("s{n}"));
+    let files: Vec<RemoteFile> = (0..args.streams).map(open).collect::<Result<_, _>>()?;
+    let started = Instant::now();
+    let mut flow = Flow {
+        starts: vec![(started, 0); STARTS],
+        times_ns: Vec::new(),
+        bytes: 0,
+        records: 0,
+        offered: 0,
+        failed: 0,
+        stopped: BTreeSet::new(),
+    };
+    let elapsed = append(args, &mut client, &files, &mut flow)?;
+    let samples = served.samples(started, started + elapsed);
+    let taken = flow.taken(args.batch);
+    let rate = taken as f64 / elapsed.as_secs_f64();
+    let mut value = json!({
+        "records": taken, "records_per_s": rate, "append_us": times_us(&mut flow.times_ns),
+        "failed_appends": flow.failed,
+        "range_10k_us": ranges(&mut client, &files[0])?,
+        "flush_lag": lag(&samples, rate * f64::from(args.record_bytes)),
+    });
+    if args.rate.is_some() {
+        value["share_of_offered"] = json!(taken as f64 / flow.offered.max(1) as f64);
+    }
+    if args.burst {
+        value["curve"] = curve(&samples, started);
+    }
+    Ok(value)
+}
+
+/// When an append of the schedule is due. In bursts, the first second of five has twice the rate
+/// and the others three quarters of it, which is the rate on the whole.
+fn due(args: &Args, rate: f64, turn: u64) -> Duration {
+    let records = turn as f64 * args.batch as f64;
+    if !args.burst {
+        return Duration::from_secs_f64(records / rate);
+    }
+    let (rounds, rest) = ((records / (5.0 * rate)).floor(), records % (5.0 * rate));
+    let within = match rest < 2.0 * rate {
+        true => rest / (2.0 * rate),
+        false => 1.0 + (rest - 2.0 * rate) / (0.75 * rate),
+    };
+    Duration::from_secs_f64(rounds * 5.0 + within)
+}
+
+fn append(
+    args: &Args,
+    client: &mut Client,
+    files: &[RemoteFile],
+    flow: &mut Flow,
+) -> Result<Duration, Failure> {
+    let size = usize::from(args.record_bytes);
+    let mut batch = vec![0u8; args.batch * size];
+    let (bytes, window) = (batch.len() as u64, args.window_bytes());
+    let (mut clock, mut turn) = (0i64, 0);
+    let started = Instant::now();
+    while started.elapsed() < args.duration {
+        for record in batch.chunks_exact_mut(size) {
+            clock += 1;
+            record[..8].copy_from_slice(&clock.to_le_bytes());
+        }
+        let due = args.rate.map(|rate| started + due(args, rate, turn));
+        while let Some(due) = due.filter(|due| Instant::now() < *due) {
+            match client.completion_until(due)? {
+                Some(completion) => flow.done(completion, bytes)?,
+                None => std::thread::sleep(due.saturating_duration_since(Instant::now())),
+            }
+        }
+        // An append that comes late, because there is no room for it, counts from when it was due.
+        let begun = due.unwrap_or_else(Instant::now);
+        let file = turn as usize % files.len();
+        if flow.stopped.remove(&file) {
+            // What was sent before fails still, and comes before this is answered.
+            std::thread::sleep(PAUSE);
+            client.open(&format!("s{file}"))?;
+        }
+        let request = client.append(&files[file], &batch, args.ack)?;
+        flow.starts[request as usize % STARTS] = (begun, file);
+        flow.records += args.batch as u64;
+        flow.bytes += bytes;
+        turn += 1;
+        while flow.bytes > window {
+            let Some(completion) = client.completion()? else { break };
+            flow.done(completion, bytes)?;
+        }
+        while let Some(completion) = client.completed() {
+            flow.done(completion, bytes)?;
+        }
+    }
+    while let Some(completion) = client.completion()? {
+        flow.done(completion, bytes)?;
+    }
+    let elapsed = started.elapsed();
+    flow.offered = args.rate.map_or(0.0, |rate| rate * args.duration.as_secs_f64()) as u64;
+    Ok(elapsed)
+}
+
+/// How far the disk was behind: in bytes that no synced chunk had, and in seconds at the run's
+/// rate. It grows when its last quarter is above its second one by more than half and 32 MiB.
+fn lag(samples: &[Sample], bytes_per_s: f64) -> Value {
+    let bytes = |sample: &Sample| sample.stages["memory_bytes"].as_f64().unwrap_or(0.0);
+    let all: Vec<f64> = samples.iter().map(bytes).collect();
+    let quarter = all.len() / 4;
+    let part = |range: std::ops::Range<usize>| median(all[range].to_vec());
+    let (early, late) = match quarter {
+        0 => (f64::NAN, f64::NAN),
+        _ => (part(quarter..2 * quarter), part(all.len() - quarter..all.len())),
+    };
+    let most = all.iter().fold(0.0, |most: f64, bytes| most.max(*bytes));
+    let half = median(all.clone());
+    let refused = samples.last().map_or(0.0, |s| s.stages["refused"].as_f64().unwrap_or(0.0));
+    let grows = late > 1.5 * early + f64::from(32 << 20);
+    json!({
+        "samples": all.len(), "memory_mib": {
+            "p50": half / 1_048_576.0, "max": most / 1_048_576.0,
+            "second_quarter": early / 1_048_576.0, "last_quarter": late / 1_048_576.0,
+        },
+        "seconds": {"p50": half / bytes_per_s, "max": most / bytes_per_s},
+        "grows": f64::from(u8::from(grows)), "refused_and_tried_again": refused,
+    })
+}
+
+/// Sizes of the stages over time, one row a second.
+fn curve(samples: &[Sample], started: Instant) -> Value {
+    let mut rows = Vec::new();
+    for sample in samples {
+        let second = sample.at.duration_since(started).as_secs();
+        if second < rows.len() as u64 {
+            continue;
+        }
+        let mib = |name: &str| sample.stages[name].as_f64().unwrap_or(0.0) / 1_048_576.0;
+        rows.push(json!({
+            "s": second, "memory_mib": mib("memory_bytes"), "cache_mib": mib("cache_bytes"),
+            "local_mib": mib("local_bytes"), "upload_chunks": sample.stages["upload_chunks"],
+            "refused": sample.stages["refused"],
+        }));
+    }
+    Value::Array(rows)
+}
+
+/// Median time of reading the last 10,000 records.
+fn ranges(client: &mut Client, file: &RemoteFile) -> Result<f64, Failure> {
+    let end = client.size(file)?.end;
+    let first = client.record(file, end.saturating_sub(10_000))?;
+    let from = evenfall_store_format::layout::record_time(&first);
+    let mut times = Vec::new();
+    for _ in 0..101 {
+        let begun = Instant::now();
+        client.between(file, from, i64::MAX)?;
+        times.push(begun.elapsed().as_nanos() as u64);
+    }
+    times.sort_unstable();
+    Ok(percentile(&times, 0.5))
+}

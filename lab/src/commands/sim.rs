@@ -1,0 +1,348 @@
+//! `evenfall sim`: the same machines in the simulator.
+
+mod placement;
+mod shuffle;
+mod shuffle_study;
+
+use std::fs::File;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::{Subcommand, ValueEnum};
+use evenfall_feed_formats::pace::{self, Pace};
+use evenfall_feed_formats::source::Source;
+use evenfall_multicast_machine::config::{Deadline, Rule, Scheme};
+use evenfall_multicast_machine::{Mode, SharedKey};
+use evenfall_multicast_service::publisher::MESSAGE_BYTES_MAX;
+use evenfall_multicast_service::report::{Report, RunInfo};
+use crate::multicast::{Params, Progress, faults, run_seen};
+use crate::profile::FITTED;
+use crate::studies::overlay::Effort;
+use crate::studies::{Table, hedging, overlay, replacement};
+use serde_json::Value;
+
+use crate::{Outcome, print};
+
+/// Arguments of `evenfall sim`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Multicast in a simulated cloud region; or, with --faults, one seed of the fault campaign.
+    Multicast(Box<Multicast>),
+    /// A shuffle on a fat tree, ours or a rival's, against the bound of its links.
+    Shuffle(Box<shuffle::Args>),
+    /// Tables that stand beside the papers': see docs/results/.
+    Study(Study),
+}
+
+/// A table to make.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    /// Hedging over random links: independent copies, and real siblings.
+    Hedging,
+    /// OML by depth and fan-out.
+    Shapes,
+    /// OML percentiles and windows of every mode, 100 receivers.
+    Modes,
+    /// What was published of 1,000 receivers and more, and variants of 100.
+    Scale,
+    /// P(F) by number of receivers and hedging.
+    Fairness,
+    /// P(F) against held OML.
+    Curve,
+    /// Planners of trees on pools fitted to public measurements.
+    Placement,
+    /// A proxy's host turns slow: with live re-placement and without.
+    Replacement,
+    /// The figures of the shuffle thesis, resumable: see docs/results/shuffle.md.
+    Shuffle,
+}
+
+/// Arguments of `evenfall sim study`.
+#[derive(clap::Args, Debug)]
+struct Study {
+    /// Which table.
+    name: Name,
+    /// Numbers of receivers: all for fairness, the first for curve.
+    #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
+    receivers: Vec<u32>,
+    /// Extra copies (curve only).
+    #[arg(long, default_value_t = 2)]
+    hedging: u8,
+    /// Messages in every run; the default of each study when left out.
+    #[arg(long)]
+    messages: Option<u32>,
+    /// Seed of every run; of the first pool for placement, the first of ten for replacement.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    placement: placement::Args,
+    #[command(flatten)]
+    shuffle: shuffle_study::Args,
+    /// Print the table as JSON instead of Markdown.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `evenfall sim multicast`.
+#[derive(clap::Args, Debug)]
+struct Multicast {
+    /// Receivers.
+    #[arg(long, default_value_t = 100)]
+    receivers: u32,
+    /// Hops from the root to a receiver; round(log10 N) when left out.
+    #[arg(long)]
+    depth: Option<u8>,
+    /// Children per node; 10, or the smallest that reaches all in --depth hops.
+    #[arg(long)]
+    fanout: Option<u16>,
+    /// Extra copies that each node below the first layer gets.
+    #[arg(long, default_value_t = 2)]
+    hedging: u8,
+    /// Who sends them: siblings, or extra (the F+H variant).
+    #[arg(long, default_value = "siblings", value_parser = named::<Scheme>)]
+    scheme: Scheme,
+    /// unicast, tree, hedge, release or cloudex.
+    #[arg(long, default_value = "release", value_parser = named::<Mode>)]
+    mode: Mode,
+    /// What sets the deadline: on-time or max-p95.
+    #[arg(long, default_value = "on-time", value_parser = named::<Rule>)]
+    rule: Rule,
+    /// Share of messages that the on-time rule brings to every receiver before the deadline.
+    #[arg(long, value_name = "SHARE", default_value_t = Deadline::default().target)]
+    target: f64,
+    /// Trees side by side.
+    #[arg(long, default_value_t = 1)]
+    trees: u32,
+    /// Messages per second.
+    #[arg(long, value_name = "MSG/S", default_value_t = 5_000.0)]
+    rate: f64,
+    /// Bytes of a message.
+    #[arg(long, default_value_t = 40)]
+    size: usize,
+    /// Send at the times of this feed file instead of a steady --rate (the warm-up keeps to it).
+    #[arg(long)]
+    feed: Option<PathBuf>,
+    /// Times faster than the feed's own times.
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Take no more messages than this from --feed.
+    #[arg(long)]
+    messages: Option<usize>,
+    /// How long the feed lasts, in simulated time.
+    #[arg(
+        long,
+        default_value = "2s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    duration: Duration,
+    /// The same seed gives the same run, on any machine.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Authenticate and seal under a key.
+    #[arg(long)]
+    key: bool,
+    /// Run this seed of the fault campaign instead and print what happened; fails when a checker
+    /// finds a violation.
+    #[arg(long)]
+    faults: bool,
+    /// Write the page of the run here.
+    #[arg(long)]
+    html: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A value by the name that settings files use for it.
+fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Multicast(args) if args.faults => fault_seed(args),
+        Command::Multicast(args) => multicast(args),
+        Command::Shuffle(args) => shuffle::main(args),
+        Command::Study(args) => study(args),
+    }
+}
+
+/// Trials of the hedging study, as many as the paper's.
+const TRIALS: usize = 100_000;
+
+fn study(args: &Study) -> Outcome {
+    let standard = Effort::default();
+    let messages = args.messages.unwrap_or(standard.messages);
+    let effort = Effort { messages, seed: args.seed, ..standard };
+    let progress = &mut |name: &str| eprintln!("{name}");
+    let one = *args.receivers.first().ok_or("--receivers: name one at least")?;
+    let table: Table = match args.name {
+        Name::Hedging => {
+            hedging::monte_carlo(args.messages.map_or(TRIALS, |n| n as usize), args.seed)
+        }
+        Name::Shapes => overlay::shapes(&effort, progress),
+        Name::Modes => overlay::modes(&effort, progress),
+        Name::Scale => overlay::scale(&effort, progress),
+        Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
+        Name::Replacement => replacement::table(args.seed, 10, progress),
+        Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
+        Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
+        Name::Shuffle => return show(&shuffle_study::tables(&args.shuffle, progress)?, args.json),
+    };
+    show(&[table], args.json)
+}
+
+fn show(tables: &[Table], json: bool) -> Outcome {
+    for table in tables {
+        if json {
+            println!("{}", serde_json::to_string(table)?);
+        } else {
+            println!("{}", table.markdown());
+        }
+    }
+    Ok(())
+}
+
+/// How often a long run says how far it is: on a terminal one line, rewritten.
+const PROGRESS_SHOWN: Duration = Duration::from_secs(2);
+const PROGRESS_WRITTEN: Duration = Duration::from_secs(5);
+
+/// Says on standard error how far a run is.
+fn progress(started: Instant) -> impl FnMut(Progress) {
+    let is_shown = std::io::stderr().is_terminal();
+    let every = if is_shown { PROGRESS_SHOWN } else { PROGRESS_WRITTEN };
+    let mut said = started;
+    move |progress| {
+        if said.elapsed() < every {
+            return;
+        }
+        said = Instant::now();
+        let took = started.elapsed().as_secs();
+        let words = match progress {
+            Progress::Forming => "the tree is being formed".to_owned(),
+            Progress::Sending { at, of } => {
+                format!("{:.2} of {:.2} simulated seconds", at.as_secs_f64(), of.as_secs_f64())
+            }
+            Progress::Ending => "waiting for the last receivers".to_owned(),
+        };
+        if is_shown {
+            eprint!("\r\x1b[K{words}, {took} s");
+        } else {
+            eprintln!("{words}, {took} s");
+        }
+    }
+}
+
+fn multicast(args: &Multicast) -> Outcome {
+    let params = params(args)?;
+    let started = Instant::now();
+    let done = run_seen(&params, &mut progress(started));
+    let took = started.elapsed().as_secs_f64();
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K");
+    }
+    if let Some(path) = &args.html {
+        let info =
+            RunInfo { title: format!("simulated run, seed {}", args.seed), ..RunInfo::default() };
+        let (results, series) = (done.results.clone(), done.series.clone());
+        let outcome = evenfall_multicast_machine::fairness::Outcome { results, series };
+        let (logs, memory, warnings) = (Vec::new(), Vec::new(), Vec::new());
+        let report = Report { info, outcome, logs, memory, warnings };
+        report.write_html(path)?;
+    }
+    if args.json {
+        let mut json = serde_json::to_value(&done.results)?;
+        json["seed"] = args.seed.into();
+        json["finished"] = done.finished.into();
+        json["hops"] = done.hops.into();
+        json["hops_per_s"] = (done.hops as f64 / took).round().into();
+        json["digest"] = format!("{:016x}", done.digest).into();
+        println!("{json}");
+    } else {
+        print::results(&done.results);
+        println!(
+            "{} hops in {took:.1} s, {:.1} M a second; seed {}, digest {:016x}",
+            done.hops,
+            done.hops as f64 / took / 1e6,
+            args.seed,
+            done.digest
+        );
+    }
+    if done.finished { Ok(()) } else { Err("some receivers did not finish".into()) }
+}
+
+/// When the messages of the feed file are due, after the first.
+fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::error::Error>> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;
+    let mut source = evenfall_feed_formats::source::open(Box::new(file), &name)?;
+    let mut pace = Pace::new(pace::Mode::OwnTimes { speed: args.speed, silence: Duration::MAX })?;
+    let mut times = Vec::new();
+    while times.len() < args.messages.unwrap_or(usize::MAX) {
+        let Some(message) = source.next_message()? else { break };
+        times.push(pace.due(&message));
+    }
+    if times.is_empty() {
+        return Err(format!("--feed {name}: has no message").into());
+    }
+    Ok(times.into())
+}
+
+fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
+    if args.size > MESSAGE_BYTES_MAX {
+        let size = args.size;
+        return Err(
+            format!("--size {size}: a message has {MESSAGE_BYTES_MAX} bytes at most").into()
+        );
+    }
+    let mut params = Params {
+        receivers: args.receivers,
+        trees: args.trees,
+        rate: args.rate,
+        size: args.size,
+        duration: args.duration,
+        times: args.feed.as_deref().map(|path| times(path, args)).transpose()?,
+        seed: args.seed,
+        key: args.key.then(|| SharedKey::new(1, [7; 32])),
+        cloud: FITTED.cloud(),
+        host: FITTED.host(),
+        ..Params::default()
+    };
+    let config = &mut params.config;
+    config.mode = args.mode;
+    config.shape.depth = args.depth;
+    config.shape.fanout = args.fanout;
+    config.shape.hedging = args.hedging;
+    config.shape.scheme = args.scheme;
+    config.deadline.rule = args.rule;
+    config.deadline.target = args.target;
+    config.check()?;
+    if args.receivers == 0 || args.trees == 0 {
+        return Err("--receivers and --trees: there must be one at least".into());
+    }
+    if args.rate <= 0.0 || !args.rate.is_finite() {
+        return Err(format!("--rate {}: must be above 0", args.rate).into());
+    }
+    Ok(params)
+}
+
+fn fault_seed(args: &Multicast) -> Outcome {
+    println!("{}", faults::replay(args.seed));
+    let (plan, verdict) = faults::run_seed(args.seed)?;
+    println!("{plan}");
+    println!(
+        "seed {}: no violation; {} released, {} lost, digest {:016x}",
+        args.seed, verdict.released, verdict.lost, verdict.digest
+    );
+    Ok(())
+}

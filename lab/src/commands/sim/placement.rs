@@ -1,0 +1,73 @@
+//! `evenfall sim study placement`: planners compared on simulated pools.
+
+use clap::ValueEnum;
+use evenfall_placement_planner::tree::Shape;
+use crate::placement::model;
+use crate::placement::tables::{self, Effort};
+use crate::studies::Table;
+
+/// Arguments of the placement study.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Which table (placement only).
+    #[arg(long, default_value = "shape")]
+    table: Name,
+    /// Hosts of the pool (placement, table shape).
+    #[arg(long, default_value_t = 25)]
+    pool: usize,
+    /// Hops from the root to a leaf (placement, table shape).
+    #[arg(long, default_value_t = 3)]
+    depth: u32,
+    /// Children of every inner place (placement, table shape).
+    #[arg(long, default_value_t = 2)]
+    fanout: u32,
+    /// Pools, each with a seed of its own from --seed on (placement only).
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// Probes of every measured pair (placement only).
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    probes: u32,
+    /// Let delays drift between measuring and judging (placement only).
+    #[arg(long)]
+    drift: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    /// The model beside the measurements that it is fitted to.
+    Fit,
+    /// The thesis' trees: strategies, worst, random, roots, LemonDrop.
+    Thesis,
+    /// Parts of a tree built anew.
+    Rebuilds,
+    /// Planners on one shape.
+    Shape,
+    /// Probe traffic and time to a plan.
+    Probing,
+    /// How far min-max plans are from the best possible, on one shape.
+    Gap,
+}
+
+/// Messages that judge a tree when none are given: the worst leaf's p90 is good to a percent.
+const MESSAGES: u32 = 5_000;
+
+/// Makes the table.
+pub fn table(
+    args: &Args,
+    first: u64,
+    messages: Option<u32>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Table, String> {
+    let messages = messages.unwrap_or(MESSAGES).max(1);
+    let Args { seeds, probes, drift, .. } = *args;
+    let shape = Shape { depth: args.depth, fanout: args.fanout };
+    let effort = Effort { first, seeds, probes, messages, drift };
+    match args.table {
+        Name::Fit => Ok(model::fit(seeds)),
+        Name::Thesis => tables::thesis(&effort, progress),
+        Name::Rebuilds => tables::rebuilds(&effort),
+        Name::Shape => tables::shape(args.pool, shape, &effort, progress),
+        Name::Gap => tables::gaps(&[(args.pool, shape)], &effort, progress),
+        Name::Probing => tables::probing(&effort, progress),
+    }
+}

@@ -1,0 +1,380 @@
+//! The cost of a copy: processor time of the sending side per delivered copy of a message.
+//!
+//! One thread sends to `fanout` sockets on loopback, which one other thread drains. Loopback runs
+//! the receive half of the stack, up to the receiver's socket queue, on top of the sender, so the
+//! sender's thread clock has that too; what the kernel moved to its own threads (`ksoftirqd`) is
+//! added. Draining is not in it: that is the receivers' time.
+//!
+//! What sends is a [`Source`] in front of a [`UdpDriver`], or any closure ([`measure`]), so that a
+//! protocol or another system is measured by exactly the same code.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{Class, Destination, GroupId, Head, Install, Timestamp, Transmit};
+
+use evenfall_host::Error;
+use evenfall_host::clock::{MonotonicClock, thread_cpu};
+use evenfall_host::procstat::ksoftirqd_cpu;
+use crate::udp::{Options, UdpDriver};
+
+/// The head that stands for a protocol's: what the multicast header takes on the wire.
+const HEAD_BYTES: usize = 76;
+/// How long the drain may go on finding datagrams after the last was sent.
+const QUIET: Duration = Duration::from_millis(50);
+/// A paced sender that is early sleeps at least this long: shorter sleeps only burn time.
+const NAP: Duration = Duration::from_micros(20);
+/// Rates tried between a loss-free and a lossy one, each halving the distance: 2 % in the end.
+const SEARCH_STEPS: usize = 6;
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FanoutBench {
+    /// Receivers.
+    pub fanout: usize,
+    /// Bytes of a message.
+    pub size: usize,
+    /// Messages in one datagram.
+    pub pack: usize,
+    /// Datagrams handed to the kernel at a time.
+    pub burst: usize,
+    /// Messages per second; as many as possible when `None`.
+    pub rate: Option<f64>,
+    /// How long to send.
+    pub duration: Duration,
+    /// Receivers take coalesced buffers (`UDP_GRO`).
+    pub coalesce: bool,
+    /// The sender segments (`UDP_SEGMENT`).
+    pub segmentation: bool,
+}
+
+impl FanoutBench {
+    /// 40-byte messages to ten receivers at 10,000 messages per second, each sent by itself.
+    pub fn unbatched() -> Self {
+        Self {
+            fanout: 10,
+            size: 40,
+            pack: 1,
+            burst: 1,
+            rate: Some(10_000.0),
+            duration: Duration::from_secs(1),
+            coalesce: true,
+            segmentation: true,
+        }
+    }
+
+    /// The same messages flat out: twenty in a datagram, 64 datagrams at a time.
+    pub fn saturated() -> Self {
+        Self { pack: 20, burst: 64, rate: None, ..Self::unbatched() }
+    }
+}
+
+/// What was measured. A copy is one message at one receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FanoutResult {
+    /// Processor time of the sending side over delivered copies.
+    pub cpu_ns_per_copy: f64,
+    /// Messages sent per second of wall clock.
+    pub messages_per_s: f64,
+    /// Messages sent.
+    pub messages: u64,
+    /// Copies that should have been delivered.
+    pub copies: u64,
+    /// Copies that were not.
+    pub lost: u64,
+}
+
+/// Makes datagrams, as a protocol would.
+pub trait Source {
+    /// The groups to install for these receivers.
+    fn start(&mut self, receivers: &[SocketAddr]) -> Vec<Install>;
+    /// Makes `messages` messages into datagrams. How many datagrams.
+    fn next(&mut self, now: Timestamp, messages: usize, push: &mut dyn FnMut(Transmit)) -> usize;
+}
+
+/// Bodies that a [`Packed`] source sends in turn: more than a burst, so that each frame of a burst
+/// is other memory, as in a real feed.
+const BODIES: usize = 128;
+
+/// A source that packs messages behind a fixed head.
+pub struct Packed {
+    pack: usize,
+    size: usize,
+    bodies: Vec<Bytes>,
+    next: usize,
+}
+
+impl Packed {
+    /// For the messages of this measurement.
+    pub fn new(bench: &FanoutBench) -> Self {
+        let body = |number| Bytes::from(vec![number as u8; bench.size * bench.pack]);
+        let bodies = (0..BODIES).map(body).collect();
+        Self { pack: bench.pack, size: bench.size, bodies, next: 0 }
+    }
+}
+
+impl Source for Packed {
+    fn start(&mut self, receivers: &[SocketAddr]) -> Vec<Install> {
+        vec![Install::Group(GroupId(0), receivers.into())]
+    }
+
+    fn next(&mut self, _: Timestamp, messages: usize, push: &mut dyn FnMut(Transmit)) -> usize {
+        let mut left = messages;
+        let mut datagrams = 0;
+        while left > 0 {
+            let count = left.min(self.pack);
+            self.next = (self.next + 1) % BODIES;
+            push(Transmit {
+                class: Class::Live,
+                to: Destination::Group(GroupId(0)),
+                head: Head::new(&[0x45; HEAD_BYTES]),
+                body: self.bodies[self.next].slice(..count * self.size),
+            });
+            left -= count;
+            datagrams += 1;
+        }
+        datagrams
+    }
+}
+
+/// Sockets on loopback that a thread drains and counts.
+pub struct Sinks {
+    addresses: Vec<SocketAddr>,
+    shared: Arc<Drained>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Drained {
+    datagrams: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Sinks {
+    /// Opens `count` sockets and starts to drain them.
+    ///
+    /// # Errors
+    /// When sockets or the thread cannot be had.
+    pub fn start(count: usize, coalescing: bool) -> Result<Self, Error> {
+        let loopback = (Ipv4Addr::LOCALHOST, 0).into();
+        let options = Options {
+            coalescing,
+            datagram_bytes_max: 2048,
+            receive_buffer_bytes: 16 << 20,
+            ..Options::default()
+        };
+        let drivers: Result<Vec<_>, _> =
+            (0..count).map(|_| UdpDriver::bind(loopback, options.clone())).collect();
+        let drivers = drivers?;
+        let addresses = drivers.iter().map(UdpDriver::local_addr).collect();
+        let shared = Arc::new(Drained::default());
+        let counted = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("sinks".into())
+            .spawn(move || drain(drivers, &counted))
+            .map_err(|source| Error::Os {
+                what: "start the draining thread".into(),
+                source,
+                advice: "raise the limit of processes (ulimit -u)",
+            })?;
+        Ok(Self { addresses, shared, thread: Some(thread) })
+    }
+
+    /// Where to send to.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Datagrams drained so far.
+    pub fn datagrams(&self) -> u64 {
+        self.shared.datagrams.load(Ordering::Acquire)
+    }
+
+    /// Waits until `datagrams` have been drained, or no more come. How many have been.
+    pub fn settle(&self, datagrams: u64) -> u64 {
+        let mut seen = self.datagrams();
+        let mut changed = MonotonicClock::now();
+        while seen < datagrams && MonotonicClock::now().since(changed) < QUIET {
+            std::thread::sleep(Duration::from_millis(1));
+            let now = self.datagrams();
+            if now != seen {
+                (seen, changed) = (now, MonotonicClock::now());
+            }
+        }
+        seen
+    }
+}
+
+impl Drop for Sinks {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed.
+            drop(thread.join());
+        }
+    }
+}
+
+fn drain(mut drivers: Vec<UdpDriver>, drained: &Drained) {
+    let mut arrivals = Vec::new();
+    while !drained.stop.load(Ordering::Acquire) {
+        let mut count = 0;
+        for driver in &mut drivers {
+            count += driver.recv(&mut arrivals) as u64;
+            arrivals.clear();
+        }
+        if count > 0 {
+            drained.datagrams.fetch_add(count, Ordering::Release);
+        } else {
+            // A nap instead of a wait: a wake-up per datagram would be paid by the sender, whose
+            // time is measured, and says nothing about how it sends.
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// Measures whatever sends: `send(messages)` sends so many and says how many datagrams it sent per
+/// receiver. It is called with at most `pack * burst` messages.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn measure(
+    bench: &FanoutBench,
+    sinks: &Sinks,
+    mut send: impl FnMut(Timestamp, usize) -> usize,
+) -> Result<FanoutResult, Error> {
+    let drained_before = sinks.datagrams();
+    let softirq_before = ksoftirqd_cpu()?;
+    let cpu_before = thread_cpu();
+    let start = MonotonicClock::now();
+    let most = bench.pack * bench.burst;
+    let (mut messages, mut datagrams) = (0_u64, 0_u64);
+    let mut now = start;
+    let end = start + bench.duration;
+    while now < end {
+        let due = match bench.rate {
+            None => most,
+            Some(rate) => {
+                let due = (now.since(start).as_secs_f64() * rate) as u64 - messages;
+                (due as usize / bench.pack * bench.pack).min(most)
+            }
+        };
+        if due > 0 {
+            datagrams += send(now, due) as u64;
+            messages += due as u64;
+        } else if let Some(rate) = bench.rate {
+            let next = (messages as f64 + bench.pack as f64) / rate;
+            let early = (start + Duration::from_secs_f64(next)).since(now);
+            std::thread::sleep(early.max(NAP));
+        }
+        now = MonotonicClock::now();
+    }
+    let elapsed = now.since(start).as_secs_f64();
+    let cpu = thread_cpu() - cpu_before;
+    let cpu = cpu + ksoftirqd_cpu()?.saturating_sub(softirq_before);
+    let sent = datagrams * bench.fanout as u64;
+    let drained = sinks.settle(drained_before + sent) - drained_before;
+    let copies = messages * bench.fanout as u64;
+    let delivered = copies as f64 * drained as f64 / sent.max(1) as f64;
+    Ok(FanoutResult {
+        cpu_ns_per_copy: cpu.as_nanos() as f64 / delivered.max(1.0),
+        messages_per_s: messages as f64 / elapsed,
+        messages,
+        copies,
+        lost: copies.saturating_sub(delivered.round() as u64),
+    })
+}
+
+/// Measures a source in front of a driver.
+///
+/// # Errors
+/// When sockets cannot be had.
+pub fn bench_source(
+    bench: &FanoutBench,
+    sinks: &Sinks,
+    source: &mut impl Source,
+) -> Result<FanoutResult, Error> {
+    let options = Options { segmentation: bench.segmentation, ..Options::default() };
+    let mut driver = UdpDriver::bind((Ipv4Addr::LOCALHOST, 0).into(), options)?;
+    for install in source.start(sinks.addresses()) {
+        driver.install(&install)?;
+    }
+    measure(bench, sinks, |now, messages| {
+        let datagrams = source.next(now, messages, &mut |transmit| {
+            // The queue holds more than one burst; a refusal would be seen as loss.
+            let _: Result<(), _> = driver.push(transmit);
+        });
+        driver.flush();
+        datagrams
+    })
+}
+
+/// Measures the driver alone.
+///
+/// # Errors
+/// When sockets cannot be had.
+pub fn bench_fanout(bench: &FanoutBench) -> Result<FanoutResult, Error> {
+    let sinks = Sinks::start(bench.fanout, bench.coalesce)?;
+    bench_source(bench, &sinks, &mut Packed::new(bench))
+}
+
+/// The highest rate at which `trial` loses nothing: the flat-out rate when nothing is lost there,
+/// else what halving finds below it.
+///
+/// # Errors
+/// What the trial says.
+pub fn highest_lossless(
+    flat_out: &FanoutResult,
+    mut trial: impl FnMut(f64) -> Result<FanoutResult, Error>,
+) -> Result<f64, Error> {
+    if flat_out.lost == 0 {
+        return Ok(flat_out.messages_per_s);
+    }
+    let (mut good, mut bad) = (0.0_f64, flat_out.messages_per_s);
+    for _ in 0..SEARCH_STEPS {
+        let middle = f64::midpoint(good, bad);
+        let result = trial(middle)?;
+        if result.lost == 0 {
+            good = good.max(result.messages_per_s);
+        }
+        // A trial that fell behind its rate says nothing about rates above the one that it kept.
+        if result.lost > 0 || result.messages_per_s < middle * 0.98 {
+            bad = middle;
+        } else {
+            good = good.max(middle);
+        }
+    }
+    Ok(good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_copy_is_accounted_for() {
+        let short = Duration::from_millis(60);
+        let slow = FanoutBench { duration: short, fanout: 3, ..FanoutBench::unbatched() };
+        let result = bench_fanout(&slow).unwrap();
+        // Sixty milliseconds of ten messages each, or fewer where others had the core.
+        assert!((1..=600).contains(&result.messages), "{result:?}");
+        assert_eq!((result.copies, result.lost), (3 * result.messages, 0));
+        assert!(result.cpu_ns_per_copy > 0.0);
+    }
+
+    #[test]
+    fn search_ends_just_below_the_first_loss() {
+        let lossy = |rate: f64| FanoutResult {
+            messages_per_s: rate,
+            lost: u64::from(rate > 700.0),
+            ..FanoutResult::default()
+        };
+        let found = highest_lossless(&lossy(1000.0), |rate| Ok(lossy(rate))).unwrap();
+        assert!((680.0..=700.0).contains(&found), "{found}");
+        assert_eq!(highest_lossless(&lossy(500.0), |rate| Ok(lossy(rate))).unwrap(), 500.0);
+    }
+}

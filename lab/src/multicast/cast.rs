@@ -1,0 +1,146 @@
+//! Who plays in a run: numbers, addresses and settings of one tree's machines.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use evenfall_core::{NodeId, Timestamp};
+use evenfall_multicast_machine::{Begin, Config, Identity, Receiver, Recorder, Relay, Root, SharedKey};
+
+use super::archive::Archive;
+use super::node::Node;
+
+/// What the machines of one tree have in common.
+#[derive(Clone, Debug)]
+pub struct Cast {
+    /// Settings of all of them.
+    pub config: Config,
+    /// The shared key, if there is one.
+    pub key: Option<SharedKey>,
+    /// Which tree.
+    pub stream: u32,
+    /// Name of the root.
+    pub root: NodeId,
+    /// Where it is reached.
+    pub root_address: SocketAddr,
+}
+
+impl Cast {
+    /// The root, in its run number `epoch`.
+    pub fn root(&self, epoch: u32, now: Timestamp) -> Node {
+        let root = Root::new(self.config, self.root, self.stream, epoch, self.key.as_ref(), now);
+        Node::Root(Box::new(root))
+    }
+
+    /// A proxy.
+    pub fn relay(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
+        let who = self.identity(id, incarnation);
+        Node::Relay(Box::new(Relay::new(self.config, who, self.key.as_ref(), now)))
+    }
+
+    /// A receiver.
+    pub fn receiver(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
+        let who = self.identity(id, incarnation);
+        Node::Receiver(Box::new(Receiver::new(self.config, who, self.key.as_ref(), now)))
+    }
+
+    /// A receiver that comes late and begins elsewhere than with the live feed.
+    pub fn late_receiver(&self, id: NodeId, begin: Begin, now: Timestamp) -> Node {
+        let who = self.identity(id, 1);
+        let receiver = Receiver::new(self.config, who, self.key.as_ref(), now);
+        Node::Receiver(Box::new(receiver.beginning(begin)))
+    }
+
+    /// A recorder.
+    pub fn recorder(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
+        let who = self.identity(id, incarnation);
+        let recorder = Recorder::new(self.config, who, self.key.as_ref(), now);
+        Node::Recorder(Box::new(Archive::new(recorder)))
+    }
+
+    fn identity(&self, id: NodeId, incarnation: u64) -> Identity {
+        Identity { id, stream: self.stream, root: self.root_address, incarnation }
+    }
+}
+
+/// Writes message number `number` of the feed: its number, then bytes that only this feed has.
+pub fn message(seed: u64, number: u64, size: usize, into: &mut Vec<u8>) {
+    into.clear();
+    let mut word = number;
+    while into.len() < size {
+        into.extend_from_slice(&word.to_le_bytes());
+        word = (word ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+    }
+    into.truncate(size);
+}
+
+/// When the messages of a feed are due.
+#[derive(Clone, Debug)]
+pub enum Schedule {
+    /// At a steady pace.
+    Steady(Pace),
+    /// At the feed's own times.
+    Own {
+        /// When message 0 is due.
+        first: evenfall_sim::SimTime,
+        /// When every message is due after `first`; never decreasing.
+        times: Arc<[Duration]>,
+    },
+}
+
+impl Schedule {
+    /// Messages in all.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Steady(pace) => pace.count,
+            Self::Own { times, .. } => times.len() as u64,
+        }
+    }
+
+    /// When this message is due.
+    pub fn due(&self, number: u64) -> evenfall_sim::SimTime {
+        match self {
+            Self::Steady(pace) => pace.due(number),
+            Self::Own { first, times } => *first + times[number as usize],
+        }
+    }
+
+    /// How many messages are due up to and including this time.
+    pub fn due_by(&self, at: evenfall_sim::SimTime) -> u64 {
+        match self {
+            Self::Steady(pace) => pace.due_by(at),
+            Self::Own { first, times } if at >= *first => {
+                times.partition_point(|due| *due <= at.since(*first)) as u64
+            }
+            Self::Own { .. } => 0,
+        }
+    }
+}
+
+/// The pace of a feed: message `n` is due at `first + n * interval`.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// When message 0 is due.
+    pub first: evenfall_sim::SimTime,
+    /// Time between two messages.
+    pub interval: Duration,
+    /// Messages in all.
+    pub count: u64,
+}
+
+impl Pace {
+    /// When this message is due.
+    pub fn due(&self, number: u64) -> evenfall_sim::SimTime {
+        let ns = evenfall_core::time::nanos(self.interval).saturating_mul(number);
+        self.first + Duration::from_nanos(ns)
+    }
+
+    /// How many messages are due up to and including this time.
+    pub fn due_by(&self, at: evenfall_sim::SimTime) -> u64 {
+        if at < self.first {
+            return 0;
+        }
+        let interval = evenfall_core::time::nanos(self.interval).max(1);
+        ((at.nanos() - self.first.nanos()) / interval + 1).min(self.count)
+    }
+}

@@ -1,0 +1,630 @@
+//! Fault runs: a seed is a topology, a feed, and everything that goes wrong with them.
+//!
+//! ```text
+//! 0      0.1 s                        last fault      calm                  end of feed
+//! |-boot-|---- faults, joins, leaves, ----|-- healing --|--- all must be well ---|- finish ->
+//!        |     switches of mode           |             |                        |
+//! feed   ================================================================
+//! ```
+
+use core::time::Duration;
+
+use evenfall_core::{ClockError, NodeId, Prng, Timestamp};
+use evenfall_multicast_machine::config::{Replace, Rule, Scheme};
+use evenfall_multicast_machine::{Config, Mode, SharedKey};
+use evenfall_sim::{
+    Action, Bounds, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec, NodeIndex, Plan,
+    Quantiles, Rates, SimTime, StallSpec, Transcript, Victims, World,
+};
+
+use super::cast::{Cast, Pace};
+use super::checks::{Checks, Expectations, Replaced, Violation};
+use super::mutants::{Mutant, Mutation};
+use super::node::Node;
+use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
+use super::subject::{Subject, Tamper};
+
+/// Between what the knobs of a seed are drawn.
+const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 25] = [
+    ("receivers", 1..=9),
+    ("depth", 1..=3),
+    ("fanout", 1..=3),
+    ("hedging", 0..=2),
+    // 0 of these: the extra-children scheme.
+    ("scheme", 0..=3),
+    ("mode", 0..=9),
+    ("spares", 0..=2),
+    ("key", 0..=1),
+    // 0: the default timers; otherwise four times as fast.
+    ("timers", 0..=3),
+    ("rate", 100..=600),
+    ("coalesce-us", 0..=3_000),
+    // 0: a ring so small that pauses outlast it.
+    ("ring", 0..=3),
+    ("rule", 0..=1),
+    // Of any ten seeds, as many have none of these.
+    ("switches", 0..=4),
+    ("joins", 0..=4),
+    ("leaves", 0..=4),
+    ("tamper", 0..=3),
+    ("root", 0..=11),
+    ("stalls", 0..=3),
+    // 0: a receiver may hold few frames, and remembers few.
+    ("held", 0..=5),
+    ("window", 0..=5),
+    // 0: the root, 1: a proxy, 2: a receiver stops for two seconds.
+    ("long-pause", 0..=19),
+    // 0: nothing is ever down, so that nothing may be lost.
+    ("mild", 0..=5),
+    // 0: no re-placement; 2 and 3: a proxy is slow from early on, so that there is cause for it;
+    // 3: siblings stand in as well.
+    ("replace", 0..=3),
+    // 0 and 1: receivers leave arrivals in their sockets until they need them.
+    ("moderation", 0..=3),
+];
+
+/// Kinds under which nothing is ever down.
+const MILD: [FaultKind; 5] = [
+    FaultKind::Loss,
+    FaultKind::Duplicate,
+    FaultKind::Reorder,
+    FaultKind::ClockStep,
+    FaultKind::ClockDrift,
+];
+/// Of nine requests within the patience of a gap, all or their answers may be lost: at this rate
+/// once in 10^9 gaps.
+const MILD_LOSS: f64 = 0.05;
+
+/// What a seed is within.
+pub fn bounds() -> Bounds {
+    Bounds {
+        knobs: KNOBS.to_vec(),
+        kinds: FaultKind::ALL.to_vec(),
+        per_kind_max: 3,
+        window: SimTime::from_millis(100)..=SimTime::from_millis(1_500),
+        rates_max: Rates {
+            loss: 0.2,
+            duplicate: 0.2,
+            reorder: 0.2,
+            reorder_by: Duration::from_millis(5),
+        },
+        outage: Duration::from_millis(1)..=Duration::from_millis(1_000),
+        slow_max: 10.0,
+        clock_step_max: Duration::from_millis(50),
+        clock_drift_max_ppb: 100_000,
+    }
+}
+
+/// A seed, worked out.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// Topology, knobs and faults.
+    pub plan: Plan,
+    /// Settings of all machines.
+    pub config: Config,
+    key: Option<SharedKey>,
+    receivers: u32,
+    proxies: u32,
+    pace: Pace,
+    calm: SimTime,
+    /// Joins, leaves and switches, by time.
+    pub(super) acts: Vec<(SimTime, u64)>,
+    /// The root dies for good at this time.
+    root_dies: Option<SimTime>,
+    /// What is wrong with all machines.
+    pub mutant: Option<Mutant>,
+    /// The network.
+    pub(super) cloud: CloudProfile,
+    /// Modes of the first switches, instead of those that the seed draws.
+    pub(super) modes: Option<[Mode; 2]>,
+    /// Clocks without error, for stories.
+    pub(super) exact_clocks: bool,
+    /// A receiver that is far too slow; nobody else may notice.
+    slow: Option<NodeIndex>,
+    /// A proxy that turns slow, and must be replaced without anybody missing a frame.
+    replaced: Option<Replaced>,
+    /// The last receiver is a recorder; whether it dies.
+    recorder: Option<RecorderDies>,
+}
+
+/// Whether the recorder of a run dies in the middle.
+type RecorderDies = bool;
+
+/// What a fault run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// What must not have happened, and did.
+    pub violations: Vec<Violation>,
+    /// Frames released and reported lost, over all receivers.
+    pub released: u64,
+    /// Frames reported lost.
+    pub lost: u64,
+    /// Packets that crossed a link.
+    pub hops: u64,
+    /// Equal runs have equal digests.
+    pub digest: u64,
+    /// Joins, leaves and switches of mode that happened.
+    pub acts: u64,
+    /// Replacements tried, made, rolled back and abandoned.
+    pub replacements: [u64; 4],
+    /// Late joiners that had all they asked for and reached the live feed.
+    pub caught_up: u64,
+}
+
+const MODES: [Mode; 5] = [Mode::Unicast, Mode::Tree, Mode::Hedge, Mode::Release, Mode::Cloudex];
+
+/// The mode of this number; hedged release is the most common.
+fn mode(number: u64) -> Mode {
+    MODES.get(number as usize).copied().unwrap_or(Mode::Release)
+}
+
+fn config(plan: &Plan) -> Config {
+    let knob = |name| plan.knob(name);
+    let mut config = Config { mode: mode(knob("mode")), ..Config::default() };
+    config.shape.depth = Some(knob("depth") as u8);
+    config.shape.fanout = Some(knob("fanout") as u16);
+    config.shape.hedging = knob("hedging") as u8;
+    config.shape.scheme = if knob("scheme") == 0 { Scheme::Extra } else { Scheme::Siblings };
+    config.deadline.rule = if knob("rule") == 0 { Rule::MaxP95 } else { Rule::OnTime };
+    config.framing.coalesce = Duration::from_micros(knob("coalesce-us").saturating_sub(1_000));
+    config.framing.held_frames = if knob("held") == 0 { 24 } else { 4_096 };
+    config.repair.window_frames = if knob("window") == 0 { 64 } else { 4_096 };
+    config.repair.ring_frames = if knob("ring") == 0 { 32 } else { 2_048 };
+    config.repair.child_queue_max = 1_024;
+    if knob("timers") > 0 {
+        let m = &mut config.membership;
+        for timer in [
+            &mut m.join_retry,
+            &mut m.beacon_interval,
+            &mut m.report_interval,
+            &mut m.silence,
+            &mut m.probe_timeout,
+            &mut m.root_timeout,
+            &mut m.view_timeout,
+            &mut config.repair.missing_hold,
+        ] {
+            *timer /= 4;
+        }
+    }
+    config.replace = replace(knob("replace"), config.membership.report_interval);
+    config.membership.expect_receivers = knob("receivers") as u32;
+    config.membership.expect_timeout = Duration::from_millis(300);
+    config
+}
+
+/// Re-placement that is far too eager for a venue: many trials in the second that faults last.
+fn replace(knob: u64, round: Duration) -> Replace {
+    Replace {
+        enabled: knob > 0,
+        siblings: knob > 2,
+        slow_factor: 1.2,
+        gain_min: 0.02,
+        patience: round * 3,
+        trial: round * 4,
+        per_minute: 50,
+        cooldown: round * 8,
+    }
+}
+
+impl Scene {
+    /// What this seed is.
+    pub fn of(seed: u64) -> Self {
+        let bounds = bounds();
+        Self::of_plan(Plan::new(seed, &bounds), &bounds)
+    }
+
+    pub(super) fn of_plan(mut plan: Plan, bounds: &Bounds) -> Self {
+        let seed = plan.seed;
+        let mut config = config(&plan);
+        let receivers = plan.knob("receivers") as u32;
+        let shape = &config.shape;
+        // As many proxies as the tree would need in a mode that has one: modes switch.
+        let wanted = evenfall_multicast_machine::tree::Dimensions::of(shape, Mode::Release, 1);
+        let proxies = wanted.proxies(shape) as u32 + plan.knob("spares") as u32;
+        config.membership.expect_proxies = proxies;
+        let nodes = |range: core::ops::Range<u32>| range.map(NodeIndex).collect::<Vec<_>>();
+        let victims = Victims {
+            any: nodes(0..1 + proxies + receivers),
+            expendable: nodes(1..1 + proxies + receivers),
+        };
+        if plan.knob("mild") == 0 {
+            plan.kinds.retain(|kind| MILD.contains(kind));
+            plan.rates.loss = plan.rates.loss.min(MILD_LOSS);
+        }
+        plan.aim(bounds, &victims);
+        let mut prng = Prng::new(seed).fork(0x61_63_74);
+        if let Some(pause) = long_pause(&plan, &mut prng, proxies, receivers) {
+            plan.faults.push(pause);
+            plan.faults.sort_by_key(|&(at, _)| at);
+        }
+        if let Some(faults) = slow_proxy(&plan, &mut prng, proxies) {
+            plan.faults.extend(faults);
+            plan.faults.sort_by_key(|&(at, _)| at);
+        }
+        let ends = |(at, fault): &(SimTime, Fault)| match fault {
+            Fault::Pause(_, duration) => *at + *duration,
+            _ => *at,
+        };
+        let last = plan.faults.iter().map(ends).max().unwrap_or_default();
+        let last = last.max(*bounds.window.end());
+        let acts = acts(&plan, &mut prng, receivers);
+        let m = &config.membership;
+        let healing =
+            (m.silence + m.probe_timeout + m.view_timeout) * 5 + config.repair.missing_hold * 2;
+        let calm = last + healing;
+        let interval = Duration::from_secs(1) / plan.knob("rate") as u32;
+        let first = SimTime::from_millis(50);
+        let span = calm.since(first) + Duration::from_millis(500);
+        let count = (span.as_nanos() / interval.as_nanos()) as u64;
+        let root_dies = (plan.knob("root") == 0).then(|| SimTime::from_millis(prng.below(1_500)));
+        let key = (plan.knob("key") == 1).then(|| SharedKey::new(1, [seed as u8; 32]));
+        let pace = Pace { first, interval, count };
+        Self {
+            plan,
+            config,
+            key,
+            receivers,
+            proxies,
+            pace,
+            calm,
+            acts,
+            root_dies,
+            mutant: None,
+            cloud: CloudProfile::default(),
+            modes: None,
+            exact_clocks: false,
+            slow: None,
+            replaced: None,
+            recorder: None,
+        }
+    }
+
+    /// A network that never errs, with these knobs and otherwise middling ones.
+    fn calm(seed: u64, knobs: &[(&str, u64)]) -> Self {
+        let mut plan = Plan::new(seed, &bounds());
+        plan.kinds.clear();
+        plan.rates = Rates::default();
+        for (knob, value) in &mut plan.knobs {
+            let given = knobs.iter().find(|(name, _)| name == knob).map(|(_, value)| *value);
+            *value = given.unwrap_or(match *knob {
+                "mode" | "rate" => 500,
+                "root" | "long-pause" => 5,
+                "spares" | "joins" | "leaves" | "switches" | "key" | "replace" => 0,
+                _ => 2,
+            });
+        }
+        let mut scene = Self::of_plan(plan, &Bounds { kinds: Vec::new(), ..bounds() });
+        scene.cloud = CloudProfile::constant(Duration::from_micros(50));
+        scene
+    }
+
+    /// Three proxies without hedging, two spares, nine receivers, and a proxy that turns forty
+    /// times slower for good: it must be replaced, and nobody may miss a frame over it.
+    pub fn with_a_slow_proxy(seed: u64) -> Self {
+        let knobs = [("receivers", 9), ("fanout", 3), ("hedging", 0), ("spares", 2)];
+        let mut scene = Self::calm(seed, &[&knobs[..], &[("replace", 1)]].concat());
+        let number = (seed % 3) as u32;
+        let (straggler, first) = (NodeIndex(1 + number), 1 + scene.proxies + 3 * number);
+        let factor = 40.0;
+        scene.plan.faults = vec![(SimTime::from_millis(500), Fault::Slow(straggler, factor))];
+        scene.replaced = Some(Replaced {
+            straggler,
+            below: (NodeIndex(first), NodeIndex(first + 3)),
+            // Two hops of 50 us, and some for its processor.
+            straggling: Duration::from_micros(120).mul_f64(factor),
+        });
+        scene.exact_clocks = true;
+        scene
+    }
+
+    /// Two proxies, six receivers, a network that never errs, and a receiver that is five
+    /// thousand times too slow for a second: its socket overflows, and it asks for everything
+    /// again.
+    pub fn with_a_slow_receiver(seed: u64) -> Self {
+        let knobs = [("receivers", 6), ("fanout", 2), ("hedging", 1)];
+        let mut scene = Self::calm(seed, &knobs);
+        let slow = NodeIndex(5);
+        let (from, to) = (SimTime::from_millis(500), SimTime::from_millis(1_500));
+        scene.plan.faults = vec![(from, Fault::Slow(slow, 5e3)), (to, Fault::Slow(slow, 1.0))];
+        scene.slow = Some(slow);
+        scene
+    }
+
+    /// A recorder, rings that remember a quarter of a second, a receiver that stops for longer,
+    /// two that come late and want what was before, and a network that loses, doubles and
+    /// reorders. Nobody may miss a frame; of every fourth seed the recorder dies, and nothing else
+    /// may suffer from it.
+    pub fn with_a_recorder(seed: u64) -> Self {
+        let mut prng = Prng::new(seed).fork(0x72_65_63);
+        let key = seed % 2;
+        let knobs = [("receivers", 6), ("fanout", 2), ("timers", 0), ("tamper", 0), ("key", key)];
+        let mut scene = Self::calm(seed, &knobs);
+        scene.config.repair.ring_frames = 128;
+        scene.config.repair.window_frames = if prng.chance(0.5) { 128 } else { 4_096 };
+        let dies = seed % 4 == 3;
+        scene.recorder = Some(dies);
+        let first = 1 + scene.proxies;
+        let victim = NodeIndex(first + prng.below(5) as u32);
+        let at = SimTime::from_millis(200 + prng.below(400));
+        let pause = Duration::from_millis(900 + prng.below(1_000));
+        let rates = Rates {
+            loss: prng.unit() * MILD_LOSS,
+            duplicate: prng.unit() * 0.2,
+            reorder: prng.unit() * 0.2,
+            reorder_by: Duration::from_millis(5),
+        };
+        scene.plan.faults = vec![
+            (SimTime::from_millis(100), Fault::Rates(rates)),
+            (at, Fault::Pause(victim, pause)),
+            (scene.calm, Fault::Rates(Rates::default())),
+        ];
+        if dies {
+            let recorder = NodeIndex(scene.proxies + scene.receivers);
+            let at = SimTime::from_millis(500 + prng.below(2_000));
+            scene.plan.faults.push((at, Fault::Crash(recorder)));
+            scene.plan.faults.sort_by_key(|(at, _)| *at);
+        }
+        scene.acts = vec![
+            (SimTime::from_millis(400 + prng.below(2_000)), JOIN),
+            (SimTime::from_millis(2_500 + prng.below(2_000)), JOIN + 1),
+        ];
+        scene
+    }
+
+    /// Whether late joiners ask for what was before.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// Whether faults are so mild that nothing may be lost.
+    fn lossless(&self) -> bool {
+        if let Some(dies) = self.recorder {
+            return !dies;
+        }
+        self.plan.kinds.iter().all(|kind| MILD.contains(kind))
+            && self.plan.rates.loss <= MILD_LOSS
+            // A proxy does not open bodies: it may keep, and repair with, a tampered one.
+            && !self.tampers()
+            && self.plan.faults.iter().all(|(_, fault)| !matches!(fault, Fault::Pause(..)))
+            && self.plan.knob("ring") > 0
+            && self.roomy()
+            && self.slow.is_none()
+            && self.root_dies.is_none()
+    }
+
+    fn tampers(&self) -> bool {
+        self.key.is_some() && self.plan.knob("tamper") > 0
+    }
+
+    fn roomy(&self) -> bool {
+        self.plan.knob("window") > 0 && self.plan.knob("held") > 0
+    }
+
+    /// How long a frame of calm times may take: every clock may have stepped three times.
+    fn delay_max(&self) -> Duration {
+        self.config.deadline.hold_max + bounds().clock_step_max * 6 + Duration::from_millis(200)
+    }
+
+    fn host(&self, prng: &mut Prng) -> (HostSpec, Timestamp) {
+        let origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
+        let spread = |prng: &mut Prng, most: u64| prng.below(2 * most + 1) as i64 - most as i64;
+        let bound = Duration::from_micros(50);
+        let clock = ClockSpec {
+            origin: Some(origin),
+            drift_ppb: spread(prng, 50_000),
+            offset_ns: spread(prng, 49_000),
+            noise: Duration::from_micros(1),
+            stated: ClockError::Within(bound),
+            ..ClockSpec::default()
+        };
+        let exact = ClockSpec { origin: Some(origin), ..ClockSpec::default() };
+        let clock = if self.exact_clocks { exact } else { clock };
+        let stalls = (self.plan.knob("stalls") == 0).then(|| StallSpec {
+            mean_gap: Duration::from_millis(50),
+            length: Quantiles::exponential(Duration::from_millis(1)),
+        });
+        let receive_queue = match (self.slow, self.recorder) {
+            (Some(_), _) => 8,
+            // What comes during a pause is gone.
+            (None, Some(_)) => 64,
+            (None, None) => 2_048,
+        };
+        let moderation = match self.plan.knob("moderation") {
+            0 => Duration::from_millis(2),
+            1 => Duration::from_millis(20),
+            _ => Duration::ZERO,
+        };
+        (HostSpec { clock, stalls, receive_queue, moderation, ..HostSpec::default() }, origin)
+    }
+
+    /// Wraps a machine that is started at a true time, which is `now` on its own clock.
+    pub(super) fn dress(&self, node: Node, number: u32, at: SimTime, now: Timestamp) -> Subject {
+        let mut subject = Subject::new(node);
+        if self.tampers() {
+            let seed = self.plan.seed ^ u64::from(number) << 48;
+            let until = now + bounds().window.end().since(at);
+            subject.tamper = Some(Tamper::new(seed, 0.02, until));
+        }
+        subject.mutation = self.mutant.map(Mutation::new);
+        subject
+    }
+
+    /// Runs it and lets the checks watch.
+    pub fn run(&self) -> Verdict {
+        let (world, owner) = self.play(|owner| owner);
+        verdict(&world, owner)
+    }
+
+    /// Runs it and writes everything down.
+    pub fn transcribe(&self) -> String {
+        let (world, transcript) = self.play(Transcript::new);
+        let mut text = format!("{}{:#?}\n{}", self.plan, self.config, transcript.text);
+        for violation in verdict(&world, transcript.inner).violations {
+            text.push_str(&format!("VIOLATION {violation}\n"));
+        }
+        text
+    }
+
+    fn owner(&self, world: &mut World<Subject, Cloud>) -> Owner {
+        let mut config = self.config;
+        if self.mutant == Some(Mutant::IgnoresLimits) {
+            config.repair.ring_frames *= 4;
+        }
+        let cast = Cast {
+            config,
+            key: self.key.clone(),
+            stream: 3,
+            root: NodeId(0),
+            root_address: world.address(NodeIndex(0)),
+        };
+        let mut checks = Checks::new(Expectations {
+            seed: self.plan.seed,
+            calm: self.calm,
+            delay_max: self.delay_max(),
+            roomy: self.roomy(),
+            lossless: self.lossless(),
+            slow: self.slow,
+            replaced: self.replaced,
+        });
+        let mut prng = Prng::new(self.plan.seed).fork(0x68_6f_73_74);
+        for number in 0..1 + self.proxies + self.receivers {
+            let (spec, now) = self.host(&mut prng);
+            let node = match number {
+                0 => cast.root(1, now),
+                _ if number <= self.proxies => cast.relay(NodeId(number), 1, now),
+                _ if self.recorder.is_some() && number == self.proxies + self.receivers => {
+                    cast.recorder(NodeId(number), 1, now)
+                }
+                _ => cast.receiver(NodeId(number), 1, now),
+            };
+            world.add(self.dress(node, number, SimTime::ZERO, now), spec);
+            if number > self.proxies {
+                checks.born(NodeIndex(number));
+            }
+        }
+        Owner::new(self.clone(), cast, checks, self.proxies, prng)
+    }
+
+    pub(super) fn play<O: super::owner::Watch>(
+        &self,
+        wrap: impl FnOnce(Owner) -> O,
+    ) -> (World<Subject, Cloud>, O) {
+        let seed = self.plan.seed;
+        let mut world = World::new(Cloud::new(self.cloud.clone(), seed), seed);
+        let mut owner = wrap(self.owner(&mut world));
+        self.plan.schedule(&mut world);
+        if let Some(at) = self.root_dies {
+            world.schedule(at, Action::Fault(Fault::Crash(NodeIndex(0))));
+        }
+        for (at, act) in &self.acts {
+            world.schedule(*at, Action::Token(*act));
+        }
+        world.schedule(SimTime::ZERO, Action::Token(TICK));
+        let end = self.pace.due(self.pace.count) + TICK_EVERY;
+        let patience = match self.root_dies {
+            Some(_) => self.config.membership.root_timeout,
+            None => self.config.repair.missing_hold * 4 + Duration::from_secs(1),
+        };
+        world.run_until(end, &mut owner);
+        while !owner.owner().is_finished() && world.now() < end + patience {
+            world.run_until(world.now() + TICK_EVERY, &mut owner);
+        }
+        // What is in flight may still arrive: nothing may come of it.
+        world.run_until(world.now() + TICK_EVERY * 5, &mut owner);
+        owner.owner().close(&world);
+        (world, owner)
+    }
+
+    /// The pace of its feed.
+    pub(super) fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// Host, origin and machine of a node that comes later.
+    pub(super) fn newcomer(&self, prng: &mut Prng) -> (HostSpec, Timestamp) {
+        self.host(prng)
+    }
+
+    /// The `n`-th switch of mode leads to this one.
+    pub(super) fn mode_after(&self, n: u64) -> Mode {
+        if let Some(mode) = self.modes.and_then(|modes| modes.get(n as usize).copied()) {
+            return mode;
+        }
+        mode(self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(n as u32 * 7) % 7)
+    }
+}
+
+/// Two seconds of silence, as under SIGSTOP.
+fn long_pause(
+    plan: &Plan,
+    prng: &mut Prng,
+    proxies: u32,
+    receivers: u32,
+) -> Option<(SimTime, Fault)> {
+    let number = match plan.knob("long-pause") {
+        0 => 0,
+        1 if proxies > 0 => 1 + prng.below(proxies.into()) as u32,
+        2 => 1 + proxies + prng.below(receivers.into()) as u32,
+        _ => return None,
+    };
+    let at = SimTime::from_millis(100 + prng.below(1_000));
+    Some((at, Fault::Pause(NodeIndex(number), Duration::from_secs(2))))
+}
+
+/// A proxy that is slow from early on until faults end.
+fn slow_proxy(plan: &Plan, prng: &mut Prng, proxies: u32) -> Option<[(SimTime, Fault); 2]> {
+    if plan.knob("replace") < 2 || proxies == 0 {
+        return None;
+    }
+    let node = NodeIndex(1 + prng.below(proxies.into()) as u32);
+    let at = SimTime::from_millis(100 + prng.below(500));
+    let slow = Fault::Slow(node, 2.0 + prng.unit() * 8.0);
+    Some([(at, slow), (*bounds().window.end(), Fault::Slow(node, 1.0))])
+}
+
+/// Joins, leaves and switches of mode within the time of faults.
+fn acts(plan: &Plan, prng: &mut Prng, receivers: u32) -> Vec<(SimTime, u64)> {
+    let mut acts = Vec::new();
+    for (name, act) in [("joins", JOIN), ("leaves", LEAVE), ("switches", SWITCH)] {
+        // Half of all seeds have none.
+        for n in 0..plan.knob(name).saturating_sub(2) {
+            let at = SimTime::from_millis(100 + prng.below(1_400));
+            let argument = if act == LEAVE { prng.below(receivers.into()) } else { n };
+            acts.push((at, act + argument));
+        }
+    }
+    acts
+}
+
+fn verdict(world: &World<Subject, Cloud>, owner: Owner) -> Verdict {
+    let checks = owner.checks;
+    Verdict {
+        released: checks.released,
+        lost: checks.lost,
+        hops: world.tally().hops,
+        digest: world.digest(),
+        acts: owner.acts,
+        replacements: owner.replacements,
+        caught_up: checks.caught_up,
+        violations: checks.violations,
+    }
+}
+
+/// Runs a seed; `Err` says what was violated.
+///
+/// # Errors
+/// All violations, one a line.
+pub fn run_seed(seed: u64) -> Result<(Plan, Verdict), String> {
+    let scene = Scene::of(seed);
+    let verdict = scene.run();
+    if verdict.violations.is_empty() {
+        return Ok((scene.plan, verdict));
+    }
+    let lines: Vec<String> = verdict.violations.iter().map(ToString::to_string).collect();
+    Err(lines.join("\n  "))
+}
+
+/// Everything that happens under a seed, as text.
+pub fn replay(seed: u64) -> String {
+    Scene::of(seed).transcribe()
+}

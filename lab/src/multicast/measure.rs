@@ -1,0 +1,376 @@
+//! A measured run.
+//!
+//! Times that compare two hosts (OML, windows) are the simulator's true time, so that the error of
+//! the hosts' clocks shows in the figures instead of hiding in them. Release lateness is by the
+//! receiver's own clock, the one it promised its deadline by.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use evenfall_core::{SyncTime, nearest_rank};
+use evenfall_multicast_machine::fairness::sample::Sample;
+use evenfall_multicast_machine::fairness::{
+    Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
+};
+use evenfall_multicast_machine::{
+    PublishError, ReceiverEvent, Release, Replacement, Root, RootEvent, RootStatus,
+};
+use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, Tally, World};
+use serde::Serialize;
+
+use super::cast::{Pace, Schedule, message};
+use super::node::{Node, NodeEvent};
+use super::params::{Layout, Params};
+
+/// A frame with messages, as it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameCourse {
+    /// When it was made, from the first message.
+    pub at: Duration,
+    /// How long it was to be held.
+    pub hold: Duration,
+    /// Whether a receiver got it after its deadline.
+    pub late: bool,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The figures; their keys are those of `evenfall demo --json`.
+    #[serde(flatten)]
+    pub results: Results,
+    /// What pictures are drawn from.
+    #[serde(skip)]
+    pub series: Series,
+    /// The hold of every frame, microseconds: median over the run.
+    pub deadline_offset_us: f64,
+    /// Whether every root heard that all receivers had everything.
+    pub finished: bool,
+    /// The roots' own view of it.
+    #[serde(skip)]
+    pub roots: Vec<RootStatus>,
+    /// The held frames of the first tree, in order.
+    #[serde(skip)]
+    pub frames: Vec<FrameCourse>,
+    /// Steps of replacements in the first tree, and when, from the first message.
+    #[serde(skip)]
+    pub replacements: Vec<(Duration, Replacement)>,
+    /// Simulated time from start to end, seconds.
+    pub simulated_s: f64,
+    /// Packets that crossed a link.
+    pub hops: u64,
+    /// The simulator's counts.
+    #[serde(skip)]
+    pub tally: Tally,
+    /// Equal runs have equal digests.
+    pub digest: u64,
+}
+
+/// The feed is put on the agenda this much at a time.
+const TICK: Duration = Duration::from_millis(10);
+/// How long the first tree may take.
+const FORMING_MAX: SimTime = SimTime::from_millis(30_000);
+/// How long the end of the stream may take to be reported by all.
+const ENDING_MAX: Duration = Duration::from_secs(10);
+
+const TOKEN_TICK: u64 = 0;
+const CALL_PUBLISH: u64 = 0;
+const CALL_WARM_UP: u64 = 1;
+const CALL_FINISH: u64 = 2;
+
+/// One tree's feed.
+#[derive(Clone, Debug)]
+struct Feed {
+    warm: Schedule,
+    schedule: Schedule,
+    /// Next message to publish.
+    next: u64,
+    finished: bool,
+}
+
+struct Owner {
+    layout: Layout,
+    seed: u64,
+    size: usize,
+    feeds: Vec<Feed>,
+    formed: u32,
+    receivers: usize,
+    ended: u32,
+    ledger: Ledger,
+    release_late: Sample,
+    holds: Vec<u32>,
+    /// Held frames of the first tree that carry messages, by number.
+    frames: BTreeMap<u64, FrameCourse>,
+    replacements: Vec<(Duration, Replacement)>,
+    scratch: Vec<u8>,
+}
+
+/// How far a run is, in simulated time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The trees are being formed.
+    Forming,
+    /// So much of the feed, with its warm-up, has been sent.
+    Sending {
+        /// Until now.
+        at: Duration,
+        /// In all.
+        of: Duration,
+    },
+    /// The last receivers are waited for.
+    Ending,
+}
+
+/// Runs the overlay and judges it.
+pub fn run(params: &Params) -> Run {
+    run_seen(params, &mut |_| {})
+}
+
+/// The same; `see` is told now and then how far it is.
+pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
+    let mut world: World<Node, Cloud> =
+        World::new(Cloud::new(params.cloud.clone(), params.seed), params.seed);
+    params.populate(&mut world, |node| node);
+    let layout = params.layout();
+    let mut owner = Owner {
+        layout,
+        seed: params.seed,
+        size: params.size,
+        feeds: Vec::new(),
+        formed: 0,
+        receivers: params.receivers as usize,
+        ended: 0,
+        ledger: Ledger::new(LedgerConfig::of(layout.receiver_ids())),
+        release_late: Sample::many(),
+        holds: Vec::new(),
+        frames: BTreeMap::new(),
+        replacements: Vec::new(),
+        scratch: Vec::new(),
+    };
+    while owner.formed < layout.trees && world.now() < FORMING_MAX {
+        world.run_until(world.now() + TICK, &mut owner);
+        see(Progress::Forming);
+    }
+    let start = world.now();
+    let end = owner.plan(params, start);
+    world.schedule(world.now(), Action::Token(TOKEN_TICK));
+    for (after, fault) in &params.faults {
+        world.schedule(owner.feeds[0].schedule.due(0) + *after, Action::Fault(fault.clone()));
+    }
+    while world.now() < end {
+        world.run_until((world.now() + TICK).min(end), &mut owner);
+        see(Progress::Sending { at: world.now().since(start), of: end.since(start) });
+    }
+    while owner.ended < layout.trees && world.now() < end + ENDING_MAX {
+        world.run_until(world.now() + TICK, &mut owner);
+        see(Progress::Ending);
+    }
+    owner.outcome(params, &world)
+}
+
+impl Owner {
+    /// Sets the schedule of every tree; returns when the last message is due.
+    fn plan(&mut self, params: &Params, now: SimTime) -> SimTime {
+        let trees = params.trees.max(1);
+        let interval = Duration::from_secs_f64(1.0 / params.rate.max(1e-3));
+        let count = (params.duration.as_secs_f64() * params.rate).round() as u64;
+        let warm_count = (params.warm_up.as_secs_f64() * params.rate).round() as u64;
+        let start = now + TICK;
+        let first = start + params.warm_up;
+        for tree in 0..trees {
+            let share = |all: u64| (all + u64::from(trees - 1 - tree)) / u64::from(trees);
+            let phase = interval * tree;
+            let steady = |first, all| {
+                Schedule::Steady(Pace {
+                    first: first + phase,
+                    interval: interval * trees,
+                    count: share(all),
+                })
+            };
+            let schedule = match &params.times {
+                Some(times) => {
+                    let own = times.iter().skip(tree as usize).step_by(trees as usize);
+                    Schedule::Own { first, times: own.copied().collect() }
+                }
+                None => steady(first, count),
+            };
+            let warm = steady(start, warm_count);
+            self.feeds.push(Feed { warm, schedule, next: 0, finished: false });
+        }
+        first + params.times.as_ref().map_or(params.duration, |t| *t.last().unwrap_or(&TICK))
+    }
+
+    fn publish(&mut self, tree: usize, seen: Seen, root: &mut Root) {
+        let feed = &mut self.feeds[tree];
+        let due = feed.schedule.due_by(seen.at);
+        while feed.next < due {
+            message(self.seed ^ tree as u64, feed.next, self.size, &mut self.scratch);
+            match root.publish(seen.local, &self.scratch) {
+                Ok(_) => feed.next += 1,
+                // Tried again at the next call: the feed falls behind, openly.
+                Err(PublishError::Full) => return,
+                Err(error) => panic!("message {} of tree {tree}: {error}", feed.next),
+            }
+        }
+        root.flush(seen.local);
+    }
+
+    fn root_event(&mut self, seen: Seen, event: &RootEvent) {
+        match event {
+            RootEvent::View(view) if view.receivers == self.receivers => {
+                self.formed += u32::from(self.feeds.is_empty());
+            }
+            RootEvent::Finished(_) => self.ended += 1,
+            RootEvent::Replacement(step) if self.layout.tree_of(seen.node.0) == 0 => {
+                let at =
+                    self.feeds.first().map_or(Duration::ZERO, |f| seen.at.since(f.schedule.due(0)));
+                self.replacements.push((at, *step));
+            }
+            RootEvent::Framed(framed) if framed.count > 0 => {
+                let tree = self.layout.tree_of(seen.node.0);
+                if framed.deadline > SyncTime::ZERO {
+                    let hold = framed.deadline.since(framed.origin);
+                    self.holds.push(u32::try_from(hold.as_nanos()).unwrap_or(u32::MAX));
+                    if tree == 0 {
+                        let at = seen.at.since(self.feeds[0].schedule.due(0));
+                        let course = FrameCourse { at, hold, late: false };
+                        self.frames.insert(framed.sequence, course);
+                    }
+                }
+                for message in framed.first_message..framed.first_message + u64::from(framed.count)
+                {
+                    self.ledger.sent(&Sent {
+                        stream: tree,
+                        message,
+                        scheduled_ns: self.feeds[tree as usize].schedule.due(message).nanos(),
+                        sent_ns: seen.at.nanos(),
+                        deadline_ns: truly(seen, framed.deadline),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn released(&mut self, seen: Seen, release: &Release) {
+        if release.count == 0 {
+            return;
+        }
+        let flag = |on, flag| if on { flag } else { Flags(0) };
+        self.ledger.released(&Released {
+            receiver: self.layout.receiver_of(seen.node.0),
+            stream: release.stream,
+            first_message: release.first_message,
+            count: release.count,
+            arrival_ns: truly(seen, release.arrived),
+            release_ns: seen.at.nanos(),
+            flags: flag(release.repaired, Flags::REPAIRED)
+                | flag(release.hedge_win, Flags::HEDGE_WIN),
+            via: release.via,
+        });
+        if release.arrived > release.deadline
+            && release.stream == 0
+            && let Some(course) = self.frames.get_mut(&release.sequence)
+        {
+            course.late = true;
+        }
+        if release.deadline > SyncTime::ZERO {
+            self.release_late.record(seen.sync.signed_since(release.deadline));
+        }
+    }
+
+    fn receiver_event(&mut self, seen: Seen, event: &ReceiverEvent) {
+        match event {
+            ReceiverEvent::Released(release) => self.released(seen, release),
+            ReceiverEvent::Lost { first_message, messages: Some(count), .. } => {
+                self.ledger.lost(&Lost {
+                    receiver: self.layout.receiver_of(seen.node.0),
+                    stream: self.layout.tree_of(seen.node.0),
+                    first_message: first_message.unwrap_or(0),
+                    count: *count,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn outcome(mut self, params: &Params, world: &World<Node, Cloud>) -> Run {
+        let mut roots = Vec::new();
+        for index in 0..world.node_count() as u32 {
+            match world.machine(NodeIndex(index)) {
+                Node::Root(root) => roots.push(root.status()),
+                Node::Receiver(receiver) => {
+                    let duplicates = receiver.status().tally.duplicates;
+                    self.ledger.duplicates(self.layout.receiver_of(index), duplicates);
+                }
+                Node::Relay(_) | Node::Recorder(_) => {}
+            }
+        }
+        let Outcome { mut results, series } = self.ledger.finish(params.clock_error());
+        results.release_late_us = self.release_late.summary();
+        self.holds.sort_unstable();
+        Run {
+            results,
+            series,
+            deadline_offset_us: nearest_rank(&self.holds, 0.5)
+                .map_or(0.0, |ns| f64::from(ns) / 1e3),
+            finished: self.ended >= self.layout.trees,
+            roots,
+            frames: self.frames.into_values().collect(),
+            replacements: self.replacements,
+            simulated_s: world.now().nanos() as f64 / 1e9,
+            hops: world.tally().hops,
+            tally: world.tally(),
+            digest: world.digest(),
+        }
+    }
+}
+
+/// A synchronised time of a node as true time: less the error of the node's clock. Zero stays zero.
+fn truly(seen: Seen, time: SyncTime) -> u64 {
+    let error = seen.sync.signed_since(seen.at.as_sync());
+    if time == SyncTime::ZERO { 0 } else { time.nanos().saturating_add_signed(-error) }
+}
+
+impl Observer<Node, Cloud> for Owner {
+    fn event(&mut self, seen: Seen, event: NodeEvent) {
+        match event {
+            NodeEvent::Receiver(event) => self.receiver_event(seen, &event),
+            NodeEvent::Root(event) => self.root_event(seen, &event),
+            NodeEvent::Relay(_) => {}
+        }
+    }
+
+    fn invoke(&mut self, seen: Seen, token: u64, machine: &mut Node) {
+        let Node::Root(root) = machine else { return };
+        let tree = self.layout.tree_of(seen.node.0) as usize;
+        match token {
+            CALL_WARM_UP => root.warm_up(seen.local),
+            CALL_FINISH => root.finish(seen.local),
+            _ => self.publish(tree, seen, root),
+        }
+    }
+
+    fn token(&mut self, world: &mut World<Node, Cloud>, _: u64) {
+        let (from, to) = (world.now(), world.now() + TICK);
+        let mut busy = false;
+        for (tree, feed) in self.feeds.iter_mut().enumerate() {
+            let root = NodeIndex(self.layout.root(tree as u32));
+            for (pace, call) in [(&feed.warm, CALL_WARM_UP), (&feed.schedule, CALL_PUBLISH)] {
+                for number in pace.due_by(from)..pace.due_by(to) {
+                    world.invoke_at(pace.due(number), root, call);
+                }
+            }
+            let all_due = feed.schedule.due_by(from) == feed.schedule.count();
+            if all_due && feed.next < feed.schedule.count() {
+                world.invoke_at(from, root, CALL_PUBLISH);
+            } else if all_due && !core::mem::replace(&mut feed.finished, true) {
+                world.invoke_at(from, root, CALL_FINISH);
+            }
+            busy |= !feed.finished;
+        }
+        if busy {
+            world.schedule(to, Action::Token(TOKEN_TICK));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Machines with one thing wrong, to check the checkers.
+//!
+//! A mutation sits between a real machine and the world and alters what goes in or out, so that
+//! production code has no switches: swallowing requests for repair *is* a machine that forgets to
+//! repair.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use evenfall_core::time::nanos;
+use evenfall_core::{Arrival, Class, ClockReading, Transmit};
+use evenfall_multicast_machine::{ReceiverEvent, Release, RootEvent, wire};
+
+use super::checks::Check;
+use super::node::{Node, NodeEvent};
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// De-duplication is off: some frames are released twice.
+    ReleasesTwice,
+    /// Two frames change places.
+    SwapsFrames,
+    /// Releases half a millisecond early: its clock is ahead of what it was told.
+    ReleasesEarly,
+    /// Never asks for repair.
+    ForgetsRepair,
+    /// Loses without a word.
+    SwallowsLost,
+    /// Skips a frame now and then.
+    SkipsQuietly,
+    /// Hands on bytes that are not those of the feed.
+    TrustsTampered,
+    /// Shortens the hold without regard to what was sent before.
+    LowersDeadline,
+    /// Keeps its first place for ever.
+    ForgetsToReparent,
+    /// Believes a report that claims too much.
+    BelievesForgedReport,
+    /// Keeps more than its configuration allows.
+    IgnoresLimits,
+    /// Does not notice when the root dies.
+    IgnoresRoot,
+    /// Answers one child's requests before it forwards to the others.
+    ServesTheSlowFirst,
+    /// Lets go of a straggler before the spare feeds.
+    BreaksBeforeMaking,
+}
+
+impl Mutant {
+    /// All of them, each with the checker that must catch it.
+    pub const ALL: [(Self, Check); 14] = [
+        (Self::ReleasesTwice, Check::Twice),
+        (Self::SwapsFrames, Check::Order),
+        (Self::ReleasesEarly, Check::Early),
+        (Self::ForgetsRepair, Check::Repaired),
+        (Self::SwallowsLost, Check::Accounted),
+        (Self::SkipsQuietly, Check::Accounted),
+        (Self::TrustsTampered, Check::Content),
+        (Self::LowersDeadline, Check::Monotone),
+        (Self::ForgetsToReparent, Check::Healed),
+        (Self::BelievesForgedReport, Check::Counted),
+        (Self::IgnoresLimits, Check::Bounded),
+        (Self::IgnoresRoot, Check::RootLost),
+        (Self::ServesTheSlowFirst, Check::Siblings),
+        (Self::BreaksBeforeMaking, Check::Switched),
+    ];
+}
+
+/// A mutant at work.
+#[derive(Clone, Debug)]
+pub struct Mutation {
+    /// What is wrong.
+    pub mutant: Mutant,
+    /// Counts events, so that not every one is hit.
+    count: u64,
+    kept: Option<NodeEvent>,
+    placed: bool,
+    starved: u32,
+    /// From the decision to replace a proxy until the next view.
+    broken: bool,
+}
+
+/// Every how many releases something goes wrong.
+const EVERY: u64 = 97;
+/// Frames that wait while a slow child is served.
+const STARVED: u32 = 4;
+/// Offset of the kind of a datagram, see [`wire`].
+const KIND_OFFSET: usize = 3;
+/// Offset of the number of released messages in a report: behind the header, the receivers and the
+/// finished receivers.
+const REPORT_RELEASED: usize = wire::HEADER_BYTES + 8;
+
+impl Mutation {
+    /// A mutant that has not acted yet.
+    pub fn new(mutant: Mutant) -> Self {
+        Self { mutant, count: 0, kept: None, placed: false, starved: 0, broken: false }
+    }
+
+    /// What the machine gets instead of this arrival.
+    pub fn arrival(&mut self, node: &Node, mut arrival: Arrival) -> Option<Arrival> {
+        let kind = arrival.datagram.get(KIND_OFFSET).copied();
+        match (self.mutant, node) {
+            (Mutant::ForgetsToReparent, Node::Receiver(_) | Node::Relay(_))
+                if kind == Some(wire::Kind::Assign as u8) =>
+            {
+                (!core::mem::replace(&mut self.placed, true)).then_some(arrival)
+            }
+            (Mutant::BelievesForgedReport, Node::Root(_))
+                if kind == Some(wire::Kind::Report as u8) =>
+            {
+                let mut bytes = arrival.datagram.to_vec();
+                if let Some(byte) = bytes.get_mut(REPORT_RELEASED + 2) {
+                    *byte ^= 1;
+                }
+                arrival.datagram = Bytes::from(bytes);
+                Some(arrival)
+            }
+            (Mutant::ServesTheSlowFirst, Node::Relay(_))
+                if kind == Some(wire::Kind::Nack as u8) =>
+            {
+                self.starved = STARVED;
+                Some(arrival)
+            }
+            _ => Some(arrival),
+        }
+    }
+
+    /// The clock reading that the machine gets instead of this one.
+    pub fn reading(&self, node: &Node, reading: ClockReading) -> ClockReading {
+        let ahead = nanos(core::time::Duration::from_micros(500)) as i64;
+        match (self.mutant, node) {
+            (Mutant::ReleasesEarly, Node::Receiver(_)) => {
+                ClockReading { offset_ns: reading.offset_ns + ahead, ..reading }
+            }
+            _ => reading,
+        }
+    }
+
+    /// Whether this datagram leaves.
+    pub fn sends(&mut self, transmit: &Transmit) -> bool {
+        let kind = transmit.head.as_slice().get(KIND_OFFSET).copied();
+        if self.starved > 0 && transmit.class == Class::Live {
+            self.starved -= 1;
+            return false;
+        }
+        if self.broken && transmit.class == Class::Live {
+            return false;
+        }
+        self.mutant != Mutant::ForgetsRepair || kind != Some(wire::Kind::Nack as u8)
+    }
+
+    /// What the owner hears instead of this event.
+    pub fn event(&mut self, event: NodeEvent, out: &mut VecDeque<NodeEvent>) {
+        if self.mutant == Mutant::BreaksBeforeMaking {
+            match &event {
+                NodeEvent::Root(RootEvent::Replacement(_)) => self.broken = true,
+                NodeEvent::Root(RootEvent::View(_)) => self.broken = false,
+                _ => {}
+            }
+        }
+        let hit = match &event {
+            NodeEvent::Receiver(ReceiverEvent::Released(_))
+            | NodeEvent::Root(RootEvent::Framed(_)) => {
+                self.count += 1;
+                self.count.is_multiple_of(EVERY)
+            }
+            _ => false,
+        };
+        match (self.mutant, event) {
+            (Mutant::SwallowsLost, NodeEvent::Receiver(ReceiverEvent::Lost { .. }))
+            | (Mutant::IgnoresRoot, NodeEvent::Receiver(ReceiverEvent::RootLost)) => {}
+            (Mutant::SkipsQuietly, NodeEvent::Receiver(ReceiverEvent::Released(_))) if hit => {}
+            (Mutant::ReleasesTwice, event @ NodeEvent::Receiver(_)) if hit => {
+                out.extend([event.clone(), event]);
+            }
+            (Mutant::SwapsFrames, event @ NodeEvent::Receiver(ReceiverEvent::Released(_))) => {
+                if hit {
+                    self.kept = Some(event);
+                } else {
+                    out.push_back(event);
+                    out.extend(self.kept.take());
+                }
+            }
+            (Mutant::TrustsTampered, NodeEvent::Receiver(ReceiverEvent::Released(release)))
+                if hit =>
+            {
+                let tampered = tampered(release);
+                out.push_back(NodeEvent::Receiver(ReceiverEvent::Released(tampered)));
+            }
+            (Mutant::LowersDeadline, NodeEvent::Root(RootEvent::Framed(mut framed))) if hit => {
+                framed.deadline = framed.deadline - core::time::Duration::from_millis(5);
+                out.push_back(NodeEvent::Root(RootEvent::Framed(framed)));
+            }
+            (_, event) => out.push_back(event),
+        }
+    }
+}
+
+/// The same release with one bit of its body changed.
+fn tampered(mut release: Release) -> Release {
+    let mut body = Vec::new();
+    for message in release.messages.clone() {
+        body.extend_from_slice(&(message.len() as u16).to_le_bytes());
+        body.extend_from_slice(&message);
+    }
+    if let Some(last) = body.last_mut() {
+        *last ^= 1;
+    }
+    if let Ok(messages) = wire::Messages::new(body.into(), release.count) {
+        release.messages = messages;
+    }
+    release
+}

@@ -1,0 +1,182 @@
+//! What a measured run looks like.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use evenfall_core::{ClockError, NodeId, Prng, Timestamp};
+use evenfall_multicast_machine::tree::Dimensions;
+use evenfall_multicast_machine::{Config, SharedKey};
+use evenfall_sim::{CloudProfile, Fault, HostIndex, HostSpec, Network, World};
+
+use super::cast::Cast;
+use super::node::{Actor, Node};
+
+/// A run of the overlay at a steady pace or a feed's own times, without faults but those of the
+/// cloud model.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// Settings of the overlay: mode, shape, deadline and all limits.
+    pub config: Config,
+    /// Receivers.
+    pub receivers: u32,
+    /// Proxies beyond those that the shape needs.
+    pub spares: u32,
+    /// Trees side by side, over which messages are dealt in turn. Each has its own root and
+    /// proxies; every receiver is in all of them.
+    pub trees: u32,
+    /// Receivers that share one host.
+    pub receivers_per_host: u32,
+    /// Messages per second, over all trees.
+    pub rate: f64,
+    /// Bytes of a message.
+    pub size: usize,
+    /// How long the feed lasts.
+    pub duration: Duration,
+    /// When every message is due after the first; then `duration` says nothing, and `rate` only how
+    /// fast the warm-up is.
+    pub times: Option<Arc<[Duration]>>,
+    /// How long empty frames run at the pace of the feed before its first message.
+    pub warm_up: Duration,
+    /// Everything random comes from it.
+    pub seed: u64,
+    /// The shared key, if there is one.
+    pub key: Option<SharedKey>,
+    /// The network.
+    pub cloud: CloudProfile,
+    /// Every host.
+    pub host: HostSpec,
+    /// What goes wrong, counted from the first message. No crashes: nobody is revived.
+    pub faults: Vec<(Duration, Fault)>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            config: Config::default(),
+            receivers: 100,
+            spares: 0,
+            trees: 1,
+            receivers_per_host: 1,
+            rate: 5_000.0,
+            size: 40,
+            duration: Duration::from_secs(2),
+            times: None,
+            warm_up: Duration::from_secs(1),
+            seed: 1,
+            key: None,
+            cloud: CloudProfile::default(),
+            host: HostSpec::default(),
+            faults: Vec::new(),
+        }
+    }
+}
+
+/// Which node is what. Trees come first, one after the other (root, then proxies), receivers after.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub trees: u32,
+    pub proxies: u32,
+    pub receivers: u32,
+}
+
+impl Layout {
+    /// Root of this tree.
+    pub fn root(self, tree: u32) -> u32 {
+        tree * (1 + self.proxies)
+    }
+
+    fn first_receiver(self) -> u32 {
+        self.trees * (1 + self.proxies)
+    }
+
+    /// Tree of a root or proxy.
+    pub fn tree_of(self, node: u32) -> u32 {
+        match node.checked_sub(self.first_receiver()) {
+            Some(at) => at % self.trees,
+            None => node / (1 + self.proxies),
+        }
+    }
+
+    /// The name that the ledger knows the receiver by to which this node belongs.
+    pub fn receiver_of(self, node: u32) -> NodeId {
+        let at = node - self.first_receiver();
+        NodeId(self.first_receiver() + at / self.trees * self.trees)
+    }
+
+    /// Names of all receivers.
+    pub fn receiver_ids(self) -> impl Iterator<Item = NodeId> {
+        (0..self.receivers).map(move |r| NodeId(self.first_receiver() + r * self.trees))
+    }
+}
+
+impl Params {
+    /// Proxies of one tree.
+    pub fn proxies(&self) -> u32 {
+        let config = &self.config;
+        let dimensions = Dimensions::of(&config.shape, config.mode, self.receivers as usize);
+        dimensions.proxies(&config.shape) as u32 + self.spares
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        Layout { trees: self.trees.max(1), proxies: self.proxies(), receivers: self.receivers }
+    }
+
+    /// The bound on the clock error that hosts state, both ends of a path counted.
+    pub(super) fn clock_error(&self) -> ClockError {
+        match self.host.clock.stated {
+            ClockError::Within(bound) => ClockError::Within(bound * 2),
+            other => other,
+        }
+    }
+
+    fn cast<M: Actor, N: Network>(&self, world: &World<M, N>, tree: u32) -> Cast {
+        let root = self.layout().root(tree);
+        let mut config = self.config;
+        config.membership.expect_receivers = self.receivers;
+        config.membership.expect_proxies = self.proxies();
+        Cast {
+            config,
+            key: self.key.clone(),
+            stream: tree,
+            root: NodeId(root),
+            root_address: world.address(evenfall_sim::NodeIndex(root)),
+        }
+    }
+
+    /// Puts all hosts and machines in a world.
+    pub(super) fn populate<M: Actor, N: Network>(
+        &self,
+        world: &mut World<M, N>,
+        wrap: impl Fn(Node) -> M,
+    ) {
+        let layout = self.layout();
+        let mut prng = Prng::new(self.seed).fork(0x63_61_73_74);
+        let mut host = |world: &mut World<M, N>| -> (HostIndex, Timestamp) {
+            // Every host counts from another origin; a machine is made at that time.
+            let origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
+            let mut spec = self.host.clone();
+            spec.clock.origin = Some(origin);
+            (world.add_host(spec), origin)
+        };
+        let casts: Vec<Cast> = (0..layout.trees).map(|tree| self.cast(world, tree)).collect();
+        for cast in &casts {
+            let (at, now) = host(world);
+            world.add_node(wrap(cast.root(1, now)), at);
+            for proxy in 1..=layout.proxies {
+                let (at, now) = host(world);
+                world.add_node(wrap(cast.relay(NodeId(cast.root.0 + proxy), 1, now)), at);
+            }
+        }
+        let mut at = None;
+        for receiver in 0..layout.receivers {
+            if receiver % self.receivers_per_host.max(1) == 0 {
+                at = Some(host(world));
+            }
+            let (at, now) = at.expect("the first receiver made one");
+            for cast in &casts {
+                let id = NodeId(world.node_count() as u32);
+                world.add_node(wrap(cast.receiver(id, 1, now)), at);
+            }
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Tables: the thesis' beside ours, planners by shape, probing against all-to-all.
+
+use evenfall_placement_planner::builder::{BuildPlan, Builder, Part, Racing, RootRule, Step};
+use evenfall_placement_planner::delays::EdgeStats;
+use evenfall_placement_planner::minmax::{self, MinMax};
+use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_planner::tree::{Shape, Tree};
+
+use super::model::Pool;
+use super::planners::Planner;
+use crate::studies::Table;
+
+/// How much is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Seed of the first pool.
+    pub first: u64,
+    /// Pools, one per seed.
+    pub seeds: u64,
+    /// Probes of every measured pair.
+    pub probes: u32,
+    /// Messages that judge a tree.
+    pub messages: u32,
+    /// Whether delays drift between measuring and judging as they do between the repeats of the
+    /// measurements.
+    pub drift: bool,
+}
+
+impl Effort {
+    fn said(&self) -> String {
+        format!(
+            "seeds {} to {}, {} probes per pair, {} messages per judgement, {}",
+            self.first,
+            self.first + self.seeds - 1,
+            self.probes,
+            self.messages,
+            if self.drift { "delays drift in between" } else { "no drift in between" }
+        )
+    }
+
+    fn range(&self) -> core::ops::Range<u64> {
+        self.first..self.first + self.seeds
+    }
+
+    fn epochs(&self) -> (u64, u64) {
+        if self.drift { (10, 20) } else { (10, 10) }
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    let finite = !values.is_empty() && values.iter().all(|value| value.is_finite());
+    finite.then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+fn four(stats: &EdgeStats) -> [f64; 4] {
+    [stats.p90_us, stats.p50_us, stats.mean_us, stats.stddev_us].map(f64::from)
+}
+
+/// A row of the thesis: its name, what its worst leaf had (p90, p50, mean, stddev), and how we
+/// plan it. The two roots of the thesis are the hosts 0 and 1 of every pool.
+type ThesisRow = (&'static str, Option<[f64; 4]>, Planner);
+
+fn thesis_rows() -> Vec<ThesisRow> {
+    let (one, two) = (Some(0), Some(1));
+    let grow = |strategy: Strategy, pick, root| Planner::Grow(strategy, pick, 4, root);
+    let (weighted, p90) = (Strategy::weighted, Strategy::p90);
+    vec![
+        (
+            "BEST-WEIGHTED, first root",
+            Some([358.0, 247.0, 261.4, 79.0]),
+            grow(weighted(), Pick::Best, one),
+        ),
+        (
+            "BEST-WEIGHTED, second root",
+            Some([312.0, 208.0, 223.1, 68.6]),
+            grow(weighted(), Pick::Best, two),
+        ),
+        ("BEST-P90", Some([364.0, 246.0, 262.1, 159.2]), grow(p90(), Pick::Best, one)),
+        ("BEST-P50", Some([392.0, 269.0, 282.6, 83.6]), grow(Strategy::p50(), Pick::Best, one)),
+        ("RAND", Some([383.0, 256.0, 281.1, 308.3]), grow(p90(), Pick::Random, one)),
+        ("WORST-P90", Some([498.0, 318.0, 353.7, 352.3]), grow(p90(), Pick::Worst, one)),
+        ("LEMON printed, 1e-4 (LEMON-1)", Some([338.0, 236.0, 249.5, 94.9]), Planner::Printed(0)),
+        ("LEMON printed, 1e-4 (LEMON-2)", Some([325.0, 223.0, 236.7, 76.4]), Planner::Printed(0)),
+        ("LEMON printed, 1e-4 (LEMON-A-1)", None, Planner::Printed(0)),
+        ("LEMON printed, 2.2e-5 (LEMON-B-1)", None, Planner::Printed(1)),
+        ("LEMON printed, 1.7e-5 (LEMON-C-1), 3 pools", None, Planner::Printed(2)),
+        ("LemonDrop, correct step", None, Planner::LemonDrop),
+        ("min-max, first root", None, Planner::MinMax(one)),
+        ("min-max, own root", None, Planner::MinMax(None)),
+    ]
+}
+
+/// Worst leaves of the thesis' appendix A.5.6, p90 and stddev, by setting.
+const LEMON_WORST: [[f64; 2]; 3] = [[295.0, 83.35], [273.0, 64.19], [285.0, 57.64]];
+
+/// Sections 5.2.1 to 5.2.4 and A.5.6: the worst leaf by strategy, root and planner.
+///
+/// # Errors
+/// What a planner says.
+pub fn thesis(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, String> {
+    let mut table = Table::new(
+        "The worst leaf: thesis and simulation, 25 hosts, D3, F2, K4, microseconds",
+        format!("simulated: mean over {}; the thesis: one run on one pool", effort.said()),
+        &["tree", "thesis p90", "p50", "mean", "stddev", "simulated p90", "p50", "mean", "stddev"],
+    );
+    let shape = Shape { depth: 3, fanout: 2 };
+    let (measured, judged) = effort.epochs();
+    let pools: Vec<_> = effort
+        .range()
+        .map(|seed| {
+            let pool = Pool::new(25, seed);
+            (pool.measure(effort.probes, measured), pool, seed)
+        })
+        .collect();
+    for (name, published, planner) in thesis_rows() {
+        progress(name);
+        let mut sums = [0.0; 4];
+        // The printed variant runs to its limit of 100,000 steps: a few pools say enough.
+        let some = if matches!(planner, Planner::Printed(2)) { 3 } else { pools.len() };
+        let pools = &pools[..some.min(pools.len())];
+        for (delays, pool, seed) in pools {
+            let tree = planner.plan(delays, shape, *seed)?;
+            let stats = four(&pool.judge(&tree, effort.messages, judged));
+            sums.iter_mut().zip(stats).for_each(|(sum, value)| *sum += value);
+        }
+        let ours = sums.map(|sum| Some(sum / pools.len() as f64));
+        let lemon = LEMON_SETTING_ROWS.iter().position(|row| name.contains(row));
+        let published = match (published, lemon) {
+            (Some(values), _) => values.map(Some),
+            (None, Some(i)) => [Some(LEMON_WORST[i][0]), None, None, Some(LEMON_WORST[i][1])],
+            (None, None) => [None; 4],
+        };
+        table.row(name.into(), published.into_iter().chain(ours));
+    }
+    Ok(table)
+}
+
+const LEMON_SETTING_ROWS: [&str; 3] = ["LEMON-A-1", "LEMON-B-1", "LEMON-C-1"];
+
+/// Section 3.1, goal 3: a part of a tree built anew after one of its hosts has turned slow.
+///
+/// # Errors
+/// What the builder says.
+pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
+    let mut table = Table::new(
+        "Rebuilds: worst leaf p90 by what is built anew, microseconds, and probing",
+        format!(
+            "{}; D3 F2 K4, BEST-WEIGHTED; a proxy of the second level turns into a straggler \
+             (in every other pool: a leaf) and is avoided; a new leaf layer cannot mend a proxy",
+            effort.said()
+        ),
+        &["part", "p90", "measurements of a candidate"],
+    );
+    let shape = Shape { depth: 3, fanout: 2 };
+    let (measured, judged) = effort.epochs();
+    let mut rows = [
+        ("before", vec![], vec![]),
+        ("leaf layer", vec![], vec![]),
+        ("subtree of the first proxy", vec![], vec![]),
+        ("everything below the root", vec![], vec![]),
+    ];
+    for seed in effort.range() {
+        let pool = Pool::new(25, seed);
+        let delays = pool.measure(effort.probes, measured);
+        let hosts: Vec<usize> = (0..25).collect();
+        let plan = BuildPlan {
+            shape,
+            candidates: 4,
+            strategy: Strategy::weighted(),
+            pick: Pick::Best,
+            root: RootRule::Host(0),
+            racing: Racing::OFF,
+        };
+        let said = |error: evenfall_placement_planner::builder::BuildError| error.to_string();
+        let mut builder = Builder::new(plan.clone(), &hosts, seed).map_err(said)?;
+        let tree = builder.run_on(&delays).map_err(said)?;
+        let slow = tree.hosts()[if seed % 2 == 0 { 3 } else { 7 }];
+        let slowed = pool.slowed(slow);
+        let delays = slowed.measure(effort.probes, measured);
+        let p90 = |tree: &Tree| f64::from(slowed.judge(tree, effort.messages, judged).p90_us);
+        rows[0].1.push(p90(&tree));
+        rows[0].2.push(builder.probing());
+        let parts = [Part::Leaves, Part::Below(1), Part::Below(0)];
+        for (row, part) in rows[1..].iter_mut().zip(parts) {
+            let builder = Builder::rebuild(plan.clone(), &tree, part, &hosts, &[slow], seed);
+            let mut builder = builder.map_err(said)?;
+            let tree = builder.run_on(&delays).map_err(said)?;
+            row.1.push(p90(&tree));
+            row.2.push(builder.probing());
+        }
+    }
+    for (name, p90, probing) in rows {
+        table.row(name.into(), [mean(&p90), mean(&probing)]);
+    }
+    Ok(table)
+}
+
+/// How far min-max plans are from the best possible, on measurements of the fitted pools.
+///
+/// # Errors
+/// What the planner says.
+pub fn gaps(
+    cases: &[(usize, Shape)],
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Table, String> {
+    let mut table = Table::new(
+        "Gap: the worst leaf's p90 as estimated, and the bound under it",
+        format!("{}; microseconds, means; gaps in percent", effort.said()),
+        &["hosts/D/F, root", "worst leaf", "bound", "gap, mean", "gap, most", "proven best, %"],
+    );
+    for &(hosts, shape) in cases {
+        for (root, name) in [(Some(0), "given"), (None, "any")] {
+            let (mut worst, mut bound, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
+            for seed in effort.range() {
+                progress(&format!("{hosts} hosts, root {name}, seed {seed}"));
+                let delays = Pool::new(hosts, seed).measure(effort.probes, effort.epochs().0);
+                let what = MinMax { root, seed, ..MinMax::new(shape) };
+                let pool: Vec<usize> = (0..hosts).collect();
+                let plan = minmax::plan(&delays, &pool, &what, None).map_err(|e| e.to_string())?;
+                worst.push(plan.worst_leaf_us);
+                bound.push(plan.bound_us);
+                gaps.push(plan.gap() * 100.0);
+            }
+            let most = gaps.iter().copied().reduce(f64::max);
+            let proven = gaps.iter().filter(|gap| **gap == 0.0).count() as f64;
+            let proven = Some(proven / gaps.len() as f64 * 100.0);
+            let name = format!("{hosts}/{}/{}, {name}", shape.depth, shape.fanout);
+            table.row(name, [mean(&worst), mean(&bound), mean(&gaps), most, proven]);
+        }
+    }
+    Ok(table)
+}
+
+/// Planners on one shape, judged on samples they did not see. K is twice F.
+///
+/// # Errors
+/// What a planner says.
+pub fn shape(
+    hosts: usize,
+    shape: Shape,
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Table, String> {
+    let Shape { depth, fanout } = shape;
+    let mut table = Table::new(
+        &format!("Pool {hosts}, D{depth}, F{fanout}: worst leaf p90, microseconds"),
+        format!("{}; K = {}; root 0 where not said", effort.said(), 2 * fanout),
+        &[
+            "planner",
+            "mean",
+            "sd",
+            "least",
+            "most",
+            "min-max below it, mean %",
+            "in the worst seed",
+        ],
+    );
+    let candidates = 2 * fanout as usize;
+    let grow = |strategy, pick| Planner::Grow(strategy, pick, candidates, Some(0));
+    let planners = [
+        ("min-max, own root", Planner::MinMax(None)),
+        ("min-max", Planner::MinMax(Some(0))),
+        ("LemonDrop, correct step, own root", Planner::LemonDrop),
+        ("BEST-WEIGHTED", grow(Strategy::weighted(), Pick::Best)),
+        ("BEST-P90", grow(Strategy::p90(), Pick::Best)),
+        ("RAND", grow(Strategy::p90(), Pick::Random)),
+    ];
+    let (measured, judged) = effort.epochs();
+    let mut values = vec![Vec::new(); planners.len()];
+    for seed in effort.range() {
+        let pool = Pool::new(hosts, seed);
+        let delays = pool.measure(effort.probes, measured);
+        for (values, (name, planner)) in values.iter_mut().zip(&planners) {
+            let tree = planner.plan(&delays, shape, seed)?;
+            let us = pool.judge(&tree, effort.messages, judged).p90_us;
+            progress(&format!("seed {seed}, {name}: {us}"));
+            values.push(f64::from(us));
+        }
+    }
+    for (i, (name, planner)) in planners.iter().enumerate() {
+        // LemonDrop chooses its root, so it is compared with the plan that does too.
+        let own = usize::from(!matches!(planner, Planner::LemonDrop | Planner::MinMax(None)));
+        let below = |(other, ours): (&f64, &f64)| (1.0 - ours / other) * 100.0;
+        let below: Vec<f64> = values[i].iter().zip(&values[own]).map(below).collect();
+        let average = mean(&values[i]);
+        let square = |value: &f64| (value - average.unwrap_or(0.0)).powi(2);
+        let sd = mean(&values[i].iter().map(square).collect::<Vec<_>>()).map(f64::sqrt);
+        let least = values[i].iter().copied().reduce(f64::min);
+        let most = values[i].iter().copied().reduce(f64::max);
+        let worst = below.iter().copied().reduce(f64::min);
+        table.row((*name).into(), [average, sd, least, most, mean(&below), worst]);
+    }
+    Ok(table)
+}
+
+/// Seconds of a measurement of one pair, and probes a second: those of the thesis.
+const JOB_S: f64 = 10.0;
+const PROBES_PER_S: f64 = 10_000.0;
+
+/// Probe traffic and time to a plan: TreeBuilder with and without racing against all-to-all, on
+/// which LemonDrop and min-max plan.
+///
+/// # Errors
+/// What a planner says.
+pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, String> {
+    let mut table = Table::new(
+        "Probe traffic and time to a plan, by planner and pool",
+        format!(
+            "{}; a pair is probed for 10 s at 10,000/s, in ten rounds where raced; jobs of \
+             TreeBuilder run one after another, K = 2F; all-to-all with each host sending to 2F \
+             others at a time, as a TreeBuilder parent does",
+            effort.said()
+        ),
+        &["planner, hosts/D/F", "probes, millions", "time, s", "worst leaf p90, us"],
+    );
+    for (hosts, depth, fanout) in [(25, 3, 2), (100, 2, 5), (400, 3, 5)] {
+        let shape = Shape { depth, fanout };
+        let candidates = 2 * fanout as usize;
+        progress(&format!("{hosts} hosts"));
+        let mut raced = [Vec::new(), Vec::new(), Vec::new()];
+        let mut grown = [Vec::new(), Vec::new(), Vec::new()];
+        let mut least = Vec::new();
+        for seed in effort.range() {
+            let pool = Pool::new(hosts, seed);
+            for (racing, columns) in [(Racing::default(), &mut raced), (Racing::OFF, &mut grown)] {
+                let row = race(&pool, shape, candidates, racing, effort, seed)?;
+                columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+            }
+            let delays = pool.measure(effort.probes, effort.epochs().0);
+            let tree = Planner::MinMax(Some(0)).plan(&delays, shape, seed)?;
+            let judged = pool.judge(&tree, effort.messages, effort.epochs().1);
+            least.push(f64::from(judged.p90_us));
+        }
+        let pairs = (hosts * (hosts - 1)) as f64;
+        let name = |what: &str| format!("{what}, {hosts}/{depth}/{fanout}");
+        table.row(name("BEST-WEIGHTED raced"), raced.each_ref().map(|c| mean(c)));
+        table.row(name("BEST-WEIGHTED"), grown.each_ref().map(|c| mean(c)));
+        let millions = pairs * JOB_S * PROBES_PER_S / 1e6;
+        let seconds = ((hosts - 1) as f64 / candidates as f64).ceil() * JOB_S;
+        table.row(name("all-to-all, min-max"), [Some(millions), Some(seconds), mean(&least)]);
+    }
+    Ok(table)
+}
+
+/// Millions of probes, seconds, worst leaf.
+fn race(
+    pool: &Pool,
+    shape: Shape,
+    candidates: usize,
+    racing: Racing,
+    effort: &Effort,
+    seed: u64,
+) -> Result<[f64; 3], String> {
+    let plan = BuildPlan {
+        shape,
+        candidates,
+        strategy: Strategy::weighted(),
+        pick: Pick::Best,
+        root: RootRule::Host(0),
+        racing,
+    };
+    let hosts: Vec<usize> = (0..pool.hosts()).collect();
+    let mut builder = Builder::new(plan, &hosts, seed).map_err(|error| error.to_string())?;
+    let (mut rounds, mut millions) = (0u32, 0.0);
+    let tree = loop {
+        match builder.step() {
+            Step::Done(tree) => break tree,
+            Step::Failed(error) => return Err(error.to_string()),
+            Step::Measure(request) => {
+                let share = 1.0 / f64::from(request.rounds);
+                let probes = (f64::from(effort.probes) * share).ceil() as u32;
+                let name = u64::from(request.round) + 1;
+                let epoch = effort.epochs().0;
+                let result =
+                    |&to: &usize| (to, Ok(pool.probe(request.parent, to, probes, epoch, name)));
+                let results: Vec<_> = request.candidates.iter().map(result).collect();
+                rounds += 1;
+                millions += results.len() as f64 * JOB_S * PROBES_PER_S * share / 1e6;
+                builder.answer(&results);
+            }
+        }
+    };
+    let judged = pool.judge(&tree, effort.messages, effort.epochs().1);
+    let seconds = f64::from(rounds) * JOB_S / f64::from(racing.rounds);
+    Ok([millions, seconds, f64::from(judged.p90_us)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LITTLE: Effort = Effort { first: 1, seeds: 3, probes: 200, messages: 500, drift: false };
+
+    #[test]
+    fn min_max_beats_the_thesis_on_messages_nobody_saw() {
+        let table = shape(25, Shape { depth: 3, fanout: 2 }, &LITTLE, &mut |_| ()).expect("plans");
+        let mean = |name: &str| {
+            let row = table.rows.iter().find(|row| row.0 == name).expect("a row");
+            row.1[0].expect("a mean")
+        };
+        assert!(mean("min-max") < mean("BEST-WEIGHTED"));
+        assert!(mean("BEST-WEIGHTED") < mean("RAND"));
+    }
+
+    #[test]
+    fn racing_probes_less_than_whole_measurements() {
+        let pool = Pool::new(25, 1);
+        let shape = Shape { depth: 3, fanout: 2 };
+        let raced = race(&pool, shape, 4, Racing::default(), &LITTLE, 1).expect("a tree");
+        let whole = race(&pool, shape, 4, Racing::OFF, &LITTLE, 1).expect("a tree");
+        assert!(raced[0] < whole[0], "{raced:?} {whole:?}");
+    }
+
+    #[test]
+    fn rebuilds_probe_less_the_less_they_rebuild() {
+        let table = rebuilds(&LITTLE).expect("trees");
+        let probing: Vec<f64> = table.rows.iter().filter_map(|row| row.1[1]).collect();
+        assert!(probing[2] < probing[1] && probing[1] < probing[3], "{probing:?}");
+    }
+}

@@ -1,0 +1,586 @@
+//! One shuffle on a fat tree, measured against what its links allow.
+//!
+//! The network is that of chapter 6 of the thesis: 25 Gb/s, packets of 1,500 bytes (480 ns), racks
+//! of 40, round trips of 8 and 16 packet times. Payloads are shortened in memory and counted at
+//! full length on every link ([`Costs::scale`]), so that a thousand nodes fit.
+
+use core::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{Prng, Timestamp};
+use evenfall_exchange_machine::{Config, Event, Exchange, Links, Matrix, Outbound, Pace, Plan};
+use evenfall_sim::{
+    Action, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Observer, Priorities, Seen, SimTime,
+    World,
+};
+
+use super::preempt::Schedule;
+use super::rivals::{Ablation, Rival};
+
+/// Hosts of a rack.
+pub const RACK_HOSTS: usize = 40;
+/// Rate of a host's link.
+pub const LINK_BITS_PER_S: u64 = 25_000_000_000;
+/// Time of a full packet on it, without headers.
+pub const PACKET_NS: u64 = 480;
+/// Wire bytes of a datagram without payload: header 40, UDP and IPv4 28, Ethernet 38.
+const CONTROL_BYTES: u32 = 106;
+/// The number of the operation of a run; the seed makes it another one.
+const OPERATION: u64 = 0x5e00_0000;
+/// A run longer than this many times its bound has lost its way. Lock-step takes a hundred times
+/// as long where one long message holds up each step.
+const BOUNDS_MAX: f64 = 400.0;
+
+/// What control packets cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Nothing, and data has no headers, as in the thesis.
+    Free,
+    /// Their frames; data have headers.
+    Charged,
+}
+
+impl Control {
+    /// Payload bytes in memory of a full packet, and what each stands for.
+    pub fn payload(self) -> (u32, u32) {
+        match self {
+            // 15 x 100 = 1,500: the thesis' packet.
+            Self::Free => (15, 100),
+            // 8 x 179 = 1,432: what a frame of 1,538 wire bytes holds.
+            Self::Charged => (8, 179),
+        }
+    }
+
+    fn costs(self) -> Costs {
+        let (_, scale) = self.payload();
+        let data_head_bytes = evenfall_exchange_machine::wire::HEADER_BYTES as u32;
+        match self {
+            Self::Free => {
+                let data_overhead_bytes = -(data_head_bytes as i32);
+                Costs { control_bytes: 0, data_overhead_bytes, scale, data_head_bytes }
+            }
+            Self::Charged => Costs {
+                control_bytes: CONTROL_BYTES,
+                data_overhead_bytes: (CONTROL_BYTES - data_head_bytes) as i32,
+                scale,
+                data_head_bytes,
+            },
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// Who sends what, in bytes as they are (not shortened).
+    pub matrix: Matrix,
+    /// The scheme.
+    pub rival: Rival,
+    /// Bandwidth of the racks' uplinks over that of their hosts together.
+    pub core: f64,
+    /// Mean pause in round trips, if nodes are pre-empted half of the time.
+    pub preempt_rtt: Option<f64>,
+    /// Where control goes first.
+    pub priorities: Priorities,
+    /// What control costs.
+    pub control: Control,
+    /// How much slower than the best in software the all-reduce of `global` is; 0 for at once.
+    pub stale: f64,
+    /// Seed of everything random but the matrix.
+    pub seed: u64,
+    /// What is taken away from it.
+    pub ablation: Ablation,
+    /// Overcommitment, instead of that of the scheme.
+    pub overcommit: Option<f64>,
+    /// How often to look how far it is, if at all.
+    pub sample_every: Option<Duration>,
+}
+
+impl Params {
+    /// Ours, on a quiet network of full bisection, control free and first.
+    pub fn new(matrix: Matrix, seed: u64) -> Self {
+        Self {
+            matrix,
+            rival: Rival::Grpf,
+            core: 1.0,
+            preempt_rtt: None,
+            priorities: Priorities::Everywhere,
+            control: Control::Free,
+            stale: 0.0,
+            seed,
+            ablation: Ablation::Whole,
+            overcommit: None,
+            sample_every: None,
+        }
+    }
+
+    fn rtt_packets(&self) -> u32 {
+        if self.matrix.nodes() <= RACK_HOSTS { 8 } else { 16 }
+    }
+
+    fn config(&self) -> Config {
+        let (packet_bytes, scale) = self.control.payload();
+        let ps_per_wire_byte = 8_000_000_000_000 / LINK_BITS_PER_S;
+        let charged = u64::from(self.control == Control::Charged);
+        let frame_ps = charged * ps_per_wire_byte * u64::from(CONTROL_BYTES);
+        let mut config = Config {
+            packet_bytes,
+            rtt_packets: self.rtt_packets(),
+            pace: Pace {
+                ps_per_byte: ps_per_wire_byte * u64::from(scale),
+                ps_per_data: frame_ps,
+                ps_per_control: frame_ps,
+                burst: Duration::ZERO,
+            },
+            // Nothing is lost here; what is late is late because its sender is away.
+            resend_after: Duration::from_millis(20),
+            resend_after_min: Duration::from_millis(20),
+            silence_max: Duration::from_secs(60),
+            ..Config::default()
+        };
+        self.rival.configure(&mut config);
+        if let Some(overcommit) = self.overcommit {
+            config.overcommit = overcommit;
+        }
+        self.ablation.configure(&mut config);
+        config
+    }
+
+    fn links(&self) -> Links {
+        let host_bits_per_s = LINK_BITS_PER_S as f64;
+        let rack_bits_per_s = self.core * host_bits_per_s * RACK_HOSTS as f64;
+        Links { rack_hosts: RACK_HOSTS, host_bits_per_s, rack_bits_per_s }
+    }
+
+    /// Messages in the bytes of memory that stand for them.
+    fn shortened(&self) -> Matrix {
+        let (_, scale) = self.control.payload();
+        let nodes = self.matrix.nodes();
+        let short = |bytes: u64| bytes.div_ceil(u64::from(scale));
+        let cells = (0..nodes).flat_map(|from| self.matrix.row(from).iter().map(|&b| short(b)));
+        Matrix::of(nodes, cells.collect())
+    }
+
+    /// By sender and receiver, 1 for messages of which a packet may go unasked: the longest ones,
+    /// as many as the first round trip has packets.
+    fn unasked(&self, short: &Matrix) -> Vec<Vec<u64>> {
+        let nodes = short.nodes();
+        let of = |from: usize| {
+            let mut full: Vec<usize> =
+                (0..nodes).filter(|&to| to != from && short.cell(from, to) > 0).collect();
+            full.sort_by_key(|&to| core::cmp::Reverse(short.cell(from, to)));
+            let mut row = vec![0; nodes];
+            full.iter().take(self.rtt_packets() as usize).for_each(|&to| row[to] = 1);
+            row
+        };
+        (0..nodes).map(of).collect()
+    }
+
+    /// Seconds that the matrix takes at least: the most loaded link, counting all control that
+    /// there must be where it is charged (an acknowledgement per message, a grant per packet that
+    /// does not go unasked, an announcement per message of which none does); with pre-emption,
+    /// the oracles of section 6.2.1.
+    fn bound(&self, short: &Matrix, schedules: &mut [Schedule]) -> f64 {
+        let (packet, scale) = self.control.payload();
+        let nodes = short.nodes();
+        let frame = u64::from(CONTROL_BYTES) * u64::from(self.control == Control::Charged);
+        let packets = |bytes: u64| bytes.div_ceil(u64::from(packet));
+        let unasked = self.unasked(short);
+        let mut wire = Matrix::new(nodes);
+        let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        for (from, to) in pairs.filter(|(from, to)| from != to) {
+            let (out, back) = (short.cell(from, to), short.cell(to, from));
+            let data = out * u64::from(scale) + packets(out) * frame;
+            let grants = packets(back) - unasked[to][from];
+            let announcement = 1 - unasked[from][to];
+            wire.set(from, to, data + (grants + 1 + announcement) * frame);
+        }
+        let links = wire.bound(&self.links(), |bytes| bytes as f64);
+        let sender = |(node, schedule): (usize, &mut Schedule)| {
+            let work_ns = wire.sent_by(node) as f64 * 8e9 / LINK_BITS_PER_S as f64;
+            schedule.done_ns(work_ns as u64, PACKET_NS) as f64 / 1e9
+        };
+        schedules.iter_mut().enumerate().map(sender).fold(links, f64::max)
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Done {
+    /// From the start to the arrival of the last message.
+    pub completion_us: f64,
+    /// What that is at least.
+    pub bound_us: f64,
+    /// Bound over completion.
+    pub efficiency: f64,
+    /// Bytes of all messages, those that stay included, over nodes and time.
+    pub throughput_gbps: f64,
+    /// Most bytes that ever waited in one switch.
+    pub buffer_bytes_max: u64,
+    /// Most bytes that ever waited in one rack's switch, and mean over time and racks.
+    pub rack_bytes_max: u64,
+    /// See above.
+    pub rack_bytes_mean: f64,
+    /// Most bytes that ever waited in the core.
+    pub core_bytes_max: u64,
+    /// Mean over time.
+    pub core_bytes_mean: f64,
+    /// Most bytes that ever waited for one port to a host.
+    pub down_bytes_max: u64,
+    /// Of the sender that ended last: how long it was pre-empted, in times that the shuffle takes
+    /// at least when nobody is.
+    pub last_paused: f64,
+    /// And how long it neither was nor sent: it waited for grants.
+    pub last_starved: f64,
+    /// Message skewness of the matrix.
+    pub skewness: f64,
+    /// Packets that crossed the network.
+    pub hops: u64,
+    /// Equal runs have equal digests.
+    pub digest: u64,
+}
+
+/// How far a shuffle is at one time.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Sample {
+    /// The time, from the start.
+    pub at_us: f64,
+    /// Of what the nodes' links could receive since the last sample, how much they did.
+    pub downlinks: f64,
+    /// Messages of which something had arrived, of all that are not empty.
+    pub started: f64,
+    /// Those that had arrived in full.
+    pub completed: f64,
+}
+
+/// Watches for the last message, and does what schemes need from outside.
+struct Watch {
+    messages_left: usize,
+    last: SimTime,
+    /// Whose message came last.
+    last_sender: usize,
+    failed: Option<String>,
+    schedules: Vec<Schedule>,
+    pauses: Vec<usize>,
+    refresh: Option<Refresh>,
+    lockstep: Option<Lockstep>,
+    timeline: Option<Timeline>,
+}
+
+/// Looks now and then how far it is.
+struct Timeline {
+    every: Duration,
+    operation: u64,
+    /// Of each node: messages that are not empty, those that are, and bytes.
+    all: Vec<(usize, usize, u64)>,
+    scale: u32,
+    received: u64,
+    samples: Vec<Sample>,
+}
+
+/// Tells receivers who is slowest, every so often and so late.
+struct Refresh {
+    every: Duration,
+    operation: u64,
+}
+
+/// A barrier after each step.
+struct Lockstep {
+    step: usize,
+    /// Messages of the step that have not arrived, and how many each step has.
+    left: usize,
+    messages: Vec<usize>,
+    barrier: Duration,
+    operation: u64,
+}
+
+/// Token of the refresh, of the next step; lower ones are nodes to be paused.
+const REFRESH: u64 = 1 << 40;
+const STEP: u64 = 1 << 41;
+/// Token of the next sample.
+const SAMPLE: u64 = 1 << 42;
+
+impl Observer<Exchange, FatTree> for Watch {
+    fn event(&mut self, seen: Seen, event: Event) {
+        match event {
+            Event::Message { from, .. } if u32::from(from) == seen.node.0 => {}
+            Event::Message { body, from, .. } => {
+                self.messages_left -= 1;
+                if seen.at >= self.last {
+                    (self.last, self.last_sender) = (seen.at, usize::from(from));
+                }
+                if let Some(lockstep) = &mut self.lockstep {
+                    // Empty messages are announced at the start, whatever the step.
+                    lockstep.left -= usize::from(!body.is_empty());
+                }
+            }
+            Event::Completed { .. } => {}
+            Event::Failed { failure, .. } => self.failed = Some(failure.to_string()),
+        }
+    }
+
+    fn token(&mut self, world: &mut World<Exchange, FatTree>, token: u64) {
+        match token {
+            REFRESH => self.tell_slowest(world),
+            STEP => self.next_step(world),
+            SAMPLE => self.sample(world),
+            node => self.pause(world, node as usize),
+        }
+    }
+}
+
+impl Watch {
+    fn pause(&mut self, world: &mut World<Exchange, FatTree>, node: usize) {
+        let number = self.pauses[node];
+        self.pauses[node] += 1;
+        let (begin, end) = self.schedules[node].pause(number);
+        world.pause(NodeIndex(node as u32), Duration::from_nanos(end - begin));
+        let next = self.schedules[node].pause(number + 1).0;
+        world.schedule(SimTime::from_nanos(next), Action::Token(node as u64));
+    }
+
+    fn tell_slowest(&mut self, world: &mut World<Exchange, FatTree>) {
+        let Some(refresh) = &self.refresh else { return };
+        let (operation, every) = (refresh.operation, refresh.every);
+        let nodes = (0..world.node_count() as u32).map(NodeIndex);
+        let slowest = nodes.clone().map(|node| world.machine(node).missing_bytes(operation)).max();
+        // A scheduled call runs its own refresh; with a slow all-reduce the value is that of one
+        // period ago, for so long it took to go round.
+        for node in nodes {
+            world.call(node, &mut *self, |machine, _| {
+                machine.set_slowest(operation, slowest.unwrap_or(0));
+            });
+        }
+        let next = world.now() + every;
+        world.schedule(next, Action::Token(REFRESH));
+    }
+
+    fn sample(&mut self, world: &mut World<Exchange, FatTree>) {
+        let Some(timeline) = &mut self.timeline else { return };
+        let (mut started, mut completed, mut received, mut messages) = (0, 0, 0, 0);
+        for (node, &(full, empty, bytes)) in timeline.all.iter().enumerate() {
+            let machine = world.machine(NodeIndex(node as u32));
+            let all = (full + empty, full + empty, bytes);
+            let (begun, complete, here) = machine.progress(timeline.operation).unwrap_or(all);
+            messages += full;
+            // Empty ones are complete with their announcement, which is not of interest here.
+            started += begun.saturating_sub(empty);
+            completed += complete.saturating_sub(empty);
+            received += here;
+        }
+        let bits = (received - timeline.received) as f64 * f64::from(timeline.scale) * 8.0;
+        let room = timeline.every.as_secs_f64() * LINK_BITS_PER_S as f64;
+        timeline.received = received;
+        let share = |count: usize| count as f64 / messages.max(1) as f64;
+        timeline.samples.push(Sample {
+            at_us: world.now().nanos() as f64 / 1e3,
+            downlinks: bits / room / timeline.all.len() as f64,
+            started: share(started),
+            completed: share(completed),
+        });
+        let next = world.now() + timeline.every;
+        world.schedule(next, Action::Token(SAMPLE));
+    }
+
+    fn next_step(&mut self, world: &mut World<Exchange, FatTree>) {
+        let nodes = world.node_count();
+        let Some(lockstep) = &mut self.lockstep else { return };
+        if lockstep.left > 0 {
+            let soon = world.now() + Duration::from_nanos(PACKET_NS);
+            return world.schedule(soon, Action::Token(STEP));
+        }
+        lockstep.step += 1;
+        let (step, operation) = (lockstep.step, lockstep.operation);
+        if step >= nodes {
+            return;
+        }
+        lockstep.left = lockstep.messages[step];
+        let barrier = lockstep.barrier;
+        for node in 0..nodes {
+            let to = (node + step) % nodes;
+            world.call(NodeIndex(node as u32), &mut *self, |machine, _| {
+                machine.admit(operation, to);
+            });
+        }
+        let next = world.now() + barrier;
+        world.schedule(next, Action::Token(STEP));
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the shuffle fails or does not end: a bug, with the words to find it by.
+pub fn run(params: &Params) -> Result<Done, String> {
+    timeline(params).map(|(done, _)| done)
+}
+
+/// Runs it, and looks how far it is as often as the parameters say.
+///
+/// # Errors
+/// As [`run`].
+pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
+    let short = params.shortened();
+    let nodes = short.nodes();
+    let mut prng = Prng::new(params.seed ^ 0x7368_7566);
+    let rtt_ns = f64::from(params.rtt_packets()) * PACKET_NS as f64;
+    let mut schedules: Vec<Schedule> = params
+        .preempt_rtt
+        .iter()
+        .flat_map(|&rtt| (0..nodes).map(move |node| (rtt, node)).collect::<Vec<_>>())
+        .map(|(rtt, node)| Schedule::new(rtt * rtt_ns, prng.fork(node as u64)))
+        .collect();
+    let bound = params.bound(&short, &mut schedules);
+    let spec = FatTreeSpec {
+        rack_hosts: RACK_HOSTS as u32,
+        host_bits_per_s: LINK_BITS_PER_S,
+        rack_bits_per_s: (params.core * (LINK_BITS_PER_S * RACK_HOSTS as u64) as f64) as u64,
+        priorities: params.priorities,
+        costs: params.control.costs(),
+        ..FatTreeSpec::default()
+    };
+    let mut world = World::new(FatTree::new(spec), params.seed);
+    let operation = OPERATION ^ params.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let half_rtt_ns = rtt_ns / 2.0;
+    let reduce_ns = (nodes as f64).log2().ceil() * half_rtt_ns;
+    let mut watch = Watch {
+        messages_left: nodes * (nodes - 1),
+        last: SimTime::ZERO,
+        last_sender: 0,
+        failed: None,
+        pauses: vec![0; schedules.len()],
+        schedules,
+        refresh: (params.rival == Rival::Global).then(|| Refresh {
+            // "At once" is every four packet times.
+            every: Duration::from_nanos((reduce_ns * params.stale) as u64)
+                .max(Duration::from_nanos(4 * PACKET_NS)),
+            operation,
+        }),
+        lockstep: (params.rival == Rival::Lockstep).then(|| Lockstep {
+            step: 0,
+            left: 0,
+            messages: (0..nodes).map(|step| messages_of(&short, step)).collect(),
+            barrier: Duration::from_nanos(reduce_ns as u64),
+            operation,
+        }),
+        timeline: params.sample_every.map(|every| Timeline {
+            every,
+            operation,
+            all: (0..nodes).map(|to| expected(&short, to)).collect(),
+            scale: params.control.payload().1,
+            received: 0,
+            samples: Vec::new(),
+        }),
+    };
+    start(params, &short, operation, &mut world, &mut watch);
+    let limit = SimTime::from_nanos((bound * BOUNDS_MAX * 1e9) as u64 + 100_000_000);
+    while watch.messages_left > 0 && watch.failed.is_none() && world.step(limit, &mut watch) {}
+    if let Some(failed) = watch.failed {
+        return Err(format!("seed {}: {failed}", params.seed));
+    }
+    if watch.messages_left > 0 {
+        let left = watch.messages_left;
+        return Err(format!("seed {}: {left} messages had not arrived at {limit:?}", params.seed));
+    }
+    let done = measure(params, &world, &mut watch, &short, bound);
+    Ok((done, watch.timeline.map_or_else(Vec::new, |timeline| timeline.samples)))
+}
+
+/// Messages to a node that are not empty, those that are, and bytes.
+fn expected(short: &Matrix, to: usize) -> (usize, usize, u64) {
+    let cells = (0..short.nodes()).filter(|&from| from != to).map(|from| short.cell(from, to));
+    let full = cells.clone().filter(|&bytes| bytes > 0).count();
+    (full, short.nodes() - 1 - full, cells.sum())
+}
+
+/// Messages that are not empty of one step of lock-step.
+fn messages_of(short: &Matrix, step: usize) -> usize {
+    let nodes = short.nodes();
+    (0..nodes).filter(|&from| short.cell(from, (from + step) % nodes) > 0).count()
+}
+
+fn start(
+    params: &Params,
+    short: &Matrix,
+    operation: u64,
+    world: &mut World<Exchange, FatTree>,
+    watch: &mut Watch,
+) {
+    let nodes = short.nodes();
+    let config = params.config();
+    let links = params.links();
+    let longest = (0..nodes).flat_map(|from| short.row(from)).max().copied().unwrap_or(0);
+    // All messages are slices of one: what they say does not matter here.
+    let bytes = Bytes::from(vec![0x5a; longest as usize]);
+    let bound = short.bound(&links, |bytes| bytes as f64);
+    for node in 0..nodes {
+        let mut own = config.clone();
+        if params.rival == Rival::Madd && bound > 0.0 {
+            // Each message at its length over the bound: all of a node's together.
+            let own_share = short.sent_by(node) as f64 * 8.0 / LINK_BITS_PER_S as f64 / bound;
+            let slower = |ps: u64| (ps as f64 / own_share.max(1e-6)) as u64;
+            own.pace.ps_per_byte = slower(own.pace.ps_per_byte);
+            own.pace.ps_per_data = slower(own.pace.ps_per_data);
+        }
+        world.add(Exchange::new(own), HostSpec::ideal());
+    }
+    for (node, pause) in watch.schedules.iter_mut().map(|s| s.pause(0).0).enumerate() {
+        world.schedule(SimTime::from_nanos(pause), Action::Token(node as u64));
+    }
+    let members: Vec<_> = (0..nodes as u32).map(|n| world.address(NodeIndex(n))).collect();
+    for rank in 0..nodes {
+        let body = |to: usize| Outbound::Now(bytes.slice(..short.cell(rank, to) as usize));
+        let sends = (0..nodes).map(body).collect();
+        let expects = vec![true; nodes];
+        let plan = Plan { operation, rank, members: members.clone(), sends, expects };
+        let begin = |machine: &mut Exchange, now: Timestamp| machine.start(now, plan);
+        let begun = world.call(NodeIndex(rank as u32), watch, begin);
+        assert_eq!(begun, Some(Ok(())), "a plan of our own is right");
+    }
+    if watch.refresh.is_some() {
+        world.schedule(SimTime::from_nanos(2 * PACKET_NS * 16), Action::Token(REFRESH));
+    }
+    if let Some(timeline) = &watch.timeline {
+        world.schedule(SimTime::ZERO + timeline.every, Action::Token(SAMPLE));
+    }
+    if watch.lockstep.is_some() {
+        world.schedule(SimTime::ZERO, Action::Token(STEP));
+    }
+}
+
+fn measure(
+    params: &Params,
+    world: &World<Exchange, FatTree>,
+    watch: &mut Watch,
+    short: &Matrix,
+    bound: f64,
+) -> Done {
+    let completion = watch.last.nanos() as f64 / 1e9;
+    let undisturbed = params.bound(short, &mut []).max(f64::MIN_POSITIVE);
+    let sender = watch.last_sender;
+    let sending = params.matrix.sent_by(sender) as f64 * 8.0 / LINK_BITS_PER_S as f64;
+    let schedule = watch.schedules.get_mut(sender);
+    let paused = schedule.map_or(0, |schedule| schedule.paused_ns(watch.last.nanos())) as f64 / 1e9;
+    let tree = world.network();
+    let most = |values: &mut dyn Iterator<Item = u64>| values.max().unwrap_or(0);
+    let rack_bytes_max = most(&mut tree.racks().iter().map(|rack| rack.bytes_max));
+    let racks = tree.racks().len().max(1) as f64;
+    let bits = params.matrix.total() as f64 * 8.0;
+    Done {
+        completion_us: completion * 1e6,
+        bound_us: bound * 1e6,
+        efficiency: bound / completion,
+        throughput_gbps: bits / params.matrix.nodes() as f64 / completion / 1e9,
+        buffer_bytes_max: rack_bytes_max.max(tree.core().bytes_max),
+        rack_bytes_max,
+        rack_bytes_mean: tree.racks().iter().map(|rack| rack.bytes_mean()).sum::<f64>() / racks,
+        core_bytes_max: tree.core().bytes_max,
+        core_bytes_mean: tree.core().bytes_mean(),
+        down_bytes_max: tree.down_bytes_max(),
+        last_paused: paused / undisturbed,
+        last_starved: (completion - paused - sending).max(0.0) / undisturbed,
+        skewness: params.matrix.skewness(),
+        hops: world.tally().hops,
+        digest: world.digest(),
+    }
+}

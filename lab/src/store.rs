@@ -1,0 +1,574 @@
+//! The store on a disk that tears and forgets, with an object store that fails: a node that
+//! appends, flushes, checkpoints, publishes and crashes, by a seed, beside a plain list of what it
+//! was given.
+//!
+//! The checks, after every crash:
+//!
+//! - what was acknowledged `local` is there, and `object` in the objects alone;
+//! - what is there is a beginning of what was appended, byte for byte;
+//! - what was acknowledged `replica` is on a second node, which crashes on its own, and holds
+//!   nothing that the first has not;
+//! - a disk that lies about syncs may lose what it promised, and may not give anything false.
+
+mod second;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenfall_core::{Disk, Objects, Prng, StorageError};
+use evenfall_sim::{DiskFaults, ObjectFaults, SimDisk, SimObjects};
+use evenfall_store_format::index::Geometry;
+use evenfall_store_format::journal::{Batch, Origin};
+use evenfall_store_format::layout::{SEGMENT_BYTES, chunk_name, segment_place};
+use evenfall_store_format::metadata::{MetadataNode, decode_block, encode_block};
+use evenfall_store_format::publication::{End, Publication, publish};
+use evenfall_store_format::reader::resume;
+use evenfall_store_format::{
+    Appender, Error, FileId, Kind, Reader, Result, Schema, Sealed, Segments, Snapshot, Volume,
+    VolumeConfig,
+};
+
+use self::second::Second;
+
+/// A fault put into the store on purpose; each must be caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Commits are acknowledged without a sync.
+    CommitWithoutSync,
+    /// A failed sync is taken for a good one.
+    SyncErrorIgnored,
+    /// A checkpoint forgets the records that fill no segment.
+    TailForgotten,
+    /// `object` is acknowledged before the metadata node is put.
+    PublishedTooEarly,
+    /// Old journals are removed before chunks are synced.
+    ChunksUnsynced,
+    /// The second node gets what the first has not committed.
+    CopiedTooEarly,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::CommitWithoutSync,
+        Self::SyncErrorIgnored,
+        Self::TailForgotten,
+        Self::PublishedTooEarly,
+        Self::ChunksUnsynced,
+        Self::CopiedTooEarly,
+    ];
+}
+
+/// The simulated disk, with a mutant's hand in between.
+#[derive(Clone, Debug)]
+struct Hand {
+    disk: SimDisk,
+    mutant: Option<Mutant>,
+}
+
+impl Disk for Hand {
+    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        self.disk.write(name, offset, bytes)
+    }
+    fn sync(&self, name: &str) -> Result<(), StorageError> {
+        match self.mutant {
+            Some(Mutant::CommitWithoutSync) => Ok(()),
+            Some(Mutant::SyncErrorIgnored) => self.disk.sync(name).or(Ok(())),
+            _ => self.disk.sync(name),
+        }
+    }
+    fn sync_all(&self) -> Result<(), StorageError> {
+        match self.mutant {
+            Some(Mutant::ChunksUnsynced) => Ok(()),
+            Some(Mutant::SyncErrorIgnored) => self.disk.sync_all().or(Ok(())),
+            _ => self.disk.sync_all(),
+        }
+    }
+    fn read(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError> {
+        self.disk.read(name, offset, len)
+    }
+    fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
+        self.disk.list()
+    }
+    fn remove(&self, name: &str) -> Result<(), StorageError> {
+        self.disk.remove(name)
+    }
+}
+
+/// What one seed did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Crashes.
+    pub crashes: u64,
+    /// Requests of disk and objects that failed.
+    pub failures: u64,
+    /// Records appended.
+    pub records: u64,
+    /// Appends acknowledged `local`.
+    pub local: u64,
+    /// Publications acknowledged `object`.
+    pub object: u64,
+    /// Copies acknowledged `replica`.
+    pub replica: u64,
+    /// Records that no level promised and a crash took.
+    pub unpromised: u64,
+    /// Chunks that left the disk because they were objects.
+    pub evicted: u64,
+}
+
+/// A file, and the plain truth about it.
+struct Stream {
+    appender: Appender,
+    schema: Arc<Schema>,
+    truth: Vec<u8>,
+    local: u64,
+    object: u64,
+    /// Records that the second node has acknowledged.
+    replica: u64,
+    published: MetadataNode,
+    clock: i64,
+}
+
+impl Stream {
+    fn origin(&self) -> Origin {
+        let record_bytes = self.schema.record_bytes;
+        Origin { file: self.appender.file(), record_bytes, token: self.appender.token() }
+    }
+
+    fn size(&self) -> usize {
+        usize::from(self.schema.record_bytes)
+    }
+}
+
+/// Segments in memory, then on the disk, then in objects.
+struct Local<'a> {
+    appender: Option<&'a Appender>,
+    volume: &'a Volume<Hand>,
+    waiting: &'a VecDeque<Sealed>,
+    objects: &'a SimObjects,
+}
+
+impl Segments for Local<'_> {
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
+        let kept = self.appender.filter(|_| kind == Kind::Data);
+        if let Some(bytes) = kept.and_then(|appender| appender.unsynced_segment(number)) {
+            return Ok(bytes);
+        }
+        let is_it = |s: &&Sealed| (s.kind, s.file, s.number) == (kind, file, number);
+        if let Some(sealed) = self.waiting.iter().find(is_it) {
+            return Ok(sealed.bytes.clone());
+        }
+        if let Some(bytes) = self.volume.read(kind, file, number)? {
+            return Ok(bytes);
+        }
+        let (chunk, offset) = segment_place(number);
+        let name = chunk_name(kind, file, chunk);
+        let found = retry(|| Ok(self.objects.get(&name, offset, SEGMENT_BYTES)?))?;
+        let bytes = found.ok_or_else(|| Error::Damaged {
+            place: format!("{kind:?} {file} {number}"),
+            what: "it is nowhere".into(),
+        })?;
+        evenfall_store_format::segment::expect(&bytes, kind, file, number)?;
+        Ok(bytes)
+    }
+}
+
+/// Asks again for a segment, and not for all of them, when an object does not answer.
+struct Patient<'a>(&'a mut dyn Segments);
+
+impl Segments for Patient<'_> {
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
+        retry(|| self.0.segment(kind, file, number))
+    }
+}
+
+/// One run.
+struct Scene {
+    prng: Prng,
+    disk: SimDisk,
+    objects: SimObjects,
+    mutant: Option<Mutant>,
+    lies: bool,
+    volume: Volume<Hand>,
+    waiting: VecDeque<Sealed>,
+    streams: Vec<Stream>,
+    outcome: Outcome,
+    config: VolumeConfig,
+    /// Most seeds fill segments; some fill chunks.
+    append_bytes_max: u64,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The check that failed, in words.
+pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Result<Outcome, String> {
+    let mut scene = Scene::new(seed, mutant).map_err(|error| error.to_string())?;
+    // A first node whose disk lies may come back with less than the second has.
+    let mut second = match scene.lies {
+        true => None,
+        false => {
+            let made = Second::new(seed, mutant, &scene.config, &scene.streams);
+            Some(made.map_err(|error| error.to_string())?)
+        }
+    };
+    let steps = 40 + scene.prng.below(80);
+    for _ in 0..steps {
+        scene.step()?;
+        if let Some(second) = &mut second {
+            second.step(&mut scene.streams)?;
+        }
+        // A disk that lies may bring back any older state of itself: one crash is judged.
+        if scene.lies && scene.disk.counts().0 > 0 {
+            break;
+        }
+    }
+    scene.crash()?;
+    // The first node's disk is lost: the second one is all there is.
+    if let Some(second) = &mut second {
+        second.crash(&scene.streams)?;
+        scene.outcome.replica = second.acknowledged;
+    }
+    let (disk, objects) = (scene.disk.counts(), scene.objects.counts());
+    scene.outcome.crashes = disk.0;
+    scene.outcome.failures = disk.1 + objects.1;
+    Ok(scene.outcome)
+}
+
+impl Scene {
+    fn new(seed: u64, mutant: Option<Mutant>) -> Result<Self> {
+        let mut prng = Prng::new(seed);
+        let lies = seed % 8 == 7;
+        let disk = SimDisk::new(prng.next_u64(), DiskFaults::default());
+        let objects = SimObjects::new(prng.next_u64(), ObjectFaults::default());
+        let hand = Hand { disk: disk.clone(), mutant };
+        let journal_bytes_max = 20_000 + prng.below(200_000);
+        let config = VolumeConfig { node: 1, journal_bytes_max };
+        let (mut volume, _) = Volume::open(hand, config.clone())?;
+        let mut streams = Vec::new();
+        for file in 0..1 + prng.below(4) {
+            // Few large records fill chunks, many small ones segments.
+            let sizes = [8, 16, 40, 100, if seed.is_multiple_of(16) { 8_000 } else { 333 }];
+            let schema = Arc::new(Schema::opaque(sizes[prng.below(5) as usize]));
+            let appender = Appender::new(FileId(file), 1, schema.clone())?;
+            let published = MetadataNode { file: FileId(file), ..MetadataNode::default() };
+            let (truth, clock) = (Vec::new(), 0);
+            let (local, object, replica) = (0, 0, 0);
+            let stream =
+                Stream { appender, schema, truth, local, object, replica, published, clock };
+            volume.register(stream.origin());
+            streams.push(stream);
+        }
+        let sync_lies = if lies { 0.3 } else { 0.0 };
+        let rough = prng.chance(0.5);
+        disk.set_faults(DiskFaults {
+            write_fails: if rough { 0.02 } else { 0.0 },
+            sync_fails: if rough { 0.05 } else { 0.0 },
+            sync_lies,
+            bytes_max: prng.chance(0.1).then_some(3 << 20),
+        });
+        objects.set_faults(ObjectFaults { fails: 0.05, answers_late: 0.05, list_lag: 9 });
+        let outcome = Outcome::default();
+        let waiting = VecDeque::new();
+        let append_bytes_max = if seed % 16 == 3 { 1_600_000 } else { 200_000 };
+        Ok(Self {
+            prng,
+            disk,
+            objects,
+            mutant,
+            lies,
+            volume,
+            waiting,
+            streams,
+            outcome,
+            config,
+            append_bytes_max,
+        })
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        match self.prng.below(21) {
+            0..=9 => self.append()?,
+            10..=12 => self.write_some(),
+            13 => drop(self.flush()),
+            14 => self.checkpoint(),
+            15..=17 => self.publish(),
+            18 => self.read()?,
+            19 => self.evict(),
+            _ => self.crash()?,
+        }
+        Ok(())
+    }
+
+    fn append(&mut self) -> Result<(), String> {
+        let at = self.prng.below(self.streams.len() as u64) as usize;
+        let local = self.prng.chance(0.5);
+        let stream = &mut self.streams[at];
+        let size = stream.size();
+        let budget = [400, 20_000, self.append_bytes_max][self.prng.below(3) as usize];
+        let mut batch = Vec::new();
+        for _ in 0..1 + self.prng.below(1 + budget / size as u64) {
+            stream.clock += self.prng.below(3) as i64;
+            let start = batch.len();
+            batch.extend_from_slice(&stream.clock.to_le_bytes());
+            let mark = (stream.truth.len() + start) as u64 ^ self.prng.next_u64();
+            batch.extend(mark.to_le_bytes().iter().cycle().take(size - 8));
+        }
+        let mut sealed = Vec::new();
+        let taken = stream.appender.append(&batch, &mut sealed);
+        taken.map_err(|error| error.to_string())?;
+        self.waiting.extend(sealed);
+        stream.truth.extend_from_slice(&batch);
+        self.outcome.records += (batch.len() / size) as u64;
+        if local {
+            self.commit(at);
+        }
+        Ok(())
+    }
+
+    /// Commits what the stream has, and tries again until it is done or the node gives up.
+    fn commit(&mut self, at: usize) {
+        let stream = &mut self.streams[at];
+        let Some((first, records)) = stream.appender.take_uncommitted() else {
+            stream.local = stream.local.max(stream.appender.records());
+            self.outcome.local += 1;
+            return;
+        };
+        let mut batch = Batch::default();
+        batch.push_records(stream.origin(), first, &records);
+        for _ in 0..20 {
+            if self.volume.commit(&mut batch).is_ok() {
+                stream.local = stream.appender.records();
+                self.outcome.local += 1;
+                return;
+            }
+        }
+        // A disk that stays broken: the process ends without a promise.
+        self.disk.set_faults(DiskFaults::default());
+        let _ = self.crash_now();
+    }
+
+    fn write_some(&mut self) {
+        for _ in 0..self.prng.below(20) {
+            if let Some(sealed) = self.waiting.pop_front() {
+                // A failed write is kept by the volume and written again.
+                let _ = self.volume.write(sealed);
+            }
+        }
+    }
+
+    fn release(streams: &mut [Stream], flushed: Vec<Sealed>) {
+        for sealed in flushed.into_iter().filter(|sealed| sealed.kind == Kind::Data) {
+            streams[sealed.file.0 as usize].appender.release(sealed.number);
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let flushed = self.volume.flush()?;
+        Self::release(&mut self.streams, flushed);
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) {
+        while let Some(sealed) = self.waiting.pop_front() {
+            let _ = self.volume.write(sealed);
+        }
+        let streams = &self.streams;
+        let forgets = self.mutant == Some(Mutant::TailForgotten);
+        let done = self.volume.checkpoint(&mut |file, first| {
+            let appender = &streams[file.0 as usize].appender;
+            if forgets { Some(Bytes::new()) } else { appender.records_from(first) }
+        });
+        if let Ok(flushed) = done {
+            Self::release(&mut self.streams, flushed);
+        }
+    }
+
+    fn publish(&mut self) {
+        let at = self.prng.below(self.streams.len() as u64) as usize;
+        let stream = &mut self.streams[at];
+        let end = End::of(&stream.appender, 0);
+        let mut local = Local {
+            appender: Some(&stream.appender),
+            volume: &self.volume,
+            waiting: &self.waiting,
+            objects: &self.objects,
+        };
+        let Ok(node) = publish(&self.objects, &mut local, &end, &stream.published) else { return };
+        let block = encode_block(1, at as u32, &[node]);
+        let put = self.objects.put(&block_name(at), block);
+        if put.is_ok() || self.mutant == Some(Mutant::PublishedTooEarly) {
+            stream.published = node;
+            stream.object = node.records;
+            self.outcome.object += 1;
+        }
+    }
+
+    /// Chunks that are objects leave the disk.
+    fn evict(&mut self) {
+        for stream in &self.streams {
+            for chunk in 0..stream.published.data_chunks {
+                let gone = self.volume.evict_chunk(stream.appender.file(), chunk);
+                self.outcome.evicted += u64::from(gone.is_ok_and(|gone| gone));
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), String> {
+        let at = self.prng.below(self.streams.len() as u64) as usize;
+        let stream = &self.streams[at];
+        let snapshot = Snapshot::of(&stream.appender, 0);
+        let appender = Some(&stream.appender);
+        let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
+        let mut local = Local { appender, volume, waiting, objects };
+        let found = everything(&snapshot, &mut local).map_err(|error| error.to_string())?;
+        if found != stream.truth {
+            return Err(format!("stream {at} reads otherwise than it was written"));
+        }
+        Ok(())
+    }
+
+    fn crash(&mut self) -> Result<(), String> {
+        self.crash_now()?;
+        self.check_objects()
+    }
+
+    fn crash_now(&mut self) -> Result<(), String> {
+        self.disk.crash();
+        self.waiting.clear();
+        let faults = DiskFaults::default();
+        self.disk.set_faults(faults);
+        let hand = Hand { disk: self.disk.clone(), mutant: self.mutant };
+        let opened = Volume::open(hand, self.config.clone());
+        let (volume, mut found) = opened.map_err(|error| error.to_string())?;
+        self.volume = volume;
+        let damage = found.losses.iter().find(|loss| !loss.is_torn_end);
+        if let Some(loss) = damage.filter(|_| !self.lies && self.mutant.is_none()) {
+            return Err(format!("{}: {}", loss.place, loss.what));
+        }
+        for at in 0..self.streams.len() {
+            let file = self.streams[at].appender.file();
+            let recovered = found.files.remove(&file);
+            let (records, tail) =
+                recovered.map_or((0, Bytes::new()), |file| (file.records, file.tail));
+            self.recover(at, records, tail)?;
+        }
+        if self.prng.chance(0.5) {
+            let rough = DiskFaults { write_fails: 0.02, sync_fails: 0.05, ..faults };
+            self.disk.set_faults(rough);
+        }
+        Ok(())
+    }
+
+    fn recover(&mut self, at: usize, records: u64, tail: Bytes) -> Result<(), String> {
+        let lies = self.lies;
+        let stream = &mut self.streams[at];
+        let (size, words) = (stream.size(), |error: Error| error.to_string());
+        if records < stream.local && !lies {
+            let local = stream.local;
+            return Err(format!("stream {at}: {local} records were promised, {records} are there"));
+        }
+        let mut rebuilt = Vec::new();
+        let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
+        let mut local = Local { appender: None, volume, waiting, objects };
+        let file = stream.appender.file();
+        // Each life of the primary has a token of its own.
+        let token = stream.appender.token() + 1;
+        let resumed = resume(file, token, &stream.schema, records, tail, &mut local, &mut rebuilt);
+        let resumption = match resumed {
+            Ok(resumption) => resumption,
+            Err(error) if !lies => return Err(format!("stream {at}: {error}")),
+            // Segments that the disk had promised are gone, and it says so; the run ends here.
+            Err(_) => return Ok(()),
+        };
+        let appender = Appender::resume(file, token, stream.schema.clone(), resumption);
+        stream.appender = appender.map_err(words)?;
+        // What was built again is readable from now on.
+        self.waiting.extend(rebuilt);
+        let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
+        let mut local = Local { appender: None, volume, waiting, objects };
+        let snapshot = Snapshot::of(&stream.appender, 0);
+        let found = match everything(&snapshot, &mut local) {
+            Ok(found) => found,
+            Err(_) if lies => return Ok(()),
+            Err(error) => return Err(format!("stream {at}: {error}")),
+        };
+        if !stream.truth.starts_with(&found) {
+            return Err(format!("stream {at} holds what was never written to it"));
+        }
+        self.outcome.unpromised += ((stream.truth.len() - found.len()) / size) as u64;
+        // Objects may hold records that the disk lost: they are taken from there.
+        let ahead = (stream.object as usize * size).max(found.len());
+        let mut sealed = Vec::new();
+        let missing = &stream.truth[found.len()..ahead];
+        stream.appender.append(missing, &mut sealed).map_err(words)?;
+        stream.truth.truncate(ahead);
+        let (layout, geometry) = (stream.appender.layout(), stream.appender.index().geometry());
+        let full = layout.full_segments(records);
+        stream.clock = stream.appender.last_ns().max(0);
+        self.volume.register(stream.origin());
+        let nodes = full / geometry.entries_per_node();
+        let wiped = self.volume.truncate(Kind::Index, file, nodes);
+        wiped.and_then(|()| self.volume.flush()).map_err(words)?;
+        self.waiting.extend(sealed);
+        Ok(())
+    }
+
+    /// A second node, that has nothing but the objects.
+    fn check_objects(&mut self) -> Result<(), String> {
+        for at in 0..self.streams.len() {
+            let stream = &self.streams[at];
+            let (promised, size) = (stream.object, stream.size());
+            if promised == 0 {
+                continue;
+            }
+            let read = || -> Result<(u64, Vec<u8>)> {
+                let block = self.objects.get(&block_name(at), 0, usize::MAX)?;
+                let nodes = decode_block(&block.unwrap_or_default(), "block")?;
+                let mut publication = Publication::open(&self.objects, nodes[0])?;
+                let snapshot = publication.snapshot(&stream.schema)?;
+                Ok((snapshot.records, everything(&snapshot, &mut Patient(&mut publication))?))
+            };
+            let (records, found) = retry(read).map_err(|error| format!("objects: {error}"))?;
+            if records < promised {
+                return Err(format!("objects: {promised} promised, {records} there"));
+            }
+            // The truth may have lost records to the crash that the objects still have.
+            let common = found.len().min(stream.truth.len()).min(promised as usize * size);
+            if found[..common] != stream.truth[..common] {
+                return Err(format!("objects of stream {at} hold what was never written"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn block_name(at: usize) -> String {
+    evenfall_store_format::layout::block_name(1, at as u32)
+}
+
+/// Tries again while it makes sense to.
+fn retry<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut left = 200;
+    loop {
+        match act() {
+            Err(error) if error.is_retryable() && left > 0 => left -= 1,
+            done => return done,
+        }
+    }
+}
+
+/// Every record, and the index asked for all of them on the way.
+fn everything(at: &Snapshot, segments: &mut dyn Segments) -> Result<Vec<u8>> {
+    let mut found = Vec::new();
+    let geometry: Geometry = at.geometry;
+    debug_assert_eq!(geometry.aggregates(), 0);
+    let mut reader = Reader::new(at, segments);
+    let all = reader.between(i64::MIN, i64::MAX)?;
+    reader.records(all, &mut |part| {
+        found.extend_from_slice(&part);
+        Ok(())
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,192 @@
+//! The second node of the level `replica`: it gets what the first has committed, commits it too,
+//! and must have it whatever becomes of either.
+
+use evenfall_core::Prng;
+use evenfall_sim::{DiskFaults, SimDisk};
+use evenfall_store_format::journal::{Batch, Origin};
+use evenfall_store_format::reader::resume;
+use evenfall_store_format::{
+    Appender, Error, FileId, Kind, Result, Sealed, Segments, Snapshot, Volume, VolumeConfig,
+};
+
+use super::{Hand, Mutant, Stream, everything};
+
+/// Times that a commit is tried before the node gives up and is started again.
+const TRIES: u32 = 20;
+
+/// Segments of a disk, and those of a file that are not on it yet.
+struct OnDisk<'a> {
+    volume: &'a Volume<Hand>,
+    appender: Option<&'a Appender>,
+}
+
+impl Segments for OnDisk<'_> {
+    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<bytes::Bytes> {
+        let kept = self.appender.and_then(|appender| match kind {
+            Kind::Data => appender.unsynced_segment(number),
+            Kind::Index => appender.unsynced_node(number),
+        });
+        if let Some(bytes) = kept {
+            return Ok(bytes);
+        }
+        self.volume.read(kind, file, number)?.ok_or_else(|| Error::Damaged {
+            place: format!("{kind:?} {file} {number} of the second node"),
+            what: "it is not on the disk".into(),
+        })
+    }
+}
+
+/// A second node with a copy of every stream.
+pub(super) struct Second {
+    prng: Prng,
+    disk: SimDisk,
+    volume: Volume<Hand>,
+    config: VolumeConfig,
+    copies: Vec<Appender>,
+    mutant: Option<Mutant>,
+    /// Copies acknowledged.
+    pub(super) acknowledged: u64,
+}
+
+impl Second {
+    pub(super) fn new(
+        seed: u64,
+        mutant: Option<Mutant>,
+        config: &VolumeConfig,
+        streams: &[Stream],
+    ) -> Result<Self> {
+        // A sequence of its own, so that the first node does the same without it.
+        let mut prng = Prng::new(seed ^ 0x5ec0);
+        let disk = SimDisk::new(prng.next_u64(), DiskFaults::default());
+        // Its own faults are those of the disk: the mutants are the first node's.
+        let hand = Hand { disk: disk.clone(), mutant: None };
+        let (volume, _) = Volume::open(hand, config.clone())?;
+        let copy = |stream: &Stream| {
+            Appender::new(stream.appender.file(), 1, std::sync::Arc::clone(&stream.schema))
+        };
+        let copies = streams.iter().map(copy).collect::<Result<_>>()?;
+        let config = config.clone();
+        Ok(Self { prng, disk, volume, config, copies, mutant, acknowledged: 0 })
+    }
+
+    /// Something happens to it between two steps of the first node.
+    pub(super) fn step(&mut self, streams: &mut [Stream]) -> Result<(), String> {
+        match self.prng.below(40) {
+            0..=11 => {
+                let at = self.prng.below(streams.len() as u64) as usize;
+                self.copy(at, streams)
+            }
+            12 | 13 => {
+                self.flush();
+                Ok(())
+            }
+            14 => {
+                let copies = &self.copies;
+                let tail = &mut |file: FileId, first| copies[file.0 as usize].records_from(first);
+                if let Ok(flushed) = self.volume.checkpoint(tail) {
+                    self.release(&flushed);
+                }
+                Ok(())
+            }
+            15 => self.crash(streams),
+            _ => Ok(()),
+        }
+    }
+
+    /// It gets what the first node has committed and it has not; committed here too, it is
+    /// acknowledged.
+    fn copy(&mut self, at: usize, streams: &mut [Stream]) -> Result<(), String> {
+        let stream = &mut streams[at];
+        let copy = &mut self.copies[at];
+        let until = match self.mutant {
+            Some(Mutant::CopiedTooEarly) => stream.appender.records(),
+            _ => stream.local,
+        };
+        let (size, have) = (stream.size(), copy.records());
+        if until > have {
+            let part = &stream.truth[have as usize * size..until as usize * size];
+            let mut sealed = Vec::new();
+            copy.append(part, &mut sealed).map_err(|error| error.to_string())?;
+            for one in sealed {
+                // One that fails is kept by the volume and written again.
+                let _ = self.volume.write(one);
+            }
+        }
+        let copy = &mut self.copies[at];
+        let Some((first, records)) = copy.take_uncommitted() else { return Ok(()) };
+        let record_bytes = stream.schema.record_bytes;
+        let origin = Origin { file: copy.file(), record_bytes, token: copy.token() };
+        let mut batch = Batch::default();
+        batch.push_records(origin, first, &records);
+        for _ in 0..TRIES {
+            if self.volume.commit(&mut batch).is_ok() {
+                stream.replica = copy.records().min(stream.local);
+                self.acknowledged += 1;
+                return Ok(());
+            }
+        }
+        self.crash(streams)
+    }
+
+    fn flush(&mut self) {
+        if let Ok(flushed) = self.volume.flush() {
+            self.release(&flushed);
+        }
+    }
+
+    fn release(&mut self, flushed: &[Sealed]) {
+        for sealed in flushed {
+            let copy = &mut self.copies[sealed.file.0 as usize];
+            match sealed.kind {
+                Kind::Data => copy.release(sealed.number),
+                Kind::Index => copy.release_node(sealed.number),
+            }
+        }
+    }
+
+    /// It crashes and is started again; or the first node's disk is lost, and it is all there is.
+    pub(super) fn crash(&mut self, streams: &[Stream]) -> Result<(), String> {
+        let words = |error: Error| error.to_string();
+        self.disk.crash();
+        self.disk.set_faults(DiskFaults::default());
+        let hand = Hand { disk: self.disk.clone(), mutant: None };
+        let (volume, mut found) = Volume::open(hand, self.config.clone()).map_err(words)?;
+        self.volume = volume;
+        for (at, stream) in streams.iter().enumerate() {
+            let file = stream.appender.file();
+            let recovered = found.files.remove(&file);
+            let (records, tail) =
+                recovered.map_or((0, bytes::Bytes::new()), |f| (f.records, f.tail));
+            if records < stream.replica {
+                let promised = stream.replica;
+                return Err(format!(
+                    "second node, stream {at}: {promised} promised, {records} there"
+                ));
+            }
+            let token = self.copies[at].token() + 1;
+            let schema = std::sync::Arc::clone(&stream.schema);
+            let mut rebuilt = Vec::new();
+            let mut segments = OnDisk { volume: &self.volume, appender: None };
+            let start = resume(file, token, &schema, records, tail, &mut segments, &mut rebuilt);
+            let start = start.map_err(words)?;
+            self.volume.register(Origin { file, record_bytes: schema.record_bytes, token });
+            self.volume.truncate(Kind::Index, file, start.index.nodes()).map_err(words)?;
+            for one in rebuilt {
+                self.volume.write(one).map_err(words)?;
+            }
+            self.copies[at] = Appender::resume(file, token, schema, start).map_err(words)?;
+            let appender = Some(&self.copies[at]);
+            let mut segments = OnDisk { volume: &self.volume, appender };
+            let there = everything(&Snapshot::of(&self.copies[at], 0), &mut segments);
+            if !stream.truth.starts_with(&there.map_err(words)?) {
+                return Err(format!("second node, stream {at}: it holds what the first does not"));
+            }
+        }
+        self.volume.flush().map_err(words)?;
+        if self.prng.chance(0.5) {
+            let rough = DiskFaults { write_fails: 0.02, sync_fails: 0.05, ..DiskFaults::default() };
+            self.disk.set_faults(rough);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! A proxy's host turns slow while the feed runs: what re-placement makes of it.
+
+use core::time::Duration;
+
+use evenfall_multicast_machine::replace::Step;
+use evenfall_multicast_machine::{Mode, Replacement};
+use evenfall_sim::{Fault, NodeIndex};
+
+use super::Table;
+use super::overlay::Effort;
+use crate::multicast::{Params, Run, run};
+
+/// When the host turns slow, from the first message.
+const SLOW_AT: Duration = Duration::from_secs(2);
+/// The feed: long enough that the deadline's window has passed over the switch twice.
+const FEED: Duration = Duration::from_secs(9);
+/// How far back the deadline looks; the default is ten seconds, which only lengthens the wait.
+const WINDOW: Duration = Duration::from_secs(2);
+/// How much slower the host becomes, processor and network.
+const FACTOR: f64 = 20.0;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What happens in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// No host turns slow, and nothing would be done if one did.
+    Undisturbed,
+    /// No host turns slow, and re-placement is on.
+    Watched,
+    /// One does, and nothing is done about it.
+    Endured,
+    /// One does, and is replaced.
+    Replaced,
+}
+
+impl Case {
+    const ALL: [Self; 4] = [Self::Undisturbed, Self::Watched, Self::Endured, Self::Replaced];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Undisturbed => "no host turns slow",
+            Self::Watched => "no host turns slow, re-placement on",
+            Self::Endured => "one does, nothing is done",
+            Self::Replaced => "one does, and is replaced",
+        }
+    }
+}
+
+/// A run of this case: 100 receivers, ten proxies and two spares on the fitted cloud.
+pub fn scenario(case: Case, hedging: u8, seed: u64) -> Params {
+    let effort = Effort { rate: 1_000.0, messages: 1_000, warm_up: 1_000, seed };
+    let mut params = effort.params(100, Mode::Release, hedging);
+    params.spares = 2;
+    params.duration = FEED;
+    params.config.deadline.window = WINDOW;
+    params.config.replace.enabled = matches!(case, Case::Watched | Case::Replaced);
+    if matches!(case, Case::Endured | Case::Replaced) {
+        let proxy = NodeIndex(1 + (seed % 10) as u32);
+        params.faults = vec![(SLOW_AT, Fault::Slow(proxy, FACTOR))];
+    }
+    params
+}
+
+/// The median hold of frames made from one time to another, microseconds.
+pub fn hold_us(run: &Run, from: Duration, to: Duration) -> Option<f64> {
+    let within = run.frames.iter().filter(|frame| (from..to).contains(&frame.at));
+    let mut holds: Vec<Duration> = within.map(|frame| frame.hold).collect();
+    holds.sort_unstable();
+    evenfall_core::nearest_rank(&holds, 0.5).map(|hold| hold.as_secs_f64() * 1e6)
+}
+
+/// The share of frames made from one time to another that were late at a receiver.
+pub fn late_share(run: &Run, from: Duration, to: Duration) -> Option<f64> {
+    let within = || run.frames.iter().filter(|frame| (from..to).contains(&frame.at));
+    let late = within().filter(|frame| frame.late).count();
+    (within().count() > 0).then(|| late as f64 / within().count() as f64)
+}
+
+/// When the straggler was let go, from the first message.
+pub fn switched_at(run: &Run) -> Option<Duration> {
+    let made = |(_, step): &&(Duration, Replacement)| step.step == Step::Made;
+    run.replacements.iter().find(made).map(|(at, _)| *at)
+}
+
+fn mean(values: &[Option<f64>]) -> Option<f64> {
+    let known: Vec<f64> = values.iter().flatten().copied().collect();
+    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+}
+
+/// Every case with and without hedging, over so many seeds; the same seeds in every row, so that
+/// rows differ by what was done and not by luck.
+pub fn table(first_seed: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Table {
+    let mut table = Table::new(
+        "A proxy's host turns slow",
+        format!(
+            "our machines on the fitted cloud, 100 receivers, ten proxies and two spares, 1,000 \
+             msg/s for 9 s; after 2 s a proxy's host is {FACTOR} times slower; deadline window \
+             2 s; microseconds, means over seeds {first_seed} to {}. \"Late\": share of frames \
+             late somewhere, made in the second after the switch of the same seed's replaced run \
+             (when it had none, after 3 s)",
+            first_seed + seeds - 1
+        ),
+        &[
+            "run",
+            "hold, second 2",
+            "hold, second 4",
+            "hold, last second",
+            "late",
+            "late in all",
+            "lost",
+            "switched after",
+            "tried",
+            "rolled back",
+        ],
+    );
+    for hedging in [0, 1] {
+        let mut rows: [Vec<Vec<Option<f64>>>; 4] = Default::default();
+        for seed in first_seed..first_seed + seeds {
+            progress(&format!("H={hedging}, seed {seed}"));
+            let runs = Case::ALL.map(|case| run(&scenario(case, hedging, seed)));
+            let switch = switched_at(&runs[3]);
+            let from = switch.unwrap_or(SLOW_AT + SECOND);
+            for ((rows, run), case) in rows.iter_mut().zip(&runs).zip(Case::ALL) {
+                let counts = run.roots[0].replacements;
+                let own = switch.filter(|_| case == Case::Replaced);
+                rows.push(vec![
+                    hold_us(run, SECOND, SECOND * 2),
+                    hold_us(run, SECOND * 3, SECOND * 4),
+                    hold_us(run, FEED - SECOND, FEED),
+                    late_share(run, from, from + SECOND),
+                    late_share(run, Duration::ZERO, FEED),
+                    Some(run.results.lost as f64),
+                    own.map(|at| at.saturating_sub(SLOW_AT).as_secs_f64() * 1e6),
+                    Some(counts.tried as f64),
+                    Some(counts.rolled_back as f64),
+                ]);
+            }
+        }
+        for (case, rows) in Case::ALL.into_iter().zip(rows) {
+            let columns = (0..rows[0].len()).map(|column| {
+                let values: Vec<Option<f64>> = rows.iter().map(|row| row[column]).collect();
+                mean(&values)
+            });
+            table.row(format!("H={hedging}, {}", case.name()), columns.collect::<Vec<_>>());
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deadline_comes_down_again_and_the_switch_makes_nothing_late() {
+        let cases = [Case::Undisturbed, Case::Endured, Case::Replaced];
+        let runs = cases.map(|case| run(&scenario(case, 0, 1)));
+        let [undisturbed, endured, replaced] = &runs;
+        let switch = switched_at(replaced).expect("a switch");
+        assert!(switch > SLOW_AT && switch < SLOW_AT + SECOND * 3, "{switch:?}");
+        let last = |run| hold_us(run, FEED - SECOND, FEED).expect("frames");
+        assert!(last(replaced) < 1.5 * last(undisturbed), "{}", last(replaced));
+        assert!(last(endured) > 3.0 * last(undisturbed), "{}", last(endured));
+        let late = |run| late_share(run, switch, switch + SECOND).expect("frames");
+        assert!(late(replaced) <= late(endured), "{} {}", late(replaced), late(endured));
+        assert!(runs.iter().all(|run| run.finished && run.results.lost == 0));
+    }
+}

@@ -1,0 +1,323 @@
+//! What must hold in every survey, whatever goes wrong.
+//!
+//! The checks see what machines tell their owners and what the network delivers.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenfall_core::Timestamp;
+use evenfall_placement_machine::surveyor::guilty;
+use evenfall_placement_machine::{
+    AgentEvent, Idle, JobOutcome, Line, Reason, SurveyorEvent, TreeSurvey,
+};
+use evenfall_sim::{Cloud, Fault, FaultKind, NodeIndex, Observer, Seen, SimTime, World};
+
+use super::subject::{FOREIGN_VERSION, Station, StationEvent, Subject, probe_of};
+use super::{Scene, Verdict};
+
+/// The surveyor's lines are kept now.
+pub(super) const SAVE: u64 = 1;
+/// How far off a limit of time may be: clocks drift by 150 ppm, and a turn takes its time.
+const SLACK: Duration = Duration::from_millis(20);
+/// A step that no bound explains.
+const STEP_NS_MIN: u64 = 5_000_000;
+
+/// The checkers, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Check {
+    /// Every job, and the survey, ends within its stated time.
+    Ends,
+    /// No agent is busy longer than its job may last, or when nobody asks.
+    Idle,
+    /// No probe counts twice, or for another job.
+    Counted,
+    /// Nothing that was measured while a clock stepped is believed.
+    Stepped,
+    /// Whoever speaks another version is named so.
+    Named,
+    /// There is a plan without failed hosts, or an error in words.
+    Placed,
+}
+
+/// Something that must not happen, and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Who noticed.
+    pub check: Check,
+    /// When.
+    pub at: SimTime,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}: {}", self.check, self.at, self.what)
+    }
+}
+
+/// Probes that reached a node in a job from one sender.
+#[derive(Debug, Default)]
+struct Delivered {
+    sequences: BTreeSet<u32>,
+    span: Option<(SimTime, SimTime)>,
+}
+
+/// Watches a survey, and revives who is to be revived.
+pub(super) struct Owner {
+    scene: Scene,
+    violations: Vec<Violation>,
+    over: Option<SimTime>,
+    life: u64,
+    kept: Vec<Line>,
+    /// The job under way, its limit and its beginning.
+    ordered: Option<(u32, Duration, SimTime)>,
+    jobs: u64,
+    /// Agents and until when they may be busy.
+    busy: BTreeMap<NodeIndex, SimTime>,
+    /// By run's life, job, sender and receiver.
+    delivered: BTreeMap<(u64, u32, u32, u32), Delivered>,
+    steps: Vec<(NodeIndex, SimTime)>,
+    /// Hosts named as failed, by number in the pool.
+    named: BTreeMap<usize, Reason>,
+    /// Those of the last job alone.
+    last: BTreeSet<usize>,
+}
+
+impl Owner {
+    pub(super) fn new(scene: Scene) -> Self {
+        Self {
+            scene,
+            violations: Vec::new(),
+            over: None,
+            life: 1,
+            kept: Vec::new(),
+            ordered: None,
+            jobs: 0,
+            busy: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            steps: Vec::new(),
+            named: BTreeMap::new(),
+            last: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
+    fn fail(&mut self, check: Check, at: SimTime, what: String) {
+        self.violations.push(Violation { check, at, what });
+    }
+
+    /// Whether the plan has one of these kinds of faults.
+    fn has(&self, kinds: &[FaultKind]) -> bool {
+        self.scene.plan.kinds.iter().any(|kind| kinds.contains(kind))
+    }
+
+    fn agent(&mut self, seen: Seen, event: AgentEvent) {
+        match event {
+            AgentEvent::Busy { limit, .. } => {
+                self.busy.insert(seen.node, seen.at + limit);
+            }
+            AgentEvent::Idle { why, .. } => {
+                let until = self.busy.remove(&seen.node);
+                let stops = [FaultKind::Pause, FaultKind::Slow];
+                let late = until.is_none_or(|until| seen.at > until + SLACK);
+                if late && !self.has(&stops) {
+                    let what = format!("{} was busy until {why:?}, allowed {until:?}", seen.node);
+                    self.fail(Check::Idle, seen.at, what);
+                }
+                if why == Idle::TooLong {
+                    self.fail(Check::Idle, seen.at, format!("{} was not let go", seen.node));
+                }
+            }
+        }
+    }
+
+    fn surveyor(&mut self, at: SimTime, event: SurveyorEvent) {
+        match event {
+            SurveyorEvent::Greeted { failures, .. } => self.named.extend(failures),
+            SurveyorEvent::Ordered { job, limit, .. } => self.ordered = Some((job, limit, at)),
+            SurveyorEvent::Finished(outcome) => self.finished(at, &outcome),
+            SurveyorEvent::Over => self.over = Some(at),
+        }
+    }
+
+    fn finished(&mut self, at: SimTime, outcome: &JobOutcome) {
+        self.jobs += 1;
+        if let Some((job, limit, began)) = self.ordered.take()
+            && (job != outcome.job || at > began + limit + SLACK)
+        {
+            let what = format!("job {} took {:?} of {limit:?}", outcome.job, at.since(began));
+            self.fail(Check::Ends, at, what);
+        }
+        self.last = guilty(&outcome.failures);
+        let own = outcome.failures.iter().filter(|(host, _)| self.last.contains(host));
+        self.named.extend(own.copied());
+        for pair in outcome.pairs.iter().filter(|pair| !pair.path) {
+            let (from, to) = (pair.from as u32 + 1, pair.to as u32 + 1);
+            let delivered = self.delivered.get(&(self.life, outcome.job, from, to));
+            let count = delivered.map_or(0, |delivered| delivered.sequences.len() as u64);
+            if pair.record.count() > count {
+                let counted = pair.record.count();
+                let what = format!("n{from} to n{to}: {counted} counted, {count} delivered");
+                self.fail(Check::Counted, at, what);
+            }
+            self.stepped(at, outcome.job, from, to);
+        }
+    }
+
+    /// A clock that stepped between two probes of a pair makes the pair worthless.
+    fn stepped(&mut self, at: SimTime, job: u32, from: u32, to: u32) {
+        let stops = [FaultKind::Pause, FaultKind::Slow, FaultKind::Restart, FaultKind::Crash];
+        if self.has(&stops) {
+            return;
+        }
+        let delivered = self.delivered.get(&(self.life, job, from, to));
+        let Some((first, last)) = delivered.and_then(|delivered| delivered.span) else { return };
+        let within = |(node, when): &&(NodeIndex, SimTime)| {
+            (node.0 == from || node.0 == to) && *when > first && *when < last
+        };
+        if let Some((node, when)) = self.steps.iter().find(within) {
+            let what = format!("n{from} to n{to} counts, and {node} stepped at {when}");
+            self.fail(Check::Stepped, at, what);
+        }
+    }
+
+    /// The last look.
+    pub(super) fn close(mut self, world: &World<Subject, Cloud>, ended: SimTime) -> Verdict {
+        let gone = self.scene.dies.is_some() && self.scene.returns.is_none();
+        if self.over.is_none() && !gone {
+            self.fail(Check::Ends, ended, "no end".into());
+        }
+        for node in (1..world.node_count() as u32).map(NodeIndex) {
+            let Station::Agent(agent) = world.machine(node).station() else { continue };
+            if world.is_up(node) && agent.is_busy() {
+                let what = format!("{node} is still busy: {:?}", agent.status().busy);
+                self.fail(Check::Idle, world.now(), what);
+            }
+        }
+        let (mut planned, mut refused, mut dropped) = (false, None, 0);
+        if let (Station::Surveyor(surveyor), Some(at)) =
+            (world.machine(NodeIndex(0)).station(), self.over)
+        {
+            let survey = &surveyor.program().survey;
+            dropped = survey.dropped().len();
+            planned = survey.result().is_ok();
+            refused = survey.result().err().map(|error| error.to_string());
+            self.placed(at, survey);
+        }
+        Verdict {
+            planned,
+            refused,
+            dropped,
+            jobs: self.jobs,
+            violations: self.violations,
+            digest: world.digest(),
+            took: self.over.unwrap_or(ended).since(SimTime::ZERO),
+        }
+    }
+
+    fn placed(&mut self, at: SimTime, survey: &TreeSurvey) {
+        if self.jobs > survey.jobs_max() * self.life {
+            let what = format!("{} jobs, {} allowed", self.jobs, survey.jobs_max());
+            self.fail(Check::Ends, at, what);
+        }
+        let named: BTreeMap<usize, String> =
+            self.named.iter().map(|(host, reason)| (*host, reason.to_string())).collect();
+        let foreign = self.scene.foreign.map(|node| node as usize - 1);
+        let version = Reason::Version(FOREIGN_VERSION);
+        // What does not answer has no version.
+        let silence = (!self.quiet()).then_some(Reason::Silent);
+        let right = |reason: &Reason| *reason == version || Some(*reason) == silence;
+        if let Some(host) = foreign
+            && !self.named.get(&host).is_some_and(right)
+        {
+            let what = format!("host {host} is {:?}", self.named.get(&host));
+            self.fail(Check::Named, at, what);
+        }
+        match survey.result() {
+            Ok(plan) => {
+                let excused = |host: &usize| {
+                    self.last.contains(host)
+                        && plan.evaluation.failures.iter().any(|failure| failure.0 == *host)
+                };
+                let hosts = plan.tree.hosts();
+                let bad: Vec<_> =
+                    hosts.iter().filter(|h| named.contains_key(h) && !excused(h)).collect();
+                if !bad.is_empty() {
+                    self.fail(Check::Placed, at, format!("{bad:?} have places, and failed"));
+                }
+            }
+            Err(error) => {
+                let needed = self.scene.wanted.shape.places();
+                let enough = self.scene.agents as usize >= needed;
+                if error.to_string().is_empty() || (enough && named.is_empty()) && self.quiet() {
+                    self.fail(Check::Placed, at, format!("no plan, and nobody failed: {error}"));
+                }
+            }
+        }
+    }
+
+    /// Whether nothing went wrong with the network or with agents.
+    fn quiet(&self) -> bool {
+        let clocks = [FaultKind::ClockStep, FaultKind::ClockDrift];
+        self.scene.plan.kinds.iter().all(|kind| clocks.contains(kind)) && self.life == 1
+    }
+}
+
+impl Observer<Subject, Cloud> for Owner {
+    fn event(&mut self, seen: Seen, event: StationEvent) {
+        match event {
+            StationEvent::Agent(event) => self.agent(seen, event),
+            StationEvent::Surveyor(event) => self.surveyor(seen.at, event),
+        }
+    }
+
+    fn token(&mut self, world: &mut World<Subject, Cloud>, _: u64) {
+        if let Station::Surveyor(surveyor) = world.machine(NodeIndex(0)).station() {
+            self.kept = surveyor.program().survey.lines().to_vec();
+        }
+    }
+
+    fn received(&mut self, seen: Seen, from: NodeIndex, datagram: &[u8]) {
+        let Some(probe) = probe_of(datagram, self.scene.bytes_key()) else { return };
+        let life = probe.run & 0xff;
+        let pair = (life, probe.job, from.0, seen.node.0);
+        let delivered = self.delivered.entry(pair).or_default();
+        // A copy, late or by a rogue, says nothing about when the pair was measured.
+        if probe.warm_up || !delivered.sequences.insert(probe.sequence) {
+            return;
+        }
+        let first = delivered.span.map_or(seen.at, |span| span.0);
+        delivered.span = Some((first, seen.at));
+    }
+
+    fn fault(&mut self, at: SimTime, fault: &Fault) {
+        match *fault {
+            Fault::ClockStep(node, by) if by.unsigned_abs() > STEP_NS_MIN => {
+                self.steps.push((node, at));
+            }
+            Fault::Crash(node) => {
+                self.busy.remove(&node);
+                if node.0 == 0 {
+                    self.ordered = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
+        Some(match node.0 {
+            0 => {
+                self.life += 1;
+                self.over = None;
+                self.scene.surveyor(self.life, self.kept.clone(), now)
+            }
+            number => self.scene.agent(number),
+        })
+    }
+}

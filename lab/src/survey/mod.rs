@@ -1,0 +1,298 @@
+//! Live measurement in the simulator: agents and a surveyor, and everything that goes wrong with
+//! them.
+//!
+//! ```text
+//! 0         0.1 s                                   the end          idle
+//! |-greet---|-- jobs; agents crash, stall, lie about --|- all agents --|
+//!           |   time, vanish; the surveyor may die and  |  must become |
+//!           |   go on from what it kept                 |  idle        |
+//! ```
+//!
+//! A seed is a pool, a plan that is wanted, and faults. [`checks`] watch that every run ends in
+//! time with a plan or with words; [`subject`] has the mutants that they must catch.
+
+pub mod checks;
+pub mod pool;
+pub mod study;
+pub mod subject;
+
+use core::fmt;
+use core::time::Duration;
+
+use evenfall_core::{ClockError, Prng, Timestamp};
+use evenfall_placement_planner::builder::{BuildPlan, Racing, RootRule};
+use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_machine::{
+    Agent, AgentConfig, Line, MacKey, Pace, Surveyor, SurveyorConfig, Timing, TreeSurvey,
+};
+use evenfall_placement_planner::tree::Shape;
+use evenfall_sim::{
+    Action, Bounds, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec, NodeIndex, Plan,
+    Rates, SimTime, Victims, World,
+};
+
+use checks::{Owner, SAVE, Violation};
+use subject::{Ear, Mutant, Station, Subject};
+
+/// Between what the knobs of a seed are drawn.
+const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 16] = [
+    ("agents", 3..=14),
+    ("depth", 1..=2),
+    ("fanout", 1..=3),
+    ("candidates", 2..=6),
+    ("rounds", 1..=3),
+    // 0: all pairs are measured first.
+    ("mesh", 0..=3),
+    ("rate", 50..=400),
+    ("duration-ms", 40..=400),
+    ("key", 0..=1),
+    // 0: the surveyor dies, and comes back unless the next is 0.
+    ("dies", 0..=3),
+    ("returns", 0..=2),
+    // 0: one agent's clock is wrong by far more than it states.
+    ("liar", 0..=3),
+    // 0: one agent speaks another version.
+    ("foreign", 0..=4),
+    // 0: one agent sends probes of an old job for ever.
+    ("rogue", 0..=2),
+    // 0: one agent's clock steps while something is likely to be measured.
+    ("step", 0..=3),
+    // 0: nothing else goes wrong.
+    ("calm", 0..=7),
+];
+/// Faults happen up to here; most surveys take about as long.
+const WINDOW: Duration = Duration::from_secs(4);
+/// Longest outage: longer than a lease, so that some are survived and some are not.
+const OUTAGE_MAX: Duration = Duration::from_millis(1_600);
+/// A run that takes longer never ends.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// The planted step of a clock: beyond every bound.
+const STEP_NS: i64 = 20_000_000;
+/// The bound that clocks state.
+const CLOCK_BOUND: Duration = Duration::from_micros(50);
+
+fn bounds() -> Bounds {
+    Bounds {
+        knobs: KNOBS.to_vec(),
+        kinds: FaultKind::ALL.to_vec(),
+        per_kind_max: 3,
+        window: SimTime::from_millis(0)..=SimTime::from_nanos(WINDOW.as_nanos() as u64),
+        rates_max: Rates {
+            loss: 0.2,
+            duplicate: 0.2,
+            reorder: 0.2,
+            reorder_by: Duration::from_millis(5),
+        },
+        outage: Duration::from_millis(1)..=OUTAGE_MAX,
+        slow_max: 10.0,
+        clock_step_max: Duration::from_millis(50),
+        clock_drift_max_ppb: 100_000,
+    }
+}
+
+/// A seed, worked out.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// Pool, knobs and faults.
+    pub plan: Plan,
+    /// What is wrong with all machines.
+    pub mutant: Option<Mutant>,
+    agents: u32,
+    wanted: BuildPlan,
+    pace: Pace,
+    key: Option<MacKey>,
+    foreign: Option<u32>,
+    liar: Option<(u32, i64)>,
+    rogue: Option<u32>,
+    step: Option<(SimTime, NodeIndex)>,
+    dies: Option<SimTime>,
+    returns: Option<SimTime>,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Whether there was a plan.
+    pub planned: bool,
+    /// Whether there was an error, in words.
+    pub refused: Option<String>,
+    /// Hosts that were named as failed.
+    pub dropped: usize,
+    /// Jobs that ended.
+    pub jobs: u64,
+    /// What must not happen and did.
+    pub violations: Vec<Violation>,
+    /// Equal runs have equal digests.
+    pub digest: u64,
+    /// How long the survey took.
+    pub took: Duration,
+}
+
+impl Scene {
+    /// What this seed is.
+    pub fn of(seed: u64) -> Self {
+        let bounds = bounds();
+        let mut plan = Plan::new(seed, &bounds);
+        let mut prng = Prng::new(seed).fork(0x0073_7572_7665_7973);
+        let agents = plan.knob("agents") as u32;
+        let nodes: Vec<NodeIndex> = (1..=agents).map(NodeIndex).collect();
+        if plan.knob("calm") == 0 {
+            plan.kinds.clear();
+            plan.rates = Rates { reorder_by: plan.rates.reorder_by, ..Rates::default() };
+        }
+        plan.aim(&bounds, &Victims { any: nodes.clone(), expendable: nodes });
+        let calm = plan.knob("calm") == 0;
+        let any = |prng: &mut Prng| 1 + prng.below(agents.into()) as u32;
+        let foreign = (plan.knob("foreign") == 0).then(|| any(&mut prng));
+        let liar = (plan.knob("liar") == 0).then(|| {
+            let by = 200_000 + prng.below(20_000_000) as i64;
+            (any(&mut prng), if prng.chance(0.5) { by } else { -by })
+        });
+        let rogue = (plan.knob("rogue") == 0).then(|| any(&mut prng));
+        let early = SimTime::from_millis(20 + prng.below(600));
+        let step = (plan.knob("step") == 0).then(|| (early, NodeIndex(any(&mut prng))));
+        let at = SimTime::from_millis(prng.below(WINDOW.as_millis() as u64));
+        let dies = (plan.knob("dies") == 0 && !calm).then_some(at);
+        let later = at + Duration::from_millis(10 + prng.below(3_000));
+        let returns = dies.filter(|_| plan.knob("returns") > 0).map(|_| later);
+        let fanout = plan.knob("fanout") as u32;
+        let rounds = plan.knob("rounds") as u32;
+        let wanted = BuildPlan {
+            shape: Shape { depth: plan.knob("depth") as u32, fanout },
+            candidates: (plan.knob("candidates") as usize).max(fanout as usize),
+            strategy: Strategy::parse("weighted").expect("a strategy of the thesis"),
+            pick: Pick::Best,
+            root: if prng.chance(0.3) { RootRule::Reach(2) } else { RootRule::Random },
+            racing: Racing { rounds, rounds_min: rounds.min(2) },
+        };
+        let pace = Pace {
+            rate_hz: plan.knob("rate") as u32,
+            duration: Duration::from_millis(plan.knob("duration-ms")),
+            warm_up: Duration::from_millis(20),
+            ..Pace::default()
+        };
+        let key = (plan.knob("key") == 1).then(|| MacKey::new(1, &[seed as u8; 16]));
+        Self {
+            plan,
+            mutant: None,
+            agents,
+            wanted,
+            pace,
+            key,
+            foreign,
+            liar,
+            rogue,
+            step,
+            dies,
+            returns,
+        }
+    }
+
+    fn host(&self, number: u32, prng: &mut Prng) -> (HostSpec, Timestamp) {
+        let origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
+        let mut spread = |most: u64| prng.below(2 * most + 1) as i64 - most as i64;
+        let honest = spread(30_000);
+        let lie = self.liar.filter(|(liar, _)| *liar == number).map(|(_, by)| by);
+        let clock = ClockSpec {
+            origin: Some(origin),
+            drift_ppb: spread(50_000),
+            offset_ns: lie.unwrap_or(honest),
+            noise: Duration::from_micros(1),
+            stated: ClockError::Within(CLOCK_BOUND),
+            ..ClockSpec::default()
+        };
+        (HostSpec { clock, ..HostSpec::default() }, origin)
+    }
+
+    fn agent(&self, number: u32) -> Subject {
+        let agent = Agent::new(AgentConfig { key: self.key.clone(), ..AgentConfig::default() });
+        let foreign = self.foreign == Some(number);
+        let subject = Subject::new(Station::Agent(Box::new(agent)), self.mutant, foreign);
+        if self.rogue == Some(number) { subject.rogue() } else { subject }
+    }
+
+    /// The surveyor in its life number `life`, which knows what earlier ones kept.
+    fn surveyor(&self, life: u64, kept: Vec<Line>, now: Timestamp) -> Subject {
+        let address = |node| std::net::SocketAddr::from(([10, 0, 0, node as u8 + 1], PORT));
+        let agents = (1..=self.agents).map(address).collect();
+        let names = (1..=self.agents).map(|n| format!("h{n}")).collect();
+        let mesh = self.plan.knob("mesh") == 0;
+        let seed = self.plan.seed;
+        let survey = TreeSurvey::new(self.wanted.clone(), names, self.pace, seed, mesh);
+        let ear = Ear { survey: survey.resume(kept), deaf: self.mutant == Some(Mutant::Deaf) };
+        let config = SurveyorConfig { key: self.key.clone(), ..SurveyorConfig::default() };
+        let surveyor = Surveyor::new(config, seed << 8 | life, agents, ear, now);
+        Subject::new(Station::Surveyor(Box::new(surveyor)), self.mutant, false)
+    }
+
+    /// Runs it and lets the checks watch.
+    pub fn run(&self) -> Verdict {
+        let seed = self.plan.seed;
+        let mut world = World::new(Cloud::new(CloudProfile::default(), seed), seed);
+        let mut prng = Prng::new(seed).fork(0x68_6f_73_74);
+        for number in 0..=self.agents {
+            let (spec, now) = self.host(number, &mut prng);
+            let subject = match number {
+                0 => self.surveyor(1, Vec::new(), now),
+                _ => self.agent(number),
+            };
+            world.add(subject, spec);
+        }
+        assert_eq!(world.address(NodeIndex(0)).port(), PORT);
+        let mut owner = Owner::new(self.clone());
+        self.plan.schedule(&mut world);
+        if let Some((at, node)) = self.step {
+            world.schedule(at, Action::Fault(Fault::ClockStep(node, STEP_NS)));
+        }
+        if let Some(at) = self.dies {
+            world.schedule(at, Action::Token(SAVE));
+            let crash = Action::Fault(Fault::Crash(NodeIndex(0)));
+            world.schedule(at + Duration::from_nanos(1), crash);
+        }
+        if let Some(at) = self.returns {
+            world.schedule(at, Action::Fault(Fault::Restart(NodeIndex(0))));
+        }
+        let step = Duration::from_millis(20);
+        let gone = |now: SimTime| self.dies.is_some_and(|at| now > at) && self.returns.is_none();
+        while !owner.is_over() && !gone(world.now()) && world.now() < SimTime::ZERO + PATIENCE {
+            let next = world.now() + step;
+            world.run_until(next, &mut owner);
+        }
+        let ended = world.now();
+        // Whoever was down or stopped must have had the time to notice.
+        let calm = ended.max(SimTime::ZERO + WINDOW + OUTAGE_MAX);
+        let idle = Timing::default().idle_limit(4) + step;
+        world.run_until(calm + idle, &mut owner);
+        owner.close(&world, ended)
+    }
+
+    fn bytes_key(&self) -> Option<&MacKey> {
+        self.key.as_ref()
+    }
+}
+
+/// Port of every node of a world.
+const PORT: u16 = evenfall_sim::world::PORT;
+
+impl fmt::Display for Scene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.plan)?;
+        write!(f, "  surveyor dies {:?}, returns {:?}; ", self.dies, self.returns)?;
+        write!(f, "liar {:?}, of another version {:?}, ", self.liar, self.foreign)?;
+        writeln!(f, "rogue {:?}, steps {:?}", self.rogue, self.step)
+    }
+}
+
+/// Runs a seed; `Err` says what was violated.
+///
+/// # Errors
+/// All violations, one a line, and the scene.
+pub fn run_seed(seed: u64) -> Result<(Plan, Verdict), String> {
+    let scene = Scene::of(seed);
+    let verdict = scene.run();
+    if verdict.violations.is_empty() {
+        return Ok((scene.plan, verdict));
+    }
+    let lines: Vec<String> = verdict.violations.iter().map(ToString::to_string).collect();
+    Err(format!("{}\n{scene}", lines.join("\n  ")))
+}

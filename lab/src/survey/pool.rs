@@ -1,0 +1,181 @@
+//! A pool in the simulator on which surveys are run that nothing is wrong with: agents and a
+//! surveyor over a cloud fitted to the public measurements.
+//!
+//! The constants are those of [`placement::model`](crate::placement): the delay of a pair is about
+//! 82 us at the median, half of it lasting and half a probe's own part. The simulator's hosts have
+//! one slowness both ways, where the measurements have one for sending and one for receiving, so
+//! here it is the geometric mean of the two. Processor time of hosts comes on top.
+
+use core::time::Duration;
+
+use evenfall_core::{
+    Arrival, ClockError, ClockReading, Install, Machine, Malformed, Timestamp, Transmit,
+};
+use evenfall_placement_machine::surveyor::Welcome;
+use evenfall_placement_machine::{
+    Agent, AgentConfig, JobOutcome, Program, Reason, Step, Surveyor, SurveyorConfig, SurveyorEvent,
+};
+use evenfall_sim::{
+    ClockSpec, Cloud, CloudProfile, HostSpec, NodeIndex, Observer, Quantiles, Seen, World,
+};
+
+/// The lasting part of a pair at the median, us, and the standard deviation of its logarithm.
+const BASE_US: f64 = 42.4;
+const BASE_SIGMA: f64 = 0.083;
+/// A probe's own part: the lognormal distribution with the median and the p90 / p50 of the gamma
+/// distribution that was fitted.
+const JITTER_US: f64 = 40.0;
+const JITTER_SIGMA: f64 = 0.537;
+/// One probe in 8,192 meets a spike.
+const SPIKE_CHANCE: f64 = 1.0 / 8_192.0;
+const SPIKE: Duration = Duration::from_micros(1_900);
+/// Root of the mean of the squares of 0.07 (sending) and 0.11 (receiving).
+const SLOWNESS_SIGMA: f64 = 0.092;
+/// The one of twenty: root of 1.22 x 1.57.
+const STRAGGLER_SHARE: f64 = 0.05;
+const STRAGGLER_FACTOR: f64 = 1.38;
+/// The bound that clocks state, and within which they are.
+const CLOCK_BOUND: Duration = Duration::from_micros(1);
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct PoolSpec {
+    /// Hosts with an agent.
+    pub hosts: u32,
+    /// Hosts, by number, that are slow besides those that the seed makes slow.
+    pub slow: Vec<u32>,
+    /// How much slower.
+    pub slow_factor: f64,
+    /// The pool: its hosts, pairs and all that happens.
+    pub seed: u64,
+}
+
+fn cloud() -> CloudProfile {
+    let us = |us: f64| Duration::from_nanos((us * 1e3) as u64);
+    CloudProfile {
+        base: Quantiles::lognormal(us(BASE_US), BASE_SIGMA),
+        jitter: Quantiles::lognormal(us(JITTER_US), JITTER_SIGMA),
+        spike_chance: SPIKE_CHANCE,
+        spike: Quantiles::exponential(SPIKE),
+        slowness_sigma: SLOWNESS_SIGMA,
+        straggler_share: STRAGGLER_SHARE,
+        straggler_factor: STRAGGLER_FACTOR,
+        ..CloudProfile::default()
+    }
+}
+
+/// A program that somebody else keeps.
+struct Lent<'a, P>(&'a mut P);
+
+impl<P: Program> Program for Lent<'_, P> {
+    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
+        self.0.greeted(pool);
+    }
+
+    fn next(&mut self) -> Step {
+        self.0.next()
+    }
+
+    fn take(&mut self, outcome: &JobOutcome) {
+        self.0.take(outcome);
+    }
+}
+
+/// An agent or the surveyor.
+enum Post<'a, P> {
+    Agent(Box<Agent>),
+    Surveyor(Box<Surveyor<Lent<'a, P>>>),
+}
+
+macro_rules! each {
+    ($post:expr, $machine:ident => $call:expr) => {
+        match $post {
+            Post::Agent($machine) => $call,
+            Post::Surveyor($machine) => $call,
+        }
+    };
+}
+
+impl<P: Program> Machine for Post<'_, P> {
+    type Event = Option<SurveyorEvent>;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        each!(self, m => m.handle(now, arrival))
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        each!(self, m => m.handle_timeout(now));
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        each!(self, m => m.handle_clock(now, reading));
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        match self {
+            Self::Agent(m) => m.poll_event().map(|_| None),
+            Self::Surveyor(m) => m.poll_event().map(Some),
+        }
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        each!(self, m => m.poll_install())
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        each!(self, m => m.poll_transmit(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        each!(self, m => m.poll_timeout())
+    }
+}
+
+/// Waits for the end.
+struct End(bool);
+
+impl<'a, P: Program> Observer<Post<'a, P>, Cloud> for End {
+    fn event(&mut self, _: Seen, event: Option<SurveyorEvent>) {
+        self.0 |= event == Some(SurveyorEvent::Over);
+    }
+}
+
+/// Runs a program of a surveyor to its end, or until `stop` says so. `rate_hz` is that of its jobs,
+/// which agents must allow.
+pub fn survey<P: Program>(
+    spec: &PoolSpec,
+    rate_hz: u32,
+    program: &mut P,
+    stop: &mut dyn FnMut() -> bool,
+) {
+    let mut world = World::new(Cloud::new(cloud(), spec.seed), spec.seed);
+    let origin = Timestamp::from_nanos(1_000_000_000);
+    let host = |number: u32| {
+        let slow = number > 0 && spec.slow.contains(&(number - 1));
+        let clock = ClockSpec {
+            origin: Some(origin),
+            stated: ClockError::Within(CLOCK_BOUND),
+            ..ClockSpec::default()
+        };
+        let slowness = if slow { spec.slow_factor } else { 1.0 };
+        HostSpec { slowness, clock, ..HostSpec::default() }
+    };
+    let agents = (1..=spec.hosts).map(|number| world.address(NodeIndex(number))).collect();
+    let config = SurveyorConfig::default();
+    let surveyor = Surveyor::new(config, spec.seed | 1, agents, Lent(program), origin);
+    world.add(Post::Surveyor(Box::new(surveyor)), host(0));
+    let most = u64::from(rate_hz) * u64::from(spec.hosts);
+    let allowed = AgentConfig::default().probes_per_second_max.max(most);
+    for number in 1..=spec.hosts {
+        let config = AgentConfig { probes_per_second_max: allowed, ..AgentConfig::default() };
+        world.add(Post::Agent(Box::new(Agent::new(config))), host(number));
+    }
+    let mut end = End(false);
+    while !end.0 && !stop() {
+        let next = world.now() + STEP;
+        world.run_until(next, &mut end);
+    }
+}
+
+/// How often somebody looks whether it is over.
+const STEP: Duration = Duration::from_millis(50);

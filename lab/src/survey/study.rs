@@ -1,0 +1,137 @@
+//! What a plan costs: probes and time, grown parent by parent or out of all pairs.
+
+use core::fmt;
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use evenfall_core::{ClockError, Timestamp};
+use evenfall_placement_planner::builder::{BuildPlan, Racing, RootRule};
+use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_machine::{
+    Agent, AgentConfig, Pace, Surveyor, SurveyorConfig, SurveyorEvent, TreeSurvey,
+};
+use evenfall_placement_planner::tree::Shape;
+use evenfall_sim::{
+    ClockSpec, Cloud, CloudProfile, HostSpec, NodeIndex, Observer, Seen, SimTime, World,
+};
+
+use super::PORT;
+use super::subject::{Ear, Station, StationEvent, Subject};
+
+/// A survey that takes longer is stuck.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// One way of one pool.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Hosts of the pool.
+    pub hosts: usize,
+    /// Depth and fan-out of the tree.
+    pub shape: Shape,
+    /// Whether all pairs were measured.
+    pub all_to_all: bool,
+    /// Jobs.
+    pub jobs: u64,
+    /// Probes that were sent and count, the evaluation of the tree included.
+    pub probes: u64,
+    /// From the first greeting to the evaluated tree.
+    pub took: Duration,
+    /// 90th percentile of the worst leaf in that evaluation.
+    pub worst_leaf_us: f64,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = if self.all_to_all { "all to all" } else { "by parent" };
+        write!(
+            f,
+            "| {} | {}/{} | {way} | {} | {} | {:.1} | {:.1} |",
+            self.hosts,
+            self.shape.depth,
+            self.shape.fanout,
+            self.jobs,
+            self.probes,
+            self.took.as_secs_f64(),
+            self.worst_leaf_us
+        )
+    }
+}
+
+/// Sees jobs end, and the survey.
+#[derive(Default)]
+struct Watch {
+    jobs: u64,
+    over: Option<SimTime>,
+}
+
+impl Observer<Subject, Cloud> for Watch {
+    fn event(&mut self, seen: Seen, event: StationEvent) {
+        match event {
+            StationEvent::Surveyor(SurveyorEvent::Finished(_)) => self.jobs += 1,
+            StationEvent::Surveyor(SurveyorEvent::Over) => self.over = Some(seen.at),
+            _ => {}
+        }
+    }
+}
+
+fn host() -> HostSpec {
+    let stated = ClockError::Within(Duration::from_micros(10));
+    let origin = Some(Timestamp::from_nanos(1_000_000_000));
+    HostSpec { clock: ClockSpec { stated, origin, ..ClockSpec::default() }, ..HostSpec::default() }
+}
+
+/// Plans over a pool of healthy agents on this cloud.
+///
+/// # Panics
+/// When there is no plan: nothing is wrong in this world.
+pub fn measure(
+    cloud: CloudProfile,
+    hosts: usize,
+    shape: Shape,
+    pace: Pace,
+    all_to_all: bool,
+    seed: u64,
+) -> Row {
+    let mut world = World::new(Cloud::new(cloud, seed), seed);
+    let fanout = shape.fanout as usize;
+    let plan = BuildPlan {
+        shape,
+        candidates: 2 * fanout,
+        strategy: Strategy::parse("weighted").expect("a strategy of the thesis"),
+        pick: Pick::Best,
+        root: RootRule::Random,
+        racing: Racing { rounds: 4, rounds_min: 3 },
+    };
+    let address = |node: usize| {
+        let [_, b, c, d] = (node as u32 + 1).to_be_bytes();
+        SocketAddr::from(([10, b, c, d], PORT))
+    };
+    let names = (1..=hosts).map(|host| format!("h{host}")).collect();
+    let survey = TreeSurvey::new(plan, names, pace, seed, all_to_all);
+    let (ear, agents) = (Ear { survey, deaf: false }, (1..=hosts).map(address).collect());
+    let now = Timestamp::from_nanos(1_000_000_000);
+    let surveyor = Surveyor::new(SurveyorConfig::default(), seed, agents, ear, now);
+    world.add(Subject::new(Station::Surveyor(Box::new(surveyor)), None, false), host());
+    for _ in 0..hosts {
+        let agent = Box::new(Agent::new(AgentConfig::default()));
+        world.add(Subject::new(Station::Agent(agent), None, false), host());
+    }
+    let mut watch = Watch::default();
+    while watch.over.is_none() && world.now() < SimTime::ZERO + PATIENCE {
+        world.run_until(world.now() + Duration::from_millis(100), &mut watch);
+    }
+    let Station::Surveyor(surveyor) = world.machine(NodeIndex(0)).station() else {
+        unreachable!("node 0 is the surveyor")
+    };
+    let survey = &surveyor.program().survey;
+    let plan = survey.result().unwrap_or_else(|error| panic!("{hosts} hosts: {error}"));
+    Row {
+        hosts,
+        shape,
+        all_to_all,
+        jobs: watch.jobs,
+        probes: survey.probes(),
+        took: watch.over.unwrap_or(world.now()).since(SimTime::ZERO),
+        worst_leaf_us: plan.evaluation.worst_leaf.map_or(f64::NAN, |(_, us)| us),
+    }
+}

@@ -1,0 +1,364 @@
+//! The machines of a survey as one type, watched by [`Strict`], and what may be wrong with them.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use bytes::{Bytes, BytesMut};
+use evenfall_core::{
+    Arrival, Class, ClockError, ClockReading, Destination, Install, Machine, Malformed, Timestamp,
+    Transmit,
+};
+use evenfall_placement_machine::probe::{HEADER_BYTES, MAGIC as PROBE, Probe};
+use evenfall_placement_machine::surveyor::Welcome;
+use evenfall_placement_machine::wire::MAGIC as CONTROL;
+use evenfall_placement_machine::{
+    Agent, AgentEvent, JobOutcome, PairDelays, Program, Reason, Step, Surveyor, SurveyorEvent,
+    TreeSurvey,
+};
+use evenfall_sim::Strict;
+
+use super::checks::Check;
+
+/// A program, with ears for failures or without.
+#[derive(Debug)]
+pub struct Ear {
+    /// The program.
+    pub survey: TreeSurvey,
+    /// Whether it hears of none.
+    pub deaf: bool,
+}
+
+impl Program for Ear {
+    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
+        let fine = |answer: &Result<Welcome, Reason>| match answer {
+            Err(_) if self.deaf => {
+                Ok(Welcome { software: String::new(), clock: ClockError::Unknown })
+            }
+            answer => answer.clone(),
+        };
+        self.survey.greeted(&pool.iter().map(fine).collect::<Vec<_>>());
+    }
+
+    fn next(&mut self) -> Step {
+        self.survey.next()
+    }
+
+    fn take(&mut self, outcome: &JobOutcome) {
+        let mut outcome = outcome.clone();
+        if self.deaf {
+            let leader = outcome.spec.hosts[0];
+            let like = outcome.pairs.first().cloned();
+            for (to, _) in core::mem::take(&mut outcome.failures) {
+                let record = like.as_ref().map(|pair| pair.record.clone()).unwrap_or_default();
+                outcome.pairs.push(PairDelays { from: leader, to, path: false, sent: 0, record });
+            }
+        }
+        self.survey.take(&outcome);
+    }
+}
+
+/// A machine of a survey.
+#[derive(Debug)]
+pub enum Station {
+    /// On a host of the pool.
+    Agent(Box<Agent>),
+    /// The one that orders.
+    Surveyor(Box<Surveyor<Ear>>),
+}
+
+/// What a machine of a survey tells its owner.
+#[derive(Clone, Debug)]
+pub enum StationEvent {
+    /// From an agent.
+    Agent(AgentEvent),
+    /// From the surveyor.
+    Surveyor(SurveyorEvent),
+}
+
+macro_rules! each {
+    ($station:expr, $machine:ident => $call:expr) => {
+        match $station {
+            Station::Agent($machine) => $call,
+            Station::Surveyor($machine) => $call,
+        }
+    };
+}
+
+impl Machine for Station {
+    type Event = StationEvent;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        each!(self, m => m.handle(now, arrival))
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        each!(self, m => m.handle_timeout(now));
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        each!(self, m => m.handle_clock(now, reading));
+    }
+
+    fn poll_event(&mut self) -> Option<StationEvent> {
+        match self {
+            Self::Agent(m) => m.poll_event().map(StationEvent::Agent),
+            Self::Surveyor(m) => m.poll_event().map(StationEvent::Surveyor),
+        }
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        each!(self, m => m.poll_install())
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        each!(self, m => m.poll_transmit(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        each!(self, m => m.poll_timeout())
+    }
+}
+
+/// What is wrong with a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// An agent that works on when nobody asks.
+    ForgetsLease,
+    /// A surveyor that has no limit of time.
+    WaitsForever,
+    /// An agent that counts whatever probe comes.
+    CountsOthers,
+    /// An agent that does not tell copies apart.
+    CountsTwice,
+    /// An agent that does not notice when its clock steps.
+    TrustsClock,
+    /// A surveyor that does not understand why another version does not answer.
+    MissesVersion,
+    /// A program that hears of no failure.
+    Deaf,
+}
+
+impl Mutant {
+    /// All of them, each with the checker that must catch it.
+    pub const ALL: [(Self, Check); 7] = [
+        (Self::ForgetsLease, Check::Idle),
+        (Self::WaitsForever, Check::Ends),
+        (Self::CountsOthers, Check::Counted),
+        (Self::CountsTwice, Check::Counted),
+        (Self::TrustsClock, Check::Stepped),
+        (Self::MissesVersion, Check::Named),
+        (Self::Deaf, Check::Placed),
+    ];
+}
+
+/// Offset of the version in a control message.
+const VERSION_OFFSET: usize = 2;
+/// What the agent of another version speaks.
+pub const FOREIGN_VERSION: u8 = 9;
+/// Silence after which a machine that waits for ever no longer looks at the time.
+const NAP: Duration = Duration::from_millis(200);
+
+/// What a rogue sends again.
+#[derive(Debug, Default)]
+struct Rogue {
+    probe: Option<Transmit>,
+    to: Vec<SocketAddr>,
+    turn: usize,
+    due: bool,
+}
+
+impl Rogue {
+    /// After every control message comes a probe that nobody asked for.
+    fn again(&mut self) -> Option<Transmit> {
+        let probe = self.probe.as_ref().filter(|_| core::mem::take(&mut self.due))?;
+        self.turn += 1;
+        let to = Destination::One(*self.to.get(self.turn % self.to.len().max(1))?);
+        Some(Transmit { to, ..probe.clone() })
+    }
+
+    fn sent(&mut self, transmit: &Transmit) {
+        self.due = transmit.class == Class::Control;
+        let counts = transmit.head.as_slice().get(3) == Some(&0);
+        if transmit.class == Class::Live && counts && self.probe.is_none() {
+            self.probe = Some(transmit.clone());
+        }
+    }
+}
+
+/// A machine of a fault run.
+#[derive(Debug)]
+pub struct Subject {
+    inner: Strict<Station>,
+    mutant: Option<Mutant>,
+    foreign: bool,
+    /// Sends probes of its first job for ever, as a queue that drains late would.
+    rogue: Option<Rogue>,
+    heard: Timestamp,
+    /// Run and job of the last probe that was its own.
+    own: Option<[u8; 12]>,
+    counted: u32,
+    last_timeout: Timestamp,
+}
+
+impl Subject {
+    /// A machine, with something wrong or not; `foreign` speaks another version.
+    pub fn new(station: Station, mutant: Option<Mutant>, foreign: bool) -> Self {
+        Self {
+            inner: Strict::new(station),
+            mutant,
+            foreign,
+            rogue: None,
+            heard: Timestamp::ZERO,
+            own: None,
+            counted: 0,
+            last_timeout: Timestamp::ZERO,
+        }
+    }
+
+    /// The same, sending probes of its first job for ever.
+    pub fn rogue(self) -> Self {
+        Self { rogue: Some(Rogue::default()), ..self }
+    }
+
+    /// The machine itself.
+    pub fn station(&self) -> &Station {
+        &self.inner.inner
+    }
+
+    fn is_agent(&self) -> bool {
+        matches!(self.station(), Station::Agent(_))
+    }
+
+    fn naps(&self, at: Timestamp) -> bool {
+        let who = match self.mutant {
+            Some(Mutant::ForgetsLease) => self.is_agent(),
+            Some(Mutant::WaitsForever) => !self.is_agent(),
+            _ => false,
+        };
+        // From its first message on: a machine that never ran would prove nothing.
+        who && self.heard > Timestamp::ZERO && at > self.heard + NAP
+    }
+
+    /// What a mutant makes of a probe: what to hand in, one or two.
+    fn probe(&mut self, arrival: Arrival) -> (Arrival, Option<Arrival>) {
+        let job = 8..20;
+        match self.mutant {
+            Some(Mutant::CountsOthers) => {
+                let mut bytes = BytesMut::from(&arrival.datagram[..]);
+                if let (Some(own), true) = (self.own, bytes.len() >= HEADER_BYTES) {
+                    bytes[job].copy_from_slice(&own);
+                    self.counted += 1;
+                    bytes[20..24].copy_from_slice(&self.counted.to_le_bytes());
+                }
+                (Arrival { datagram: bytes.freeze(), ..arrival }, None)
+            }
+            Some(Mutant::CountsTwice) => {
+                let mut bytes = BytesMut::from(&arrival.datagram[..]);
+                if let Some(byte) = bytes.get_mut(22) {
+                    *byte = 1;
+                }
+                (arrival.clone(), Some(Arrival { datagram: bytes.freeze(), ..arrival }))
+            }
+            _ => (arrival, None),
+        }
+    }
+}
+
+impl Machine for Subject {
+    type Event = StationEvent;
+
+    fn handle(&mut self, now: Timestamp, mut arrival: Arrival) -> Result<(), Malformed> {
+        if arrival.datagram.starts_with(&PROBE) && self.is_agent() {
+            if self.foreign {
+                return Ok(());
+            }
+            let (first, second) = self.probe(arrival);
+            let result = self.inner.handle(now, first);
+            while self.inner.poll_event().is_some() {}
+            while self.inner.poll_install().is_some() {}
+            return match second {
+                Some(second) => self.inner.handle(now, second),
+                None => result,
+            };
+        }
+        self.heard = now;
+        let foreign = arrival.datagram.get(VERSION_OFFSET) == Some(&FOREIGN_VERSION);
+        if self.mutant == Some(Mutant::MissesVersion) && foreign {
+            return Ok(());
+        }
+        if arrival.datagram.starts_with(&CONTROL) {
+            // A task names the job that is the agent's own from now on.
+            if arrival.datagram.get(3) == Some(&2)
+                && let Some(job) = arrival.datagram.get(8..20)
+            {
+                self.own = job.try_into().ok();
+            }
+            if self.foreign {
+                arrival.datagram = of_version(&arrival.datagram, FOREIGN_VERSION);
+            }
+        }
+        self.inner.handle(now, arrival)
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.last_timeout = now;
+        if !self.naps(now) {
+            self.inner.handle_timeout(now);
+        }
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        let trusting = self.mutant == Some(Mutant::TrustsClock) && self.is_agent();
+        let error = if trusting { ClockError::Unknown } else { reading.error };
+        self.inner.handle_clock(now, ClockReading { error, ..reading });
+    }
+
+    fn poll_event(&mut self) -> Option<StationEvent> {
+        self.inner.poll_event()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        let install = self.inner.poll_install()?;
+        if let (Some(rogue), Install::Group(_, members)) = (&mut self.rogue, &install)
+            && rogue.to.is_empty()
+        {
+            rogue.to = members.to_vec();
+        }
+        Some(install)
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        if let Some(again) = self.rogue.as_mut().and_then(Rogue::again) {
+            return Some(again);
+        }
+        let mut transmit = self.inner.poll_transmit(now)?;
+        if let Some(rogue) = &mut self.rogue {
+            rogue.sent(&transmit);
+        }
+        if self.foreign && transmit.class == Class::Control {
+            transmit.body = of_version(&transmit.body, FOREIGN_VERSION);
+        }
+        Some(transmit)
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let at = self.inner.poll_timeout()?;
+        (!self.naps(at) && !self.naps(self.last_timeout)).then_some(at)
+    }
+}
+
+fn of_version(message: &Bytes, version: u8) -> Bytes {
+    let mut bytes = BytesMut::from(&message[..]);
+    if let Some(byte) = bytes.get_mut(VERSION_OFFSET) {
+        *byte = version;
+    }
+    bytes.freeze()
+}
+
+/// A probe of a datagram, if it is one.
+pub fn probe_of(
+    datagram: &[u8],
+    key: Option<&evenfall_placement_machine::MacKey>,
+) -> Option<Probe> {
+    Probe::decode(datagram, key).ok()
+}

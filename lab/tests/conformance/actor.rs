@@ -1,0 +1,338 @@
+//! The machines of a multicast, with what a test wants to know written down at their side.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use evenfall_core::{
+    Arrival, Class, Clock, ClockReading, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
+    Transmit,
+};
+use evenfall_multicast_machine::wire::{self, Kind};
+use evenfall_multicast_machine::{
+    Config, Identity, Mode, PublishError, Receiver, ReceiverEvent, Relay, Release, Root, RootEvent,
+    SharedKey,
+};
+
+use super::MESSAGES;
+use super::net::{Net, Scene};
+
+/// What a machine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    #[default]
+    Root,
+    Proxy,
+    Receiver,
+}
+
+/// What a machine has to tell.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub part: Part,
+    /// Numbers of the messages released, in order.
+    pub released: Vec<u64>,
+    /// Messages that are not as they were published.
+    pub foreign: u64,
+    /// Frames released before their deadline by the receiver's own clock.
+    pub early: u64,
+    /// Frames that had a deadline.
+    pub held: u64,
+    /// Frames reported lost.
+    pub lost: u64,
+    /// Frames that the shim dropped.
+    pub dropped: u64,
+    /// Messages that the root did not take at once.
+    pub refused: u64,
+    pub repaired: u64,
+    pub duplicates: u64,
+}
+
+/// A multicast: root, two proxies, four receivers, H = 1.
+#[derive(Clone, Debug)]
+pub struct Play {
+    pub mode: Mode,
+    pub key: bool,
+    /// Messages published per tick.
+    pub per_tick: u64,
+    pub send_queue: usize,
+    /// Every so many live frames that a receiver gets, one is dropped.
+    pub drop_every: Option<u64>,
+    /// After so many messages, this mode.
+    pub switch: Option<(u64, Mode)>,
+    /// [`Play::LEAVER`] goes after so many messages.
+    pub leaves_after: Option<u64>,
+    /// [`Play::LATE`] stays away for so long, and the root waits for it half-way.
+    pub late: Option<Duration>,
+}
+
+impl Default for Play {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Release,
+            key: false,
+            per_tick: 2,
+            send_queue: 1_024,
+            drop_every: None,
+            switch: None,
+            leaves_after: None,
+            late: None,
+        }
+    }
+}
+
+impl Play {
+    /// The receiver that leaves.
+    pub const LEAVER: usize = 3;
+    /// The receiver that comes late.
+    pub const LATE: usize = 6;
+    const NODES: usize = 7;
+
+    fn config(&self) -> Config {
+        let mut config = Config { mode: self.mode, ..Config::default() };
+        (config.shape.depth, config.shape.fanout, config.shape.hedging) = (Some(2), Some(2), 1);
+        config.framing.send_queue_frames = self.send_queue;
+        config.framing.messages_max = 1;
+        config.membership.expect_proxies = 2;
+        config.membership.expect_receivers = if self.late.is_some() { 3 } else { 4 };
+        // A loaded machine may stop a thread for long; here nobody is to be taken for dead, and
+        // nothing that can be repaired is to be given up.
+        config.membership.silence = Duration::from_secs(5);
+        config.membership.probe_timeout = Duration::from_secs(5);
+        config.membership.root_timeout = Duration::from_secs(30);
+        config.repair.missing_hold = Duration::from_secs(20);
+        config
+    }
+
+    fn make(&self, node: usize, at: &[SocketAddr], now: Timestamp) -> Actor {
+        let config = self.config();
+        let key = self.key.then(|| SharedKey::new(1, [7; 32]));
+        let id = NodeId(node as u32);
+        let who = Identity { id, stream: 0, root: at[0], incarnation: 1 };
+        let (part, machine) = match node {
+            0 => (Part::Root, Box::new(Root::new(config, id, 0, 1, key.as_ref(), now)).into()),
+            1 | 2 => (Part::Proxy, Box::new(Relay::new(config, who, key.as_ref(), now)).into()),
+            _ => (Part::Receiver, Box::new(Receiver::new(config, who, key.as_ref(), now)).into()),
+        };
+        let asleep = self.late.filter(|_| node == Self::LATE).map(|late| now + late);
+        Actor {
+            machine,
+            clock: Clock::default(),
+            now,
+            asleep,
+            next: 0,
+            late_is_in: false,
+            // Each receiver misses other frames.
+            drop_every: self.drop_every.filter(|_| part == Part::Receiver).map(|n| n + node as u64),
+            // A proxy serves as long as the others need it, or is not needed at all.
+            done: part == Part::Proxy,
+            outcome: Outcome { part, ..Outcome::default() },
+        }
+    }
+
+    fn owner(&self, node: usize, actor: &mut Actor, now: Timestamp) {
+        actor.now = now;
+        match &mut actor.machine {
+            Node::Root(root) => {
+                let status = root.status();
+                if status.view == 0 {
+                    return;
+                }
+                let waits = self.late.is_some() && !actor.late_is_in;
+                for _ in 0..self.per_tick {
+                    if actor.next == MESSAGES || (actor.next == MESSAGES / 2 && waits) {
+                        break;
+                    }
+                    match root.publish(now, &message(actor.next)) {
+                        Ok(number) => assert_eq!(number, actor.next),
+                        Err(PublishError::Full) => {
+                            actor.outcome.refused += 1;
+                            break;
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    actor.next += 1;
+                    if let Some((at, mode)) = self.switch
+                        && at == actor.next
+                    {
+                        root.set_mode(now, mode);
+                    }
+                }
+                root.flush(now);
+                if actor.next == MESSAGES {
+                    root.finish(now);
+                }
+            }
+            Node::Receiver(receiver) if node == Self::LEAVER => {
+                let released = actor.outcome.released.len() as u64;
+                if self.leaves_after.is_some_and(|n| released >= n) && !actor.done {
+                    receiver.leave();
+                    actor.done = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Plays it.
+    pub fn on(&self, net: &impl Net) -> Vec<Outcome> {
+        net.play(&Scene {
+            nodes: Self::NODES,
+            make: &|node, at, now| self.make(node, at, now),
+            owner: &|node, actor, now| self.owner(node, actor, now),
+            done: &|_, actor| actor.done.then(|| actor.told()),
+        })
+    }
+}
+
+fn message(number: u64) -> [u8; 40] {
+    let mut bytes = [number as u8; 40];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+enum Node {
+    Root(Box<Root>),
+    Relay(Box<Relay>),
+    Receiver(Box<Receiver>),
+}
+
+impl From<Box<Root>> for Node {
+    fn from(machine: Box<Root>) -> Self {
+        Self::Root(machine)
+    }
+}
+
+impl From<Box<Relay>> for Node {
+    fn from(machine: Box<Relay>) -> Self {
+        Self::Relay(machine)
+    }
+}
+
+impl From<Box<Receiver>> for Node {
+    fn from(machine: Box<Receiver>) -> Self {
+        Self::Receiver(machine)
+    }
+}
+
+macro_rules! each {
+    ($node:expr, $machine:ident => $call:expr) => {
+        match $node {
+            Node::Root($machine) => $call,
+            Node::Relay($machine) => $call,
+            Node::Receiver($machine) => $call,
+        }
+    };
+}
+
+/// A machine and what it did.
+pub struct Actor {
+    machine: Node,
+    clock: Clock,
+    now: Timestamp,
+    /// It is not there before this time.
+    asleep: Option<Timestamp>,
+    next: u64,
+    late_is_in: bool,
+    drop_every: Option<u64>,
+    done: bool,
+    outcome: Outcome,
+}
+
+impl Actor {
+    fn told(&self) -> Outcome {
+        let mut outcome = self.outcome.clone();
+        match &self.machine {
+            Node::Root(_) => {}
+            Node::Relay(relay) => outcome.duplicates = relay.status().duplicates,
+            Node::Receiver(receiver) => {
+                let tally = receiver.status().tally;
+                (outcome.duplicates, outcome.repaired) = (tally.duplicates, tally.repaired);
+            }
+        }
+        outcome
+    }
+
+    fn released(&mut self, release: &Release) {
+        for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
+            self.outcome.released.push(number);
+            self.outcome.foreign += u64::from(bytes[..] != message(number)[..]);
+        }
+        self.outcome.held += u64::from(release.deadline > SyncTime::ZERO);
+        self.outcome.early += u64::from(self.clock.sync(self.now) < release.deadline);
+    }
+
+    /// The shim: whether this arrival is to be dropped.
+    fn drops(&mut self, arrival: &Arrival) -> bool {
+        let Some(every) = self.drop_every else { return false };
+        // Every copy of the frame, or the hedge would heal what repair is to heal.
+        let dropped = wire::parse(&arrival.datagram).is_ok_and(|d| {
+            let live = d.fixed.kind == Kind::Data && d.fixed.class == Class::Live;
+            live && d.fixed.sequence.is_multiple_of(every)
+        });
+        self.outcome.dropped += u64::from(dropped);
+        dropped
+    }
+}
+
+impl Machine for Actor {
+    type Event = ();
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        self.now = now;
+        if self.asleep.is_some() || self.drops(&arrival) {
+            return Ok(());
+        }
+        each!(&mut self.machine, m => m.handle(now, arrival))
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.now = now;
+        if self.asleep.is_some_and(|until| now < until) {
+            return;
+        }
+        self.asleep = None;
+        each!(&mut self.machine, m => m.handle_timeout(now));
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        self.now = now;
+        self.clock.set(reading);
+        each!(&mut self.machine, m => m.handle_clock(now, reading));
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        match &mut self.machine {
+            Node::Root(root) => match root.poll_event()? {
+                RootEvent::Finished(_) => self.done = true,
+                RootEvent::Joined(id, ..) => self.late_is_in |= id.0 as usize == Play::LATE,
+                _ => {}
+            },
+            Node::Relay(relay) => drop(relay.poll_event()?),
+            Node::Receiver(receiver) => match receiver.poll_event()? {
+                ReceiverEvent::Released(release) => self.released(&release),
+                ReceiverEvent::Lost { frames, .. } => self.outcome.lost += frames,
+                ReceiverEvent::Finished => self.done = true,
+                _ => {}
+            },
+        }
+        Some(())
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        each!(&mut self.machine, m => m.poll_install())
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        if self.asleep.is_some() {
+            return None;
+        }
+        each!(&mut self.machine, m => m.poll_transmit(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        match self.asleep {
+            Some(until) => Some(until),
+            None => each!(&self.machine, m => m.poll_timeout()),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! One test body over both drivers: the simulator, and real sockets on loopback.
+//!
+//! A scene says which machines there are, what their owner does with them, and when each is done.
+//! [`net::Net`] plays it; what comes back is what each machine saw. Every machine is wrapped in
+//! [`evenfall_sim::Strict`], so both drivers are held to the rule of the contract as well.
+#![forbid(unsafe_code)]
+
+mod actor;
+mod caller;
+mod net;
+mod probe;
+
+use std::time::Duration;
+
+use actor::{Outcome, Part, Play};
+use caller::Caller;
+use evenfall_multicast_machine::Mode;
+use net::{Net, Real, Scene, Simulated};
+use probe::{Probe, Saw};
+
+/// Messages of a multicast.
+const MESSAGES: u64 = 500;
+
+/// Runs a body over both.
+macro_rules! over_both {
+    ($($name:ident),* $(,)?) => {
+        mod simulated {
+            $(#[test] fn $name() { super::$name(&super::Simulated); })*
+        }
+        mod real {
+            $(#[test] fn $name() { super::$name(&super::Real); })*
+        }
+    };
+}
+
+over_both!(
+    group_reaches_each_member_exactly_once_and_in_order,
+    control_leaves_before_live_before_repair,
+    timeouts_come_when_due_and_never_before,
+    clock_reading_is_the_first_input,
+    full_queue_refuses_and_loses_nothing,
+    every_receiver_releases_all_in_order_on_one_deadline,
+    dropped_frames_are_repaired,
+    key_changes_nothing_but_the_bytes,
+    mode_switch_loses_nothing,
+    receivers_leave_and_come_late,
+    every_group_call_ends_with_the_same_outcome,
+);
+
+fn probes(
+    net: &impl Net,
+    sender: impl Fn(&mut Probe, &[std::net::SocketAddr]) + Sync,
+) -> Vec<Vec<Saw>> {
+    net.play(&Scene {
+        nodes: 4,
+        make: &|node, at, _| {
+            let mut probe = Probe::default();
+            if node == 0 {
+                sender(&mut probe, at);
+            }
+            probe
+        },
+        owner: &|_, _, _| {},
+        done: &|node, probe| (node == 0 || probe.seen_last()).then(|| probe.saw.clone()),
+    })
+}
+
+fn datagrams(saw: &[Saw]) -> Vec<u32> {
+    let number = |saw: &Saw| if let Saw::Datagram(number) = saw { Some(*number) } else { None };
+    saw.iter().filter_map(number).collect()
+}
+
+fn group_reaches_each_member_exactly_once_and_in_order(net: &impl Net) {
+    let saw = probes(net, |probe, at| {
+        probe.group(&at[1..]);
+        (0..100).for_each(|number| probe.send_group(number));
+        probe.send_group(Probe::LAST);
+    });
+    let all: Vec<u32> = (0..100).chain([Probe::LAST]).collect();
+    for receiver in &saw[1..] {
+        assert_eq!(datagrams(receiver), all);
+    }
+}
+
+/// A machine hands out its transmits by class; no driver turns that around.
+fn control_leaves_before_live_before_repair(net: &impl Net) {
+    use evenfall_core::Class::{Control, Live, Repair};
+    let saw = probes(net, |probe, at| {
+        for (first, class) in [(0, Control), (100, Live), (200, Repair)] {
+            for number in first..first + 40 {
+                for to in &at[1..] {
+                    probe.send_one(*to, class, number);
+                }
+            }
+        }
+        at[1..].iter().for_each(|to| probe.send_one(*to, Repair, Probe::LAST));
+    });
+    for receiver in &saw[1..] {
+        let classes: Vec<u32> = datagrams(receiver).iter().map(|number| number / 100).collect();
+        assert!(classes.is_sorted(), "{classes:?}");
+        assert_eq!(classes.len(), 121);
+    }
+}
+
+fn timeouts_come_when_due_and_never_before(net: &impl Net) {
+    let saw = net.play(&Scene {
+        nodes: 2,
+        make: &|_, _, now| Probe::ticking(now),
+        owner: &|_, _, _| {},
+        done: &|_, probe: &Probe| (probe.timeouts >= 10).then_some(probe.early),
+    });
+    assert_eq!(saw, [0, 0]);
+}
+
+fn clock_reading_is_the_first_input(net: &impl Net) {
+    let saw = probes(net, |probe, at| {
+        probe.group(&at[1..]);
+        probe.send_group(Probe::LAST);
+    });
+    for receiver in &saw {
+        assert_eq!(receiver.first(), Some(&Saw::Clock));
+    }
+}
+
+fn check(play: &Play, all: &[Outcome]) {
+    for receiver in all.iter().filter(|outcome| outcome.part == Part::Receiver) {
+        let first = receiver.released.first().copied().unwrap_or(0);
+        let expected: Vec<u64> = (first..first + receiver.released.len() as u64).collect();
+        assert_eq!(receiver.released, expected, "in order, each once");
+        assert_eq!((receiver.lost, receiver.early), (0, 0));
+        assert_eq!(receiver.foreign, 0, "contents as published");
+        if play.mode.holds() {
+            assert!(receiver.held > 0, "released on a deadline");
+        }
+    }
+}
+
+fn all_released(all: &[Outcome]) {
+    for receiver in all.iter().filter(|outcome| outcome.part == Part::Receiver) {
+        assert_eq!((receiver.released.first(), receiver.released.len()), (Some(&0), 500));
+    }
+}
+
+fn full_queue_refuses_and_loses_nothing(net: &impl Net) {
+    let play = Play { send_queue: 32, per_tick: 200, ..Play::default() };
+    let all = play.on(net);
+    check(&play, &all);
+    all_released(&all);
+    assert!(all[0].refused > 0, "32 frames and 200 messages at a time");
+}
+
+fn every_receiver_releases_all_in_order_on_one_deadline(net: &impl Net) {
+    let play = Play::default();
+    let all = play.on(net);
+    check(&play, &all);
+    all_released(&all);
+    assert!(all.iter().map(|outcome| outcome.duplicates).sum::<u64>() > 0, "hedging sends copies");
+}
+
+fn dropped_frames_are_repaired(net: &impl Net) {
+    let play = Play { drop_every: Some(7), ..Play::default() };
+    let all = play.on(net);
+    check(&play, &all);
+    all_released(&all);
+    assert!(all.iter().map(|outcome| outcome.dropped).sum::<u64>() > 0);
+    assert!(all.iter().map(|outcome| outcome.repaired).sum::<u64>() > 0);
+}
+
+fn key_changes_nothing_but_the_bytes(net: &impl Net) {
+    let play = Play { key: true, ..Play::default() };
+    let all = play.on(net);
+    check(&play, &all);
+    all_released(&all);
+}
+
+fn mode_switch_loses_nothing(net: &impl Net) {
+    for (mode, then) in [(Mode::Tree, Mode::Release), (Mode::Release, Mode::Cloudex)] {
+        let play = Play { mode, switch: Some((MESSAGES / 2, then)), ..Play::default() };
+        let all = play.on(net);
+        check(&play, &all);
+        all_released(&all);
+    }
+}
+
+fn receivers_leave_and_come_late(net: &impl Net) {
+    let sleep = Duration::from_millis(200);
+    let play = Play { leaves_after: Some(100), late: Some(sleep), ..Play::default() };
+    let all = play.on(net);
+    check(&play, &all);
+    let (leaver, late) = (&all[Play::LEAVER], &all[Play::LATE]);
+    assert!(leaver.released.len() >= 100 && leaver.released.len() < 500, "left half-way");
+    assert!(late.released[0] > 0, "came half-way: {:?}", late.released.first());
+    assert_eq!(late.released.last(), Some(&499));
+    for stayed in [Play::LEAVER + 1, Play::LEAVER + 2] {
+        assert_eq!(all[stayed].released.len(), 500);
+    }
+}
+
+fn every_group_call_ends_with_the_same_outcome(net: &impl Net) {
+    let ranks = 5;
+    let all = net.play(&Scene {
+        nodes: ranks,
+        make: &|node, at, _| Caller::new(node, at.to_vec()),
+        owner: &|_, caller, now| caller.begin(now),
+        done: &|_, caller: &Caller| caller.outcomes(),
+    });
+    for (me, outcomes) in all.into_iter().enumerate() {
+        assert_eq!(outcomes, Caller::expected(me, ranks), "rank {me}");
+    }
+}

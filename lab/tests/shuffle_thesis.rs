@@ -1,0 +1,137 @@
+//! What chapter 3 of the shuffle thesis proves and computes by hand, on the simulated fat tree.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_exchange_machine::{Config, Event, Exchange, Matrix, Pace, Plan, Window};
+use evenfall_sim::{
+    Collect, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Priorities, SimTime, World,
+};
+use evenfall_lab::shuffle::{Params, Rival, run};
+
+/// A full packet: payload in memory, and the time that it takes.
+const PACKET_BYTES: u32 = 15;
+const PACKET_NS: u64 = 480;
+
+/// Racks of `rack_hosts`, with `rack_links` times the bandwidth of a host between rack and core.
+fn tree(rack_hosts: u32, rack_links: u64, priorities: Priorities) -> FatTreeSpec {
+    let head = evenfall_exchange_machine::wire::HEADER_BYTES as u32;
+    let costs = Costs {
+        control_bytes: 0,
+        data_overhead_bytes: -(head as i32),
+        scale: 100,
+        data_head_bytes: head,
+    };
+    let rack_bits_per_s = rack_links * 25_000_000_000;
+    FatTreeSpec { rack_hosts, rack_bits_per_s, priorities, costs, ..FatTreeSpec::default() }
+}
+
+fn config() -> Config {
+    Config {
+        packet_bytes: PACKET_BYTES,
+        pace: Pace { ps_per_byte: 32_000, ..Pace::default() },
+        resend_after: Duration::from_millis(100),
+        silence_max: Duration::from_secs(60),
+        ..Config::default()
+    }
+}
+
+/// When each message of `cells` packets arrived, in packet times, by sender and receiver.
+fn arrivals(spec: FatTreeSpec, config: &Config, nodes: usize, cells: &[u32]) -> Vec<f64> {
+    let mut world = World::new(FatTree::new(spec), 1);
+    for _ in 0..nodes {
+        world.add(Exchange::new(config.clone()), HostSpec::ideal());
+    }
+    let members: Vec<_> = (0..nodes as u32).map(|n| world.address(NodeIndex(n))).collect();
+    let mut watch = Collect::default();
+    for rank in 0..nodes {
+        let row = &cells[rank * nodes..(rank + 1) * nodes];
+        let body = |&packets: &u32| Bytes::from(vec![1; (packets * PACKET_BYTES) as usize]);
+        let plan = Plan::shuffle(1, rank, members.clone(), row.iter().map(body).collect());
+        world.call(NodeIndex(rank as u32), &mut watch, |machine, now| machine.start(now, plan));
+    }
+    world.run_until(SimTime::from_millis(100), &mut watch);
+    let mut times = vec![f64::NAN; nodes * nodes];
+    for (seen, event) in &watch.0 {
+        if let Event::Message { from, .. } = event {
+            let at = usize::from(*from) * nodes + seen.node.0 as usize;
+            times[at] = seen.at.nanos() as f64 / PACKET_NS as f64;
+        }
+    }
+    assert!(times.iter().all(|time| !time.is_nan()), "a message has not arrived");
+    times
+}
+
+/// Theorem 3.1.1: two messages that their receiver throttles get shares of its link in proportion
+/// to their windows. With windows in proportion to the lengths both end together; with constant
+/// ones they share evenly, and the short one ends at half of the time.
+#[test]
+fn theorem_3_1_1_pro_rata_windows_give_pro_rata_shares() {
+    let mut cells = [0; 9];
+    (cells[2], cells[5]) = (3_000, 1_000);
+    let rack = || tree(40, 40, Priorities::Everywhere);
+    let own = Config { rtt_packets: 8, ..config() };
+    let times = arrivals(rack(), &own, 3, &cells);
+    assert!((4_000.0..4_060.0).contains(&times[2]), "the long one ended at {}", times[2]);
+    assert!(times[5] > 3_900.0, "the short one ended at {}", times[5]);
+    let even = Config { window: Window::Constant, ..own };
+    let times = arrivals(rack(), &even, 3, &cells);
+    assert!((1_900.0..2_200.0).contains(&times[5]), "the short one ended at {}", times[5]);
+}
+
+/// Figure 3.5: where one of five senders has half of what both receivers get, fair shares take 5
+/// units of time and pro rata shares 4.
+#[test]
+fn figure_3_5_pro_rata_throttling_takes_4_where_fair_shares_take_5() {
+    let unit = 1_000 * 1_500;
+    let mut matrix = Matrix::new(7);
+    for (from, to, units) in [(0, 5, 1), (1, 5, 1), (2, 5, 2), (2, 6, 2), (3, 6, 1), (4, 6, 1)] {
+        matrix.set(from, to, units * unit);
+    }
+    let time = |rival| {
+        let done = run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs");
+        done.completion_us * 1_000.0 / PACKET_NS as f64 / 1_000.0
+    };
+    let (ours, fair) = (time(Rival::Grpf), time(Rival::Hadoop(10)));
+    assert!((4.0..4.1).contains(&ours), "pro rata took {ours}");
+    assert!((4.9..5.2).contains(&fair), "fair shares took {fair}");
+}
+
+/// Figure 3.10: two racks of four, uplinks of half their hosts. Node 0 sends three times as much as
+/// nodes 1, 2 and 3, each to its own receiver. Windows of the receivers alone (equation 3.8) share
+/// the uplink evenly: 4 units of time instead of 3. Those that follow the slowest receiver
+/// (equation 3.14, the all-reduce in the protocol) share it pro rata.
+#[test]
+fn figure_3_10_windows_that_follow_the_slowest_receiver_share_the_uplink() {
+    let mut cells = [0; 64];
+    (cells[4], cells[8 + 5], cells[16 + 6], cells[24 + 7]) = (3_000, 1_000, 1_000, 1_000);
+    let last = |reduce| {
+        let spec = tree(4, 2, Priorities::Everywhere);
+        let times = arrivals(spec, &Config { reduce, ..config() }, 8, &cells);
+        times.into_iter().fold(0.0, f64::max)
+    };
+    let (own, slowest) = (last(false), last(true));
+    assert!((3_900.0..4_150.0).contains(&own), "by equation 3.8: {own}");
+    assert!((3_000.0..3_200.0).contains(&slowest), "by equation 3.14: {slowest}");
+}
+
+/// Figure 3.11: nodes 4 to 7 have so much for the first rack that a queue builds up at their
+/// uplink. Grants that wait in it come too late for the small windows that equation 3.14 leaves to
+/// nodes 4 to 7, and the first rack's uplink rests; grants that pass it keep it busier. (The thesis
+/// prints the matrix as a picture; these numbers have the sums that its text names: 4 units to
+/// each of nodes 4 to 7, 7 to each of nodes 0 to 3.)
+#[test]
+fn figure_3_11_grants_that_pass_the_queues_keep_the_other_uplink_busier() {
+    let mut cells = [0; 64];
+    for node in 0..4 {
+        cells[node * 8 + 7 - node] = 4_000;
+        (0..4).for_each(|to| cells[(4 + node) * 8 + to] = 1_750);
+    }
+    let last = |priorities| {
+        let spec = tree(4, 2, priorities);
+        let times = arrivals(spec, &Config { reduce: true, ..config() }, 8, &cells);
+        (0..4).map(|node| times[node * 8 + 7 - node]).fold(0.0, f64::max)
+    };
+    let (passing, waiting) = (last(Priorities::Everywhere), last(Priorities::Edge));
+    assert!(waiting > 1.1 * passing, "waiting: {waiting}, passing: {passing}");
+}
