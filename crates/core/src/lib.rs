@@ -14,6 +14,7 @@
 pub mod histogram;
 pub mod machine;
 pub mod prng;
+pub mod seal;
 pub mod storage;
 pub mod time;
 
@@ -23,6 +24,7 @@ pub use machine::{
     StampedBy, Transmit,
 };
 pub use prng::Prng;
+pub use seal::SharedKey;
 pub use storage::{Disk, Objects, PutOutcome, StorageError};
 pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 

@@ -40,7 +40,7 @@ pub enum Error {
 
 impl Error {
     /// The last error of the operating system, as `what` with `advice`.
-    pub(crate) fn last_os(what: impl Into<String>, advice: &'static str) -> Self {
+    pub fn last_os(what: impl Into<String>, advice: &'static str) -> Self {
         Self::Os { what: what.into(), source: io::Error::last_os_error(), advice }
     }
 }

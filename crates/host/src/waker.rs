@@ -29,20 +29,21 @@ impl Waker {
     }
 
     /// Forgets the wake-ups so far.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         let mut count = 0_u64;
         // SAFETY: an eventfd read writes eight bytes, the size of `count`. It fails only when there
         // was nothing to read, which is what is wanted.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 
-    pub(crate) fn fd(&self) -> RawFd {
+    /// What a wait polls beside its own sockets.
+    pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 }
 
 /// Wakes whoever polls the eventfd. Safe inside a signal handler.
-pub(crate) fn signal(fd: RawFd) {
+pub fn signal(fd: RawFd) {
     let one = 1_u64;
     // SAFETY: `one` is eight readable bytes. A full counter fails with EAGAIN, and then a wake-up
     // is already pending.

@@ -1,4 +1,4 @@
-//! The Linux driver of evenfall's machines, and the only crate with a socket or a clock.
+//! What moves the packets of evenfall's machines: UDP sockets, and the loop that drives machines.
 //!
 //! A protocol is a [`Machine`](evenfall_core::Machine): it never sends, it names what is to be
 //! sent. This crate turns that into system calls, in the cheapest way that Linux has without a
@@ -15,31 +15,14 @@
 //! |---|---|
 //! | [`udp`] | [`UdpDriver`](udp::UdpDriver): queues, batched send and receive, waiting |
 //! | [`run`] | [`Loop`](run::Loop): machines on a driver, by the rule of the contract |
-//! | [`clock`] | [`MonotonicClock`](clock::MonotonicClock), [`SyncSource`](clock::SyncSource) |
-//! | [`interrupt`] | SIGINT and SIGTERM as a flag and a wake-up |
-//! | [`pin`] | cores and scheduling of a thread |
-//! | [`lab`] | hosts as network namespaces on this machine |
-//! | [`procstat`] | processor time and memory, for benchmarks |
-//! | [`fanout`] | the cost of a copy, measured |
 //!
 //! Without a key nothing is bound, and nothing is sent, beyond loopback: see
 //! [`Options::keyed`](udp::Options::keyed).
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("evenfall-io drives Linux only: it needs sendmmsg, UDP_SEGMENT, ppoll and eventfd");
+compile_error!("evenfall-port drives Linux only: it needs sendmmsg, UDP_SEGMENT, ppoll and eventfd");
 
-pub mod clock;
-mod error;
-pub mod fanout;
-pub mod interrupt;
-pub mod lab;
-pub mod pin;
-pub mod process;
-pub mod procstat;
 pub mod run;
 mod sys;
 pub mod udp;
-pub mod waker;
 
-pub use error::Error;
-pub use waker::Waker;

@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Rows after which the time between two rows doubles.
 const ROWS_PER_PERIOD: u32 = 3_600;
 
-pub(crate) fn file_name(name: &str) -> String {
+pub fn file_name(name: &str) -> String {
     format!("memory-{name}.csv")
 }
 
@@ -33,7 +33,7 @@ pub fn path(dir: &Path, name: &str) -> PathBuf {
 
 /// Writes the file.
 #[derive(Debug)]
-pub(crate) struct MemoryLog {
+pub struct MemoryLog {
     out: File,
     start: Timestamp,
     next: Timestamp,
@@ -42,14 +42,14 @@ pub(crate) struct MemoryLog {
 }
 
 impl MemoryLog {
-    pub(crate) fn create(dir: &Path, name: &str, now: Timestamp) -> io::Result<Self> {
+    pub fn create(dir: &Path, name: &str, now: Timestamp) -> io::Result<Self> {
         let mut out = File::create(path(dir, name))?;
         out.write_all(b"seconds,resident_bytes,cpu_seconds\n")?;
         Ok(Self { out, start: now, next: now, period: PERIOD, rows: 0 })
     }
 
     /// Writes a row if it is time; a full disk costs rows, not the run.
-    pub(crate) fn sample(&mut self, now: Timestamp) {
+    pub fn sample(&mut self, now: Timestamp) {
         if now < self.next {
             return;
         }

@@ -11,7 +11,7 @@ use evenfall_feed_formats::pace::{Mode, Pace};
 use evenfall_feed_formats::source::{Message, Source};
 use evenfall_feed_formats::{FeedError, synthetic};
 
-use evenfall_runtime::settings::{Feed, Synthetic};
+use crate::settings::{Feed, Synthetic};
 
 /// Why there is no feed.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use evenfall_port::udp::{Options, UdpDriver};
 use serde::Serialize;
 
 use crate::input::Schedule;
-use evenfall_multicast_service::roles::RoleError;
-use evenfall_runtime::settings::Feed;
+use crate::IntakeError;
+use crate::settings::Feed;
 
 /// Bytes of a packet: what Ethernet carries, less IPv4 and UDP and room for tunnels.
 const PACKET_BYTES: usize = 1_400;
@@ -146,7 +146,7 @@ impl Player {
     ///
     /// # Errors
     /// When there is no such feed, or the addresses cannot be used.
-    pub fn open(feed: &Feed, stage: Stage) -> Result<Self, RoleError> {
+    pub fn open(feed: &Feed, stage: Stage) -> Result<Self, IntakeError> {
         let schedule = Schedule::open(feed)?;
         let options = Options {
             keyed: stage.keyed,
@@ -190,7 +190,7 @@ impl Player {
     ///
     /// # Errors
     /// When the feed is damaged; everything before was sent.
-    pub fn run(mut self) -> Result<Played, RoleError> {
+    pub fn run(mut self) -> Result<Played, IntakeError> {
         let start = MonotonicClock::now();
         let damage = loop {
             match self.turn(start) {
@@ -205,7 +205,7 @@ impl Player {
         self.end();
         let sent = self.hash.messages();
         match damage {
-            Some(error) => Err(RoleError::Feed { error, sent }),
+            Some(error) => Err(IntakeError::Broken { error, sent }),
             None => Ok(self.played()),
         }
     }

@@ -32,7 +32,7 @@ impl MonotonicClock {
     }
 
     /// Nanoseconds to add to a time of `CLOCK_REALTIME` to get one of this clock, from one read.
-    pub(crate) fn realtime_offset_ns() -> i64 {
+    pub fn realtime_offset_ns() -> i64 {
         let realtime = read(libc::CLOCK_REALTIME);
         let monotonic = read(libc::CLOCK_MONOTONIC);
         monotonic as i64 - realtime as i64

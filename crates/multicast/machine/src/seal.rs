@@ -13,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use chacha20poly1305::aead::{AeadInPlace, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Key as AeadKey, Nonce, Tag};
 use evenfall_core::Malformed;
+pub use evenfall_core::SharedKey;
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
@@ -20,54 +21,6 @@ use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, Kind, MAC_OFFSET, encode_h
 
 /// Bytes that sealing adds to a body.
 pub const TAG_BYTES: usize = 16;
-
-/// The secret that all nodes of a run share.
-#[derive(Clone)]
-pub struct SharedKey {
-    id: u8,
-    bytes: [u8; 32],
-}
-
-impl core::fmt::Debug for SharedKey {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "SharedKey(id {})", self.id)
-    }
-}
-
-impl SharedKey {
-    /// A key from 32 secret bytes. `id` is what the wire calls it; 0 means "no key" there.
-    ///
-    /// # Panics
-    /// When `id` is zero.
-    pub fn new(id: u8, bytes: [u8; 32]) -> Self {
-        assert!(id != 0, "key id 0 means that there is no key");
-        Self { id, bytes }
-    }
-
-    /// A key from 64 hexadecimal digits.
-    ///
-    /// # Errors
-    /// What is wrong with the text; never the text itself.
-    pub fn from_hex(id: u8, text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if text.len() != 64 || !text.is_ascii() {
-            return Err(format!("a key is 64 hexadecimal digits, this has {}", text.len()));
-        }
-        let mut bytes = [0; 32];
-        for (i, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16)
-                .map_err(|_| format!("digit {} of the key is not hexadecimal", 2 * i + 1))?;
-        }
-        Ok(Self::new(id, bytes))
-    }
-
-    /// The id of this key and 16 secret bytes for another protocol, which `context` names: what is
-    /// learned of one says nothing of another.
-    pub fn derive(&self, context: &str) -> (u8, [u8; 16]) {
-        let derived = blake3::derive_key(context, &self.bytes);
-        (self.id, derived[..16].try_into().expect("16 bytes"))
-    }
-}
 
 /// Seals, opens and authenticates for one stream.
 #[derive(Clone)]
@@ -87,10 +40,10 @@ struct Keyed {
 impl Seal {
     pub(crate) fn new(key: Option<&SharedKey>) -> Self {
         let keyed = key.map(|key| {
-            let mac = blake3::derive_key("evenfall multicast v1 hop authentication", &key.bytes);
+            let mac = blake3::derive_key("evenfall multicast v1 hop authentication", key.secret());
             let half = |i: usize| mac[i..i + 16].try_into().expect("16 bytes");
             let mac = SipHasher24::new_with_key(&half(0));
-            Keyed { id: key.id, master: key.bytes, mac, body: None }
+            Keyed { id: key.id(), master: *key.secret(), mac, body: None }
         });
         Self { keyed }
     }

@@ -48,7 +48,7 @@ use self::inject::DelayLine;
 use self::outbox::{Blocked, Outbox};
 use self::socket::Socket;
 use evenfall_host::clock::MonotonicClock;
-use crate::{Error, Waker};
+use evenfall_host::{Error, Waker};
 
 /// Most bytes of a datagram: 65,535 less the headers of IPv4 and UDP.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;

@@ -11,7 +11,7 @@ use evenfall_host::clock::MonotonicClock;
 use evenfall_port::udp::UdpDriver;
 
 use super::{Intake, Next};
-use evenfall_multicast_service::roles::RoleError;
+use crate::IntakeError;
 
 /// Messages that may wait in the queue; as many again may be on the root's side of it.
 const MESSAGES_MAX: usize = 8_192;
@@ -23,7 +23,7 @@ type Item = (u32, Bytes, Timestamp);
 
 /// Why a message was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// The limits are reached.
     Full,
     /// The root has ended.
@@ -46,7 +46,7 @@ struct State {
 
 /// The queue.
 #[derive(Default)]
-pub(crate) struct Handover {
+pub struct Handover {
     state: Mutex<State>,
     room: Condvar,
     waker: OnceLock<Waker>,
@@ -58,7 +58,7 @@ impl Handover {
     }
 
     /// Queues a message; waits for room if `patient`.
-    pub(crate) fn put(&self, shard_key: u32, bytes: Bytes, patient: bool) -> Result<(), Refused> {
+    pub fn put(&self, shard_key: u32, bytes: Bytes, patient: bool) -> Result<(), Refused> {
         // Its latency counts from here, whatever it waits for.
         let at = MonotonicClock::now();
         let mut state = self.lock();
@@ -78,14 +78,14 @@ impl Handover {
     }
 
     /// No message follows.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         let mut state = self.lock();
         state.finished = true;
         self.rouse(state);
     }
 
     /// No message follows, and nobody waits for a tree that does not stand yet.
-    pub(crate) fn cancel(&self) {
+    pub fn cancel(&self) {
         self.lock().cancelled = true;
         self.finish();
     }
@@ -101,7 +101,7 @@ impl Handover {
 }
 
 /// The root's end of the queue.
-pub(crate) struct Taker {
+pub struct Taker {
     queue: Arc<Handover>,
     taken: VecDeque<Item>,
     next: u64,
@@ -110,7 +110,7 @@ pub(crate) struct Taker {
 
 impl Taker {
     /// The taking end; `attached` hears of it when the root's process stands.
-    pub(crate) fn new(queue: Arc<Handover>, attached: std::sync::mpsc::SyncSender<()>) -> Self {
+    pub fn new(queue: Arc<Handover>, attached: std::sync::mpsc::SyncSender<()>) -> Self {
         Self { queue, taken: VecDeque::new(), next: 0, attached: Some(attached) }
     }
 }
@@ -134,7 +134,7 @@ impl Intake for Taker {
         self.queue.lock().cancelled
     }
 
-    fn begin(&mut self, _: Timestamp, _: &mut UdpDriver) -> Result<(), RoleError> {
+    fn begin(&mut self, _: Timestamp, _: &mut UdpDriver) -> Result<(), IntakeError> {
         Ok(())
     }
 

@@ -11,7 +11,7 @@
 //! | [`handover`] | 16,384 messages and 32 MiB: then `publish` waits and `try_publish` refuses |
 
 mod gaps;
-pub(crate) mod handover;
+pub mod handover;
 mod mold;
 mod replay;
 
@@ -20,13 +20,15 @@ use evenfall_feed_formats::{FeedError, Message};
 use evenfall_port::udp::UdpDriver;
 use serde::Serialize;
 
-use evenfall_multicast_service::roles::RoleError;
-use evenfall_runtime::settings::Settings;
+use crate::IntakeError;
+use evenfall_runtime::settings::{Io, Run};
+
+use crate::settings::Feed;
 use evenfall_runtime::telemetry::Metrics;
 
 /// What an intake has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// A message, and when it was due; not later than now.
     Message(Message, Timestamp),
     /// None before this time, unless something arrives.
@@ -36,10 +38,10 @@ pub(crate) enum Next {
 }
 
 /// What happened, for people: what kind of thing, and in words.
-pub(crate) type News = (&'static str, String);
+pub type News = (&'static str, String);
 
 /// A source of messages for a root that runs.
-pub(crate) trait Intake {
+pub trait Intake {
     /// The root's process stands; its tree does not yet.
     fn attach(&mut self, _driver: &UdpDriver) {}
 
@@ -50,7 +52,7 @@ pub(crate) trait Intake {
 
     /// The tree stands. A schedule counts from `start`; what arrives from now on shall end the
     /// driver's waits.
-    fn begin(&mut self, start: Timestamp, driver: &mut UdpDriver) -> Result<(), RoleError>;
+    fn begin(&mut self, start: Timestamp, driver: &mut UdpDriver) -> Result<(), IntakeError>;
 
     /// What there is now, without taking it.
     fn next(&mut self, now: Timestamp) -> Result<Next, FeedError>;
@@ -78,10 +80,13 @@ pub(crate) trait Intake {
 }
 
 /// Opens what the settings name: a live feed, else the file, else the generator.
-pub(crate) fn open(settings: &Settings) -> Result<Box<dyn Intake>, RoleError> {
-    Ok(match settings.feed.mold {
-        Some(address) => Box::new(mold::Mold::open(address, settings)?),
-        None => Box::new(replay::Replay::open(&settings.feed)?),
+///
+/// # Errors
+/// [`IntakeError`].
+pub fn open(feed: &Feed, run: &Run, io: &Io) -> Result<Box<dyn Intake>, IntakeError> {
+    Ok(match feed.mold {
+        Some(address) => Box::new(mold::Mold::open(address, feed, run, io)?),
+        None => Box::new(replay::Replay::open(feed)?),
     })
 }
 
@@ -112,7 +117,7 @@ pub struct FeedStatus {
 
 impl FeedStatus {
     /// Writes it as metrics.
-    pub(crate) fn show(&self, m: &mut Metrics) {
+    pub fn show(&self, m: &mut Metrics) {
         m.counter("feed_messages_total", "Messages of the live feed.", 0, self.delivered);
         m.counter("feed_first_a_total", "First copies over side A.", 0, self.first_a);
         m.counter("feed_first_b_total", "First copies over side B.", 0, self.first_b);

@@ -13,8 +13,10 @@ use evenfall_port::udp::{Options, UdpDriver};
 
 use super::gaps::{Gaps, Step};
 use super::{FeedStatus, Intake, News, Next};
-use evenfall_multicast_service::roles::RoleError;
-use evenfall_runtime::settings::Settings;
+use crate::IntakeError;
+use evenfall_runtime::settings::{Io, Run};
+
+use crate::settings::Feed;
 
 /// News that wait to be told; further ones are in the counters.
 const NEWS_MAX: usize = 64;
@@ -63,16 +65,20 @@ fn answers_at(server: SocketAddr) -> SocketAddr {
 }
 
 impl Mold {
-    pub(super) fn open(address: SocketAddr, settings: &Settings) -> Result<Self, RoleError> {
-        let feed = &settings.feed;
+    pub(super) fn open(
+        address: SocketAddr,
+        feed: &Feed,
+        run: &Run,
+        io: &Io,
+    ) -> Result<Self, IntakeError> {
         let options = Options {
-            keyed: settings.key()?.is_some(),
+            keyed: run.key()?.is_some(),
             kernel_timestamps: true,
             // One packet, one datagram; so buffers need not hold 64 KiB each.
             coalescing: false,
             segmentation: false,
             queue_frames_max: REQUESTS_MAX,
-            receive_buffer_bytes: settings.io.receive_buffer_bytes,
+            receive_buffer_bytes: io.receive_buffer_bytes,
             multicast_interface: feed.mold_interface,
             ..Options::default()
         };
@@ -224,7 +230,7 @@ impl Mold {
 }
 
 impl Intake for Mold {
-    fn begin(&mut self, _: Timestamp, driver: &mut UdpDriver) -> Result<(), RoleError> {
+    fn begin(&mut self, _: Timestamp, driver: &mut UdpDriver) -> Result<(), IntakeError> {
         let sockets: Vec<&UdpDriver> = self.lines.iter().map(|(_, driver)| driver).collect();
         Ok(driver.watch(&sockets)?)
     }

@@ -6,8 +6,8 @@ use evenfall_port::udp::UdpDriver;
 
 use super::{Intake, Next};
 use crate::input::{InputError, Schedule};
-use evenfall_multicast_service::roles::RoleError;
-use evenfall_runtime::settings::Feed;
+use crate::IntakeError;
+use crate::settings::Feed;
 
 /// A schedule that runs.
 pub(super) struct Replay {
@@ -27,7 +27,7 @@ impl Replay {
 }
 
 impl Intake for Replay {
-    fn begin(&mut self, start: Timestamp, _: &mut UdpDriver) -> Result<(), RoleError> {
+    fn begin(&mut self, start: Timestamp, _: &mut UdpDriver) -> Result<(), IntakeError> {
         self.start = start;
         Ok(())
     }

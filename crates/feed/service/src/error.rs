@@ -1,0 +1,71 @@
+//! Why there is no feed, or none any more.
+
+use std::fmt;
+
+use evenfall_feed_formats::FeedError;
+use evenfall_runtime::{ProcessError, SettingsError};
+
+use crate::input::InputError;
+
+/// Why an intake or a player cannot begin or go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum IntakeError {
+    /// The settings are wrong, or the operating system refused.
+    Process(ProcessError),
+    /// There is no feed.
+    Input(InputError),
+    /// The feed is damaged; what was read before was sent.
+    Broken {
+        /// Where and how.
+        error: FeedError,
+        /// Messages sent before.
+        sent: u64,
+    },
+}
+
+impl fmt::Display for IntakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(error) => write!(f, "{error}"),
+            Self::Input(error) => write!(f, "{error}"),
+            Self::Broken { error, sent } => {
+                write!(f, "{error}; the {sent} messages before it were sent")
+            }
+        }
+    }
+}
+
+impl std::error::Error for IntakeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Process(error) => Some(error),
+            Self::Input(error) => Some(error),
+            Self::Broken { error, .. } => Some(error),
+        }
+    }
+}
+
+impl From<ProcessError> for IntakeError {
+    fn from(error: ProcessError) -> Self {
+        Self::Process(error)
+    }
+}
+
+impl From<SettingsError> for IntakeError {
+    fn from(error: SettingsError) -> Self {
+        Self::Process(error.into())
+    }
+}
+
+impl From<evenfall_host::Error> for IntakeError {
+    fn from(error: evenfall_host::Error) -> Self {
+        Self::Process(error.into())
+    }
+}
+
+impl From<InputError> for IntakeError {
+    fn from(error: InputError) -> Self {
+        Self::Input(error)
+    }
+}

@@ -1,0 +1,189 @@
+//! The section `[feed]` of the settings.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_runtime::settings::check::{Mistake, above_zero, one_at_least};
+use evenfall_runtime::settings::OPEN;
+use serde::{Deserialize, Serialize};
+
+/// Where the messages come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Feed {
+    /// A market-data file: ITCH (plain or gzip), pcap, LOBSTER CSV or zip.
+    pub file: Option<PathBuf>,
+    /// A live MoldUDP64 feed: the address to listen on; a multicast group is joined. The feed
+    /// itself carries no key, so beyond loopback it takes `run.key_file` to be listened to.
+    pub mold: Option<SocketAddr>,
+    /// The redundant side of the same session; of each message the first copy counts.
+    pub mold_b: Option<SocketAddr>,
+    /// Where missing messages are asked for again; nowhere by default.
+    pub mold_request: Option<SocketAddr>,
+    /// IPv4 address of the interface on which groups are joined; the routing table's choice by
+    /// default. Without a key it must be a loopback address.
+    pub mold_interface: Option<Ipv4Addr>,
+    /// The first sequence that is wanted, 1 for the whole session; by default whichever comes
+    /// first.
+    pub mold_from: Option<u64>,
+    /// How long missing messages hold what is behind them, from the last progress of their repair.
+    /// Then they are reported lost and passed over.
+    #[serde(with = "humantime_serde")]
+    pub mold_gap_timeout: Duration,
+    /// A generated feed, when neither is given.
+    pub synthetic: Synthetic,
+    /// Replay by the messages' own times, this many times faster.
+    pub speed: f64,
+    /// Replay at this many messages per second instead.
+    pub rate: Option<f64>,
+    /// Replay so fast that the whole file takes this long instead; needs a file or the generator.
+    #[serde(with = "humantime_serde")]
+    pub fit: Option<Duration>,
+    /// Cut silences between two messages to this, after `speed`: bursts stay as they happened, and
+    /// a capture of a weekend is replayed in seconds.
+    #[serde(with = "humantime_serde")]
+    pub silence: Option<Duration>,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self {
+            file: None,
+            mold: None,
+            mold_b: None,
+            mold_request: None,
+            mold_interface: None,
+            mold_from: None,
+            // Many exchanges with a re-request server of the same site, and short enough that
+            // the messages behind the hole are still worth having.
+            mold_gap_timeout: Duration::from_millis(500),
+            synthetic: Synthetic::default(),
+            speed: 1.0,
+            rate: None,
+            fit: None,
+            silence: None,
+        }
+    }
+}
+
+/// The generated feed: ITCH with the bursts of a real open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Synthetic {
+    /// The same seed gives the same feed.
+    pub seed: u64,
+    /// Securities, 1 to 65,535.
+    pub symbols: u16,
+    /// Messages in all, the directory included.
+    pub messages: u64,
+    /// Messages per second in the mean.
+    pub mean_rate: f64,
+    /// Whether the rate follows the bursts of a real open, or stays the same.
+    pub bursts: bool,
+}
+
+impl Default for Synthetic {
+    fn default() -> Self {
+        // What two cores can carry to twenty receivers with some air for the bursts.
+        Self { seed: 1, symbols: 200, messages: 40_000, mean_rate: 2_000.0, bursts: true }
+    }
+}
+
+impl Feed {
+    /// # Errors
+    /// What is out of range, and which keys contradict each other.
+    pub fn check(&self) -> Result<(), Mistake> {
+        above_zero("feed.speed", self.speed)?;
+        above_zero("feed.rate", self.rate.unwrap_or(1.0))?;
+        if self.fit == Some(Duration::ZERO) {
+            return Err(Mistake::new("feed.fit", "feed.fit = 0s: must be above 0"));
+        }
+        one_at_least("feed.synthetic.symbols", self.synthetic.symbols.into())?;
+        one_at_least("feed.synthetic.mean_rate", self.synthetic.mean_rate)?;
+        if self.file.is_some() && self.mold.is_some() {
+            let why = "feed.file and feed.mold: give one of them";
+            return Err(Mistake::new("feed.mold", why));
+        }
+        self.check_pace()?;
+        self.check_mold()
+    }
+
+    /// A feed has one pace.
+    fn check_pace(&self) -> Result<(), Mistake> {
+        let (rate, fit) = (self.rate.is_some(), self.fit.is_some());
+        // A speed of 1 is that of `evenfall config default`: nobody asked for it.
+        let speed = self.speed != 1.0;
+        if self.mold.is_some() && (rate || fit) {
+            let key = if rate { "feed.rate" } else { "feed.fit" };
+            return Err(Mistake::new(key, format!("{key}: a live feed comes at its own times")));
+        }
+        let mut given = [("feed.rate", rate), ("feed.fit", fit), ("feed.speed", speed)]
+            .into_iter()
+            .filter_map(|(key, given)| given.then_some(key));
+        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+            let why = format!("{first} and {second}: each sets the pace; leave out one");
+            return Err(Mistake::new(second, why));
+        }
+        if self.silence.is_some() && (self.mold.is_some() || rate || fit) {
+            let why = "feed.silence: cuts the silences of a replay by own times at a given speed; \
+                       leave out feed.mold, feed.rate and feed.fit";
+            return Err(Mistake::new("feed.silence", why));
+        }
+        Ok(())
+    }
+
+    fn check_mold(&self) -> Result<(), Mistake> {
+        let of_mold = [
+            ("feed.mold_b", self.mold_b.is_some()),
+            ("feed.mold_request", self.mold_request.is_some()),
+            ("feed.mold_interface", self.mold_interface.is_some()),
+            ("feed.mold_from", self.mold_from.is_some()),
+        ];
+        if let (None, Some((key, _))) = (self.mold, of_mold.iter().find(|(_, given)| *given)) {
+            let why = format!("{key}: belongs to a live feed; give feed.mold as well");
+            return Err(Mistake::new(*key, why));
+        }
+        if self.mold.is_some() && self.mold == self.mold_b {
+            let why = "feed.mold_b: is the address of feed.mold; sides A and B differ";
+            return Err(Mistake::new("feed.mold_b", why));
+        }
+        if self.mold_from == Some(0) {
+            let why = "feed.mold_from = 0: MoldUDP64 sequences begin at 1";
+            return Err(Mistake::new("feed.mold_from", why));
+        }
+        Ok(())
+    }
+
+    /// The first address that listens to more than this machine.
+    pub fn open_address(&self) -> Option<(&'static str, SocketAddr)> {
+        let on_loopback = |address: &SocketAddr| {
+            // A group is where its interface is.
+            let interface = self.mold_interface.is_some_and(|interface| interface.is_loopback());
+            address.ip().is_loopback() || address.ip().is_multicast() && interface
+        };
+        [("mold", self.mold), ("mold_b", self.mold_b), ("mold_request", self.mold_request)]
+            .into_iter()
+            .filter_map(|(key, address)| Some((key, address?)))
+            .find(|(_, address)| !on_loopback(address))
+    }
+
+    /// Refuses a live feed that listens to more than this machine, when there is no key.
+    ///
+    /// # Errors
+    /// The address, and what to do.
+    pub fn check_closed(&self, keyed: bool) -> Result<(), Mistake> {
+        match self.open_address().filter(|_| !keyed) {
+            None => Ok(()),
+            Some((key, address)) => {
+                let why = format!("feed.{key} = {address}: {OPEN}");
+                Err(Mistake::new(format!("feed.{key}"), why))
+            }
+        }
+    }
+
+    /// Relative paths begin from here.
+    pub fn rebase(&mut self, base: &Path) {
+        self.file = self.file.take().map(|file| base.join(file));
+    }
+}

@@ -1,0 +1,29 @@
+//! The host under an evenfall process: its clocks, cores, signals, processes and memory, and a lab
+//! of network namespaces. Linux only.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`clock`] | [`MonotonicClock`](clock::MonotonicClock), [`SyncSource`](clock::SyncSource) |
+//! | [`interrupt`] | SIGINT and SIGTERM as a flag and a wake-up |
+//! | [`pin`] | cores and scheduling of a thread |
+//! | [`process`] | children that do not outlive their parent |
+//! | [`procstat`] | processor time and memory of a process |
+//! | [`lab`] | hosts as network namespaces on this machine |
+//! | [`waker`] | ends the wait of another thread |
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("evenfall-host knows Linux only: clocks, namespaces, eventfd");
+
+pub mod clock;
+mod error;
+pub mod interrupt;
+pub mod lab;
+pub mod pin;
+pub mod process;
+pub mod procstat;
+mod sys;
+pub mod waker;
+
+pub use error::Error;
+pub use sys::checked;
+pub use waker::Waker;

@@ -1,0 +1,14 @@
+//! The recorder: a receiver that keeps every message in a store, and recordings read back.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`role`] | the recorder as a process |
+//! | [`recording`] | a feed in the store, message by message |
+//! | [`frames`] | which messages left together: what a recorder answers with |
+//! | [`messages`] | a recording's messages as text and as batches |
+#![forbid(unsafe_code)]
+
+pub mod frames;
+pub mod messages;
+pub mod recording;
+pub mod role;

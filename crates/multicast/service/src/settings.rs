@@ -1,0 +1,363 @@
+//! What the roles of the multicast read of the settings: the tables `[run]`, `[feed]`, `[io]`,
+//! `[inject]` and `[multicast]`, and the nodes that are root, proxy, receiver or recorder.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_core::{NodeId, SharedKey};
+use evenfall_feed_service::Feed;
+use evenfall_multicast_machine::{Begin, Config};
+use evenfall_runtime::settings::check::within;
+use evenfall_runtime::settings::{
+    self, Document, Inject, Io, Mistake, Run, SettingsError, check_closed, check_nodes, keys_of,
+};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Trees of a run; more than sixty-four cores do not serve one feed.
+const TREES: RangeInclusive<u32> = 1..=64;
+/// The words of the roles in `[[node]]`.
+pub const ROLES: [&str; 4] = ["root", "proxy", "receiver", "recorder"];
+
+/// A role of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleName {
+    /// Publishes.
+    Root,
+    /// Forwards.
+    Proxy,
+    /// Holds and releases.
+    Receiver,
+    /// A receiver that keeps every message in a store, and answers those who miss some.
+    Recorder,
+    /// A role of another service, such as that of an agent.
+    #[serde(other)]
+    Other,
+}
+
+impl fmt::Display for RoleName {
+    /// The word of the settings.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Root => "root",
+            Self::Proxy => "proxy",
+            Self::Receiver => "receiver",
+            Self::Recorder => "recorder",
+            Self::Other => "other",
+        })
+    }
+}
+
+/// One process of the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// What people call it; unique.
+    pub name: String,
+    /// What the wire calls it; unique.
+    pub id: NodeId,
+    /// What it does.
+    pub role: RoleName,
+    /// Where it listens, and where others reach it. Only the root's is needed by others; port 0
+    /// takes any free one.
+    pub address: SocketAddr,
+    /// Where it serves `/metrics`, `/healthz` and `/status`; nowhere by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<SocketAddr>,
+    /// The tree that a proxy serves, when there are several.
+    #[serde(default)]
+    pub tree: u32,
+    /// Directory of the store in which a recorder keeps what it receives; relative to the settings
+    /// file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<PathBuf>,
+    /// Where a receiver begins, if not with the live feed: `start` of what a recorder has, the
+    /// number of a message, or a time such as `2026-11-21T14:30:00Z`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+impl Node {
+    /// Where it begins.
+    ///
+    /// # Errors
+    /// When `from` is none of what it may be.
+    pub fn begin(&self) -> Result<Begin, SettingsError> {
+        match self.from.as_deref() {
+            None | Some("live") => Ok(Begin::Live),
+            Some("start") => Ok(Begin::Start),
+            Some(text) => begin_at(text).ok_or_else(|| {
+                SettingsError::new(format!(
+                    "node {}: from = \"{text}\": must be start, live, the number of a message, or \
+                     a time such as 2026-11-21T14:30:00Z",
+                    self.name
+                ))
+            }),
+        }
+    }
+}
+
+impl Node {
+    /// What every service knows of the node.
+    pub fn plain(&self) -> settings::Node {
+        settings::Node {
+            name: self.name.clone(),
+            id: self.id,
+            role: self.role.to_string(),
+            address: self.address,
+            http: self.http,
+        }
+    }
+}
+
+fn begin_at(text: &str) -> Option<Begin> {
+    if let Ok(number) = text.parse() {
+        return Some(Begin::Message(number));
+    }
+    let time = humantime::parse_rfc3339_weak(text).ok()?;
+    let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_nanos()).ok().map(Begin::Time)
+}
+
+/// What the multicast adds to the table `[run]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Course {
+    /// Trees side by side, over which symbols are sharded.
+    pub trees: u32,
+    /// How long empty frames measure the paths of each tree before the first message.
+    #[serde(with = "humantime_serde")]
+    pub warm_up: Duration,
+    /// How long the root waits at the end for receivers that are not finished.
+    #[serde(with = "humantime_serde")]
+    pub finish_timeout: Duration,
+}
+
+impl Course {
+    /// How long the rehearsal takes: a frame goes to one tree, and each is to be known as well as
+    /// if it were the only one.
+    pub fn rehearsal(&self) -> Duration {
+        self.warm_up * self.trees
+    }
+}
+
+impl Default for Course {
+    fn default() -> Self {
+        Self {
+            trees: 1,
+            warm_up: Duration::from_secs(5),
+            finish_timeout: Duration::from_secs(15),
+        }
+    }
+}
+
+/// Everything that the roles of the multicast read, for all hosts alike.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The run itself.
+    pub run: Run,
+    /// Its course.
+    pub course: Course,
+    /// Where the messages come from.
+    pub feed: Feed,
+    /// Sockets and threads.
+    pub io: Io,
+    /// Injected delays.
+    pub inject: Inject,
+    /// The protocol.
+    pub multicast: Config,
+    /// The processes that have a role of the multicast.
+    pub nodes: Vec<Node>,
+}
+
+impl Settings {
+    /// Reads the file, then the environment, then `sets` (`key=value`).
+    ///
+    /// # Errors
+    /// Which file, line and key, or which override, and what is allowed.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        Self::of(&Document::load(path, sets)?)
+    }
+
+    /// Parses a text and applies overrides.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(
+        text: &str,
+        name: &str,
+        variables: impl Iterator<Item = (String, String)>,
+        sets: &[String],
+    ) -> Result<Self, SettingsError> {
+        Self::of(&Document::parse(text, name, variables, sets)?)
+    }
+
+    /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
+    pub fn known() -> Vec<(&'static str, &'static [&'static str])> {
+        vec![
+            ("run", keys_of::<Run>()),
+            ("run", keys_of::<Course>()),
+            ("feed", &[]),
+            ("io", &[]),
+            ("inject", &[]),
+            ("multicast", &[]),
+            ("node", keys_of::<Node>()),
+        ]
+    }
+
+    /// The settings of a document.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+        let mut settings = Self {
+            run: document.part("run")?,
+            course: document.part("run")?,
+            feed: document.part("feed")?,
+            io: document.part("io")?,
+            inject: document.part("inject")?,
+            multicast: document.part("multicast")?,
+            nodes: document.list("node")?,
+        };
+        settings.check().map_err(|mistake| document.refuse(mistake))?;
+        let base = document.base();
+        settings.run.rebase(base);
+        settings.feed.rebase(base);
+        settings.inject.rebase(base);
+        for node in &mut settings.nodes {
+            node.record = node.record.take().map(|dir| base.join(dir));
+        }
+        Ok(settings)
+    }
+
+    /// The node of this name.
+    ///
+    /// # Errors
+    /// Which names there are.
+    pub fn node(&self, name: &str) -> Result<&Node, SettingsError> {
+        self.nodes.iter().find(|node| node.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.nodes.iter().map(|n| n.name.as_str()).collect();
+            SettingsError::new(format!("no node is called {name}; there are: {}", names.join(", ")))
+        })
+    }
+
+    /// Nodes that have this role.
+    pub fn count(&self, role: RoleName) -> usize {
+        self.nodes.iter().filter(|node| node.role == role).count()
+    }
+
+    /// The root.
+    ///
+    /// # Errors
+    /// When no node has that role.
+    pub fn root(&self) -> Result<&Node, SettingsError> {
+        let root = self.nodes.iter().find(|node| node.role == RoleName::Root);
+        root.ok_or_else(|| SettingsError::new("no [[node]] has role = \"root\""))
+    }
+
+
+    /// The shared key, if one is configured.
+    ///
+    /// # Errors
+    /// When its file cannot be read or is no key.
+    pub fn key(&self) -> Result<Option<SharedKey>, SettingsError> {
+        self.run.key()
+    }
+}
+
+impl Node {
+    /// The node by itself, at this place of the list.
+    fn check(&self, at: usize, trees: u32) -> Result<(), Mistake> {
+        let wrong = |key: &str, why: String| {
+            Err(Mistake::new(format!("node.{at}.{key}"), format!("node {}: {why}", self.name)))
+        };
+        if let Err(error) = self.begin() {
+            return Err(Mistake::new(format!("node.{at}.from"), error.to_string()));
+        }
+        if self.from.is_some() && self.role != RoleName::Receiver {
+            return wrong("from", "from belongs to a receiver".into());
+        }
+        if self.record.is_some() && self.role != RoleName::Recorder {
+            return wrong("record", "record belongs to a node with role = \"recorder\"".into());
+        }
+        if self.tree >= trees {
+            let why = format!("tree = {}, but run.trees = {trees} (trees count from 0)", self.tree);
+            return wrong("tree", why);
+        }
+        Ok(())
+    }
+}
+
+impl Settings {
+    /// What no program can make sense of.
+    fn check(&self) -> Result<(), Mistake> {
+        self.multicast.check().map_err(|why| Mistake::in_words(format!("multicast.{why}")))?;
+        within("run.trees", self.course.trees, &TREES)?;
+        self.run.check()?;
+        self.feed.check()?;
+        self.io.check()?;
+        check_nodes(&self.plain_nodes())?;
+        for (at, node) in self.nodes.iter().enumerate() {
+            node.check(at, self.course.trees)?;
+        }
+        let roots = self.count(RoleName::Root);
+        if self.count(RoleName::Other) < self.nodes.len() && roots != 1 {
+            let last = self.nodes.iter().rposition(|node| node.role == RoleName::Root);
+            let key = last.map_or(String::new(), |at| format!("node.{at}.role"));
+            let why = format!("node: {roots} nodes have role = \"root\"; there must be one");
+            return Err(Mistake::new(key, why));
+        }
+        Ok(())
+    }
+
+    /// What a run needs besides: refused is what `evenfall run` would refuse later, or wait for
+    /// without end.
+    ///
+    /// # Errors
+    /// What is missing, or open to more than this machine without a key.
+    pub fn check_run(&self) -> Result<(), Mistake> {
+        let others = self.count(RoleName::Other);
+        let listeners = self.count(RoleName::Receiver) + self.count(RoleName::Recorder);
+        // Receivers may be of another file, when this one says how many to expect.
+        let expected = self.multicast.membership.expect_receivers > 0;
+        if self.nodes.is_empty() {
+            let why = "no [[node]]: a run needs one root and at least one receiver or recorder; \
+                       `evenfall config default` ends with an example";
+            return Err(Mistake::new("", why));
+        }
+        if others < self.nodes.len() && listeners == 0 && !expected {
+            let why = "no receivers: a run needs one root and at least one receiver or recorder";
+            return Err(Mistake::new("", why));
+        }
+        let keyed = self.run.key_file.is_some();
+        self.feed.check_closed(keyed)?;
+        check_closed(&self.plain_nodes(), keyed)
+    }
+
+    fn plain_nodes(&self) -> Vec<settings::Node> {
+        self.nodes.iter().map(Node::plain).collect()
+    }
+
+    /// The settings as tables that [`load`](Self::load) reads back.
+    pub fn to_table(&self) -> toml::Table {
+        let mut document = toml::Table::new();
+        settings::put(&mut document, "run", &self.run);
+        settings::put(&mut document, "run", &self.course);
+        settings::put(&mut document, "feed", &self.feed);
+        settings::put(&mut document, "io", &self.io);
+        settings::put(&mut document, "inject", &self.inject);
+        settings::put(&mut document, "multicast", &self.multicast);
+        if !self.nodes.is_empty() {
+            let nodes = toml::Value::try_from(&self.nodes).expect("nodes are plain tables");
+            document.insert("node".into(), nodes);
+        }
+        document
+    }
+
+    /// The settings as a file that [`load`](Self::load) reads back.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(&self.to_table()).expect("settings are plain tables")
+    }
+}

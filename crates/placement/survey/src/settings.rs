@@ -1,0 +1,137 @@
+//! The section `[survey]` of the settings, and the agents among the nodes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use evenfall_placement_machine::{AgentConfig, Timing};
+use evenfall_runtime::settings::{
+    Document, Inject, Io, Mistake, Node, Run, SettingsError, check_closed, check_nodes,
+};
+use serde::{Deserialize, Serialize};
+
+/// The word of the role in `[[node]]`.
+pub const AGENT: &str = "agent";
+
+/// Live measurement: what agents allow, and what a surveyor waits for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Survey {
+    /// Probes per second that an agent sends at most, over all receivers; faster jobs are refused.
+    pub agent_probes_per_second_max: u64,
+    /// Time between two polls of those who take part in a job: heartbeat and retry.
+    #[serde(with = "humantime_serde")]
+    pub poll: Duration,
+    /// What one layer of a job may take besides the probes themselves.
+    #[serde(with = "humantime_serde")]
+    pub step: Duration,
+    /// An agent that is not polled for this long drops its job; one that does not answer for this
+    /// long is taken for dead.
+    #[serde(with = "humantime_serde")]
+    pub lease: Duration,
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        let Timing { poll, step, lease } = Timing::default();
+        let agent = AgentConfig::default();
+        Self { agent_probes_per_second_max: agent.probes_per_second_max, poll, step, lease }
+    }
+}
+
+impl Survey {
+    /// The clock of control that these are.
+    pub fn timing(&self) -> Timing {
+        Timing { poll: self.poll, step: self.step, lease: self.lease }
+    }
+}
+
+impl Survey {
+    /// # Errors
+    /// Which durations do not fit each other.
+    pub fn check(&self) -> Result<(), Mistake> {
+        let least = Duration::from_millis(1);
+        let key = match self {
+            Self { poll, .. } if *poll < least => "survey.poll",
+            Self { poll, step, .. } if step < poll => "survey.step",
+            Self { poll, lease, .. } if *lease < *poll * 2 => "survey.lease",
+            _ => return Ok(()),
+        };
+        let why = format!(
+            "{key}: poll {:?}, step {:?}, lease {:?}: poll must be 1ms or more, step at least a \
+             poll and lease at least two",
+            self.poll, self.step, self.lease
+        );
+        Err(Mistake::new(key, why))
+    }
+}
+
+/// What agents and surveyors read of the settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The run itself.
+    pub run: Run,
+    /// Sockets and threads.
+    pub io: Io,
+    /// Injected delays.
+    pub inject: Inject,
+    /// Live measurement.
+    pub survey: Survey,
+    /// The agents.
+    pub agents: Vec<Node>,
+}
+
+impl Settings {
+    /// Reads the file, then the environment, then `sets` (`key=value`).
+    ///
+    /// # Errors
+    /// Which file, line and key, or which override, and what is allowed.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        Self::of(&Document::load(path, sets)?)
+    }
+
+    /// The settings of a document.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+        let mut nodes: Vec<Node> = document.list("node")?;
+        check_nodes(&nodes).map_err(|mistake| document.refuse(mistake))?;
+        nodes.retain(|node| node.role == AGENT);
+        let mut settings = Self {
+            run: document.part("run")?,
+            io: document.part("io")?,
+            inject: document.part("inject")?,
+            survey: document.part("survey")?,
+            agents: nodes,
+        };
+        settings.check().map_err(|mistake| document.refuse(mistake))?;
+        settings.run.rebase(document.base());
+        settings.inject.rebase(document.base());
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), Mistake> {
+        self.run.check()?;
+        self.io.check()?;
+        self.survey.check()
+    }
+
+    /// Refuses agents that are open to more than this machine, when there is no key.
+    ///
+    /// # Errors
+    /// The first of them, and what to do.
+    pub fn check_closed(&self) -> Result<(), Mistake> {
+        check_closed(&self.agents, self.run.key_file.is_some())
+    }
+
+    /// The agent of this name.
+    ///
+    /// # Errors
+    /// Which names there are.
+    pub fn agent(&self, name: &str) -> Result<&Node, SettingsError> {
+        self.agents.iter().find(|node| node.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.agents.iter().map(|n| n.name.as_str()).collect();
+            SettingsError::new(format!("no agent is called {name}; there are: {}", names.join(", ")))
+        })
+    }
+}

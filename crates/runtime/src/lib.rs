@@ -1,0 +1,20 @@
+//! What every evenfall process shares, and no role is known to: settings, the process around the
+//! machines, telemetry, memory.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`settings`] | one TOML file for all hosts, overridden by environment and `--set` |
+//! | [`process`] | driver, loop, clock, signals and telemetry of one process |
+//! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
+//! | [`memory`] | the memory of each process over its run, a row per second |
+//!
+//! A service brings its own section of the settings, its checks, its routes and its errors.
+#![forbid(unsafe_code)]
+
+pub mod memory;
+pub mod process;
+pub mod settings;
+pub mod telemetry;
+
+pub use process::{Process, ProcessError};
+pub use settings::{Document, SettingsError};

@@ -1,0 +1,292 @@
+//! One process around the machines of a role: the driver and its loop, the clock, signals,
+//! telemetry and the log of its memory.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_core::{Clock, ClockError, ClockReading, Machine, SharedKey, SyncTime, Timestamp};
+use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, auto};
+use evenfall_host::{interrupt, pin, procstat};
+use evenfall_port::run::{Dispatch, Loop};
+use evenfall_port::udp::{Options, UdpDriver};
+
+use crate::memory::MemoryLog;
+use crate::settings::{Inject, Io, Node, Run, SettingsError};
+use crate::telemetry::Telemetry;
+
+/// How often a role looks at signals and orders, and publishes its state.
+pub const HOUSEKEEPING: Duration = Duration::from_millis(200);
+/// How long before a deadline a thread spins where cores are plenty: what a sleeping thread of a
+/// virtual machine wakes late.
+const SPIN: Duration = Duration::from_micros(100);
+/// How long a thread spins where cores are few, and the greatest share of the process' time that
+/// may go there.
+const SPIN_CROWDED: Duration = Duration::from_micros(40);
+const SPIN_CROWDED_SHARE: f64 = 0.01;
+/// How long a receiver leaves arrivals in its socket where cores are few.
+const MODERATION: Duration = Duration::from_millis(2);
+/// How often the synchronised clock is compared with the local one.
+const CLOCK_PERIOD: Duration = Duration::from_millis(500);
+
+/// Why a process cannot begin or go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// The settings are wrong.
+    Settings(SettingsError),
+    /// The operating system refused.
+    Host(evenfall_host::Error),
+    /// A file of the run cannot be written.
+    File(PathBuf, io::Error),
+    /// The HTTP address cannot be used.
+    Http(String),
+}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settings(error) => write!(f, "{error}"),
+            Self::Host(error) => write!(f, "{error}"),
+            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Http(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for ProcessError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Settings(error) => Some(error),
+            Self::Host(error) => Some(error),
+            Self::File(_, error) => Some(error),
+            Self::Http(_) => None,
+        }
+    }
+}
+
+impl From<SettingsError> for ProcessError {
+    fn from(error: SettingsError) -> Self {
+        Self::Settings(error)
+    }
+}
+
+impl From<evenfall_host::Error> for ProcessError {
+    fn from(error: evenfall_host::Error) -> Self {
+        Self::Host(error)
+    }
+}
+
+/// What a role wants of its process.
+#[derive(Clone, Copy)]
+pub struct Manner<'a> {
+    /// What the settings say.
+    pub run: &'a Run,
+    /// Sockets and threads.
+    pub io: &'a Io,
+    /// Injected delays.
+    pub inject: &'a Inject,
+    /// Which machine a datagram is for.
+    pub dispatch: Dispatch,
+    /// Whether more evenfall processes than cores share the host.
+    pub is_crowded: bool,
+    /// Whether every process of the run is on this host.
+    pub is_one_host: bool,
+    /// Whether arrivals may wait in the socket until the next release.
+    pub may_moderate: bool,
+    /// Whether orders are taken over HTTP.
+    pub takes_orders: bool,
+}
+
+/// What every role has around its machines.
+pub struct Process {
+    /// What people call the node.
+    pub name: String,
+    /// The key of the run.
+    pub key: Option<SharedKey>,
+    /// What moves the packets.
+    pub driver: UdpDriver,
+    /// Wakes the driver when a signal comes.
+    _signals: interrupt::Watch,
+    /// Drives the machines.
+    pub turn: Loop,
+    /// What the process says of itself over HTTP.
+    pub telemetry: Telemetry,
+    memory: Option<MemoryLog>,
+    clock: Clock,
+    /// When the process started: what tells it from an earlier process of its name.
+    pub started: SyncTime,
+    watch: Option<ClockWatch>,
+    housekeeping_at: Timestamp,
+    /// Largest resident memory seen.
+    pub resident_bytes_max: u64,
+}
+
+/// The loop and the driver of a role, without what is around them.
+pub struct Turning<'a> {
+    /// Drives the machines.
+    pub turn: &'a mut Loop,
+    /// What moves the packets.
+    pub driver: &'a mut UdpDriver,
+}
+
+fn options(manner: Manner<'_>, keyed: bool) -> Options {
+    let Manner { io, inject, is_crowded, .. } = manner;
+    let mut options = Options { keyed, ..Options::default() };
+    (options.spin, options.spin_share) = match io.spin {
+        Some(spin) => (spin, 1.0),
+        None if is_crowded => (SPIN_CROWDED, SPIN_CROWDED_SHARE),
+        None => (SPIN, 1.0),
+    };
+    if manner.may_moderate {
+        let moderation = if is_crowded { MODERATION } else { Duration::ZERO };
+        options.moderation = io.moderation.unwrap_or(moderation);
+        options.kernel_timestamps = !options.moderation.is_zero();
+    }
+    options.never_sleep = io.never_sleep;
+    options.busy_poll = io.kernel_busy_poll;
+    options.segmentation = io.segmentation;
+    options.coalescing = io.segmentation;
+    options.receive_buffer_bytes = io.receive_buffer_bytes;
+    options.inject = inject.to_driver();
+    options
+}
+
+impl Process {
+    /// Binds, pins, reads the clock and starts the telemetry of a node.
+    ///
+    /// # Errors
+    /// [`ProcessError`].
+    pub fn start(node: &Node, manner: Manner<'_>) -> Result<Self, ProcessError> {
+        let key = manner.run.key()?;
+        let io = manner.io;
+        if !io.cores.is_empty() {
+            pin::to_cores(&io.cores)?;
+        }
+        match io.real_time {
+            Some(priority) => pin::schedule(pin::Schedule::Fifo(priority))?,
+            None if manner.is_crowded => pin::schedule(pin::Schedule::Batch)?,
+            None => {}
+        }
+        let driver = UdpDriver::bind(node.address, options(manner, key.is_some()))?;
+        let signals = interrupt::watch(driver.waker())?;
+        let telemetry = Telemetry::start(node.http, key.is_some(), manner.takes_orders)
+            .map_err(ProcessError::Http)?;
+        let (clock, watch) = start_clock(&manner.run.clock, manner.is_one_host)?;
+        for note in driver.notes() {
+            eprintln!("{}: {note}", node.name);
+        }
+        Ok(Self {
+            name: node.name.clone(),
+            key,
+            driver,
+            _signals: signals,
+            turn: Loop::dispatching(manner.dispatch),
+            telemetry,
+            memory: None,
+            started: clock.sync(MonotonicClock::now()),
+            clock,
+            watch,
+            housekeeping_at: MonotonicClock::now(),
+            resident_bytes_max: 0,
+        })
+    }
+
+    /// From now on the memory of this process is written to a file in this directory.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn log_memory(&mut self, dir: &Path) -> Result<(), ProcessError> {
+        let memory = MemoryLog::create(dir, &self.name, MonotonicClock::now());
+        self.memory = Some(memory.map_err(|error| ProcessError::File(dir.to_owned(), error))?);
+        Ok(())
+    }
+
+    /// The loop and the driver.
+    pub fn turning(&mut self) -> Turning<'_> {
+        Turning { turn: &mut self.turn, driver: &mut self.driver }
+    }
+
+    /// The synchronised time of this very moment.
+    pub fn sync_now(&self) -> SyncTime {
+        self.clock.sync(MonotonicClock::now())
+    }
+
+    /// The clock as it was read last.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Hands the clock to the machines when there is a new reading; call once before the first
+    /// turn with `first`. Returns the clock's error when it has changed.
+    ///
+    /// # Errors
+    /// As [`Loop::adopt_clock`].
+    pub fn keep_time<M: Machine>(
+        &mut self,
+        machines: &mut [M],
+        first: bool,
+        events: &mut impl FnMut(&M, Timestamp, M::Event),
+    ) -> Result<Option<ClockError>, ProcessError> {
+        let fresh = self.watch.as_mut().and_then(ClockWatch::fresh);
+        let mut changed = None;
+        if let Some(reading) = fresh {
+            changed = Some(reading.error).filter(|error| *error != self.clock.reading().error);
+            self.clock.set(reading);
+        }
+        if fresh.is_some() || first {
+            let reading = self.clock.reading();
+            self.turn.adopt_clock(reading, machines, &mut self.driver, events)?;
+        }
+        Ok(changed)
+    }
+
+    /// Datagrams refused so far: no messages, forged, or for no machine that is here.
+    pub fn refused(&self) -> u64 {
+        let counters = self.turn.counters();
+        counters.malformed + counters.undispatched
+    }
+
+    /// Whether it is time to look around.
+    pub fn housekeeping_due(&mut self) -> bool {
+        let now = MonotonicClock::now();
+        if now < self.housekeeping_at {
+            return false;
+        }
+        self.housekeeping_at = now + HOUSEKEEPING;
+        if let Some(memory) = &mut self.memory {
+            memory.sample(now);
+        }
+        if let Ok(usage) = procstat::this_process() {
+            self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
+        }
+        true
+    }
+}
+
+fn start_clock(
+    name: &str,
+    is_one_host: bool,
+) -> Result<(Clock, Option<ClockWatch>), ProcessError> {
+    let source = match name {
+        "auto" => auto(is_one_host).0,
+        "same-host" => SyncSource::SameHost,
+        "realtime" => SyncSource::Realtime,
+        "chrony" => SyncSource::Chrony,
+        device if device.starts_with("/dev/") => SyncSource::Ptp(device.into()),
+        other => {
+            let what = format!(
+                "run.clock = \"{other}\": must be auto, same-host, realtime, chrony or /dev/ptpN"
+            );
+            return Err(evenfall_host::Error::Clock { what }.into());
+        }
+    };
+    let mut clock = Clock::default();
+    if matches!(source, SyncSource::SameHost) {
+        clock.set(ClockReading { offset_ns: 0, error: ClockError::SameClock });
+        return Ok((clock, None));
+    }
+    clock.set(source.read()?);
+    Ok((clock, Some(ClockWatch::start(source, CLOCK_PERIOD)?)))
+}

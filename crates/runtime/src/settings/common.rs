@@ -1,0 +1,225 @@
+//! The tables that every process reads: the run, sockets and threads, injected delays, the nodes.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_core::{NodeId, SharedKey};
+use serde::{Deserialize, Serialize};
+
+use super::SettingsError;
+use super::check::{Mistake, within};
+
+/// Priorities of the kernel's real-time classes.
+const REAL_TIME: RangeInclusive<u8> = 1..=99;
+/// Twice the longest hold by default: who wants to spin for longer wants `io.never_sleep`.
+const SPIN_MAX: Duration = Duration::from_millis(100);
+/// What a mistake says of an address that is open to more than this machine.
+pub const OPEN: &str = "without run.key_file nothing listens or sends beyond loopback; set it, or \
+                        use an address in 127.0.0.0/8 or ::1";
+
+/// What every process of a run shares. Services may own more keys of the table `[run]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// Where logs and the report go; relative to the settings file.
+    pub dir: PathBuf,
+    /// File with the shared key: 64 hexadecimal digits. Without it nothing leaves loopback.
+    pub key_file: Option<PathBuf>,
+    /// Clock that all hosts share: `auto`, `same-host`, `realtime`, `chrony` or `/dev/ptpN`.
+    pub clock: String,
+    /// Whether every process writes the log of its messages from which the report is made.
+    pub log: bool,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self { dir: PathBuf::from("run"), key_file: None, clock: "auto".into(), log: true }
+    }
+}
+
+impl Run {
+    /// Relative paths begin from here.
+    pub fn rebase(&mut self, base: &Path) {
+        self.dir = base.join(&self.dir);
+        self.key_file = self.key_file.take().map(|key| base.join(key));
+    }
+
+    /// The shared key, if one is configured.
+    ///
+    /// # Errors
+    /// When its file cannot be read or is no key.
+    pub fn key(&self) -> Result<Option<SharedKey>, SettingsError> {
+        let Some(path) = &self.key_file else { return Ok(None) };
+        let shown = path.display();
+        let text = fs::read_to_string(path)
+            .map_err(|error| SettingsError(format!("run.key_file: {shown}: {error}")))?;
+        let key = SharedKey::from_hex(1, &text)
+            .map_err(|why| SettingsError(format!("run.key_file: {shown}: {why}")))?;
+        Ok(Some(key))
+    }
+
+    /// # Errors
+    /// When no clock has this name.
+    pub fn check(&self) -> Result<(), Mistake> {
+        check_clock(&self.clock).map_err(|why| Mistake::new("run.clock", why))
+    }
+}
+
+/// Whether there are clocks of this name.
+///
+/// # Errors
+/// Which names there are.
+fn check_clock(name: &str) -> Result<(), String> {
+    let named = ["auto", "same-host", "realtime", "chrony"].contains(&name);
+    if named || name.starts_with("/dev/") {
+        return Ok(());
+    }
+    Err(format!("run.clock = \"{name}\": must be auto, same-host, realtime, chrony or /dev/ptpN"))
+}
+
+/// How sockets and threads are used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Io {
+    /// How long before a deadline a receiver stops sleeping and watches the clock. By default
+    /// 100 us where there are more cores than evenfall processes, else none.
+    #[serde(with = "humantime_serde")]
+    pub spin: Option<Duration>,
+    /// How long a receiver that holds messages leaves what else arrives unread in its socket, to be
+    /// woken once for many; never beyond the next release. By default 2 ms where there are more
+    /// evenfall processes than cores, else none.
+    #[serde(with = "humantime_serde")]
+    pub moderation: Option<Duration>,
+    /// Cores that the thread of the role may use; all by default.
+    pub cores: Vec<usize>,
+    /// Never sleep: one core per process.
+    pub never_sleep: bool,
+    /// The kernel polls the card for so long before it puts a reader to sleep (`SO_BUSY_POLL`).
+    #[serde(with = "humantime_serde")]
+    pub kernel_busy_poll: Option<Duration>,
+    /// Send several datagrams to one destination as one segmented buffer, and take them so.
+    pub segmentation: bool,
+    /// Real-time priority of the role's thread, 1 to 99; needs CAP_SYS_NICE.
+    pub real_time: Option<u8>,
+    /// Bytes asked of the kernel for waiting arrivals.
+    pub receive_buffer_bytes: usize,
+}
+
+impl Default for Io {
+    fn default() -> Self {
+        Self {
+            spin: None,
+            moderation: None,
+            cores: Vec::new(),
+            never_sleep: false,
+            kernel_busy_poll: None,
+            segmentation: true,
+            real_time: None,
+            receive_buffer_bytes: 4 << 20,
+        }
+    }
+}
+
+impl Io {
+    /// # Errors
+    /// What is out of range.
+    pub fn check(&self) -> Result<(), Mistake> {
+        within("io.real_time", self.real_time.unwrap_or(*REAL_TIME.start()), &REAL_TIME)?;
+        match self.spin {
+            Some(spin) if spin > SPIN_MAX => {
+                let why = format!("io.spin = {spin:?}: must be 0s to {SPIN_MAX:?}");
+                Err(Mistake::new("io.spin", why))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Delays put into the path of arriving datagrams: an experiment tool, see
+/// [`evenfall_port::udp::Inject`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Inject {
+    /// File with the delays, looked at again while the run goes on; no delays without it.
+    pub file: Option<PathBuf>,
+    /// The same seed draws the same delays.
+    pub seed: u64,
+    /// Datagrams that a process holds back at once; beyond it the newest are dropped and counted.
+    pub queue_datagrams_max: usize,
+}
+
+impl Default for Inject {
+    fn default() -> Self {
+        // Half a second of 100,000 datagrams a second.
+        Self { file: None, seed: 1, queue_datagrams_max: 50_000 }
+    }
+}
+
+impl Inject {
+    /// Relative paths begin from here.
+    pub fn rebase(&mut self, base: &Path) {
+        self.file = self.file.take().map(|file| base.join(file));
+    }
+
+    /// What the driver is told.
+    pub fn to_driver(&self) -> Option<evenfall_port::udp::Inject> {
+        let (seed, queue_datagrams_max) = (self.seed, self.queue_datagrams_max);
+        let with = |file| evenfall_port::udp::Inject { file, seed, queue_datagrams_max };
+        self.file.clone().map(with)
+    }
+}
+
+/// A process of the run, as far as every service knows it. The service that owns its role knows
+/// more keys of `[[node]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// What people call it; unique.
+    pub name: String,
+    /// What the wire calls it; unique.
+    pub id: NodeId,
+    /// The word of its role.
+    pub role: String,
+    /// Where it listens, and where others reach it; port 0 takes any free one.
+    pub address: SocketAddr,
+    /// Where it serves `/metrics`, `/healthz` and `/status`; nowhere by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<SocketAddr>,
+}
+
+/// Refuses nodes that share a name or an id.
+///
+/// # Errors
+/// The second of the two, and what they share.
+pub fn check_nodes(nodes: &[Node]) -> Result<(), Mistake> {
+    for (at, node) in nodes.iter().enumerate() {
+        let twin = nodes[..at].iter().find(|n| n.name == node.name || n.id == node.id);
+        if let Some(other) = twin {
+            let key = if other.name == node.name { "name" } else { "id" };
+            let why = format!(
+                "node: {} (id {}) and {} (id {}) share a name or an id",
+                other.name, other.id.0, node.name, node.id.0
+            );
+            return Err(Mistake::new(format!("node.{at}.{key}"), why));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses nodes that are open to more than this machine, when there is no key.
+///
+/// # Errors
+/// The first of them, and what to do.
+pub fn check_closed(nodes: &[Node], keyed: bool) -> Result<(), Mistake> {
+    for (at, node) in nodes.iter().enumerate().filter(|_| !keyed) {
+        let addresses = [("address", Some(node.address)), ("http", node.http)];
+        let mut given = addresses.into_iter().filter_map(|(key, address)| Some((key, address?)));
+        if let Some((key, address)) = given.find(|(_, address)| !address.ip().is_loopback()) {
+            let why = format!("node {}: {key} = {address}: {OPEN}", node.name);
+            return Err(Mistake::new(format!("node.{at}.{key}"), why));
+        }
+    }
+    Ok(())
+}
