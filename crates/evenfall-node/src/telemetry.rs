@@ -100,10 +100,13 @@ fn routes(page: &Arc<Mutex<Page>>, own: Option<IpAddr>) -> Routes {
     let routes = Routes::default()
         .get("/metrics", on(|page| Response::page(METRICS_KIND, page.metrics.clone())))
         .get("/status", on(|page| Response::page("application/json", page.status.clone())))
-        .get("/healthz", on(|page| match &page.ill {
-            None => Response::text(StatusCode::OK, "ok"),
-            Some(why) => Response::text(StatusCode::SERVICE_UNAVAILABLE, why),
-        }));
+        .get(
+            "/healthz",
+            on(|page| match &page.ill {
+                None => Response::text(StatusCode::OK, "ok"),
+                Some(why) => Response::text(StatusCode::SERVICE_UNAVAILABLE, why),
+            }),
+        );
     let Some(own) = own else { return routes };
     let page = Arc::clone(page);
     routes.post("/mode", 0, move |request| order_mode(request, own, &mut lock(&page)))
@@ -174,7 +177,6 @@ impl Metrics {
     pub fn gauge(&mut self, name: &str, help: &str, tree: u32, value: f64) {
         self.metric("gauge", name, help, tree, value);
     }
-
 }
 
 #[cfg(test)]

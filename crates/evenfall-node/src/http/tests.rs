@@ -79,7 +79,8 @@ fn body_that_nobody_wants_is_refused_by_its_length_alone() {
     let lengths = ["1", "5000", "4611686018427387904", "18446744073709551615"];
     for path in ["/healthz", "/other", "/echo"] {
         for length in lengths.into_iter().filter(|length| path != "/echo" || *length != "1") {
-            let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+            let head =
+                format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
             let answer = ask(&server, &head);
             // The last is no length to hyper, and it answers before any route is asked.
             assert!(answer.contains(" 413 ") || answer.contains(" 431 "), "{head}{answer}");
