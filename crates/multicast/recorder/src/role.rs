@@ -221,9 +221,8 @@ fn page(
     receivers: &[ReceiverStatus],
     refused: u64,
     kept: u64,
-) -> String {
-    let mut text = metrics((name, "recorder"), receivers, refused);
-    let mut m = Metrics::of(name, "recorder");
+) -> Metrics {
+    let mut m = metrics((name, "recorder"), receivers, refused);
     m.counter("kept_messages_total", "Messages kept in the store.", 0, kept);
     for (tree, status) in (0..).zip(all) {
         let help = "Frames sent to those who missed them.";
@@ -231,8 +230,7 @@ fn page(
         m.counter("absent_frames_total", "Asked for and not there.", tree, status.absent);
         m.gauge("askers", "Nodes that wait for frames.", tree, status.askers as f64);
     }
-    text.push_str(&m.finish());
-    text
+    m
 }
 
 /// Where a recording that is there goes on; of none everywhere at the live feed.

@@ -14,6 +14,7 @@
 //! | [`input`] | feed files and the generator, by a schedule |
 //! | [`intake`] | where a running root's messages come from: replay, live feed, publisher |
 //! | [`store`] | the store: files, journal, objects, names, over TCP |
+//! | [`http`] | an HTTP server with limits on everything; knows no role |
 //! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
@@ -26,6 +27,7 @@ pub mod fanout;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod group;
+pub mod http;
 pub mod input;
 pub mod intake;
 pub mod memory;

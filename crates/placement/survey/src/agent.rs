@@ -37,7 +37,7 @@ pub(crate) fn mac_key(key: Option<&evenfall_multicast_machine::SharedKey>) -> Op
     Some(MacKey::new(id, &bytes))
 }
 
-fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> String {
+fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> Metrics {
     let mut m = Metrics::of(name, "agent");
     m.counter("survey_jobs_total", "Jobs taken.", 0, status.jobs);
     m.counter("probes_sent_total", "Probes sent; a group counts once.", 0, status.probes_sent);
@@ -51,7 +51,7 @@ fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> String {
     m.counter("leases_lapsed_total", "Jobs that nobody asked for.", 0, status.leases_lapsed);
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
     m.gauge("survey_busy", "1 while it has a job.", 0, f64::from(u8::from(status.busy.is_some())));
-    m.finish()
+    m
 }
 
 /// Hands in what the carrier brought. How many were no messages.

@@ -28,7 +28,7 @@ pub struct ProxySummary {
     pub ended: String,
 }
 
-fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> String {
+fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Metrics {
     let mut m = Metrics::of(name, "proxy");
     m.counter("forwarded_frames_total", "Frames forwarded.", tree, status.forwarded);
     m.counter("duplicate_copies_total", "Copies dropped.", tree, status.duplicates);
@@ -39,7 +39,7 @@ fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Strin
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
     m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
     m.gauge("receivers_below", "Receivers that report.", tree, f64::from(status.below.receivers));
-    m.finish()
+    m
 }
 
 /// What the proxy's events came to.

@@ -176,7 +176,7 @@ pub(super) fn metrics(
     (name, role): (&str, &str),
     trees: &[ReceiverStatus],
     malformed: u64,
-) -> String {
+) -> Metrics {
     let mut m = Metrics::of(name, role);
     for (tree, status) in trees.iter().enumerate() {
         let (tree, t) = (tree as u32, &status.tally);
@@ -191,7 +191,7 @@ pub(super) fn metrics(
     }
     // What is no message names no tree.
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
-    m.finish()
+    m
 }
 
 /// What a receiver makes of its machines.

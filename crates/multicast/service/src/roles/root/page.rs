@@ -42,7 +42,7 @@ pub(super) fn metrics(
     trees: &[RootStatus],
     malformed: u64,
     feed: Option<&FeedStatus>,
-) -> String {
+) -> Metrics {
     let mut m = Metrics::of(name, "root");
     for (tree, s) in trees.iter().enumerate() {
         let (tree, t) = (tree as u32, &s.tally);
@@ -69,5 +69,5 @@ pub(super) fn metrics(
     if let Some(feed) = feed {
         feed.show(&mut m);
     }
-    m.finish()
+    m
 }
