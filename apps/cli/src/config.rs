@@ -81,9 +81,9 @@ fn describe(settings: &Settings) {
         tree.depth,
         tree.fanout,
         m.shape.hedging,
-        counted(settings.run.trees as usize, "tree")
+        counted(settings.course.trees as usize, "tree")
     );
-    let per_tree = proxies / settings.run.trees.max(1) as usize;
+    let per_tree = proxies / settings.course.trees.max(1) as usize;
     if !m.mode.direct() && per_tree < wanted {
         let wanted = counted(wanted, "proxy");
         println!("note: a full tree needs {wanted}; with {per_tree} its layers are thinner");

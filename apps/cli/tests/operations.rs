@@ -11,6 +11,7 @@ fn every_metric_is_on_the_page() {
         include_str!("../src/roles/recorder.rs"),
         include_str!("../src/roles/agent.rs"),
         include_str!("../src/intake/mod.rs"),
+        include_str!("../src/telemetry.rs"),
     ];
     let mut found = 0;
     for source in sources {

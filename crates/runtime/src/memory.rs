@@ -22,6 +22,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Rows after which the time between two rows doubles.
 const ROWS_PER_PERIOD: u32 = 3_600;
 
+/// The name of the file of a node.
 pub fn file_name(name: &str) -> String {
     format!("memory-{name}.csv")
 }
@@ -42,6 +43,10 @@ pub struct MemoryLog {
 }
 
 impl MemoryLog {
+    /// Makes the file, or empties an earlier one.
+    ///
+    /// # Errors
+    /// When the directory does not take the file.
     pub fn create(dir: &Path, name: &str, now: Timestamp) -> io::Result<Self> {
         let mut out = File::create(path(dir, name))?;
         out.write_all(b"seconds,resident_bytes,cpu_seconds\n")?;

@@ -14,7 +14,7 @@ use evenfall_port::udp::{Options, UdpDriver};
 
 use crate::memory::MemoryLog;
 use crate::settings::{Inject, Io, Node, Run, SettingsError};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Orders, Telemetry};
 
 /// How often a role looks at signals and orders, and publishes its state.
 pub const HOUSEKEEPING: Duration = Duration::from_millis(200);
@@ -95,8 +95,8 @@ pub struct Manner<'a> {
     pub is_one_host: bool,
     /// Whether arrivals may wait in the socket until the next release.
     pub may_moderate: bool,
-    /// Whether orders are taken over HTTP.
-    pub takes_orders: bool,
+    /// What may be ordered over HTTP.
+    pub orders: Option<Orders>,
 }
 
 /// What every role has around its machines.
@@ -171,7 +171,7 @@ impl Process {
         }
         let driver = UdpDriver::bind(node.address, options(manner, key.is_some()))?;
         let signals = interrupt::watch(driver.waker())?;
-        let telemetry = Telemetry::start(node.http, key.is_some(), manner.takes_orders)
+        let telemetry = Telemetry::start(node.http, key.is_some(), manner.orders)
             .map_err(ProcessError::Http)?;
         let (clock, watch) = start_clock(&manner.run.clock, manner.is_one_host)?;
         for note in driver.notes() {

@@ -1,23 +1,27 @@
-//! `/metrics` for Prometheus, `/healthz`, `/status` as JSON, and orders to a running role, over
-//! HTTP from a thread of its own: the role's thread only swaps in a page a few times a second.
+//! The pages of a role: `/metrics` for Prometheus, `/healthz`, `/status` as JSON, and orders to a
+//! running role. The role's thread only swaps in a page a few times a second; an
+//! [`http::Server`](crate::http) serves it.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
-use evenfall_multicast_machine::Mode;
 use serde::Serialize;
-use tiny_http::{Header, Method, Request, Response, Server};
 
-/// What may be asked of a role while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Travel in another mode from now on (root only).
-    Mode(Mode),
+use crate::http::{Limits, Request, Response, Routes, Server, StatusCode};
+
+/// What may be asked of a role while it runs: `POST PATH?to=VALUE`.
+#[derive(Clone, Copy)]
+pub struct Orders {
+    /// Where the order is posted, such as `/mode`.
+    pub path: &'static str,
+    /// Refuses a value that the role does not know, in words that name what is allowed.
+    pub check: fn(&str) -> Result<(), String>,
 }
 
+/// The content type of the Prometheus text format, with its version.
+const METRICS_KIND: &str = "text/plain; version=0.0.4";
 /// Orders that may wait; a role takes them several times a second.
 const ORDERS_MAX: usize = 16;
 
@@ -28,14 +32,14 @@ struct Page {
     status: String,
     /// Why it is not well.
     ill: Option<String>,
-    orders: VecDeque<Order>,
+    orders: VecDeque<String>,
 }
 
 /// The page of one role, served if it has an address.
 #[derive(Default)]
 pub struct Telemetry {
     page: Arc<Mutex<Page>>,
-    server: Option<(Arc<Server>, JoinHandle<()>)>,
+    server: Option<Server>,
 }
 
 fn lock(page: &Mutex<Page>) -> MutexGuard<'_, Page> {
@@ -50,7 +54,7 @@ impl Telemetry {
     pub fn start(
         address: Option<SocketAddr>,
         keyed: bool,
-        takes_orders: bool,
+        orders: Option<Orders>,
     ) -> Result<Self, String> {
         let page = Arc::new(Mutex::new(Page { ill: Some("starting".into()), ..Page::default() }));
         let Some(address) = address else { return Ok(Self { page, server: None }) };
@@ -60,95 +64,86 @@ impl Telemetry {
                  set run.key_file, or an address in 127.0.0.0/8"
             ));
         }
-        let server = Server::http(address).map_err(|error| format!("http = {address}: {error}"))?;
-        let server = Arc::new(server);
-        let own = takes_orders.then_some(address.ip());
-        let (serving, shared) = (Arc::clone(&server), Arc::clone(&page));
-        let serve = move || {
-            for request in serving.incoming_requests() {
-                answer(request, &shared, own);
-            }
-        };
-        let thread = std::thread::Builder::new()
-            .name("telemetry".into())
-            .spawn(serve)
-            .map_err(|error| format!("telemetry thread: {error}"))?;
-        Ok(Self { page, server: Some((server, thread)) })
+        let orders = orders.map(|orders| (orders, address.ip()));
+        let server = Server::bind(address, Limits::default(), routes(&page, orders))
+            .map_err(|error| format!("http = {address}: {error}"))?;
+        Ok(Self { page, server: Some(server) })
+    }
+
+    /// Where the pages are served, if anywhere.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(Server::address)
     }
 
     /// Publishes the state of now.
-    pub fn publish(&self, metrics: String, status: &impl Serialize, ill: Option<String>) {
+    pub fn publish(&self, mut metrics: Metrics, status: &impl Serialize, ill: Option<String>) {
+        if let Some(server) = &self.server {
+            let help = "HTTP connections closed because too many were open.";
+            metrics.counter("http_turned_away_total", help, 0, server.turned_away());
+        }
         let status = serde_json::to_string(status).unwrap_or_default();
         let mut page = lock(&self.page);
-        (page.metrics, page.status, page.ill) = (metrics, status, ill);
+        (page.metrics, page.status, page.ill) = (metrics.text, status, ill);
     }
 
-    /// The next order, if one came in.
-    pub fn order(&self) -> Option<Order> {
+    /// The value of the next order, if one came in.
+    pub fn order(&self) -> Option<String> {
         lock(&self.page).orders.pop_front()
     }
 }
 
-impl Drop for Telemetry {
-    fn drop(&mut self) {
-        if let Some((server, thread)) = self.server.take() {
-            server.unblock();
-            thread.join().ok();
-        }
-    }
+/// The pages of a role. Orders come with the address that is served, where they are taken at all.
+fn routes(page: &Arc<Mutex<Page>>, orders: Option<(Orders, IpAddr)>) -> Routes {
+    let on = |answer: fn(&Page) -> Response| {
+        let page = Arc::clone(page);
+        move |_: &Request| answer(&lock(&page))
+    };
+    let routes = Routes::default()
+        .get("/metrics", on(|page| Response::page(METRICS_KIND, page.metrics.clone())))
+        .get("/status", on(|page| Response::page("application/json", page.status.clone())))
+        .get(
+            "/healthz",
+            on(|page| match &page.ill {
+                None => Response::text(StatusCode::OK, "ok"),
+                Some(why) => Response::text(StatusCode::SERVICE_UNAVAILABLE, why),
+            }),
+        );
+    let Some((orders, own)) = orders else { return routes };
+    let page = Arc::clone(page);
+    routes.post(orders.path, 0, move |request| take_order(request, orders, own, &mut lock(&page)))
 }
 
-/// Whether who asks is on this host, of which `own` is the address that is served. Pages may be
-/// read from afar; orders do not say who gives them.
+/// Whether a client is on this host, of which `own` is the address that is served.
 fn is_here(from: IpAddr, own: IpAddr) -> bool {
     let from = from.to_canonical();
     from.is_loopback() || from == own
 }
 
-/// `own` is the address that is served, where orders are taken at all.
-fn answer(request: Request, page: &Mutex<Page>, own: Option<IpAddr>) {
-    let (path, query) = match request.url().split_once('?') {
-        Some((path, query)) => (path.to_owned(), query.to_owned()),
-        None => (request.url().to_owned(), String::new()),
-    };
-    let (code, kind, body) = match (request.method(), path.as_str()) {
-        (Method::Get, "/metrics") => (200, "text/plain; version=0.0.4", lock(page).metrics.clone()),
-        (Method::Get, "/status") => (200, "application/json", lock(page).status.clone()),
-        (Method::Get, "/healthz") => match &lock(page).ill {
-            None => (200, "text/plain", "ok\n".to_owned()),
-            Some(why) => (503, "text/plain", format!("{why}\n")),
-        },
-        (Method::Post, "/mode") if own.is_some() => {
-            let from = request.remote_addr().map(SocketAddr::ip);
-            match from.zip(own) {
-                Some((from, own)) if is_here(from, own) => order_mode(&query, page),
-                _ => (403, "text/plain", "orders are taken from this host only\n".into()),
-            }
+/// Takes an order. Pages may be read from afar. An order does not say who gives it, so it must come
+/// from this host, and not by way of a browser from somebody else's page.
+fn take_order(request: &Request, orders: Orders, own: IpAddr, page: &mut Page) -> Response {
+    if !is_here(request.from.ip(), own) {
+        return Response::text(StatusCode::FORBIDDEN, "orders are taken from this host only");
+    }
+    if !request.is_of_this_site() {
+        let why = "orders are not taken from pages of other sites, nor under a name other than \
+                   localhost; name this host by its address";
+        return Response::text(StatusCode::FORBIDDEN, why);
+    }
+    let wanted = request.query.strip_prefix("to=").unwrap_or("");
+    match (orders.check)(wanted) {
+        Ok(()) if page.orders.len() >= ORDERS_MAX => {
+            Response::text(StatusCode::SERVICE_UNAVAILABLE, "too many orders are waiting")
         }
-        _ => {
-            let orders = if own.is_some() { " or POST /mode?to=MODE" } else { "" };
-            (404, "text/plain", format!("try /metrics, /healthz, /status{orders}\n"))
+        Ok(()) => {
+            page.orders.push_back(wanted.to_owned());
+            let words = format_args!("{wanted} from one of the next frames on");
+            Response::text(StatusCode::ACCEPTED, words)
         }
-    };
-    let header = Header::from_bytes("Content-Type", kind).expect("a header of ASCII");
-    let response = Response::from_string(body).with_status_code(code).with_header(header);
-    // Who asked may be gone; that is nobody else's concern.
-    request.respond(response).ok();
-}
-
-fn order_mode(query: &str, page: &Mutex<Page>) -> (u16, &'static str, String) {
-    let wanted = query.strip_prefix("to=").unwrap_or("");
-    let value = serde_json::Value::String(wanted.to_owned());
-    match serde_json::from_value::<Mode>(value) {
-        Ok(mode) => {
-            let mut page = lock(page);
-            if page.orders.len() >= ORDERS_MAX {
-                return (503, "text/plain", "too many orders are waiting\n".into());
-            }
-            page.orders.push_back(Order::Mode(mode));
-            (202, "text/plain", format!("{wanted} from one of the next frames on\n"))
+        Err(why) => {
+            let words = format_args!("POST {}?to=VALUE: {why}", orders.path);
+            Response::text(StatusCode::BAD_REQUEST, words)
         }
-        Err(error) => (400, "text/plain", format!("POST /mode?to=MODE: {error}\n")),
     }
 }
 
@@ -183,11 +178,6 @@ impl Metrics {
     pub fn gauge(&mut self, name: &str, help: &str, tree: u32, value: f64) {
         self.metric("gauge", name, help, tree, value);
     }
-
-    /// The text.
-    pub fn finish(self) -> String {
-        self.text
-    }
 }
 
 #[cfg(test)]
@@ -196,38 +186,58 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    fn ask(address: SocketAddr, request: &str) -> String {
+    fn ask_with(address: SocketAddr, request: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "{request} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
     }
 
+    fn ask(address: SocketAddr, request: &str) -> String {
+        ask_with(address, request, &format!("Host: {address}\r\n"))
+    }
+
+    /// As a root's, whose order is a mode.
+    const ORDERS: Orders = Orders {
+        path: "/mode",
+        check: |value| match value {
+            "tree" | "hedge" => Ok(()),
+            other => Err(format!("{other} is neither tree nor hedge")),
+        },
+    };
+
+    fn start(takes_orders: bool) -> (Telemetry, SocketAddr) {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let orders = takes_orders.then_some(ORDERS);
+        let telemetry = Telemetry::start(Some(any), false, orders).unwrap();
+        let address = telemetry.address().unwrap();
+        (telemetry, address)
+    }
+
     #[test]
     fn pages_are_served_and_orders_taken() {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let telemetry = Telemetry::start(Some(free), false, true).unwrap();
-        assert!(ask(free, "GET /healthz").contains("503"));
+        let (telemetry, address) = start(true);
+        assert!(ask(address, "GET /healthz").contains("503"));
         let mut metrics = Metrics::of("a\"b", "root");
         metrics.counter("frames_total", "Frames.", 0, 7);
         metrics.counter("frames_total", "Frames.", 1, 8);
-        telemetry.publish(metrics.finish(), &"fine", None);
-        let page = ask(free, "GET /metrics");
+        telemetry.publish(metrics, &"fine", None);
+        let page = ask(address, "GET /metrics");
         assert!(page.contains("evenfall_frames_total{node=\"a_b\",role=\"root\",tree=\"1\"} 8"));
-        assert_eq!(page.matches("# TYPE").count(), 1);
-        assert!(ask(free, "GET /healthz").contains("200"));
-        assert!(ask(free, "GET /status").ends_with("\"fine\""));
-        assert!(ask(free, "POST /mode?to=walk").contains("cloudex"), "names what is allowed");
-        assert!(ask(free, "POST /mode?to=tree").contains("202"));
-        assert_eq!(telemetry.order(), Some(Order::Mode(Mode::Tree)));
+        assert_eq!(page.matches("# TYPE evenfall_frames_total").count(), 1);
+        assert!(page.contains("evenfall_http_turned_away_total{"), "{page}");
+        assert!(ask(address, "GET /healthz").contains("200"));
+        assert!(ask(address, "GET /status").ends_with("\"fine\""));
+        assert!(ask(address, "POST /mode?to=walk").contains("hedge"), "names what is allowed");
+        assert!(ask(address, "POST /mode?to=tree").contains("202"));
+        assert_eq!(telemetry.order(), Some("tree".to_owned()));
     }
 
     #[test]
     fn orders_are_taken_by_who_obeys_them_and_from_this_host_only() {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let telemetry = Telemetry::start(Some(free), false, false).unwrap();
-        assert!(ask(free, "POST /mode?to=tree").contains("404"), "a proxy has no mode");
+        let (telemetry, address) = start(false);
+        assert!(ask(address, "POST /mode?to=tree").contains("404"), "a proxy has no mode");
         assert_eq!(telemetry.order(), None);
         let is_here = |from: &str| is_here(from.parse().unwrap(), "10.0.0.1".parse().unwrap());
         assert!(is_here("127.0.0.1") && is_here("::ffff:127.0.0.1") && is_here("10.0.0.1"));
@@ -235,9 +245,37 @@ mod tests {
     }
 
     #[test]
+    fn order_of_a_page_of_another_site_is_refused() {
+        let (telemetry, address) = start(true);
+        let port = address.port();
+        for (host, origin) in [
+            (format!("127.0.0.1:{port}"), "Origin: https://evil.example\r\n"),
+            (format!("127.0.0.1:{port}"), "Origin: null\r\n"),
+            (format!("127.0.0.1:{port}"), "Origin: \u{e9}\r\n"),
+            // A name of the attacker's that points here: the page is of the same origin.
+            (format!("evil.example:{port}"), &format!("Origin: http://evil.example:{port}\r\n")),
+            (format!("evil.example:{port}"), ""),
+        ] {
+            let headers = format!("Host: {host}\r\n{origin}");
+            let answer = ask_with(address, "POST /mode?to=tree", &headers);
+            assert!(answer.contains(" 403 "), "{headers}{answer}");
+        }
+        assert_eq!(telemetry.order(), None);
+        let own = [
+            format!("Host: {address}\r\nOrigin: http://{address}\r\n"),
+            format!("Host: localhost:{port}\r\n"),
+            format!("Host: [::1]:{port}\r\nOrigin: http://[::1]:{port}\r\n"),
+        ];
+        for headers in own {
+            let answer = ask_with(address, "POST /mode?to=tree", &headers);
+            assert!(answer.contains(" 202 "), "{headers}{answer}");
+        }
+    }
+
+    #[test]
     fn nothing_listens_beyond_loopback_without_a_key() {
         let error =
-            Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false, false).err().unwrap();
+            Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false, None).err().unwrap();
         assert!(error.contains("key"), "{error}");
     }
 }

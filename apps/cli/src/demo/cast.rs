@@ -220,7 +220,7 @@ pub fn play(
         // The root writes it when the tree stands, and feeds after the warm-up.
         if !feeding && settings.run.dir.join(RUN_FILE).exists() {
             feeding = true;
-            stage.faults = plan(args, Instant::now() + settings.run.rehearsal());
+            stage.faults = plan(args, Instant::now() + settings.course.rehearsal());
             stage.delays_file = settings.inject.file.clone();
         }
         stage.plant();

@@ -32,7 +32,7 @@ fn environment_and_set_override_the_file() {
     let sets = ["multicast.deadline.hold_max=7ms", "feed.rate=5000", "multicast.mode=tree"];
     let settings = parse(text, &sets).unwrap();
     assert_eq!(settings.multicast.deadline.hold_max, Duration::from_millis(7));
-    assert_eq!((settings.run.trees, settings.feed.rate), (2, Some(5_000.0)));
+    assert_eq!((settings.course.trees, settings.feed.rate), (2, Some(5_000.0)));
     let again: Settings = toml::from_str(&settings.to_toml()).unwrap();
     assert_eq!(again, settings);
 }

@@ -23,10 +23,10 @@ use evenfall_multicast_machine::{
 };
 use serde::Serialize;
 
-use super::part::{Ended, Part};
-use super::receiver::{Delivery, Sink, metrics, note_duplicates};
-use super::{Process, RoleError, identity};
-use evenfall_runtime::settings::{Node, Settings};
+use evenfall_multicast_service::roles::{Ended, Part};
+use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
+use evenfall_multicast_service::roles::{Process, RoleError, identity};
+use evenfall_multicast_service::settings::{Node, Settings};
 use crate::frames::{self, FrameLog, FrameReader};
 use crate::recording::{self, streams};
 use evenfall_store_engine::{Level, RecordSource, Store, StoreError};
@@ -221,9 +221,8 @@ fn page(
     receivers: &[ReceiverStatus],
     refused: u64,
     kept: u64,
-) -> String {
-    let mut text = metrics((name, "recorder"), receivers, refused);
-    let mut m = Metrics::of(name, "recorder");
+) -> Metrics {
+    let mut m = metrics((name, "recorder"), receivers, refused);
     m.counter("kept_messages_total", "Messages kept in the store.", 0, kept);
     for (tree, status) in (0..).zip(all) {
         let help = "Frames sent to those who missed them.";
@@ -231,23 +230,22 @@ fn page(
         m.counter("absent_frames_total", "Asked for and not there.", tree, status.absent);
         m.gauge("askers", "Nodes that wait for frames.", tree, status.askers as f64);
     }
-    text.push_str(&m.finish());
-    text
+    m
 }
 
 /// Where a recording that is there goes on; of none everywhere at the live feed.
 fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resume>>, RoleError> {
-    let failed = |error: StoreError| RoleError::Store(error.to_string());
+    let failed = |error: StoreError| RoleError::Part(Box::new(error));
     let there = streams(store, NAME).map_err(failed)?.len();
     if there == 0 {
         return Ok(vec![None; trees as usize]);
     }
     let name = &node.name;
     if there != trees as usize {
-        return Err(RoleError::Store(format!(
+        return Err(RoleError::Part(format!(
             "node {name}: its directory has a recording {NAME} of {there} trees, and this run has \
              {trees}: give an empty directory"
-        )));
+        ).into()));
     }
     let resumes = frames::resumes(store, NAME, trees).map_err(failed)?;
     for (tree, resume) in resumes.iter().enumerate() {
@@ -265,11 +263,11 @@ fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> 
     let wanted = resumes.iter().flatten().next();
     match (&error, wanted) {
         (RoleError::RootRestarted { epoch }, Some(resume)) if *epoch != resume.epoch => {
-            RoleError::Store(format!(
+            RoleError::Part(format!(
                 "node {}: its directory has the recording {NAME} of run {}, and the root is in run \
                  {epoch}, whose numbers begin anew: give an empty directory",
                 node.name, resume.epoch
-            ))
+            ).into())
         }
         _ => error,
     }
@@ -282,15 +280,15 @@ fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> 
 /// # Errors
 /// [`RoleError`]; what was kept before is in the store.
 pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSummary, RoleError> {
-    let failed = |error: StoreError| RoleError::Store(error.to_string());
-    let trees = settings.run.trees;
+    let failed = |error: StoreError| RoleError::Part(Box::new(error));
+    let trees = settings.course.trees;
     let resumes = resumes_of(node, store, trees)?;
     let process = Process::start(settings, node)?;
     let (tape, released) = sync_channel(WAITING_MAX);
     let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
     let (found, was_read) = sync_channel(READS_MAX * trees as usize);
     let kept = &AtomicU64::new(0);
-    let (waker, epoch_ns) = (process.driver.waker(), epoch_ns(settings));
+    let (waker, epoch_ns) = (process.base.driver.waker(), epoch_ns(settings));
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || write(store, trees, epoch_ns, &released, kept));
         scope.spawn(move || read(store, &to_read, &found, &waker));
@@ -337,10 +335,10 @@ impl Part<Recorder> for Post<'_> {
         let kept = self.kept.load(Ordering::Acquire);
         let all: Vec<_> = machines.iter().map(Recorder::status).collect();
         let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();
-        let text = page(&self.node.name, &all, &receivers, process.refused(), kept);
+        let text = page(&self.node.name, &all, &receivers, process.base.refused(), kept);
         self.duplicates = note_duplicates(process, &receivers, self.duplicates);
         let ill = machines.iter().any(|machine| machine.place().is_none());
-        process.telemetry.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
+        process.base.telemetry.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
     }
 
     fn ended(&mut self, machines: &mut [Recorder]) -> Option<Ended> {
@@ -349,10 +347,10 @@ impl Part<Recorder> for Post<'_> {
             return Some(Err(of_another_run(error, self.node, self.resumes)));
         }
         if self.delivery.sink.is_behind {
-            return Some(Err(RoleError::Store(format!(
+            return Some(Err(RoleError::Part(format!(
                 "{name}: {WAITING_MAX} frames wait to be written: the disk is too slow for this \
                  feed"
-            ))));
+            ).into())));
         }
         let now = MonotonicClock::now();
         let is_over = self.delivery.finished >= self.trees
@@ -372,10 +370,10 @@ fn turn(
     (mut tape, desk): (Tape, Desk),
     (resumes, kept): (&[Option<Resume>], &AtomicU64),
 ) -> Result<RecorderSummary, RoleError> {
-    let key = process.key.clone();
+    let key = process.base.key.clone();
     let mut machines = Vec::new();
-    for (stream, resume) in (0..settings.run.trees).zip(resumes) {
-        let who = identity(settings, node, stream, process.started)?;
+    for (stream, resume) in (0..settings.course.trees).zip(resumes) {
+        let who = identity(settings, node, stream, process.base.started)?;
         let now = MonotonicClock::now();
         let machine = Recorder::new(settings.multicast, who, key.as_ref(), now);
         machines.push(match resume {
@@ -383,8 +381,8 @@ fn turn(
             None => machine,
         });
     }
-    let delivery = Delivery::new(&mut tape, settings, node, process.clock());
-    let trees = settings.run.trees;
+    let delivery = Delivery::new(&mut tape, settings, node, process.base.clock());
+    let trees = settings.course.trees;
     let mut post = Post { node, trees, delivery, desk, resumes, kept, duplicates: 0 };
     let ended = process.play(&mut machines, &mut post)?;
     let delivery = post.delivery;
@@ -395,8 +393,8 @@ fn turn(
         content_hash: delivery.hash.finish_hex(),
         lost: delivery.sink.lost,
         trees: machines.iter().map(Recorder::status).collect(),
-        malformed: process.refused(),
-        resident_bytes_max: process.resident_bytes_max,
+        malformed: process.base.refused(),
+        resident_bytes_max: process.base.resident_bytes_max,
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
     process.end(settings, &summary)?;

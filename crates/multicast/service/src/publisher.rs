@@ -29,9 +29,9 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 
 use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
-use crate::roles::RoleError;
+use crate::roles::{RoleError, file_error};
 use crate::roles::root::{self, RootSummary};
-use evenfall_runtime::settings::{RoleName, Settings};
+use crate::settings::{RoleName, Settings};
 
 /// Longest message: what fits in a datagram with every header there is, and the room that the
 /// seal of a keyed run takes.
@@ -106,7 +106,7 @@ impl Publisher {
         let thread = std::thread::Builder::new()
             .name("evenfall-root".into())
             .spawn(move || root::run_with(&settings, &node, &mut taker))
-            .map_err(|error| RoleError::File("the root's thread".into(), error))?;
+            .map_err(|error| file_error("the root's thread".as_ref(), error))?;
         if stands.recv().is_ok() {
             return Ok(Self { queue, thread: Some(thread) });
         }

@@ -26,6 +26,7 @@ use evenfall_core::{ClockError, NodeId};
 use evenfall_multicast_machine::fairness::{Config, Ledger, MessageRow, Outcome};
 use serde::{Deserialize, Serialize};
 
+use evenfall_runtime::page::page;
 use evenfall_runtime::memory::{self, MemoryCurve};
 use crate::runlog::{self, Header, LogError, Reader, Record, Role, Tail};
 
@@ -39,10 +40,6 @@ const JOIN_BYTES_MAX: usize = 256 << 20;
 /// Bytes per message in flight, without its bit per receiver.
 const IN_FLIGHT_BYTES: usize = 88;
 
-/// The frame of every page: style, and places for title, data and script.
-pub(crate) const PAGE: &str = include_str!("../../../../web/report.html");
-/// What every page draws with.
-pub(crate) const CHARTS: &str = include_str!("../../../../web/charts.js");
 const SCRIPT: &str = include_str!("../../../../web/report.js");
 
 /// What is known of a run beside its logs; the contents of `run.json`.
@@ -225,13 +222,7 @@ pub fn read(
 impl Report {
     /// The page: one file, no network, no libraries.
     pub fn html(&self) -> String {
-        // Inside a script element only `<` could end the data; as an escape it is still JSON.
-        let data = serde_json::to_string(self).unwrap_or_else(|_| "{}".into());
-        let data = data.replace('<', "\\u003c");
-        let title = self.info.title.replace('&', "&amp;").replace('<', "&lt;");
-        PAGE.replace("<!-- title -->", &title)
-            .replace("/* script */", &format!("{CHARTS}{SCRIPT}"))
-            .replace("\"run data\"", &data)
+        page(&self.info.title, SCRIPT, self)
     }
 
     /// Writes the page.

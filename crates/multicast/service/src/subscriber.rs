@@ -28,7 +28,7 @@ use evenfall_multicast_machine::Release;
 
 use crate::roles::RoleError;
 use crate::roles::receiver::{self, ReceiverSummary, Sink};
-use evenfall_runtime::settings::{RoleName, Settings};
+use crate::settings::{RoleName, Settings};
 
 /// Updates that may wait for the program. A desk that is further behind than this is too slow: it
 /// is cut off with an error that says so, and its siblings do not notice.

@@ -12,7 +12,6 @@
 //! - [`paths`]: percentiles of whole paths out of those of their edges;
 //! - [`qap`]: quadratic assignment, which LemonDrop is made of;
 //! - [`strategy`]: how bad a candidate is;
-//! - [`survey`]: measuring the pool by jobs between agents;
 //! - [`tree`]: the shape of a tree and who stands where in it.
 //!
 //! ```
@@ -67,5 +66,4 @@ pub mod minmax;
 pub mod paths;
 pub mod qap;
 pub mod strategy;
-pub mod survey;
 pub mod tree;

@@ -8,9 +8,14 @@ use evenfall_host::interrupt;
 use evenfall_placement_machine::{Agent, AgentConfig, AgentEvent, AgentStatus, MacKey};
 use serde::Serialize;
 
-use super::{Process, RoleError};
+use evenfall_runtime::process::{Manner, Process};
+
+use crate::SurveyError;
 use crate::carrier::{Carried, Carrier, CarrierCounters};
-use evenfall_runtime::settings::{Node, Settings};
+use evenfall_host::pin;
+use evenfall_runtime::settings::Node;
+
+use crate::Settings;
 use evenfall_runtime::telemetry::Metrics;
 
 /// What the key of surveys is derived for: control messages and probes.
@@ -32,12 +37,12 @@ pub struct AgentSummary {
 }
 
 /// The key of surveys, out of the key of the run.
-pub(crate) fn mac_key(key: Option<&evenfall_multicast_machine::SharedKey>) -> Option<MacKey> {
+pub(crate) fn mac_key(key: Option<&evenfall_core::SharedKey>) -> Option<MacKey> {
     let (id, bytes) = key?.derive(KEY_CONTEXT);
     Some(MacKey::new(id, &bytes))
 }
 
-fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> String {
+fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> Metrics {
     let mut m = Metrics::of(name, "agent");
     m.counter("survey_jobs_total", "Jobs taken.", 0, status.jobs);
     m.counter("probes_sent_total", "Probes sent; a group counts once.", 0, status.probes_sent);
@@ -51,15 +56,15 @@ fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> String {
     m.counter("leases_lapsed_total", "Jobs that nobody asked for.", 0, status.leases_lapsed);
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
     m.gauge("survey_busy", "1 while it has a job.", 0, f64::from(u8::from(status.busy.is_some())));
-    m.finish()
+    m
 }
 
 /// Hands in what the carrier brought. How many were no messages.
 pub(crate) fn take_carried<M: Machine>(
-    process: &mut super::Turning<'_>,
+    process: &mut evenfall_runtime::process::Turning<'_>,
     machines: &mut [Carried<M>; 1],
     events: &mut impl FnMut(&Carried<M>, Timestamp, M::Event),
-) -> Result<u64, RoleError> {
+) -> Result<u64, SurveyError> {
     let mut malformed = 0;
     while let Some((from, message)) = machines[0].carrier.take() {
         let taken = take_one(process, &mut machines[0], from, message, events)?;
@@ -69,12 +74,12 @@ pub(crate) fn take_carried<M: Machine>(
 }
 
 fn take_one<M: Machine>(
-    process: &mut super::Turning<'_>,
+    process: &mut evenfall_runtime::process::Turning<'_>,
     machine: &mut Carried<M>,
     from: SocketAddr,
     message: Bytes,
     events: &mut impl FnMut(&Carried<M>, Timestamp, M::Event),
-) -> Result<bool, RoleError> {
+) -> Result<bool, SurveyError> {
     let input = |machine: &mut Carried<M>, now: Timestamp| {
         machine.handle(now, Carried::<M>::arrival(now, from, message)).is_ok()
     };
@@ -84,13 +89,25 @@ fn take_one<M: Machine>(
 /// Runs an agent until a signal comes.
 ///
 /// # Errors
-/// [`RoleError`].
-pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, RoleError> {
-    let mut process = Process::start(settings, node)?;
+/// [`SurveyError`].
+pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError> {
+    let is_one_host = settings.agents.iter().all(|agent| agent.address.ip().is_loopback());
+    let here = settings.agents.iter().filter(|agent| agent.address.ip() == node.address.ip());
+    let manner = Manner {
+        run: &settings.run,
+        io: &settings.io,
+        inject: &settings.inject,
+        dispatch: |_| Some(0),
+        is_crowded: pin::is_crowded(here.count()),
+        is_one_host,
+        may_moderate: false,
+        orders: None,
+    };
+    let mut process = Process::start(node, manner)?;
     let address = process.driver.local_addr();
     let keyed = process.key.is_some();
     let carrier = Carrier::start(Some(address), keyed, process.driver.waker());
-    let carrier = carrier.map_err(RoleError::Carrier)?;
+    let carrier = carrier.map_err(SurveyError::Carrier)?;
     let config = AgentConfig {
         key: mac_key(process.key.as_ref()),
         probes_per_second_max: settings.survey.agent_probes_per_second_max,

@@ -28,14 +28,18 @@ use evenfall_core::{
 };
 use evenfall_host::Waker;
 use evenfall_placement_machine::wire::MESSAGE_BYTES_MAX;
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http;
-use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
+
+mod door;
+#[cfg(test)]
+mod tests;
 
 /// The one call.
 const CARRY: &str = "/evenfall.survey.v1.Carrier/Carry";
@@ -51,6 +55,10 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
 const REDIAL: Duration = Duration::from_millis(100);
 /// How often a silent connection is looked at, and how long it may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Streams of one connection. A peer opens one; it may open the next while the last is ending.
+const STREAMS_PER_CONNECTION_MAX: u32 = 4;
+/// Bytes of the headers of a call. Those of gRPC take a few hundred.
+const HEADER_BYTES_MAX: u32 = 8 << 10;
 /// An envelope is a message and a few bytes around it.
 const ENVELOPE_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 64;
 
@@ -71,6 +79,8 @@ pub struct CarrierCounters {
     pub sent: u64,
     /// Messages dropped: a full queue, no connection, or no key.
     pub dropped: u64,
+    /// Connections closed at once because there were too many.
+    pub turned_away: u64,
 }
 
 #[derive(Default)]
@@ -78,6 +88,7 @@ struct Counts {
     received: AtomicU64,
     sent: AtomicU64,
     dropped: AtomicU64,
+    turned_away: AtomicU64,
 }
 
 struct Shared {
@@ -248,11 +259,10 @@ impl Carrier {
         let incoming = match listen {
             None => None,
             Some(address) => {
-                let _inside = runtime.enter();
-                let bound = TcpIncoming::bind(address).map_err(|error| {
+                let bound = runtime.block_on(TcpListener::bind(address)).map_err(|error| {
                     format!("gRPC on {address}: {error}; another process may have the port")
                 })?;
-                Some(bound.with_nodelay(Some(true)))
+                Some(bound)
             }
         };
         let (stop, stopped) = oneshot::channel::<()>();
@@ -304,24 +314,31 @@ impl Carrier {
             received: counts.received.load(Ordering::Relaxed),
             sent: counts.sent.load(Ordering::Relaxed),
             dropped: counts.dropped.load(Ordering::Relaxed),
+            turned_away: counts.turned_away.load(Ordering::Relaxed),
         }
     }
 }
 
 async fn serve(
     service: CarrierService,
-    incoming: Option<TcpIncoming>,
+    listener: Option<TcpListener>,
     stopped: oneshot::Receiver<()>,
 ) {
     let stop = async {
         // A sender that is gone stops it as well.
         let _: Result<(), _> = stopped.await;
     };
-    match incoming {
+    match listener {
         None => stop.await,
-        Some(incoming) => {
+        Some(listener) => {
+            let turned_away = Arc::clone(&service.0);
+            let count = move || {
+                turned_away.counts.turned_away.fetch_add(1, Ordering::Relaxed);
+            };
+            let incoming = door::open(listener, door::Limits::default(), count);
             let server = Server::builder()
-                .tcp_nodelay(true)
+                .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+                .http2_max_header_list_size(HEADER_BYTES_MAX)
                 .http2_keepalive_interval(Some(KEEP_ALIVE))
                 .http2_keepalive_timeout(Some(KEEP_ALIVE))
                 .serve_with_incoming(service, incoming);

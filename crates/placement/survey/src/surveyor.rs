@@ -8,11 +8,13 @@ use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_port::run::Loop;
 use evenfall_port::udp::{Options, UdpDriver};
-use evenfall_multicast_machine::SharedKey;
+use evenfall_core::SharedKey;
 use evenfall_placement_machine::{Program, Surveyor, SurveyorConfig, SurveyorEvent};
 
-use super::agent::{mac_key, take_carried};
-use super::{RoleError, Turning};
+use crate::agent::{mac_key, take_carried};
+use evenfall_runtime::process::Turning;
+
+use crate::SurveyError;
 use crate::carrier::{Carried, Carrier};
 
 /// How long what was said last may take to leave: one connection's round trip, many times.
@@ -23,16 +25,16 @@ const FAREWELL: Duration = Duration::from_millis(300);
 /// Returns the program, and whether a signal ended it.
 ///
 /// # Errors
-/// [`RoleError`].
+/// [`SurveyError`].
 pub fn run<P: Program>(
     config: SurveyorConfig,
     key: Option<&SharedKey>,
     agents: Vec<SocketAddr>,
     program: P,
     on: &mut impl FnMut(&P, &SurveyorEvent),
-) -> Result<(P, bool), RoleError> {
+) -> Result<(P, bool), SurveyError> {
     if let Some(far) = agents.iter().find(|agent| key.is_none() && !agent.ip().is_loopback()) {
-        return Err(RoleError::Carrier(format!(
+        return Err(SurveyError::Carrier(format!(
             "agent {far}: without a key nothing leaves loopback; set run.key_file"
         )));
     }
@@ -41,7 +43,7 @@ pub fn run<P: Program>(
     let mut driver = UdpDriver::bind(loopback, Options::default())?;
     let _signals = interrupt::watch(driver.waker())?;
     let carrier =
-        Carrier::start(None, key.is_some(), driver.waker()).map_err(RoleError::Carrier)?;
+        Carrier::start(None, key.is_some(), driver.waker()).map_err(SurveyError::Carrier)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // Two surveyors that start in the same nanosecond are told apart by their processes.
     let run = since.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;

@@ -22,14 +22,14 @@
 //! | `parts`, `uploads` | chunks out of the objects, several at once, and into them |
 //! | [`source`] | reading, the same from a store and from an archive |
 //! | [`cluster_source`] | any file of a cluster: objects, and the primary for what is newer |
-//! | [`recording`] | a feed in the store, message by message |
-//! | [`frames`] | which of its messages left together: what a recorder answers with |
-//! | [`export`], [`messages`] | records, and a recording's messages, as text and as batches |
+//! | [`export`] | records as text and as batches |
 //! | [`import`] | records out of text |
 //! | [`columns`] | records as Arrow columns |
 //! | [`sheet`] | batches as Parquet or as an Arrow stream |
-//! | [`protocol`], [`server`], [`client`] | the store on a port of this machine |
+//! | [`protocol`], [`client`] | the store on a port, from its client |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
+
+#![forbid(unsafe_code)]
 
 pub mod archive;
 pub mod bucket;
@@ -40,15 +40,13 @@ pub mod columns;
 pub mod directory;
 pub mod engine;
 pub mod export;
-pub mod frames;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod import;
-pub mod messages;
 pub mod names;
 mod parts;
 pub mod protocol;
-pub mod recording;
 pub mod seal;
-pub mod server;
 #[cfg(feature = "arrow")]
 pub mod sheet;
 pub mod source;
@@ -64,7 +62,6 @@ pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile, TakenOver};
 pub use names::{ClusterConfig, Entry, Names, NamesError};
-pub use server::{Server, ServerCounts};
 pub use source::{Listed, RecordSource};
 
 use evenfall_store_format::Error;
@@ -225,6 +222,7 @@ impl From<NamesError> for StoreError {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// The content of a mutex, also when a thread that held it has panicked.
+pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -13,11 +13,13 @@ use super::{Process, RoleError};
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Why a role ended: of its own will, or not.
-pub(super) type Ended = Result<&'static str, RoleError>;
+pub type Ended = Result<&'static str, RoleError>;
 
 /// A machine that has a place in a tree, and can leave it.
-pub(super) trait Member: Machine {
+pub trait Member: Machine {
+    /// Whether the node is in the tree.
     fn has_place(&self) -> bool;
+    /// Says good-bye to the root.
     fn leave(&mut self);
     /// Whether this is the root's answer to a good-bye.
     fn has_left(event: &Self::Event) -> bool;
@@ -45,7 +47,7 @@ member!(Receiver, ReceiverEvent);
 member!(Recorder, ReceiverEvent);
 
 /// What a role makes of its machines.
-pub(super) trait Part<M: Member> {
+pub trait Part<M: Member> {
     /// Something happened to a machine.
     fn on(&mut self, machine: &M, now: Timestamp, event: M::Event);
 
@@ -75,7 +77,7 @@ pub(super) trait Part<M: Member> {
 impl Process {
     /// Turns until the part is over, or a signal comes or the part wants to stop, and the root has
     /// taken note that this node leaves.
-    pub(super) fn play<M: Member>(
+    pub fn play<M: Member>(
         &mut self,
         machines: &mut [M],
         part: &mut impl Part<M>,
@@ -85,13 +87,13 @@ impl Process {
         loop {
             let mut on = |m: &M, now, event| part.on(m, now, event);
             self.keep_time(machines, core::mem::take(&mut first), &mut on)?;
-            part.set_clock(self.clock());
+            part.set_clock(self.base.clock());
             let until = leaves_at.or(part.until());
             let mut on = |m: &M, now, event| {
                 left += usize::from(leaves_at.is_some() && M::has_left(&event));
                 part.on(m, now, event);
             };
-            self.turn.turn(machines, &mut self.driver, until, &mut on)?;
+            self.base.turn.turn(machines, &mut self.base.driver, until, &mut on)?;
             part.turned(self, machines);
             if self.housekeeping_due() {
                 part.look_around(self, machines);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::part::{Ended, Part};
 use super::{Process, RoleError, identity};
-use evenfall_runtime::settings::{Node, Settings};
+use crate::settings::{Node, Settings};
 use evenfall_runtime::telemetry::Metrics;
 
 /// How long a proxy serves repair after the receivers below it have finished.
@@ -28,7 +28,7 @@ pub struct ProxySummary {
     pub ended: String,
 }
 
-fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> String {
+fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Metrics {
     let mut m = Metrics::of(name, "proxy");
     m.counter("forwarded_frames_total", "Frames forwarded.", tree, status.forwarded);
     m.counter("duplicate_copies_total", "Copies dropped.", tree, status.duplicates);
@@ -39,7 +39,7 @@ fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Strin
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
     m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
     m.gauge("receivers_below", "Receivers that report.", tree, f64::from(status.below.receivers));
-    m.finish()
+    m
 }
 
 /// What the proxy's events came to.
@@ -67,8 +67,8 @@ impl Part<Relay> for Watch<'_> {
     fn look_around(&mut self, process: &mut Process, relays: &[Relay]) {
         let status = relays[0].status();
         let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
-        let page = metrics(&self.node.name, self.node.tree, &status, process.refused());
-        process.telemetry.publish(page, &status, ill);
+        let page = metrics(&self.node.name, self.node.tree, &status, process.base.refused());
+        process.base.telemetry.publish(page, &status, ill);
     }
 
     fn ended(&mut self, _: &mut [Relay]) -> Option<Ended> {
@@ -88,13 +88,13 @@ impl Part<Relay> for Watch<'_> {
 /// [`RoleError`].
 pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> {
     let mut process = Process::start(settings, node)?;
-    let who = identity(settings, node, node.tree, process.started)?;
-    let key = process.key.clone();
+    let who = identity(settings, node, node.tree, process.base.started)?;
+    let key = process.base.key.clone();
     let mut relays = [Relay::new(settings.multicast, who, key.as_ref(), MonotonicClock::now())];
     let root_timeout = settings.multicast.membership.root_timeout;
     let mut watch = Watch { node, root_timeout, finished: None, failed: None };
     let ended = process.play(&mut relays, &mut watch)?;
-    let malformed = process.refused();
+    let malformed = process.base.refused();
     let why = ended.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     let (name, status) = (node.name.clone(), relays[0].status());
     let summary = ProxySummary { name, status, malformed, ended: why };

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::part::{Ended, Part};
 use super::{Process, RoleError, identity};
 use crate::runlog::Record;
-use evenfall_runtime::settings::{Node, Settings};
+use crate::settings::{Node, Settings};
 use evenfall_runtime::telemetry::Metrics;
 
 /// How long a receiver stays after the end, so that its last report reaches the root.
@@ -64,13 +64,19 @@ pub struct ReceiverSummary {
 }
 
 /// Takes the machine's events apart: first to the sink, then to the log.
-pub(super) struct Delivery<'s, S> {
+pub struct Delivery<'s, S> {
+    /// Where messages are released to.
     pub sink: &'s mut S,
+    /// The clock as it was read last.
     pub clock: Clock,
     receiver: NodeId,
+    /// The hash of all that was released, in order.
     pub hash: ContentHash,
+    /// Records that wait for the run log.
     pub records: Vec<Record>,
+    /// Trees whose stream has ended.
     pub finished: u32,
+    /// Why the role cannot go on, if it cannot.
     pub failed: Option<RoleError>,
     root_timeout: Duration,
     /// The first message, tree by tree, that the root expects this receiver to have; what was
@@ -80,8 +86,8 @@ pub(super) struct Delivery<'s, S> {
 
 impl<'s, S: Sink> Delivery<'s, S> {
     /// Nothing yet.
-    pub(super) fn new(sink: &'s mut S, settings: &Settings, node: &Node, clock: Clock) -> Self {
-        let trees = settings.run.trees as usize;
+    pub fn new(sink: &'s mut S, settings: &Settings, node: &Node, clock: Clock) -> Self {
+        let trees = settings.course.trees as usize;
         Self {
             sink,
             clock,
@@ -95,7 +101,8 @@ impl<'s, S: Sink> Delivery<'s, S> {
         }
     }
 
-    pub(super) fn on(&mut self, stream: u32, event: ReceiverEvent) {
+    /// Takes an event of the machine of this tree.
+    pub fn on(&mut self, stream: u32, event: ReceiverEvent) {
         match event {
             ReceiverEvent::Released(release) => self.released(&release),
             ReceiverEvent::Lost { first_message, messages, frames, first } => {
@@ -172,11 +179,12 @@ impl<'s, S: Sink> Delivery<'s, S> {
     }
 }
 
-pub(super) fn metrics(
+/// The metrics of a role that receives.
+pub fn metrics(
     (name, role): (&str, &str),
     trees: &[ReceiverStatus],
     malformed: u64,
-) -> String {
+) -> Metrics {
     let mut m = Metrics::of(name, role);
     for (tree, status) in trees.iter().enumerate() {
         let (tree, t) = (tree as u32, &status.tally);
@@ -191,7 +199,7 @@ pub(super) fn metrics(
     }
     // What is no message names no tree.
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
-    m.finish()
+    m
 }
 
 /// What a receiver makes of its machines.
@@ -221,8 +229,8 @@ impl<S: Sink> Part<Receiver> for Desk<'_, S> {
         let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
         self.duplicates = note_duplicates(process, &all, self.duplicates);
         let ill = machines.iter().any(|m| m.place().is_none());
-        let page = metrics((self.name, "receiver"), &all, process.refused());
-        process.telemetry.publish(page, &all, ill.then(|| "not in every tree".to_owned()));
+        let page = metrics((self.name, "receiver"), &all, process.base.refused());
+        process.base.telemetry.publish(page, &all, ill.then(|| "not in every tree".to_owned()));
     }
 
     fn ended(&mut self, _: &mut [Receiver]) -> Option<Ended> {
@@ -255,17 +263,17 @@ pub fn run<S: Sink>(
     sink: &mut S,
 ) -> Result<ReceiverSummary, RoleError> {
     let mut process = Process::start(settings, node)?;
-    let trees = settings.run.trees;
-    let key = process.key.clone();
+    let trees = settings.course.trees;
+    let key = process.base.key.clone();
     let mut machines = Vec::new();
     let begin = node.begin()?;
     for stream in 0..trees {
-        let who = identity(settings, node, stream, process.started)?;
+        let who = identity(settings, node, stream, process.base.started)?;
         let now = MonotonicClock::now();
         let receiver = Receiver::new(settings.multicast, who, key.as_ref(), now);
         machines.push(receiver.beginning(begin));
     }
-    let delivery = Delivery::new(sink, settings, node, process.clock());
+    let delivery = Delivery::new(sink, settings, node, process.base.clock());
     let mut desk = Desk { name: &node.name, delivery, trees, duplicates: 0, leave_at: None };
     let ended = process.play(&mut machines, &mut desk)?;
     let Desk { delivery, duplicates, .. } = desk;
@@ -277,8 +285,8 @@ pub fn run<S: Sink>(
         messages: delivery.hash.messages(),
         content_hash: delivery.hash.finish_hex(),
         trees: all,
-        malformed: process.refused(),
-        resident_bytes_max: process.resident_bytes_max,
+        malformed: process.base.refused(),
+        resident_bytes_max: process.base.resident_bytes_max,
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
     process.end(settings, &summary)?;
@@ -286,7 +294,7 @@ pub fn run<S: Sink>(
 }
 
 /// Logs the copies dropped since `before`; returns how many there were in all.
-pub(super) fn note_duplicates(process: &mut Process, all: &[ReceiverStatus], before: u64) -> u64 {
+pub fn note_duplicates(process: &mut Process, all: &[ReceiverStatus], before: u64) -> u64 {
     let now: u64 = all.iter().map(|s| s.tally.duplicates).sum();
     if now > before {
         process.note(Record::Duplicates(now - before));

@@ -20,8 +20,8 @@ use evenfall_placement_planner::tree::Tree;
 use super::course::{Course, Found, Want};
 use super::file::{Method, RunPlan};
 use super::record::{LeafSample, RunRecord, unknown_clock};
-use evenfall_multicast_service::roles::surveyor;
-use evenfall_runtime::settings::{RoleName, Settings};
+use crate::surveyor;
+use crate::Settings;
 
 /// Who wants to know how runs go.
 pub trait Watch {
@@ -408,7 +408,7 @@ impl Live {
     pub fn load(path: &Path) -> Result<Self, String> {
         let settings =
             Settings::load(path, &[]).map_err(|error| format!("on.live.settings: {error}"))?;
-        let agents = settings.nodes.iter().filter(|node| node.role == RoleName::Agent);
+        let agents = settings.agents.iter();
         let (names, agents): (Vec<_>, Vec<_>) =
             agents.map(|node| (node.name.clone(), node.address)).unzip();
         if agents.is_empty() {
@@ -430,7 +430,7 @@ impl Field for Live {
                 "run {id}: measures all pairs of {count} agents; {MESH_HOSTS_MAX} at most"
             ));
         }
-        let key = self.settings.key().map_err(|error| error.to_string())?;
+        let key = self.settings.run.key().map_err(|error| error.to_string())?;
         let timing = self.settings.survey.timing();
         let config = SurveyorConfig {
             timing,

@@ -57,7 +57,7 @@ impl Store {
 
 impl Shared {
     /// Lets go of what the retention of each file says.
-    pub(in crate) fn trim_all(&self) -> Result<(), StoreError> {
+    pub(crate) fn trim_all(&self) -> Result<(), StoreError> {
         let files = self.our_files();
         let kept = files.iter().filter(|file| file.retention() != Retention::default());
         kept.map(|file| self.trim(file)).fold(Ok(()), Result::and)
@@ -178,7 +178,7 @@ impl Shared {
     }
 
     /// Refuses what concerns a file that is being deleted.
-    pub(in crate) fn check_kept(&self, file: &StoreFile) -> Result<(), StoreError> {
+    pub(crate) fn check_kept(&self, file: &StoreFile) -> Result<(), StoreError> {
         match file.is_deleted.load(Relaxed) {
             true => Err(Error::UnknownFile { file: file.name.clone() }.into()),
             false => Ok(()),

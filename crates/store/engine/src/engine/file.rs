@@ -19,13 +19,13 @@ pub struct StoreFile {
     /// What its records mean.
     pub schema: Arc<Schema>,
     /// Its entry in the directory of names.
-    pub(in crate) entry: Entry,
-    pub(in crate) appender: Mutex<Appender>,
+    pub(crate) entry: Entry,
+    pub(crate) appender: Mutex<Appender>,
     /// What of it is in the object store, as its last publication says.
-    pub(in crate) published: Mutex<MetadataNode>,
+    pub(crate) published: Mutex<MetadataNode>,
     /// Full chunks that are objects: some of them may be in no publication yet. It changes while
     /// `published` is locked.
-    pub(in crate) uploaded: AtomicU32,
+    pub(crate) uploaded: AtomicU32,
     /// First record that is kept.
     pub(super) first: AtomicU64,
     /// The chunk below which there is none any more, once that is known.
@@ -34,11 +34,11 @@ pub struct StoreFile {
     /// It takes no appends any more, and will be gone.
     pub(super) is_deleted: AtomicBool,
     /// Whether the catalogue and a block of metadata say what `published` says.
-    pub(in crate) is_listed: AtomicBool,
+    pub(crate) is_listed: AtomicBool,
     /// Token of the last publication before this life; zero of none.
-    pub(in crate) token_before: u32,
+    pub(crate) token_before: u32,
     /// Records that survive a crash of this node, as far as somebody waited for them.
-    pub(in crate) durable: AtomicU64,
+    pub durable: AtomicU64,
     /// Of a copy the token of the primary whose records it takes; zero of a file of our own.
     pub(super) copies: AtomicU32,
 }
@@ -100,7 +100,7 @@ impl StoreFile {
     }
 
     /// The entry as names and catalogue have it once this life has published the file.
-    pub(in crate) fn entry_now(&self) -> Entry {
+    pub(crate) fn entry_now(&self) -> Entry {
         let (first, retention, listed) = (self.first(), self.retention(), self.entry.token);
         Entry { first, retention, listed, ..self.entry.clone() }
     }

@@ -15,7 +15,7 @@ use crate::lock;
 use crate::parts::{Parts, fetch_segment};
 
 /// One reader's way to them.
-pub(in crate) struct FileSegments<'a> {
+pub(crate) struct FileSegments<'a> {
     shared: &'a Shared,
     file: &'a StoreFile,
     interest: Interest,
@@ -24,7 +24,7 @@ pub(in crate) struct FileSegments<'a> {
 }
 
 impl Shared {
-    pub(in crate) fn segments<'a>(
+    pub(crate) fn segments<'a>(
         &'a self,
         file: &'a StoreFile,
         interest: Interest,

@@ -4,7 +4,7 @@
 use evenfall_multicast_machine::Root;
 use evenfall_multicast_machine::config::Membership;
 
-use evenfall_runtime::settings::{Node, RoleName, Settings};
+use crate::settings::{Node, RoleName, Settings};
 
 /// Names that are said of each role.
 const NAMES_MAX: usize = 3;

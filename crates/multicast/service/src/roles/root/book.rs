@@ -10,7 +10,7 @@ use evenfall_multicast_machine::{Framed, Reason, Role, Root, RootEvent};
 
 use crate::report::{Membership, RunEvent};
 use crate::runlog::Record;
-use evenfall_runtime::settings::Settings;
+use crate::settings::Settings;
 
 /// Events kept for the report; a run that has more is told by its metrics.
 const EVENTS_MAX: usize = 10_000;
@@ -66,7 +66,7 @@ impl Book {
             memberships: Vec::new(),
             id,
             names: settings.nodes.iter().map(|node| (node.id, node.name.clone())).collect(),
-            trees: (0..settings.run.trees).map(|_| TreeBook::default()).collect(),
+            trees: (0..settings.course.trees).map(|_| TreeBook::default()).collect(),
             lives: BTreeMap::new(),
         }
     }
@@ -263,7 +263,7 @@ mod tests {
 
     fn book(trees: u32) -> Book {
         let mut settings = Settings::default();
-        settings.run.trees = trees;
+        settings.course.trees = trees;
         let mut book = Book::new(&settings, NodeId(0), Clock::default());
         book.joined(NOW, 0, (NodeId(1), Role::Proxy), STARTED);
         for stream in 0..trees {

@@ -15,10 +15,10 @@ use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus};
 use serde::Serialize;
 
 use self::book::Book;
-use super::{Process, RoleError};
+use super::{Process, RoleError, file_error};
+use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{self, FeedStatus, Intake, Next};
-use evenfall_runtime::settings::{Node, Settings};
-use evenfall_runtime::telemetry::Order;
+use crate::settings::{Node, Settings};
 
 /// The rehearsal before the first message, so that the hold of a burst is known before the open
 /// brings one: so many empty frames, so far apart. A burst at once is taken in few wake-ups; one
@@ -110,9 +110,9 @@ impl<'a> Run<'a> {
         intake: &'a mut dyn Intake,
     ) -> Result<Self, RoleError> {
         let process = Process::start(settings, node)?;
-        intake.attach(&process.driver);
-        let trees = settings.run.trees;
-        let key = process.key.clone();
+        intake.attach(&process.base.driver);
+        let trees = settings.course.trees;
+        let key = process.base.key.clone();
         let epoch = fresh_epoch(key.is_some());
         let roots = (0..trees)
             .map(|stream| {
@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
                 Root::new(config, node.id, stream, epoch, key.as_ref(), now)
             })
             .collect();
-        let book = Book::new(settings, node.id, process.clock());
+        let book = Book::new(settings, node.id, process.base.clock());
         let hash = ContentHash::new(trees as usize);
         let mut run =
             Self { settings, intake, process, roots, book, hash, held_back: 0, rehearsed: 0 };
@@ -135,8 +135,8 @@ impl<'a> Run<'a> {
     fn turn(&mut self, until: Option<Timestamp>) -> Result<bool, RoleError> {
         let Self { process, roots, book, .. } = self;
         process.keep_time(roots, false, &mut |m, now, event| book.on(m, now, event))?;
-        book.clock = process.clock();
-        process.turn.turn(roots, &mut process.driver, until, &mut |m, now, event| {
+        book.clock = process.base.clock();
+        process.base.turn.turn(roots, &mut process.base.driver, until, &mut |m, now, event| {
             book.on(m, now, event);
         })?;
         for record in book.records.drain(..) {
@@ -158,23 +158,26 @@ impl<'a> Run<'a> {
         input: impl FnOnce(&mut Root, Timestamp) -> T,
     ) -> Result<T, RoleError> {
         let Self { process, roots, book, .. } = self;
-        let (root, driver) = (&mut roots[tree], &mut process.driver);
+        let (root, driver) = (&mut roots[tree], &mut process.base.driver);
         let mut events = |m: &Root, now, event| book.on(m, now, event);
-        Ok(process.turn.input(tree, root, driver, input, &mut events)?)
+        Ok(process.base.turn.input(tree, root, driver, input, &mut events)?)
     }
 
     fn look_around(&mut self) -> Result<(), RoleError> {
-        while let Some(Order::Mode(mode)) = self.process.telemetry.order() {
-            self.change_mode(mode)?;
+        while let Some(order) = self.process.base.telemetry.order() {
+            // Checked when it was taken.
+            if let Ok(mode) = super::mode(&order) {
+                self.change_mode(mode)?;
+            }
         }
         let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
         let ill = !self.book.formed();
-        let malformed = self.process.refused();
+        let malformed = self.process.base.refused();
         let feed = self.intake.status();
-        let page = page::metrics(&self.process.name, &all, malformed, feed.as_ref());
+        let page = page::metrics(&self.process.base.name, &all, malformed, feed.as_ref());
         let ill = ill.then(|| "waiting for receivers".into());
         let ill = ill.or_else(|| self.intake.ill(MonotonicClock::now()));
-        self.process.telemetry.publish(page, &all, ill);
+        self.process.base.telemetry.publish(page, &all, ill);
         Ok(())
     }
 
@@ -194,12 +197,12 @@ impl<'a> Run<'a> {
             if now >= say_at {
                 say_at = now + SAY_AWAITED_EVERY;
                 if let Some(words) = awaited::missing(self.settings, &self.roots) {
-                    eprintln!("{}: {words}", self.process.name);
+                    eprintln!("{}: {words}", self.process.base.name);
                 }
             }
         }
         self.write_info()?;
-        let warm_up = self.settings.run.rehearsal();
+        let warm_up = self.settings.course.rehearsal();
         let settled = warm_up / 5;
         if !self.rehearse_for(settled)? {
             return Ok(false);
@@ -257,7 +260,7 @@ impl<'a> Run<'a> {
 
     /// Sends the whole feed, each message when it is due. `false` when a signal came.
     fn send_feed(&mut self) -> Result<bool, RoleError> {
-        self.intake.begin(MonotonicClock::now() + LEAD, &mut self.process.driver)?;
+        self.intake.begin(MonotonicClock::now() + LEAD, &mut self.process.base.driver)?;
         loop {
             let mut until = None;
             let mut published = 0;
@@ -266,7 +269,7 @@ impl<'a> Run<'a> {
                 match next.map_err(|error| self.broken(error))? {
                     Next::Message(_, due) if published == PUBLISH_BATCH => until = Some(due),
                     Next::Message(message, due) => {
-                        let scheduled = self.process.clock().sync(due);
+                        let scheduled = self.process.base.clock().sync(due);
                         if publish(self, &message, scheduled)? {
                             self.intake.take();
                             published += 1;
@@ -294,19 +297,19 @@ impl<'a> Run<'a> {
     /// Writes down what the feed had to say, and says it.
     fn spread_news(&mut self) {
         for (kind, text) in self.intake.news() {
-            eprintln!("{}: {text}", self.process.name);
+            eprintln!("{}: {text}", self.process.base.name);
             self.book.event(MonotonicClock::now(), kind, None, text);
         }
     }
 
     fn broken(&self, error: evenfall_feed_formats::FeedError) -> RoleError {
-        RoleError::Feed { error, sent: self.hash.messages() }
+        IntakeError::Broken { error, sent: self.hash.messages() }.into()
     }
 
     /// Tells everybody where the stream ends, and waits until all have it. A signal does not cut
     /// this short (a second one does): what was sent is to be received.
     fn finish(&mut self, waited: Duration) -> Result<(), RoleError> {
-        self.process.driver.watch(&[])?;
+        self.process.base.driver.watch(&[])?;
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
         while !self.book.finished() {
@@ -336,7 +339,7 @@ impl<'a> Run<'a> {
         page::run_info(self.settings, self.intake.title(), memberships, events).write(dir).map_err(
             |error| {
                 let error = std::io::Error::other(error.to_string());
-                RoleError::File(dir.display().to_string(), error)
+                file_error(dir, error)
             },
         )
     }
@@ -344,13 +347,13 @@ impl<'a> Run<'a> {
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
         self.look_around()?;
         let summary = RootSummary {
-            name: self.process.name.clone(),
+            name: self.process.base.name.clone(),
             messages: self.hash.messages(),
             content_hash: self.hash.finish_hex(),
             trees: self.roots.iter().map(Root::status).collect(),
             held_back: self.held_back,
-            malformed: self.process.refused(),
-            resident_bytes_max: self.process.resident_bytes_max,
+            malformed: self.process.base.refused(),
+            resident_bytes_max: self.process.base.resident_bytes_max,
             feed: self.intake.status(),
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };
@@ -362,7 +365,7 @@ impl<'a> Run<'a> {
 
 /// Hands a message to its tree. `false` when the tree has no room now.
 fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<bool, RoleError> {
-    let trees = run.settings.run.trees;
+    let trees = run.settings.course.trees;
     let tree = shard_of(message.shard_key, trees) as usize;
     // Before the message can be in a frame, its time must be in the queue.
     run.book.due(tree, scheduled.nanos());
@@ -375,10 +378,7 @@ fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<
             run.book.refused(tree);
             Ok(false)
         }
-        Err(error) => {
-            let error = std::io::Error::other(error.to_string());
-            Err(RoleError::File(format!("message {}", message.index), error))
-        }
+        Err(why) => Err(RoleError::Message { index: message.index, why }),
     }
 }
 
@@ -388,7 +388,7 @@ fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<
 /// [`RoleError`]. A damaged feed is an error after all that could be read was sent and received.
 pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
     // Before anybody waits for a feed that is not there.
-    let mut intake = intake::open(settings)?;
+    let mut intake = intake::open(&settings.feed, &settings.run, &settings.io)?;
     run_with(settings, node, &mut *intake)
 }
 
@@ -405,7 +405,7 @@ pub(crate) fn run_with(
         Ok(false) => return run.end(Ok("asked to stop before the tree stood: nothing was sent")),
         Err(error) => Err(error),
     };
-    let patience = settings.run.finish_timeout;
+    let patience = settings.course.finish_timeout;
     let ended = match sent {
         Ok(true) => run.finish(patience).map(|()| "the stream ended"),
         // Whoever asked wants it to end, so receivers that are gone are not waited for so long.

@@ -4,7 +4,7 @@ use evenfall_multicast_machine::RootStatus;
 
 use evenfall_feed_service::intake::FeedStatus;
 use crate::report::{Membership, NodeInfo, RunEvent, RunInfo};
-use evenfall_runtime::settings::Settings;
+use crate::settings::Settings;
 use evenfall_runtime::telemetry::Metrics;
 
 /// What the report shows of the settings.
@@ -19,7 +19,7 @@ pub(super) fn run_info(
         ("feed", feed),
         ("mode", m.mode.to_string()),
         ("hedging", m.shape.hedging.to_string()),
-        ("trees", settings.run.trees.to_string()),
+        ("trees", settings.course.trees.to_string()),
         ("deadline rule", format!("{:?}, target {}", m.deadline.rule, m.deadline.target)),
         ("key", if settings.run.key_file.is_some() { "yes" } else { "no" }.to_owned()),
     ];
@@ -42,7 +42,7 @@ pub(super) fn metrics(
     trees: &[RootStatus],
     malformed: u64,
     feed: Option<&FeedStatus>,
-) -> String {
+) -> Metrics {
     let mut m = Metrics::of(name, "root");
     for (tree, s) in trees.iter().enumerate() {
         let (tree, t) = (tree as u32, &s.tally);
@@ -69,5 +69,5 @@ pub(super) fn metrics(
     if let Some(feed) = feed {
         feed.show(&mut m);
     }
-    m.finish()
+    m
 }

@@ -1,0 +1,388 @@
+//! An HTTP server for the pages of a process: state, metrics, orders. It knows no role.
+//!
+//! A service registers plain functions from a [`Request`] to a [`Response`]. All of them run on one
+//! thread beside the service, so a function only looks at what the service left for it.
+//!
+//! Anybody who reaches the port may send anything. Therefore every connection has a time limit at
+//! every moment of its life, and everything that a client can make larger has a bound:
+//!
+//! ```text
+//! accepted --headers, within header_timeout--> request --within request_timeout--> answered
+//!     ^                                                                               |
+//!     +------------- kept alive: the next headers, within header_timeout -------------+
+//! ```
+//!
+//! A connection that is late in any phase is closed. Memory is bounded by `connections_max` times
+//! the headers and the body of one request. HTTP/1.1 itself is hyper's.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::server::conn::http1;
+pub use hyper::{Method, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
+
+/// Connections at once: some scrapers, some people, a probe of the orchestrator. A process has
+/// other uses for its file descriptors, of which 1,024 is a common limit.
+const CONNECTIONS_MAX: usize = 64;
+/// Bytes of a request line with its headers. A browser with the cookies of other services on the
+/// same host sends up to 8 KiB; hyper accepts no smaller limit than that.
+const HEADER_BYTES_MAX: usize = 16 << 10;
+/// Headers of a request. A browser sends about 20.
+const HEADERS_MAX: usize = 64;
+/// From the accept, or from the last answer on the same connection, to the end of the headers.
+/// A client of another continent needs under a second; a scraper that keeps its connection between
+/// scrapes connects again.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// From the end of the headers to the end of the answer: the body must arrive, and the client must
+/// take the answer. A page of a thousand receivers over a slow line takes a second or two.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long accepting rests when the kernel refuses a connection, for example for want of file
+/// descriptors.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// What clients may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at once. Over it the newest is closed at once, and counted.
+    pub connections_max: usize,
+    /// Bytes of a request line and its headers, 8 KiB at least. Over it the answer is 431.
+    pub header_bytes_max: usize,
+    /// Headers of a request. Over it the answer is 431.
+    pub headers_max: usize,
+    /// For the headers of a request, counted from the accept or the last answer. It is the limit of
+    /// an idle connection as well. A connection over it is closed.
+    pub header_timeout: Duration,
+    /// For the body of a request and the answer. Over it the answer is 408 if the body is late, and
+    /// the connection is closed if the client does not take the answer.
+    pub request_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: CONNECTIONS_MAX,
+            header_bytes_max: HEADER_BYTES_MAX,
+            headers_max: HEADERS_MAX,
+            header_timeout: HEADER_TIMEOUT,
+            request_timeout: REQUEST_TIMEOUT,
+        }
+    }
+}
+
+/// A request, all of it.
+#[derive(Debug)]
+pub struct Request {
+    /// GET, POST and so on.
+    pub method: Method,
+    /// Such as `/metrics`.
+    pub path: String,
+    /// What follows the question mark; empty without one.
+    pub query: String,
+    /// Empty unless its route takes a body.
+    pub body: Bytes,
+    /// The client's address.
+    pub from: SocketAddr,
+    headers: HeaderMap,
+}
+
+impl Request {
+    /// The value of a header, if it is there and is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Whether a page of this server, or no page at all, made the request.
+    ///
+    /// A browser lets any page of the web send a POST to this host; it states the page's origin.
+    /// A page whose own name was made to point to this host has the origin of the server, so the
+    /// server's name must be an address or `localhost`, which nobody else can own.
+    pub fn is_of_this_site(&self) -> bool {
+        let Some(host) = self.header("host") else { return false };
+        let name = host.rsplit_once(':').map_or(host, |(name, port)| {
+            if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { host }
+        });
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        let is_ours = name == "localhost" || bare.parse::<std::net::IpAddr>().is_ok();
+        // An origin that is not text is nobody's.
+        let of_page = self.headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
+        is_ours && of_page.is_none_or(|origin| origin.strip_prefix("http://") == Some(host))
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// 200 and so on.
+    pub status: StatusCode,
+    /// The content type.
+    pub kind: &'static str,
+    /// The page.
+    pub body: Bytes,
+}
+
+impl Response {
+    /// A page of this content type.
+    pub fn page(kind: &'static str, body: impl Into<Bytes>) -> Self {
+        Self { status: StatusCode::OK, kind, body: body.into() }
+    }
+
+    /// A line of text with a status.
+    pub fn text(status: StatusCode, line: impl fmt::Display) -> Self {
+        Self { status, kind: "text/plain; charset=utf-8", body: format!("{line}\n").into() }
+    }
+}
+
+/// What a route does. It must not wait: all requests share its thread.
+type Answer = Box<dyn Fn(&Request) -> Response + Send + Sync>;
+
+struct Route {
+    method: Method,
+    path: &'static str,
+    /// Bytes of a body that it takes.
+    body_bytes_max: usize,
+    answer: Answer,
+}
+
+/// What a server answers.
+#[derive(Default)]
+pub struct Routes(Vec<Route>);
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|route| (&route.method, route.path))).finish()
+    }
+}
+
+impl Routes {
+    /// A page.
+    #[must_use]
+    pub fn get(
+        self,
+        path: &'static str,
+        answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        self.with(Method::GET, path, 0, answer)
+    }
+
+    /// Something to do, with a body of so many bytes at most; 0 refuses any body.
+    #[must_use]
+    pub fn post(
+        self,
+        path: &'static str,
+        body_bytes_max: usize,
+        answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        self.with(Method::POST, path, body_bytes_max, answer)
+    }
+
+    fn with(
+        mut self,
+        method: Method,
+        path: &'static str,
+        body_bytes_max: usize,
+        answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        self.0.push(Route { method, path, body_bytes_max, answer: Box::new(answer) });
+        self
+    }
+
+    fn find(&self, method: &Method, path: &str) -> Option<&Route> {
+        // Whether a page is there is asked by HEAD; hyper leaves its body out.
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        self.0.iter().find(|route| route.method == method && route.path == path)
+    }
+
+    fn not_found(&self) -> Response {
+        let all = self.0.iter().map(|route| format!("{} {}", route.method, route.path));
+        let all = all.collect::<Vec<_>>().join(", ");
+        Response::text(StatusCode::NOT_FOUND, format_args!("try {all}"))
+    }
+
+    /// Answers a request of which the headers are here.
+    async fn answer(
+        &self,
+        request: hyper::Request<Incoming>,
+        from: SocketAddr,
+        timeout: Duration,
+    ) -> Response {
+        let (head, body) = request.into_parts();
+        let route = self.find(&head.method, head.uri.path());
+        let limit = route.map_or(0, |route| route.body_bytes_max);
+        // What will not be read is refused before it arrives.
+        if body.size_hint().lower() > limit as u64 {
+            return too_large(limit);
+        }
+        let body = match tokio::time::timeout(timeout, Limited::new(body, limit).collect()).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => return too_large(limit),
+            Ok(Err(error)) => return Response::text(StatusCode::BAD_REQUEST, error),
+            Err(_) => return Response::text(StatusCode::REQUEST_TIMEOUT, "the body is late"),
+        };
+        let Some(route) = route else { return self.not_found() };
+        let request = Request {
+            method: head.method,
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().unwrap_or_default().to_owned(),
+            body,
+            from,
+            headers: head.headers,
+        };
+        (route.answer)(&request)
+    }
+}
+
+fn too_large(limit: usize) -> Response {
+    let why = format!("a body of {limit} bytes at most is taken here");
+    Response::text(StatusCode::PAYLOAD_TOO_LARGE, why)
+}
+
+/// What a server did so far.
+#[derive(Debug, Default)]
+struct Counts {
+    turned_away: AtomicU64,
+}
+
+/// Serves until it is dropped, which takes no longer than a function of a route.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    counts: Arc<Counts>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts to serve; port 0 takes any free port.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, or there are no threads.
+    pub fn bind(address: SocketAddr, limits: Limits, routes: Routes) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = runtime.block_on(TcpListener::bind(address))?;
+        let address = listener.local_addr()?;
+        let counts = Arc::new(Counts::default());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shared = Arc::new(Shared { limits, routes, counts: Arc::clone(&counts) });
+        let work = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(listener, shared) => {}
+                    _ = stopped => {}
+                }
+            });
+            // Connections are tasks of the runtime, and end where they are when it is dropped.
+        };
+        let thread = std::thread::Builder::new().name("http".into()).spawn(work)?;
+        Ok(Self { address, counts, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it serves.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections closed at once because there were too many.
+    pub fn turned_away(&self) -> u64 {
+        self.counts.turned_away.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been printed.
+            drop(thread.join());
+        }
+    }
+}
+
+/// What all connections of a server share.
+#[derive(Debug)]
+struct Shared {
+    limits: Limits,
+    routes: Routes,
+    counts: Arc<Counts>,
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let places = Arc::new(Semaphore::new(shared.limits.connections_max));
+    loop {
+        let Ok((stream, from)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_REST).await;
+            continue;
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            shared.counts.turned_away.fetch_add(1, Ordering::Relaxed);
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            converse(stream, from, &shared).await;
+            drop(place);
+        });
+    }
+}
+
+/// Serves one connection until it ends or is late.
+async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
+    let limits = shared.limits;
+    // hyper limits the time for headers. Nothing of it limits the time in which a client takes an
+    // answer, so the connection as a whole is due a request and the next headers from now, always.
+    let whole = limits.header_timeout + limits.request_timeout;
+    let due = Arc::new(Mutex::new(Instant::now() + whole));
+    let service = hyper::service::service_fn(|request| {
+        set(&due, Instant::now() + whole);
+        async move {
+            let answer = shared.routes.answer(request, from, limits.request_timeout).await;
+            Ok::<_, Infallible>(as_hyper(answer))
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(limits.header_bytes_max)
+        .max_headers(limits.headers_max)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    loop {
+        let until = read(&due);
+        tokio::select! {
+            // Whatever the client did wrong, it has been answered or is gone.
+            _ = connection.as_mut() => return,
+            () = tokio::time::sleep_until(until) => if read(&due) <= until { return },
+        }
+    }
+}
+
+fn read(due: &Mutex<Instant>) -> Instant {
+    *due.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn set(due: &Mutex<Instant>, at: Instant) {
+    *due.lock().unwrap_or_else(PoisonError::into_inner) = at;
+}
+
+fn as_hyper(answer: Response) -> hyper::Response<Full<Bytes>> {
+    let mut response = hyper::Response::new(Full::new(answer.body));
+    *response.status_mut() = answer.status;
+    let kind = HeaderValue::from_static(answer.kind);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,178 @@
+//! What clients of all kinds get, and that none of them costs the server more than its limits.
+
+use super::*;
+use std::io::{Read, Write};
+use std::net::TcpStream as Client;
+
+/// Short phases, so that a test sees their ends.
+fn hasty() -> Limits {
+    let timeout = Duration::from_millis(300);
+    Limits { header_timeout: timeout, request_timeout: timeout, ..Limits::default() }
+}
+
+fn serve(limits: Limits) -> Server {
+    let echo = |request: &Request| Response::page("text/plain", request.body.clone());
+    let routes = Routes::default()
+        .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
+        .get("/query", |request| Response::text(StatusCode::OK, &request.query))
+        .get("/long", |_| Response::page("text/plain", vec![b'x'; 32 << 20]))
+        .post("/echo", 100, echo);
+    Server::bind("127.0.0.1:0".parse().unwrap(), limits, routes).unwrap()
+}
+
+fn connect(server: &Server) -> Client {
+    Client::connect(server.address()).unwrap()
+}
+
+/// What comes back until the server closes the connection.
+fn ask(server: &Server, request: &str) -> String {
+    let mut client = connect(server);
+    client.write_all(request.as_bytes()).unwrap();
+    rest_of(&mut client)
+}
+
+fn rest_of(client: &mut Client) -> String {
+    let mut answer = Vec::new();
+    // A connection that is cut brings what came before.
+    client.read_to_end(&mut answer).ok();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn is_well(server: &Server) -> bool {
+    ask(server, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ends_with("ok\n")
+}
+
+/// Asks until a connection of the attack has been closed and there is room again.
+fn gets_well(server: &Server) {
+    while !is_well(server) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn routes_answer_by_method_and_path() {
+    let server = serve(Limits::default());
+    let close = "Host: x\r\nConnection: close\r\n";
+    let get = |path: &str| ask(&server, &format!("GET {path} HTTP/1.1\r\n{close}\r\n"));
+    assert!(get("/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get("/query?a=1&b").ends_with("a=1&b\n"));
+    let other = get("/other");
+    assert!(other.contains(" 404 ") && other.contains("try GET /healthz, GET /query"), "{other}");
+    assert!(get("/echo").contains(" 404 "), "POST only");
+    let head = ask(&server, &format!("HEAD /healthz HTTP/1.1\r\n{close}\r\n"));
+    assert!(head.contains(" 200 ") && !head.ends_with("ok\n"), "{head}");
+    let post = format!("POST /echo HTTP/1.1\r\n{close}Content-Length: 3\r\n\r\nabc");
+    assert!(ask(&server, &post).ends_with("abc"));
+}
+
+#[test]
+fn requests_follow_each_other_on_one_connection() {
+    let server = serve(Limits::default());
+    let one = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let last = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    assert_eq!(ask(&server, &format!("{one}{one}{last}")).matches("\r\n\r\nok\n").count(), 3);
+}
+
+#[test]
+fn body_that_nobody_wants_is_refused_by_its_length_alone() {
+    let server = serve(Limits::default());
+    let lengths = ["1", "5000", "4611686018427387904", "18446744073709551615"];
+    for path in ["/healthz", "/other", "/echo"] {
+        for length in lengths.into_iter().filter(|length| path != "/echo" || *length != "1") {
+            let head =
+                format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+            let answer = ask(&server, &head);
+            // The last is no length to hyper, and it answers before any route is asked.
+            assert!(answer.contains(" 413 ") || answer.contains(" 431 "), "{head}{answer}");
+        }
+    }
+    let chunks = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = ask(&server, &format!("{chunks}c8\r\n{}\r\n", "x".repeat(200)));
+    assert!(answer.contains(" 413 "), "{answer}");
+    assert!(is_well(&server));
+}
+
+#[test]
+fn body_that_does_not_come_is_not_waited_for() {
+    let server = serve(hasty());
+    let head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n";
+    let mut silent = connect(&server);
+    silent.write_all(head.as_bytes()).unwrap();
+    assert!(is_well(&server), "others are served meanwhile");
+    let answer = rest_of(&mut silent);
+    assert!(answer.contains(" 408 "), "{answer}");
+}
+
+#[test]
+fn header_without_end_is_refused_at_its_limit() {
+    let server = serve(Limits::default());
+    let mut client = connect(&server);
+    client.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ").unwrap();
+    let chunk = vec![b'a'; 64 << 10];
+    // Far more than buffers of the kernel take: the server stops reading and closes.
+    let sent = (0..1_000).take_while(|_| client.write_all(&chunk).is_ok()).count();
+    assert!(sent < 1_000, "{sent} times 64 KiB of a header");
+    let many: String = (0..1_000).map(|n| format!("X-{n}: 1\r\n")).collect();
+    let answer = ask(&server, &format!("GET /healthz HTTP/1.1\r\nHost: x\r\n{many}\r\n"));
+    assert!(answer.contains(" 431 "), "{answer}");
+    assert!(is_well(&server));
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed_and_counted() {
+    const IDLE: u64 = 500;
+    let limits = hasty();
+    let server = serve(limits);
+    let idle: Vec<Client> = (0..IDLE).map(|_| connect(&server)).collect();
+    // Every idle connection ends, most of them at once, the others when their headers are late.
+    for mut client in idle {
+        assert!(rest_of(&mut client).is_empty());
+    }
+    gets_well(&server);
+    let turned_away = server.turned_away();
+    assert!(turned_away > 0 && turned_away <= IDLE, "{turned_away}");
+}
+
+#[test]
+fn client_that_does_not_take_its_answer_is_let_go() {
+    let limits = Limits { connections_max: 1, ..hasty() };
+    let server = serve(limits);
+    let mut client = connect(&server);
+    client.write_all(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    gets_well(&server);
+    assert!(rest_of(&mut client).len() < 32 << 20, "the answer was cut");
+}
+
+#[test]
+fn bytes_that_are_no_requests_end_their_connection_only() {
+    let server = serve(hasty());
+    let mut prng = evenfall_core::Prng::new(9);
+    for length in 1..200 {
+        let mut client = connect(&server);
+        let bytes: Vec<u8> = (0..length).map(|_| prng.next_u64() as u8).collect();
+        client.write_all(&bytes).ok();
+        client.shutdown(std::net::Shutdown::Write).ok();
+        rest_of(&mut client);
+    }
+    assert!(is_well(&server));
+}
+
+#[test]
+fn server_ends_while_clients_are_in_every_phase() {
+    let server = serve(Limits::default());
+    let phases = [
+        "",
+        "GET /heal",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nabc",
+        "GET /long HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    ];
+    let clients = phases.map(|bytes| {
+        let mut client = connect(&server);
+        client.write_all(bytes.as_bytes()).unwrap();
+        client
+    });
+    assert!(is_well(&server));
+    drop(server);
+    drop(clients);
+}
