@@ -75,14 +75,14 @@ impl Telemetry {
     }
 
     /// Publishes the state of now.
-    pub fn publish(&self, mut metrics: Metrics, status: &impl Serialize, ill: Option<String>) {
+    pub fn publish(&self, mut m: Metrics, status: &impl Serialize, ill: Option<String>) {
         if let Some(server) = &self.server {
             let help = "HTTP connections closed because too many were open.";
-            metrics.counter("http_turned_away_total", help, 0, server.turned_away());
+            m.counter("http_turned_away_total", help, 0, server.turned_away());
         }
         let status = serde_json::to_string(status).unwrap_or_default();
         let mut page = lock(&self.page);
-        (page.metrics, page.status, page.ill) = (metrics.text(), status, ill);
+        (page.metrics, page.status, page.ill) = (m.text(), status, ill);
     }
 
     /// The next order, if one came in.

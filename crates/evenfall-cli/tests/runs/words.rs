@@ -125,7 +125,12 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         for word in wanted {
             assert!(said.err.contains(word), "{word} in what {args:?} said:\n{}", said.err);
         }
-        assert_eq!(said.code == Some(2), said.err.contains("try '--help'"), "{args:?}: {}", said.err);
+        assert_eq!(
+            said.code == Some(2),
+            said.err.contains("try '--help'"),
+            "{args:?}: {}",
+            said.err
+        );
     }
 }
 

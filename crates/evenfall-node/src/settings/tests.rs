@@ -156,8 +156,7 @@ fn durations_and_rates_that_no_clock_can_count_are_refused() {
 fn names_that_are_no_file_names_are_refused() {
     let named = |name: &str| {
         let name = toml::Value::from(name);
-        let node =
-            format!("[[node]]\nid=1\nname={name}\nrole=\"root\"\naddress=\"127.0.0.1:1\"\n");
+        let node = format!("[[node]]\nid=1\nname={name}\nrole=\"root\"\naddress=\"127.0.0.1:1\"\n");
         Settings::parse(&node, "e.toml", std::iter::empty(), &[]).map_err(|e| e.to_string())
     };
     for name in ["", ".", "..", "../x", "a/b", "a b", "a\nb", "a\u{1b}[31m", "\u{e9}"] {
