@@ -22,8 +22,9 @@ use self::check::Mistake;
 
 /// The variable that names the settings of one key starts with this.
 const ENVIRONMENT: &str = "EVENFALL_";
-/// Variables that only tests read.
-const OF_TESTS: [&str; 3] = ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST"];
+/// Variables that are no settings: what tests read, and how much a process says of itself.
+const NO_SETTINGS: [&str; 4] =
+    ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST", crate::notes::LEVEL_VARIABLE];
 
 /// What is wrong with the settings: where, what, and what to do.
 #[derive(Debug)]
@@ -474,7 +475,7 @@ impl Settings {
             SettingsError(format!("{name}: {error}")) // Unreachable: the text parsed above.
         })?;
         let from_environment = variables
-            .filter(|(variable, _)| !OF_TESTS.contains(&variable.as_str()))
+            .filter(|(variable, _)| !NO_SETTINGS.contains(&variable.as_str()))
             .map(|(variable, value)| {
                 let key = variable[ENVIRONMENT.len()..].to_lowercase().replace("__", ".");
                 (variable, key, value)

@@ -16,10 +16,13 @@
 //! | [`store`] | the store: files, journal, objects, names, over TCP |
 //! | [`http`] | an HTTP server with limits on everything; knows no role |
 //! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
+//! | [`notes`] | what a process says of itself, on standard error |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
 //! | [`report`] | reads the run logs of all processes, judges the run, writes `report.html` |
 #![forbid(unsafe_code)]
+// A note that cannot be written costs the note; these macros panic.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod carrier;
 pub mod experiment;
@@ -31,6 +34,7 @@ pub mod http;
 pub mod input;
 pub mod intake;
 pub mod memory;
+pub mod notes;
 pub mod player;
 pub mod publisher;
 pub mod report;

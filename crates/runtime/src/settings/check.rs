@@ -15,6 +15,19 @@ const REAL_TIME: RangeInclusive<u8> = 1..=99;
 /// Twice the longest hold by default: who wants to spin for longer wants `io.never_sleep`.
 const SPIN_MAX: Duration = Duration::from_millis(100);
 
+/// The longest duration of any key: a month is more than any phase of a run takes, and times of it,
+/// such as one for each tree, still fit into the clock.
+const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// Messages per second. The least is a message in a quarter of an hour, below which a run looks
+/// dead; at the most messages are a nanosecond apart, which is what the clock tells apart.
+const RATE: RangeInclusive<f64> = 0.001..=1e9;
+/// Speeds of a replay: a day takes three years, or no time that the clock tells.
+const SPEED: RangeInclusive<f64> = 0.001..=1e9;
+/// Symbols of the generated feed: ITCH numbers them by 16 bits, from 1.
+const SYMBOLS: RangeInclusive<u16> = 1..=u16::MAX;
+/// Bytes of a node's name. File names of its logs have room for 255, with words around the name.
+const NAME_BYTES_MAX: usize = 128;
+
 /// One of them.
 pub(super) struct Mistake {
     /// Where: a dotted key, in which an entry of a list goes by its index. Empty for the file.
@@ -61,29 +74,34 @@ fn within<T: PartialOrd + Display>(
     Err(Mistake::new(key, format!("{key} = {value}: must be {least} to {most}")))
 }
 
-fn above_zero(key: &str, value: f64) -> Result<(), Mistake> {
-    if value > 0.0 && value.is_finite() {
-        return Ok(());
+/// Refuses durations that no run has, wherever they stand: the clocks of machines add them up.
+fn check_durations(key: &str, value: &toml::Value) -> Result<(), Mistake> {
+    match value {
+        toml::Value::Table(table) => table.iter().try_for_each(|(name, value)| {
+            let dot = if key.is_empty() { "" } else { "." };
+            check_durations(&format!("{key}{dot}{name}"), value)
+        }),
+        // Other words than durations are none of more than a month.
+        toml::Value::String(text) => match humantime::parse_duration(text) {
+            Ok(duration) if duration > DURATION_MAX => {
+                let most = humantime::format_duration(DURATION_MAX);
+                Err(Mistake::new(key, format!("{key} = {text}: must be {most} at most")))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
     }
-    Err(Mistake::new(key, format!("{key} = {value}: must be above 0")))
-}
-
-fn one_at_least(key: &str, value: f64) -> Result<(), Mistake> {
-    if value >= 1.0 && value.is_finite() {
-        return Ok(());
-    }
-    Err(Mistake::new(key, format!("{key} = {value}: must be at least 1")))
 }
 
 impl Feed {
     fn check(&self) -> Result<(), Mistake> {
-        above_zero("feed.speed", self.speed)?;
-        above_zero("feed.rate", self.rate.unwrap_or(1.0))?;
+        within("feed.speed", self.speed, &SPEED)?;
+        within("feed.rate", self.rate.unwrap_or(1.0), &RATE)?;
         if self.fit == Some(Duration::ZERO) {
             return Err(Mistake::new("feed.fit", "feed.fit = 0s: must be above 0"));
         }
-        one_at_least("feed.synthetic.symbols", self.synthetic.symbols.into())?;
-        one_at_least("feed.synthetic.mean_rate", self.synthetic.mean_rate)?;
+        within("feed.synthetic.symbols", self.synthetic.symbols, &SYMBOLS)?;
+        within("feed.synthetic.mean_rate", self.synthetic.mean_rate, &(1.0..=*RATE.end()))?;
         if self.file.is_some() && self.mold.is_some() {
             let why = "feed.file and feed.mold: give one of them";
             return Err(Mistake::new("feed.mold", why));
@@ -189,6 +207,18 @@ impl Node {
         let wrong = |key: &str, why: String| {
             Err(Mistake::new(format!("node.{at}.{key}"), format!("node {}: {why}", self.name)))
         };
+        // Files are named after it.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_name = self.name.bytes().all(is_plain)
+            && self.name.bytes().any(|byte| byte.is_ascii_alphanumeric());
+        if !is_name || self.name.len() > NAME_BYTES_MAX {
+            let why = format!(
+                "name = {:?}: must be 1 to {NAME_BYTES_MAX} of the characters a-z, A-Z, 0-9, '-', \
+                 '_' and '.', with a letter or digit among them",
+                self.name
+            );
+            return Err(Mistake::new(format!("node.{at}.name"), format!("node: {why}")));
+        }
         if let Err(error) = self.begin() {
             return Err(Mistake::new(format!("node.{at}.from"), error.to_string()));
         }
@@ -209,6 +239,8 @@ impl Node {
 impl Settings {
     /// What no program can make sense of.
     pub(super) fn check(&self) -> Result<(), Mistake> {
+        let others = Self { nodes: Vec::new(), ..self.clone() };
+        check_durations("", &toml::Value::try_from(others).expect("settings are plain tables"))?;
         self.multicast.check().map_err(|why| Mistake::in_words(format!("multicast.{why}")))?;
         within("run.trees", self.run.trees, &TREES)?;
         let named = ["auto", "same-host", "realtime", "chrony"].contains(&self.run.clock.as_str());

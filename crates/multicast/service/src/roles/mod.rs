@@ -246,9 +246,16 @@ impl Process {
             process.memory = Some(memory.map_err(failed)?);
         }
         for note in process.driver.notes() {
-            eprintln!("{}: {note}", node.name);
+            tracing::warn!("{}: {note}", node.name);
         }
+        process.say_where(node);
         Ok(process)
+    }
+
+    fn say_where(&self, node: &Node) {
+        let http = self.telemetry.address().map(|http| format!(", HTTP on {http}"));
+        let (address, http) = (self.driver.local_addr(), http.unwrap_or_default());
+        tracing::info!("{}: {} listening on {address}{http}", self.name, node.role);
     }
 
     fn open_log(
