@@ -20,7 +20,7 @@ use evenfall_multicast_service::report::{self, Report, RunInfo};
 use evenfall_runtime::settings::{Feed, Node, Run, Settings, Synthetic};
 use serde_json::Value;
 
-use crate::{Outcome, print};
+use crate::{Outcome, Stopped, print};
 use cast::Played;
 pub use cast::fresh_key;
 use faults::Fault;
@@ -328,10 +328,16 @@ pub fn main(args: &Args) -> Outcome {
         );
     }
     played.outcome?;
-    if !played.stopped {
-        verdict(&judged, &args.fault)?;
+    match interrupt::signal() {
+        Some(signal) if played.stopped => {
+            recorded?;
+            Err(Stopped(signal).into())
+        }
+        _ => {
+            verdict(&judged, &args.fault)?;
+            recorded
+        }
     }
-    recorded
 }
 
 /// Makes the report and prints it.

@@ -15,6 +15,22 @@
 //! | [`config`] | `evenfall config check\|default` |
 #![forbid(unsafe_code)]
 
+// The macros of the standard library panic when nobody takes what they print. These have the same
+// names, so that no line of a command can fail to be safe: what is printed beside the results is
+// given up, and a result that is not taken ends the command.
+macro_rules! eprint {
+    ($($words:tt)*) => { $crate::print::aside(format_args!($($words)*)) };
+}
+macro_rules! eprintln {
+    ($($words:tt)*) => { $crate::print::aside(format_args!("{}\n", format_args!($($words)*))) };
+}
+macro_rules! print {
+    ($($words:tt)*) => { $crate::print::out(format_args!($($words)*)) };
+}
+macro_rules! println {
+    ($($words:tt)*) => { $crate::print::out(format_args!("{}\n", format_args!($($words)*))) };
+}
+
 mod bench;
 mod config;
 mod demo;
@@ -66,19 +82,20 @@ enum Command {
 /// What a command ends with: success, or words for people.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
-    let error = error.downcast_ref::<std::io::Error>();
-    error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+/// A signal asked the program to stop before it was done. What there was has been printed.
+#[derive(Debug)]
+struct Stopped(u8);
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stopped by signal {}", self.0)
+    }
 }
 
-/// The standard library's panic when `println!` finds nobody who reads.
-fn is_unread_print(panic: &(dyn std::any::Any + Send)) -> bool {
-    let words = panic.downcast_ref::<String>().map(String::as_str);
-    words.is_some_and(|words| words.starts_with("failed printing to stdout"))
-}
+impl std::error::Error for Stopped {}
 
-fn command() -> Outcome {
-    match Cli::parse().command {
+fn command(command: Command) -> Outcome {
+    match command {
         Command::Demo(args) => demo::main(&args),
         Command::Run(args) => run::main(&args),
         Command::Report(args) => report::main(&args),
@@ -92,23 +109,60 @@ fn command() -> Outcome {
     }
 }
 
+/// Parses the arguments and runs the command; all that it printed is out then.
+fn run() -> ExitCode {
+    let arguments = match Cli::try_parse() {
+        Ok(arguments) => arguments,
+        // Help goes to standard output, mistakes go to standard error.
+        Err(words) if words.use_stderr() => {
+            words.print().ok();
+            return ExitCode::from(words.exit_code() as u8);
+        }
+        Err(help) => {
+            help.print().unwrap_or_else(|error| print::unwritten(error));
+            print::flush();
+            return ExitCode::SUCCESS;
+        }
+    };
+    let notes = match evenfall_node::notes::start() {
+        Ok(notes) => notes,
+        Err(error) => return failure(&error),
+    };
+    let outcome = command(arguments.command);
+    // The last words are those of the command.
+    drop(notes);
+    match outcome {
+        Ok(()) => {
+            print::flush();
+            ExitCode::SUCCESS
+        }
+        Err(error) => match error.downcast_ref() {
+            // As shells count it.
+            Some(Stopped(signal)) => ExitCode::from(128 + signal),
+            None => failure(&*error),
+        },
+    }
+}
+
+fn failure(error: &(impl std::fmt::Display + ?Sized)) -> ExitCode {
+    eprintln!("evenfall: {error}");
+    ExitCode::FAILURE
+}
+
 fn main() -> ExitCode {
     let standard = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !is_unread_print(panic.payload()) {
+        if !panic.payload().is::<print::Unwritten>() {
             standard(panic);
         }
     }));
-    // Whoever reads the output has seen enough, such as `| head`. Unwound, so that what runs beside
-    // is taken down.
-    match std::panic::catch_unwind(command) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
-        Ok(Err(error)) => {
-            eprintln!("evenfall: {error}");
-            ExitCode::FAILURE
+    // Unwound, so that what runs beside is taken down.
+    std::panic::catch_unwind(run).unwrap_or_else(|panic| match panic.downcast_ref() {
+        // Whoever reads the output has seen enough, such as `| head`.
+        Some(print::Unwritten(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
         }
-        Err(panic) if is_unread_print(&*panic) => ExitCode::SUCCESS,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
+        Some(print::Unwritten(error)) => failure(&format_args!("standard output: {error}")),
+        None => std::panic::resume_unwind(panic),
+    })
 }

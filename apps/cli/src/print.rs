@@ -1,7 +1,56 @@
-//! How results look on a terminal.
+//! How results look on a terminal, and what happens when nobody takes them.
+
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Result, Write, stderr, stdout};
 
 use evenfall_core::Summary;
 use evenfall_multicast_machine::fairness::Results;
+
+/// Standard output took no more. It is thrown as a panic, so that it passes through every library
+/// between the command and its output, and `main` ends the program by it.
+pub struct Unwritten(pub std::io::Error);
+
+/// Ends the command: its result is not taken.
+pub fn unwritten(error: std::io::Error) -> ! {
+    std::panic::panic_any(Unwritten(error))
+}
+
+/// Prints a part of the result.
+pub fn out(words: Arguments<'_>) {
+    stdout().lock().write_fmt(words).unwrap_or_else(|error| unwritten(error));
+}
+
+/// Prints something to whom it may concern; the process goes on if nobody takes it.
+pub fn offer(words: Arguments<'_>) {
+    stdout().lock().write_fmt(words).ok();
+}
+
+/// Everything printed so far is taken.
+pub fn flush() {
+    stdout().flush().unwrap_or_else(|error| unwritten(error));
+}
+
+/// Says something beside the result, if it can be said.
+pub fn aside(words: Arguments<'_>) {
+    stderr().lock().write_fmt(words).ok();
+}
+
+/// Standard output for what is written piece by piece; see [`Unwritten`].
+pub struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        match stdout().write(bytes) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => unwritten(error),
+            other => other,
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        flush();
+        Ok(())
+    }
+}
 
 /// A number of things, as people say it.
 pub fn counted(number: usize, thing: &str) -> String {

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering::SeqCst};
 
 use crate::waker::{self, Waker};
 use crate::{Error, sys::checked};
@@ -19,7 +19,8 @@ const WAKERS_MAX: usize = 64;
 const FREE: i32 = -1;
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-static RAISED: AtomicBool = AtomicBool::new(false);
+/// The number of the first signal that came; 0 before.
+static RAISED: AtomicU8 = AtomicU8::new(0);
 static WAKE: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(FREE) }; WAKERS_MAX];
 /// Handlers at work, which may be about to write to a descriptor of [`WAKE`].
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
@@ -92,12 +93,18 @@ impl Drop for Watch {
 
 /// Whether SIGINT or SIGTERM has come since [`install`].
 pub fn raised() -> bool {
-    RAISED.load(SeqCst)
+    signal().is_some()
 }
 
-extern "C" fn on_signal(_: libc::c_int) {
+/// The number of the signal that has come since [`install`]: 2 for SIGINT, 15 for SIGTERM.
+pub fn signal() -> Option<u8> {
+    Some(RAISED.load(SeqCst)).filter(|signal| *signal != 0)
+}
+
+extern "C" fn on_signal(signal: libc::c_int) {
     AT_WORK.fetch_add(1, SeqCst);
-    RAISED.store(true, SeqCst);
+    // Only the two signals of `install` come here.
+    RAISED.compare_exchange(0, signal as u8, SeqCst, SeqCst).ok();
     for slot in &WAKE {
         let fd = slot.load(SeqCst);
         if fd != FREE {

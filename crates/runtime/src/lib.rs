@@ -8,13 +8,17 @@
 //! | [`http`] | a small HTTP server with limits, and routes that services bring |
 //! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
 //! | [`page`] | the frame of a page: one file, no network |
+//! | [`notes`] | what a process says of itself, on standard error |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //!
 //! A service brings its own section of the settings, its checks, its routes and its errors.
 #![forbid(unsafe_code)]
+// A note that cannot be written costs the note; these macros panic.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod http;
 pub mod memory;
+pub mod notes;
 pub mod page;
 pub mod process;
 pub mod settings;

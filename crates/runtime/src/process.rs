@@ -175,7 +175,7 @@ impl Process {
             .map_err(ProcessError::Http)?;
         let (clock, watch) = start_clock(&manner.run.clock, manner.is_one_host)?;
         for note in driver.notes() {
-            eprintln!("{}: {note}", node.name);
+            tracing::warn!("{}: {note}", node.name);
         }
         Ok(Self {
             name: node.name.clone(),

@@ -25,9 +25,9 @@ pub use self::part::keys_of;
 
 /// The variable that names the settings of one key starts with this.
 const ENVIRONMENT: &str = "EVENFALL_";
-/// Variables that are no settings: of tests, and of the notes.
+/// Variables that are no settings: what tests read, and how much a process says of itself.
 const NO_SETTINGS: [&str; 4] =
-    ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST", "EVENFALL_LOG"];
+    ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST", crate::notes::LEVEL_VARIABLE];
 
 /// What is wrong with the settings: where, what, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,6 +217,18 @@ impl Document {
         known.dedup();
         let why = format!("unknown field `{word}`, expected one of {}", known.join(", "));
         self.refuse(Mistake::new(place, why))
+    }
+
+    /// Refuses durations that no run has, wherever they stand: the clocks of machines add them up.
+    ///
+    /// # Errors
+    /// The first of them, and the longest that is allowed.
+    pub fn check_durations(&self) -> Result<(), SettingsError> {
+        let text = self.overrides.last().map_or(&self.file, |last| &last.text);
+        let Ok(mut tables) = text.parse::<toml::Table>() else { return Ok(()) };
+        // Names of nodes may look like durations.
+        tables.remove("node");
+        check::durations("", &tables.into()).map_err(|mistake| self.refuse(mistake))
     }
 
     /// A mistake with its place: the override that made it, or the line of the file.

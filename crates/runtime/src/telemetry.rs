@@ -76,14 +76,14 @@ impl Telemetry {
     }
 
     /// Publishes the state of now.
-    pub fn publish(&self, mut metrics: Metrics, status: &impl Serialize, ill: Option<String>) {
+    pub fn publish(&self, mut m: Metrics, status: &impl Serialize, ill: Option<String>) {
         if let Some(server) = &self.server {
             let help = "HTTP connections closed because too many were open.";
-            metrics.counter("http_turned_away_total", help, 0, server.turned_away());
+            m.counter("http_turned_away_total", help, 0, server.turned_away());
         }
         let status = serde_json::to_string(status).unwrap_or_default();
         let mut page = lock(&self.page);
-        (page.metrics, page.status, page.ill) = (metrics.text, status, ill);
+        (page.metrics, page.status, page.ill) = (m.text(), status, ill);
     }
 
     /// The value of the next order, if one came in.
@@ -150,23 +150,38 @@ fn take_order(request: &Request, orders: Orders, own: IpAddr, page: &mut Page) -
 /// Writes the Prometheus text format.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    text: String,
     labels: String,
+    families: Vec<Family>,
+}
+
+/// The lines of one metric: the format wants them together.
+#[derive(Debug)]
+struct Family {
+    name: String,
+    lines: String,
 }
 
 impl Metrics {
     /// Metrics of one node.
     pub fn of(name: &str, role: &str) -> Self {
         let clean = name.replace(['\\', '"', '\n'], "_");
-        Self { text: String::new(), labels: format!("node=\"{clean}\",role=\"{role}\"") }
+        Self { labels: format!("node=\"{clean}\",role=\"{role}\""), families: Vec::new() }
     }
 
     fn metric(&mut self, kind: &str, name: &str, help: &str, tree: u32, value: f64) {
-        let full = format!("evenfall_{name}");
-        if !self.text.contains(&format!("# TYPE {full} ")) {
-            let _ = writeln!(self.text, "# HELP {full} {help}\n# TYPE {full} {kind}");
-        }
-        let _ = writeln!(self.text, "{full}{{{},tree=\"{tree}\"}} {value}", self.labels);
+        let name = format!("evenfall_{name}");
+        let at = self.families.iter().position(|family| family.name == name);
+        let at = at.unwrap_or_else(|| {
+            let lines = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+            self.families.push(Family { name: name.clone(), lines });
+            self.families.len() - 1
+        });
+        let lines = &mut self.families[at].lines;
+        let _ = writeln!(lines, "{name}{{{},tree=\"{tree}\"}} {value}", self.labels);
+    }
+
+    fn text(&self) -> String {
+        self.families.iter().map(|family| family.lines.as_str()).collect()
     }
 
     /// A count that only grows.
@@ -221,11 +236,18 @@ mod tests {
         assert!(ask(address, "GET /healthz").contains("503"));
         let mut metrics = Metrics::of("a\"b", "root");
         metrics.counter("frames_total", "Frames.", 0, 7);
+        metrics.gauge("held", "Held.", 0, 1.5);
         metrics.counter("frames_total", "Frames.", 1, 8);
         telemetry.publish(metrics, &"fine", None);
         let page = ask(address, "GET /metrics");
-        assert!(page.contains("evenfall_frames_total{node=\"a_b\",role=\"root\",tree=\"1\"} 8"));
-        assert_eq!(page.matches("# TYPE evenfall_frames_total").count(), 1);
+        let lines = [
+            "# HELP evenfall_frames_total Frames.",
+            "# TYPE evenfall_frames_total counter",
+            "evenfall_frames_total{node=\"a_b\",role=\"root\",tree=\"0\"} 7",
+            "evenfall_frames_total{node=\"a_b\",role=\"root\",tree=\"1\"} 8",
+            "# HELP evenfall_held Held.",
+        ];
+        assert!(page.contains(&lines.join("\n")), "the lines of a metric are together: {page}");
         assert!(page.contains("evenfall_http_turned_away_total{"), "{page}");
         assert!(ask(address, "GET /healthz").contains("200"));
         assert!(ask(address, "GET /status").ends_with("\"fine\""));

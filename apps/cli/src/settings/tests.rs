@@ -46,11 +46,11 @@ fn what_is_out_of_range_is_named_by_its_line_or_by_what_set_it() {
         ("[io]\nspin = \"1h\"\n", "line 2: io.spin = 3600s: must be 0s to 100ms"),
         (
             "[feed.synthetic]\nsymbols = 0\n",
-            "line 2: feed.synthetic.symbols = 0: must be at least 1",
+            "line 2: feed.synthetic.symbols = 0: must be 1 to 65535",
         ),
         (
             "feed.synthetic.mean_rate = 0\n",
-            "line 1: feed.synthetic.mean_rate = 0: must be at least",
+            "line 1: feed.synthetic.mean_rate = 0: must be 1 to 1000000000",
         ),
         (
             "[multicast.shape]\nhedging = 99\n",
@@ -127,6 +127,46 @@ fn what_cannot_run_is_refused_before_it_is_run() {
     assert!(said.contains("line 1: feed.mold = 10.0.0.9:1"), "{said}");
     let group = "feed.mold = \"239.1.1.1:1\"\nfeed.mold_interface = \"127.0.0.1\"\n";
     assert_eq!(refusal(&format!("{group}{near}")), "ok");
+}
+
+#[test]
+fn durations_and_rates_that_no_clock_can_count_are_refused() {
+    for (text, wanted) in [
+        ("[run]\nwarm_up = \"99999999999years\"\n", "line 2: run.warm_up = "),
+        ("[feed]\nrate = 10.0\nmold_gap_timeout = \"31days\"\n", "line 3: feed.mold_gap_timeout"),
+        ("multicast.membership.root_timeout = \"1year\"\n", "line 1: multicast.membership.root_"),
+        ("[survey]\nlease = \"40days\"\n", "line 2: survey.lease = "),
+        ("[feed]\nrate = 1e-308\n", "line 2: feed.rate = "),
+        ("[feed]\nrate = inf\n", "line 2: feed.rate = inf: must be 0.001 to 1000000000"),
+        ("[feed]\nrate = nan\n", "line 2: feed.rate = NaN"),
+        ("[feed]\nspeed = -1.0\n", "line 2: feed.speed = -1: must be 0.001"),
+        ("[feed.synthetic]\nmean_rate = 1e300\n", "line 2: feed.synthetic.mean_rate = "),
+    ] {
+        let error =
+            Settings::parse(text, "e.toml", std::iter::empty(), &[]).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{wanted}: {error}");
+    }
+    let error = parse("", &["run.finish_timeout=99years"]).unwrap_err();
+    assert!(error.starts_with("--set run.finish_timeout=99years: run.finish_timeout"), "{error}");
+    let most = parse("[run]\nwarm_up = \"30days\"\ntrees = 64\n", &["run.trees=64"]).unwrap();
+    assert!(most.run.rehearsal() > most.run.warm_up);
+}
+
+#[test]
+fn names_that_are_no_file_names_are_refused() {
+    let named = |name: &str| {
+        let name = toml::Value::from(name);
+        let node = format!("[[node]]\nid=1\nname={name}\nrole=\"root\"\naddress=\"127.0.0.1:1\"\n");
+        Settings::parse(&node, "e.toml", std::iter::empty(), &[]).map_err(|e| e.to_string())
+    };
+    for name in ["", ".", "..", "../x", "a/b", "a b", "a\nb", "a\u{1b}[31m", "\u{e9}"] {
+        let error = named(name).unwrap_err();
+        assert!(error.starts_with("e.toml: line 3: node: name = "), "{error}");
+    }
+    assert!(named(&"x".repeat(129)).is_err());
+    for name in ["root", "recv-1", "ip-10-0-0-1.ec2.internal", "A_b.2"] {
+        assert!(named(name).is_ok(), "{name}");
+    }
 }
 
 #[test]

@@ -13,6 +13,11 @@ use super::backing::Backing;
 use super::{said, tell};
 use crate::Outcome;
 
+/// A server goes on when nobody reads what it prints.
+macro_rules! offer {
+    ($($words:tt)*) => { crate::print::offer(format_args!("{}\n", format_args!($($words)*))) };
+}
+
 /// How soon a signal is seen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -83,7 +88,7 @@ pub fn serve(args: &Serve) -> Outcome {
         let store = Arc::new(said(Store::open(args.config()?)?));
         let server = Server::start_with(Arc::clone(&store), listen, args.idle_timeout)?;
         listen = server.address();
-        println!("serving tcp://{listen}");
+        offer!("serving tcp://{listen}");
         if let Some(member) = store.member() {
             member.serve_at(Some(listen.to_string()))?;
         }
@@ -92,10 +97,10 @@ pub fn serve(args: &Serve) -> Outcome {
         let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
         store.close()?;
         if matches!(end, Ok(End::NewLife)) {
-            println!("taking over: the store is opened again");
+            offer!("taking over: the store is opened again");
             continue;
         }
-        println!(
+        offer!(
             "stopped: {} connections, {} turned away, {} malformed, {} timed out, {} appends \
              failed",
             counts.accepted,
@@ -127,7 +132,7 @@ fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreErro
             printed_at = Instant::now();
             let mut sizes = serde_json::to_value(store.occupancy()).unwrap_or_default();
             sizes["sent_bytes"] = server.counts().sent_bytes.into();
-            println!("{sizes}");
+            offer!("{sizes}");
         }
         let Some(member) = store.member() else { continue };
         match member.lease().check() {
@@ -138,7 +143,7 @@ fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreErro
                 if let Ok(taken) = store.take_over() {
                     tell(&taken.losses);
                     if taken.files > 0 {
-                        println!("{} files taken over", taken.files);
+                        offer!("{} files taken over", taken.files);
                     }
                     for (name, error) in taken.failed {
                         let what = format!("file {name} is not taken over yet: {error}");

@@ -45,6 +45,8 @@ pub fn evenfall(args: &[&str]) -> Command {
 /// What it said.
 pub struct Said {
     pub ok: bool,
+    /// The exit code; none when a signal ended it.
+    pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
@@ -73,14 +75,14 @@ pub fn finish(mut child: Child) -> Said {
         sleep(LOOK);
     };
     let (out, err) = (out.join().expect("a reader"), err.join().expect("a reader"));
-    Said { ok: status.success(), out, err }
+    Said { ok: status.success(), code: status.code(), out, err }
 }
 
 /// Runs it to its end.
 pub fn say(args: &[&str]) -> Said {
     let Output { status, stdout, stderr } = evenfall(args).output().expect("the program");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    Said { ok: status.success(), out: text(stdout), err: text(stderr) }
+    Said { ok: status.success(), code: status.code(), out: text(stdout), err: text(stderr) }
 }
 
 /// A demo and its directory.
@@ -134,6 +136,11 @@ impl Demo {
     /// Everything that the feed holds reached this many receivers, and nothing else.
     pub fn is_whole(&self, equal: u64) -> &Self {
         assert!(self.said.ok, "{}", self.said.err);
+        self.has_what_was_sent(equal)
+    }
+
+    /// Everything that was sent reached this many receivers, and nothing else.
+    pub fn has_what_was_sent(&self, equal: u64) -> &Self {
         let found = (self.number("lost"), self.number("receivers_with_equal_content"));
         assert_eq!(found, (0, equal), "{}\n{}", self.json, self.read("run.json")["events"]);
         self

@@ -66,7 +66,8 @@ fn interrupted_demo_delivers_what_was_sent_and_leaves_nothing_behind() {
     std::thread::sleep(Duration::from_millis(1_500));
     signal(child.id(), "INT");
     let demo = Demo::of(scratch, child);
-    demo.is_whole(4);
+    assert_eq!(demo.said.code, Some(130), "{}", demo.said.err);
+    demo.has_what_was_sent(4);
     assert!(demo.number("unsent") > 0);
     assert_eq!(demo.json["stopped"], true);
     assert!(demo.file("report.html").exists());

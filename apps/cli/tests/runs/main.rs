@@ -13,6 +13,7 @@
 //! | [`served`] | a store on a port: killed in the middle of appends |
 //! | [`stores`] | a feed recorded, proven equal, read back; after kill -9; from objects alone |
 //! | [`shuffles`] | shuffles between processes: losses, a dead rank, mistakes, Ctrl-C, a lab |
+//! | [`strangers`] | hostile HTTP and gRPC clients, notes that nobody reads |
 //! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
 //! | [`words`] | what is said to somebody who made a mistake |
 #![forbid(unsafe_code)]
@@ -33,5 +34,6 @@ mod served;
 mod servers;
 mod shuffles;
 mod stores;
+mod strangers;
 mod surveys;
 mod words;

@@ -89,8 +89,8 @@ fn a_root_says_whom_it_waits_for_and_its_report_that_the_tree_never_stood() {
     let line = lines.find(|line| line.contains("waiting"));
     signal(root.id(), "TERM");
     let said = finish(root);
-    let wanted = "root: waiting for 2 of 2 receivers (recv-1, tape), 1 of 1 proxy (p)";
-    assert_eq!(line.as_deref(), Some(wanted), "{}", said.err);
+    let wanted = " INFO root: waiting for 2 of 2 receivers (recv-1, tape), 1 of 1 proxy (p)";
+    assert!(line.as_ref().is_some_and(|line| line.ends_with(wanted)), "{line:?}{}", said.err);
     let said = say(&["report", &scratch.path("run").display().to_string()]);
     assert!(!said.ok && said.err.contains("the tree never stood"), "{}{}", said.out, said.err);
 }
@@ -125,6 +125,12 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         for word in wanted {
             assert!(said.err.contains(word), "{word} in what {args:?} said:\n{}", said.err);
         }
+        assert_eq!(
+            said.code == Some(2),
+            said.err.contains("try '--help'"),
+            "{args:?}: {}",
+            said.err
+        );
     }
 }
 
@@ -177,5 +183,42 @@ fn whoever_stops_reading_ends_a_command_without_a_word() {
         drop(child.stdout.take());
         let said = finish(child);
         assert!(said.ok && said.err.is_empty(), "{arguments:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn full_disk_under_the_result_is_an_error() {
+    for arguments in [&["config", "default"][..], &["feed", "--help"], &["--version"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux");
+        let said = finish(evenfall(arguments).stdout(full).spawn().expect("the program"));
+        let wanted = "evenfall: standard output: No space left on device";
+        assert!(
+            said.code == Some(1) && said.err.starts_with(wanted),
+            "{arguments:?}: {}",
+            said.err
+        );
+    }
+}
+
+#[test]
+fn reader_that_has_seen_enough_ends_a_read_of_the_store_quietly() {
+    let scratch = Scratch::new();
+    let (store, feed) = (scratch.path("store"), scratch.path("feed.itch50"));
+    fs::write(&feed, super::common::feed_file(20_000).0).expect("a feed");
+    let (store, feed) = (store.display().to_string(), feed.display().to_string());
+    let said = say(&["store", "append", &store, "day", "--feed", &feed]);
+    assert!(said.ok, "{}", said.err);
+    for format in ["csv", "json", "arrow"] {
+        let read = ["store", "read", &store, "day", "--format", format];
+        let mut child = evenfall(&read).spawn().expect("the program");
+        let mut first = [0; 10];
+        let out = child.stdout.as_mut().expect("its output");
+        std::io::Read::read_exact(out, &mut first).expect("the first bytes");
+        drop(child.stdout.take());
+        let said = finish(child);
+        assert!(said.ok && said.err.is_empty(), "{format}: {:?}: {}", said.code, said.err);
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux");
+        let said = finish(evenfall(&read).stdout(full).spawn().expect("the program"));
+        assert_eq!(said.code, Some(1), "{format}: {}", said.err);
     }
 }

@@ -1,12 +1,21 @@
 //! The section `[feed]` of the settings.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenfall_runtime::settings::check::{Mistake, above_zero, one_at_least};
+use evenfall_runtime::settings::check::{Mistake, within};
 use evenfall_runtime::settings::OPEN;
 use serde::{Deserialize, Serialize};
+
+/// Messages per second. The least is a message in a quarter of an hour, below which a run looks
+/// dead; at the most messages are a nanosecond apart, which is what the clock tells apart.
+const RATE: RangeInclusive<f64> = 0.001..=1e9;
+/// Speeds of a replay: a day takes three years, or no time that the clock tells.
+const SPEED: RangeInclusive<f64> = 0.001..=1e9;
+/// Symbols of the generated feed: ITCH numbers them by 16 bits, from 1.
+const SYMBOLS: RangeInclusive<u16> = 1..=u16::MAX;
 
 /// Where the messages come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,13 +103,13 @@ impl Feed {
     /// # Errors
     /// What is out of range, and which keys contradict each other.
     pub fn check(&self) -> Result<(), Mistake> {
-        above_zero("feed.speed", self.speed)?;
-        above_zero("feed.rate", self.rate.unwrap_or(1.0))?;
+        within("feed.speed", self.speed, &SPEED)?;
+        within("feed.rate", self.rate.unwrap_or(1.0), &RATE)?;
         if self.fit == Some(Duration::ZERO) {
             return Err(Mistake::new("feed.fit", "feed.fit = 0s: must be above 0"));
         }
-        one_at_least("feed.synthetic.symbols", self.synthetic.symbols.into())?;
-        one_at_least("feed.synthetic.mean_rate", self.synthetic.mean_rate)?;
+        within("feed.synthetic.symbols", self.synthetic.symbols, &SYMBOLS)?;
+        within("feed.synthetic.mean_rate", self.synthetic.mean_rate, &(1.0..=*RATE.end()))?;
         if self.file.is_some() && self.mold.is_some() {
             let why = "feed.file and feed.mold: give one of them";
             return Err(Mistake::new("feed.mold", why));

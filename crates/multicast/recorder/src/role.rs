@@ -156,14 +156,14 @@ fn read(
             Wanted::Frames { asker, first, count } => {
                 let frames = reader.frames((asker, stream), first, count);
                 let frames = frames.unwrap_or_else(|error| {
-                    eprintln!("frames {first} and {count} on for node {}: {error}", asker.0);
+                    tracing::warn!("frames {first} and {count} on for node {}: {error}", asker.0);
                     Vec::new()
                 });
                 Found::Frames { asker, count, frames }
             }
             Wanted::Location { asker, begin } => {
                 let at = reader.locate(stream, begin).unwrap_or_else(|error| {
-                    eprintln!("where node {} begins: {error}", asker.0);
+                    tracing::warn!("where node {} begins: {error}", asker.0);
                     None
                 });
                 Found::Location { asker, begin, at }
@@ -250,7 +250,7 @@ fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resum
     let resumes = frames::resumes(store, NAME, trees).map_err(failed)?;
     for (tree, resume) in resumes.iter().enumerate() {
         if let Some(Resume { epoch, frame, message }) = resume {
-            eprintln!(
+            tracing::info!(
                 "{name}: tree {tree} goes on with frame {frame}, message {message} of run {epoch}"
             );
         }
@@ -299,9 +299,10 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
         written.map_err(failed)?;
         let mut summary = recorded?;
         if summary.lost > 0 {
-            eprintln!("{}: {} messages were lost before it", node.name, summary.lost);
+            tracing::warn!("{}: {} messages were lost before it", node.name, summary.lost);
         }
         summary.messages = kept.load(Ordering::Acquire);
+        tracing::info!("{}: {}: {} messages kept", node.name, summary.ended, summary.messages);
         Ok(summary)
     })
 }

@@ -10,6 +10,8 @@
 //! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
 //! | [`report`] | reads the run logs of all processes, judges the run, writes `report.html` |
 #![forbid(unsafe_code)]
+// A note that cannot be written costs the note; these macros panic.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 #[doc(hidden)]
 pub mod fuzzing;

@@ -221,6 +221,7 @@ impl Settings {
             multicast: document.part("multicast")?,
             nodes: document.list("node")?,
         };
+        document.check_durations()?;
         settings.check().map_err(|mistake| document.refuse(mistake))?;
         let base = document.base();
         settings.run.rebase(base);

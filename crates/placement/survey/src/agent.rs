@@ -120,11 +120,13 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
         if let AgentEvent::Idle { run, job, why } = event {
             // What a surveyor ends is its business; what it left behind is not.
             if why == evenfall_placement_machine::Idle::LeaseLapsed {
-                eprintln!("{}: job {job} of run {run:016x} was not asked for any more", node.name);
+                tracing::warn!(
+                    "{}: job {job} of run {run:016x} was not asked for any more",
+                    node.name
+                );
             }
         }
     };
-    eprintln!("{}: agent on {address} (gRPC and probes)", node.name);
     loop {
         process.keep_time(&mut machines, core::mem::take(&mut first), &mut on)?;
         process.turn.turn(&mut machines, &mut process.driver, None, &mut on)?;

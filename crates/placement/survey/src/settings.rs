@@ -104,6 +104,7 @@ impl Settings {
             survey: document.part("survey")?,
             agents: nodes,
         };
+        document.check_durations()?;
         settings.check().map_err(|mistake| document.refuse(mistake))?;
         settings.run.rebase(document.base());
         settings.inject.rebase(document.base());

@@ -214,7 +214,7 @@ impl DelayLine {
                     *delay = delay_of(rules, *from, here);
                 }
             }
-            Err(why) => eprintln!("{}: {why}", self.inject.file.display()),
+            Err(why) => tracing::warn!("{}: {why}", self.inject.file.display()),
         }
     }
 

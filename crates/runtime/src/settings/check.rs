@@ -3,6 +3,11 @@
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// The longest duration of any key: a month is more than any phase of a run takes, and times of it,
+/// such as one for each tree, still fit into the clock.
+const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// A value that is wrong, or keys that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,24 +61,21 @@ pub fn within<T: PartialOrd + Display>(
     Err(Mistake::new(key, format!("{key} = {value}: must be {least} to {most}")))
 }
 
-/// Refuses what is not above zero.
-///
-/// # Errors
-/// The value.
-pub fn above_zero(key: &str, value: f64) -> Result<(), Mistake> {
-    if value > 0.0 && value.is_finite() {
-        return Ok(());
+/// Refuses durations of more than a month, in a table and the tables within.
+pub(super) fn durations(key: &str, value: &toml::Value) -> Result<(), Mistake> {
+    match value {
+        toml::Value::Table(table) => table.iter().try_for_each(|(name, value)| {
+            let dot = if key.is_empty() { "" } else { "." };
+            durations(&format!("{key}{dot}{name}"), value)
+        }),
+        // Other words than durations are none of more than a month.
+        toml::Value::String(text) => match humantime::parse_duration(text) {
+            Ok(duration) if duration > DURATION_MAX => {
+                let most = humantime::format_duration(DURATION_MAX);
+                Err(Mistake::new(key, format!("{key} = {text}: must be {most} at most")))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
     }
-    Err(Mistake::new(key, format!("{key} = {value}: must be above 0")))
-}
-
-/// Refuses what is below one.
-///
-/// # Errors
-/// The value.
-pub fn one_at_least(key: &str, value: f64) -> Result<(), Mistake> {
-    if value >= 1.0 && value.is_finite() {
-        return Ok(());
-    }
-    Err(Mistake::new(key, format!("{key} = {value}: must be at least 1")))
 }

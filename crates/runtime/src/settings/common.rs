@@ -16,6 +16,8 @@ use super::check::{Mistake, within};
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
 /// Twice the longest hold by default: who wants to spin for longer wants `io.never_sleep`.
 const SPIN_MAX: Duration = Duration::from_millis(100);
+/// Bytes of a node's name. File names of its logs have room for 255, with words around the name.
+const NAME_BYTES_MAX: usize = 128;
 /// What a mistake says of an address that is open to more than this machine.
 pub const OPEN: &str = "without run.key_file nothing listens or sends beyond loopback; set it, or \
                         use an address in 127.0.0.0/8 or ::1";
@@ -189,12 +191,29 @@ pub struct Node {
     pub http: Option<SocketAddr>,
 }
 
-/// Refuses nodes that share a name or an id.
+/// Refuses a name that cannot be part of the name of a file.
+fn check_name(at: usize, node: &Node) -> Result<(), Mistake> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_name = node.name.bytes().all(is_plain)
+        && node.name.bytes().any(|byte| byte.is_ascii_alphanumeric());
+    if is_name && node.name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let why = format!(
+        "node: name = {:?}: must be 1 to {NAME_BYTES_MAX} of the characters a-z, A-Z, 0-9, '-', \
+         '_' and '.', with a letter or digit among them",
+        node.name
+    );
+    Err(Mistake::new(format!("node.{at}.name"), why))
+}
+
+/// Refuses nodes that share a name or an id, and names that no file can have.
 ///
 /// # Errors
-/// The second of the two, and what they share.
+/// The name, or the second of the two nodes and what they share.
 pub fn check_nodes(nodes: &[Node]) -> Result<(), Mistake> {
     for (at, node) in nodes.iter().enumerate() {
+        check_name(at, node)?;
         let twin = nodes[..at].iter().find(|n| n.name == node.name || n.id == node.id);
         if let Some(other) = twin {
             let key = if other.name == node.name { "name" } else { "id" };

@@ -90,7 +90,7 @@ impl Mold {
             lines.push((Line::Answers(server), UdpDriver::bind(answers_at(server), options)?));
         }
         for note in lines.iter().flat_map(|(_, driver)| driver.notes()) {
-            eprintln!("feed.mold: {note}");
+            tracing::warn!("feed.mold: {note}");
         }
         Ok(Self {
             lines,

@@ -191,7 +191,14 @@ impl Process {
             process.log = Some(process.open_log(settings, node, role)?);
             process.base.log_memory(&settings.run.dir)?;
         }
+        process.say_where(node);
         Ok(process)
+    }
+
+    fn say_where(&self, node: &Node) {
+        let http = self.base.telemetry.address().map(|http| format!(", HTTP on {http}"));
+        let (address, http) = (self.base.driver.local_addr(), http.unwrap_or_default());
+        tracing::info!("{}: {} listening on {address}{http}", self.base.name, node.role);
     }
 
     fn open_log(

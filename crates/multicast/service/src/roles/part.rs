@@ -1,5 +1,6 @@
 //! The loop of the roles that have a place in a tree: proxy, receiver and recorder.
 
+use std::mem;
 use std::time::Duration;
 
 use evenfall_core::{Clock, Machine, Timestamp};
@@ -84,9 +85,10 @@ impl Process {
     ) -> Result<Ended, RoleError> {
         let (mut first, mut left) = (true, 0);
         let mut leaves_at: Option<Timestamp> = None;
+        let mut was_placed = false;
         loop {
             let mut on = |m: &M, now, event| part.on(m, now, event);
-            self.keep_time(machines, core::mem::take(&mut first), &mut on)?;
+            self.keep_time(machines, mem::take(&mut first), &mut on)?;
             part.set_clock(self.base.clock());
             let until = leaves_at.or(part.until());
             let mut on = |m: &M, now, event| {
@@ -101,12 +103,18 @@ impl Process {
             if let Some(ended) = part.ended(machines) {
                 return Ok(ended);
             }
+            let is_placed = machines.iter().all(M::has_place);
+            if leaves_at.is_none() && mem::replace(&mut was_placed, is_placed) != is_placed {
+                let words = if is_placed { "has its place" } else { "is out, and asks again" };
+                tracing::info!("{}: {words}", self.base.name);
+            }
             let now = MonotonicClock::now();
             match leaves_at {
                 Some(at) if at <= now || left == machines.len() => return Ok(Ok("asked to stop")),
                 None if interrupt::raised() || part.wants_to_stop() => {
                     // Who has no place is missed by nobody: it says good-bye once.
                     let known = machines.iter().any(M::has_place);
+                    tracing::info!("{}: asked to stop", self.base.name);
                     leaves_at = Some(if known { now + FAREWELL } else { now });
                     machines.iter_mut().for_each(M::leave);
                 }

@@ -97,6 +97,13 @@ pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> 
     let malformed = process.base.refused();
     let why = ended.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     let (name, status) = (node.name.clone(), relays[0].status());
+    tracing::info!(
+        "{name}: {why}: {} frames forwarded, {} sent again, {} given up, {} dropped",
+        status.forwarded,
+        status.repairs_sent,
+        status.given_up,
+        status.dropped
+    );
     let summary = ProxySummary { name, status, malformed, ended: why };
     process.end(settings, &summary)?;
     ended.map(|_| summary)

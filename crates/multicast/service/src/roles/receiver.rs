@@ -7,7 +7,7 @@ use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_multicast_machine::fairness::{Flags, Lost, Released};
-use evenfall_multicast_machine::{Reason, Receiver, ReceiverEvent, ReceiverStatus, Release};
+use evenfall_multicast_machine::{Reason, Receiver, ReceiverEvent, ReceiverStatus, Release, Tally};
 use serde::Serialize;
 
 use super::part::{Ended, Part};
@@ -106,7 +106,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
         match event {
             ReceiverEvent::Released(release) => self.released(&release),
             ReceiverEvent::Lost { first_message, messages, frames, first } => {
-                eprintln!(
+                tracing::warn!(
                     "lost: tree {stream}, frames {first}..{}, messages from {first_message:?}, \
                      {messages:?} of them",
                     first + frames
@@ -136,7 +136,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
                 }
             }
             ReceiverEvent::NotReplayed => {
-                eprintln!(
+                tracing::warn!(
                     "tree {stream}: no recorder has what was asked for (is there a node with role \
                      = \"recorder\"?): beginning with the live feed"
                 );
@@ -289,8 +289,23 @@ pub fn run<S: Sink>(
         resident_bytes_max: process.base.resident_bytes_max,
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
+    say_end(&summary);
     process.end(settings, &summary)?;
     ended.map(|_| summary)
+}
+
+fn say_end(summary: &ReceiverSummary) {
+    let tallies = || summary.trees.iter().map(|tree| &tree.tally);
+    let sum = |count: fn(&Tally) -> u64| tallies().map(count).sum::<u64>();
+    tracing::info!(
+        "{}: {}: {} messages released, {} late, {} lost; {} frames repaired",
+        summary.name,
+        summary.ended,
+        sum(|tally| tally.released),
+        sum(|tally| tally.late),
+        sum(|tally| tally.lost),
+        sum(|tally| tally.repaired)
+    );
 }
 
 /// Logs the copies dropped since `before`; returns how many there were in all.

@@ -194,7 +194,7 @@ impl Book {
             Reason::Restarted => ("leave", "it started again"),
         };
         let text = format!("{name} is out of tree {stream}: {why}");
-        eprintln!("{text}");
+        tracing::warn!("{text}");
         self.event(now, kind, Some(id), text);
         if !self.lives.contains_key(&(id, stream)) {
             return;
@@ -226,7 +226,7 @@ impl Book {
             Step::Abandoned => format!("{new} is no longer tried for {old}: the tree changed"),
         };
         let text = format!("tree {stream}: {text}");
-        eprintln!("{text}");
+        tracing::info!("{text}");
         self.event(now, "replace", Some(r.old), text);
     }
 

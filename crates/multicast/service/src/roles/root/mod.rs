@@ -197,10 +197,11 @@ impl<'a> Run<'a> {
             if now >= say_at {
                 say_at = now + SAY_AWAITED_EVERY;
                 if let Some(words) = awaited::missing(self.settings, &self.roots) {
-                    eprintln!("{}: {words}", self.process.base.name);
+                    tracing::info!("{}: {words}", self.process.base.name);
                 }
             }
         }
+        self.say_tree();
         self.write_info()?;
         let warm_up = self.settings.course.rehearsal();
         let settled = warm_up / 5;
@@ -209,6 +210,18 @@ impl<'a> Run<'a> {
         }
         self.each_root(Root::forget_warm_up)?;
         self.rehearse_for(warm_up - settled)
+    }
+
+    fn say_tree(&self) {
+        let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
+        let proxies: usize = all.iter().map(|tree| tree.proxies).sum();
+        tracing::info!(
+            "{}: the tree stands: {} receivers and recorders, {proxies} proxies, {} trees, mode {}",
+            self.process.base.name,
+            all.iter().map(|tree| tree.receivers).max().unwrap_or(0),
+            all.len(),
+            self.settings.multicast.mode
+        );
     }
 
     /// Rehearses the feed. `false` when a signal came.
@@ -297,7 +310,7 @@ impl<'a> Run<'a> {
     /// Writes down what the feed had to say, and says it.
     fn spread_news(&mut self) {
         for (kind, text) in self.intake.news() {
-            eprintln!("{}: {text}", self.process.base.name);
+            tracing::warn!("{}: {text}", self.process.base.name);
             self.book.event(MonotonicClock::now(), kind, None, text);
         }
     }
@@ -357,6 +370,16 @@ impl<'a> Run<'a> {
             feed: self.intake.status(),
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };
+        let sum = |count: fn(&RootStatus) -> u64| summary.trees.iter().map(count).sum::<u64>();
+        tracing::info!(
+            "{}: {}: {} messages sent; receivers report {} released, {} late, {} lost",
+            summary.name,
+            summary.ended,
+            summary.messages,
+            sum(|tree| tree.tally.released),
+            sum(|tree| tree.tally.late),
+            sum(|tree| tree.tally.lost)
+        );
         self.write_info()?;
         self.process.end(self.settings, &summary)?;
         ended.map(|_| summary)

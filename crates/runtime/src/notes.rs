@@ -1,0 +1,154 @@
+//! What a process says of itself while it runs: lines on standard error, which an orchestrator
+//! keeps.
+//!
+//! The code of roles and services states an event by the macros of `tracing`, so a program of your
+//! own may take the events elsewhere. The programs of evenfall [`start`] this writer. A role must
+//! go on when nobody can take its notes, so its thread never writes:
+//!
+//! ```text
+//! role's thread --formatted line--> queue of 1,024 lines --> thread "notes" --> standard error
+//!                                      | full: the line is dropped and counted
+//! ```
+//!
+//! A full disk, a reader that has gone and a reader that stands still cost notes and nothing else.
+//! How many lines were dropped is said when lines go out again.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+
+#[cfg(test)]
+mod tests;
+
+/// The variable that names the least level of a note: off, error, warn, info, debug or trace.
+pub const LEVEL_VARIABLE: &str = "EVENFALL_LOG";
+/// Lines that may wait: a tree of a thousand nodes that changes at once says a line for each.
+const LINES_MAX: usize = 1_024;
+/// How long a process that ends waits for its last notes to be taken.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// How often a process that ends looks whether the queue has room.
+const LOOK: Duration = Duration::from_millis(5);
+
+enum Line {
+    Note(Vec<u8>),
+    /// Nothing after this is written. The answer says that everything before it is.
+    Last(SyncSender<()>),
+}
+
+/// The end of the queue that notes are put into.
+#[derive(Clone)]
+struct Queue {
+    to: SyncSender<Line>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Write for &Queue {
+    /// Takes one note; the formatter hands over whole lines.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.to.try_send(Line::Note(line.to_vec())).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+/// Writes notes until it is dropped, which waits half a second at most for the last of them.
+#[must_use = "notes are written as long as this is kept"]
+pub struct Notes {
+    queue: Queue,
+}
+
+/// Writes the notes of this process to standard error from now on.
+///
+/// # Errors
+/// When the level of [`LEVEL_VARIABLE`] is none, or notes of this process go elsewhere already.
+pub fn start() -> Result<Notes, String> {
+    let level = std::env::var_os(LEVEL_VARIABLE);
+    let level = level_of(level.as_ref().map(|text| text.to_string_lossy()).as_deref())?;
+    let notes = Notes::new(io::stderr()).map_err(|error| format!("notes: {error}"))?;
+    // What the libraries say at lesser levels is about their own workings.
+    let filter = Targets::new().with_default(LevelFilter::WARN.min(level));
+    let filter = filter.with_target("evenfall", level);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_target(false)
+        // A write that fails must not be said by a macro that panics.
+        .log_internal_errors(false)
+        .with_writer(notes.queue.clone());
+    let subscriber = tracing_subscriber::registry().with(lines).with(filter);
+    tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())?;
+    Ok(notes)
+}
+
+fn level_of(text: Option<&str>) -> Result<LevelFilter, String> {
+    text.filter(|text| !text.is_empty()).map_or(Ok(LevelFilter::INFO), |text| {
+        text.parse().map_err(|_| {
+            format!("{LEVEL_VARIABLE} = {text}: must be off, error, warn, info, debug or trace")
+        })
+    })
+}
+
+impl Notes {
+    fn new(out: impl Write + Send + 'static) -> io::Result<Self> {
+        let (to, from) = sync_channel(LINES_MAX);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let queue = Queue { to, dropped: Arc::clone(&dropped) };
+        let work = move || write_all(&from, &dropped, out);
+        std::thread::Builder::new().name("notes".into()).spawn(work)?;
+        Ok(Self { queue })
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        let until = Instant::now() + FAREWELL;
+        let (done, is_done) = sync_channel(1);
+        let mut last = Line::Last(done);
+        while let Err(TrySendError::Full(line)) = self.queue.to.try_send(last) {
+            last = line;
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+        // Whether they were taken or not, the process ends.
+        is_done.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    }
+}
+
+fn write_all(from: &Receiver<Line>, dropped: &AtomicU64, mut out: impl Write) {
+    while let Ok(line) = from.recv() {
+        let line = match line {
+            Line::Note(line) => line,
+            Line::Last(done) => {
+                done.send(()).ok();
+                return;
+            }
+        };
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 && writeln!(out, "notes that nobody took: {lost}").is_err() {
+            dropped.fetch_add(lost, Ordering::Relaxed);
+        }
+        if out.write_all(&line).is_err() {
+            dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
