@@ -14,6 +14,11 @@
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |
 #![forbid(unsafe_code)]
 
+#[macro_use]
+extern crate evenfall_runtime;
+
+pub mod commands;
+pub mod fanout;
 pub mod multicast;
 pub mod placement;
 pub mod profile;

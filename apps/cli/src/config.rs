@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use evenfall_multicast_machine::tree::Dimensions;
-use evenfall_runtime::Settings;
-use evenfall_runtime::settings::RoleName;
+use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::settings::RoleName;
 
 use crate::Outcome;
 use crate::print::counted;

@@ -20,7 +20,9 @@ use evenfall_multicast_service::report::{self, Report, RunInfo};
 use evenfall_runtime::settings::{Feed, Node, Run, Settings, Synthetic};
 use serde_json::Value;
 
-use crate::{Outcome, Stopped, print};
+use evenfall_multicast_service::report::text;
+
+use crate::{Outcome, Stopped};
 use cast::Played;
 pub use cast::fresh_key;
 use faults::Fault;
@@ -383,7 +385,7 @@ fn show(
         println!("{json}");
         return Ok(());
     }
-    print::results(results);
+    print!("{}", text::table(results));
     println!(
         "content of {equal} of {} receivers equals {} (blake3 of the feed: {}...)",
         judged.len(),

@@ -17,7 +17,7 @@ use evenfall_feed_formats::source::{Format, recognise};
 use evenfall_host::interrupt;
 use evenfall_feed_service::input;
 use evenfall_feed_service::player::{Player, Stage};
-use evenfall_runtime::settings::{Feed, Synthetic};
+use evenfall_feed_service::{Feed, Synthetic};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;

@@ -3,49 +3,36 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
-//! | [`mod@bench`] | `evenfall bench fanout\|shuffle`: what a copy costs, and an exchange |
 //! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
 //! | [`plan`] | `evenfall plan tree`: which machine takes which place |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
-//! | [`sim`] | `evenfall sim multicast`: the same machines in the simulator |
+//! | [`instrument`] | `evenfall sim`, `evenfall bench`: handed over to the program `evenfall-lab` |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
-//! | [`store`] | `evenfall store ls\|append\|read\|export\|verify`, `evenfall bench store` |
+//! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
 #![forbid(unsafe_code)]
 
-// The macros of the standard library panic when nobody takes what they print. These have the same
-// names, so that no line of a command can fail to be safe: what is printed beside the results is
-// given up, and a result that is not taken ends the command.
-macro_rules! eprint {
-    ($($words:tt)*) => { $crate::print::aside(format_args!($($words)*)) };
-}
-macro_rules! eprintln {
-    ($($words:tt)*) => { $crate::print::aside(format_args!("{}\n", format_args!($($words)*))) };
-}
-macro_rules! print {
-    ($($words:tt)*) => { $crate::print::out(format_args!($($words)*)) };
-}
-macro_rules! println {
-    ($($words:tt)*) => { $crate::print::out(format_args!("{}\n", format_args!($($words)*))) };
-}
+#[macro_use]
+extern crate evenfall_runtime;
 
-mod bench;
 mod config;
 mod demo;
 mod feed;
 mod plan;
+mod instrument;
 mod print;
 mod report;
 mod run;
-mod sim;
+mod settings;
 mod stat;
 mod store;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use evenfall_runtime::program::{self, Outcome, Stopped};
 
 /// Fair, fast market data on cloud machines that nobody can wire or trust.
 #[derive(Parser)]
@@ -68,9 +55,11 @@ enum Command {
     /// Choose machines by their measured delays.
     Plan(plan::Args),
     /// Run the same machines in the simulator.
-    Sim(sim::Args),
+    #[command(disable_help_flag = true)]
+    Sim(instrument::Args),
     /// Measure what things cost on this machine: copies, an exchange, the store.
-    Bench(bench::Args),
+    #[command(disable_help_flag = true)]
+    Bench(instrument::Args),
     /// Record feeds, read them back, export and verify them.
     Store(store::Args),
     /// Look into a feed file, make one, or play one as a live MoldUDP64 session.
@@ -79,90 +68,21 @@ enum Command {
     Config(config::Args),
 }
 
-/// What a command ends with: success, or words for people.
-type Outcome = Result<(), Box<dyn std::error::Error>>;
-
-/// A signal asked the program to stop before it was done. What there was has been printed.
-#[derive(Debug)]
-struct Stopped(u8);
-
-impl std::fmt::Display for Stopped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "stopped by signal {}", self.0)
-    }
-}
-
-impl std::error::Error for Stopped {}
-
-fn command(command: Command) -> Outcome {
-    match command {
+fn command(cli: Cli) -> Outcome {
+    match cli.command {
         Command::Demo(args) => demo::main(&args),
         Command::Run(args) => run::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Stat(args) => stat::main(&args),
         Command::Plan(args) => plan::main(&args),
-        Command::Sim(args) => sim::main(&args),
-        Command::Bench(args) => bench::main(&args),
+        Command::Sim(args) => instrument::main("sim", &args),
+        Command::Bench(args) => instrument::main("bench", &args),
         Command::Store(args) => store::main(&args),
         Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),
     }
 }
 
-/// Parses the arguments and runs the command; all that it printed is out then.
-fn run() -> ExitCode {
-    let arguments = match Cli::try_parse() {
-        Ok(arguments) => arguments,
-        // Help goes to standard output, mistakes go to standard error.
-        Err(words) if words.use_stderr() => {
-            words.print().ok();
-            return ExitCode::from(words.exit_code() as u8);
-        }
-        Err(help) => {
-            help.print().unwrap_or_else(|error| print::unwritten(error));
-            print::flush();
-            return ExitCode::SUCCESS;
-        }
-    };
-    let notes = match evenfall_node::notes::start() {
-        Ok(notes) => notes,
-        Err(error) => return failure(&error),
-    };
-    let outcome = command(arguments.command);
-    // The last words are those of the command.
-    drop(notes);
-    match outcome {
-        Ok(()) => {
-            print::flush();
-            ExitCode::SUCCESS
-        }
-        Err(error) => match error.downcast_ref() {
-            // As shells count it.
-            Some(Stopped(signal)) => ExitCode::from(128 + signal),
-            None => failure(&*error),
-        },
-    }
-}
-
-fn failure(error: &(impl std::fmt::Display + ?Sized)) -> ExitCode {
-    eprintln!("evenfall: {error}");
-    ExitCode::FAILURE
-}
-
 fn main() -> ExitCode {
-    let standard = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !panic.payload().is::<print::Unwritten>() {
-            standard(panic);
-        }
-    }));
-    // Unwound, so that what runs beside is taken down.
-    std::panic::catch_unwind(run).unwrap_or_else(|panic| match panic.downcast_ref() {
-        // Whoever reads the output has seen enough, such as `| head`.
-        Some(print::Unwritten(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
-        Some(print::Unwritten(error)) => failure(&format_args!("standard output: {error}")),
-        None => std::panic::resume_unwind(panic),
-    })
+    program::main("evenfall", command)
 }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use evenfall_multicast_machine::fairness::{MessageRow, csv};
 use evenfall_multicast_service::report;
 
-use crate::{Outcome, print};
+use evenfall_multicast_service::report::text;
+
+use crate::Outcome;
 
 /// Arguments of `evenfall report`.
 #[derive(clap::Args, Debug)]
@@ -53,7 +55,7 @@ pub fn main(args: &Args) -> Outcome {
         println!("{}", serde_json::to_string(&report.outcome.results)?);
         return Ok(());
     }
-    print::results(&report.outcome.results);
+    print!("{}", text::table(&report.outcome.results));
     for warning in &report.warnings {
         println!("note: {warning}");
     }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use evenfall_host::interrupt;
-use evenfall_runtime::Settings;
+use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::receiver::NoSink;
 use evenfall_multicast_service::roles::{agent, proxy, receiver, recorder, root};
-use evenfall_runtime::settings::{Node, RoleName};
+use evenfall_multicast_service::settings::{Node, RoleName};
 
 use crate::Outcome;
 

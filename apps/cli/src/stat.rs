@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenfall_multicast_machine::Mode;
-use evenfall_runtime::Settings;
-use evenfall_runtime::settings::RoleName;
+use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::settings::RoleName;
 use serde_json::Value;
 
 use crate::Outcome;

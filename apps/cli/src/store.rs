@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Subcommand;
-use evenfall_runtime::settings::Feed;
+use evenfall_feed_service::Feed;
 use evenfall_multicast_recorder::recording::is_file_of;
 use evenfall_store_engine::{
     Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,

@@ -9,6 +9,7 @@
 //! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
 //! | [`page`] | the frame of a page: one file, no network |
 //! | [`notes`] | what a process says of itself, on standard error |
+//! | `program` | the frame of a program: arguments, output, exit code (feature `program`) |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //!
 //! A service brings its own section of the settings, its checks, its routes and its errors.
@@ -21,6 +22,8 @@ pub mod memory;
 pub mod notes;
 pub mod page;
 pub mod process;
+#[cfg(feature = "program")]
+pub mod program;
 pub mod settings;
 pub mod telemetry;
 

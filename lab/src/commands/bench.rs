@@ -4,16 +4,17 @@ mod cross;
 mod mpi;
 mod rank;
 mod shuffle;
+mod store;
 
 use std::time::Duration;
 
 use clap::Subcommand;
 use crate::fanout::{FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless};
 use evenfall_multicast_machine::SharedKey;
-use evenfall_node::fanout::RootSource;
+use crate::fanout::root::RootSource;
 use serde_json::json;
 
-use crate::Outcome;
+use evenfall_runtime::program::Outcome;
 
 /// Arguments of `evenfall bench`.
 #[derive(clap::Args, Debug)]
@@ -27,7 +28,7 @@ enum Command {
     /// Processor time of the sending side per delivered copy, and the highest loss-free rate.
     Fanout(Fanout),
     /// Records per second that the store takes, and how fast it gives them back.
-    Store(crate::store::bench::Args),
+    Store(self::store::Args),
     /// Shuffles between processes over real sockets, against what the links allow.
     Shuffle(shuffle::Args),
     /// One rank of `bench shuffle`.
@@ -73,7 +74,7 @@ struct Fanout {
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Fanout(args) => fanout(args),
-        Command::Store(args) => crate::store::bench::main(args),
+        Command::Store(args) => self::store::main(args),
         Command::Shuffle(args) => shuffle::main(args),
         Command::Rank(args) => rank::main(args),
         Command::Cross(args) => cross::main(args),

@@ -23,7 +23,9 @@ use crate::studies::overlay::Effort;
 use crate::studies::{Table, hedging, overlay, replacement};
 use serde_json::Value;
 
-use crate::{Outcome, print};
+use evenfall_multicast_service::report::text;
+
+use evenfall_runtime::program::Outcome;
 
 /// Arguments of `evenfall sim`.
 #[derive(clap::Args, Debug)]
@@ -269,7 +271,7 @@ fn multicast(args: &Multicast) -> Outcome {
         json["digest"] = format!("{:016x}", done.digest).into();
         println!("{json}");
     } else {
-        print::results(&done.results);
+        print!("{}", text::table(&done.results));
         println!(
             "{} hops in {took:.1} s, {:.1} M a second; seed {}, digest {:016x}",
             done.hops,

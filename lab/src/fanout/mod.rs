@@ -8,6 +8,8 @@
 //! What sends is a [`Source`] in front of a [`UdpDriver`], or any closure ([`measure`]), so that a
 //! protocol or another system is measured by exactly the same code.
 
+pub mod root;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +22,7 @@ use evenfall_core::{Class, Destination, GroupId, Head, Install, Timestamp, Trans
 use evenfall_host::Error;
 use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_host::procstat::ksoftirqd_cpu;
-use crate::udp::{Options, UdpDriver};
+use evenfall_port::udp::{Options, UdpDriver};
 
 /// The head that stands for a protocol's: what the multicast header takes on the wire.
 const HEAD_BYTES: usize = 76;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use evenfall_core::ClockError;
 use evenfall_host::interrupt;
 use evenfall_multicast_machine::SharedKey;
-use evenfall_runtime::Settings;
+use evenfall_multicast_service::Settings;
 use evenfall_placement_survey::surveyor;
 use evenfall_runtime::settings::{self, RoleName, Survey};
 use evenfall_placement_planner::builder::{BuildPlan, Racing, RootRule};

@@ -1,7 +1,7 @@
 //! `evenfall config default`: every default as a file to begin with. Keys that are absent by
 //! default stand in it as comments, and so does a small run.
 
-use super::Settings;
+use super::defaults;
 
 /// Keys without a default: the table, an example, and what holds without it.
 const ABSENT: [(&str, &str, &str); 17] = [
@@ -48,22 +48,20 @@ const NODES: &str = r#"
 # address = "127.0.0.1:0"
 "#;
 
-impl Settings {
-    /// A settings file with every default, and the rest as comments.
-    pub fn default_file() -> String {
-        let defaults = Self::default().to_toml();
-        let mut file = String::from("# docs/configuration.md says what each key does.\n\n");
-        for table in defaults.split_inclusive("\n\n") {
-            let heading = table.lines().next().unwrap_or_default();
-            file.push_str(table.trim_end());
-            for (of, example, why) in ABSENT {
-                if heading == format!("[{of}]") {
-                    file.push_str(&format!("\n# {example}  # {why}"));
-                }
+/// A settings file with every default, and the rest as comments.
+pub fn default_file() -> String {
+    let defaults = toml::to_string(&defaults()).expect("settings are plain tables");
+    let mut file = String::from("# docs/configuration.md says what each key does.\n\n");
+    for table in defaults.split_inclusive("\n\n") {
+        let heading = table.lines().next().unwrap_or_default();
+        file.push_str(table.trim_end());
+        for (of, example, why) in ABSENT {
+            if heading == format!("[{of}]") {
+                file.push_str(&format!("\n# {example}  # {why}"));
             }
-            file.push_str("\n\n");
         }
-        file.truncate(file.trim_end().len());
-        file + "\n" + NODES
+        file.push_str("\n\n");
     }
+    file.truncate(file.trim_end().len());
+    file + "\n" + NODES
 }

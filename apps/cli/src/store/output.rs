@@ -33,7 +33,7 @@ fn to(out: Option<&Path>) -> Result<Out, Failure> {
                 File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
             Box::new(BufWriter::new(file))
         }
-        None => Box::new(BufWriter::new(crate::print::Stdout)),
+        None => Box::new(BufWriter::new(evenfall_runtime::program::Stdout)),
     })
 }
 

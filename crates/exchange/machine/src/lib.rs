@@ -22,7 +22,7 @@
 //!
 //! ```text
 //! use bytes::Bytes;
-//! use evenfall_exchange_member::;
+//! use evenfall_exchange_member;
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut member = group::local(4)?; // starts this program three more times

@@ -9,7 +9,7 @@ use evenfall_host::lab::Lab;
 use evenfall_host::process::{Signal, send};
 
 use super::shuffle::program;
-use crate::Outcome;
+use evenfall_runtime::program::Outcome;
 
 /// Where it goes, which nobody reads.
 const PORT: u16 = 9_301;

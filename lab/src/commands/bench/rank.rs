@@ -13,12 +13,12 @@ use bytes::Bytes;
 use evenfall_core::Prng;
 use evenfall_host::clock::{MonotonicClock, process_cpu};
 use evenfall_host::{interrupt, pin};
-use evenfall_exchange_member::::{GroupError, Member, Seat, SeatOptions, pace};
+use evenfall_exchange_member::{GroupError, Member, Seat, SeatOptions, pace};
 use evenfall_exchange_machine::Config;
 use evenfall_exchange_machine::group::Settings;
 use serde::{Deserialize, Serialize};
 
-use crate::Outcome;
+use evenfall_runtime::program::Outcome;
 
 /// How far ahead of its pace a rank may run: it is woken every half of it, and may be late by the
 /// other half, as on a host with more ranks than cores.

@@ -17,13 +17,13 @@ use evenfall_host::lab::{Lab, RackHost, Racks};
 use evenfall_host::process::{Signal, end_with_parent, send};
 use evenfall_port::udp::link_mtu;
 use evenfall_host::{interrupt, pin};
-use evenfall_exchange_member::::{FRAME_BYTES, packet_bytes};
+use evenfall_exchange_member::{FRAME_BYTES, packet_bytes};
 use evenfall_exchange_machine::{Links, Matrix, workload};
 use serde_json::json;
 
 use super::median;
 use super::rank::{Line, Round, Spec, Totals};
-use crate::Outcome;
+use evenfall_runtime::program::Outcome;
 
 /// Port of every rank in a lab.
 const LAB_PORT: u16 = 9_300;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use evenfall_store_engine::Level;
 use serde_json::{Map, Value, json};
 
-use crate::Outcome;
+use evenfall_runtime::program::Outcome;
 
 pub(super) type Failure = Box<dyn std::error::Error>;
 

@@ -9,7 +9,7 @@ use evenfall_exchange_machine::{Matrix, workload};
 use evenfall_sim::Priorities;
 use crate::shuffle::{Ablation, Control, Params, Rival, timeline};
 
-use crate::Outcome;
+use evenfall_runtime::program::Outcome;
 
 /// Arguments of `evenfall sim shuffle`.
 #[derive(clap::Args, Debug)]

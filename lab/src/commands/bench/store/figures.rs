@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::remote::{self, Served};
 use super::{Args, Failure, median, percentile};
-use crate::Outcome;
+use evenfall_runtime::program::Outcome;
 
 mod second;
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::remote::Served;
 use super::super::{Args, Failure};
-use crate::Outcome;
+use evenfall_runtime::program::Outcome;
 
 /// Records of history: several times the cache.
 const RECORDS: u64 = 8 << 20;

@@ -1,0 +1,38 @@
+//! `evenfall sim` and `evenfall bench`: instruments are a program of their own, `evenfall-lab`, so
+//! that nobody who runs a feed builds a simulator. What people type stays as it is.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::Outcome;
+
+/// The program that has the instruments.
+const PROGRAM: &str = "evenfall-lab";
+
+/// Arguments, as they are handed over.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What evenfall-lab takes; --help lists it.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    arguments: Vec<OsString>,
+}
+
+/// Beside this program, or else on the PATH.
+fn program() -> PathBuf {
+    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(PROGRAM)));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| PROGRAM.into())
+}
+
+/// Becomes the other program.
+pub fn main(noun: &str, args: &Args) -> Outcome {
+    let program = program();
+    let error = Command::new(&program).arg(noun).args(&args.arguments).exec();
+    Err(format!(
+        "evenfall {noun} is an instrument and needs the program {PROGRAM}, which cannot be started \
+         ({error}); get it with `cargo install --path lab`, or build it beside this program with \
+         `cargo build --release --package evenfall-lab`"
+    )
+    .into())
+}

@@ -1,0 +1,86 @@
+//! The union of all settings: every service brings its section, and this program knows all of them.
+
+use std::path::Path;
+
+use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::settings::ROLES;
+use evenfall_placement_survey::settings::{AGENT, Survey};
+use evenfall_runtime::settings::{self, Document, Mistake, SettingsError};
+
+mod example;
+#[cfg(test)]
+mod tests;
+
+pub use self::example::default_file;
+
+/// Everything that a settings file says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Union {
+    /// What root, proxies, receivers and recorders read.
+    pub multicast: Settings,
+    /// What agents and surveyors read.
+    pub survey: evenfall_placement_survey::Settings,
+}
+
+impl Union {
+    /// Reads the file, then the environment, then `sets` (`key=value`).
+    ///
+    /// # Errors
+    /// Which file, line and key, or which override, and what is allowed.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        Self::of(&Document::load(path, sets)?)
+    }
+
+    /// Settings with which a run can begin: refused is also what `evenfall run` would refuse later,
+    /// or wait for without end.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and what is missing.
+    pub fn load_runnable(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        let document = Document::load(path, sets)?;
+        let settings = Self::of(&document)?;
+        settings.multicast.check_run().map_err(|mistake| document.refuse(mistake))?;
+        settings.survey.check_closed().map_err(|mistake| document.refuse(mistake))?;
+        settings.multicast.key()?;
+        Ok(settings)
+    }
+
+    /// The settings of a document.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+        let mut known = Settings::known();
+        known.push(("survey", &[]));
+        document.refuse_unknown(&known)?;
+        let nodes: Vec<settings::Node> = document.list("node")?;
+        let is_known = |role: &str| ROLES.contains(&role) || role == AGENT;
+        if let Some((at, node)) = nodes.iter().enumerate().find(|(_, node)| !is_known(&node.role)) {
+            let why = format!(
+                "node {}: role = \"{}\": must be {} or {AGENT}",
+                node.name,
+                node.role,
+                ROLES.join(", ")
+            );
+            return Err(document.refuse(Mistake::new(format!("node.{at}.role"), why)));
+        }
+        Ok(Self {
+            multicast: Settings::of(document)?,
+            survey: evenfall_placement_survey::Settings::of(document)?,
+        })
+    }
+
+    /// The settings as tables that [`load`](Self::load) reads back.
+    pub fn to_table(&self) -> toml::Table {
+        let mut document = self.multicast.to_table();
+        settings::put(&mut document, "survey", &self.survey.survey);
+        document
+    }
+}
+
+/// The tables of every default, in the order in which people read them.
+fn defaults() -> toml::Table {
+    let mut document = Settings::default().to_table();
+    settings::put(&mut document, "survey", &Survey::default());
+    document
+}

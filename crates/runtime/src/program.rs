@@ -1,0 +1,163 @@
+//! The frame of a program of evenfall: its arguments, its output, its exit code.
+//!
+//! A program writes `#[macro_use] extern crate evenfall_runtime;`, so that its `println!` and
+//! `eprintln!` are those of this module: what goes to standard error and cannot be written is given
+//! up, and a result that is not taken ends the command.
+
+use std::fmt::{self, Arguments};
+use std::io::{ErrorKind, Result, Write, stderr, stdout};
+use std::process::ExitCode;
+
+/// Says something beside the result; nothing happens when it cannot be said.
+#[macro_export]
+macro_rules! eprint {
+    ($($words:tt)*) => { $crate::program::aside(format_args!($($words)*)) };
+}
+/// [`eprint!`] with the end of a line.
+#[macro_export]
+macro_rules! eprintln {
+    ($($words:tt)*) => {
+        $crate::program::aside(format_args!("{}\n", format_args!($($words)*)))
+    };
+}
+/// Prints a part of the result; ends the command when it is not taken.
+#[macro_export]
+macro_rules! print {
+    ($($words:tt)*) => { $crate::program::out(format_args!($($words)*)) };
+}
+/// [`print!`] with the end of a line.
+#[macro_export]
+macro_rules! println {
+    ($($words:tt)*) => {
+        $crate::program::out(format_args!("{}\n", format_args!($($words)*)))
+    };
+}
+
+/// What a command ends with: success, or words for people.
+pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// A signal asked the program to stop before it was done. What there was has been printed.
+#[derive(Debug)]
+pub struct Stopped(pub u8);
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stopped by signal {}", self.0)
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// Standard output took no more. It is thrown as a panic, so that it passes through every library
+/// between the command and its output, and `main` ends the program by it.
+pub struct Unwritten(pub std::io::Error);
+
+/// Ends the command: its result is not taken.
+pub fn unwritten(error: std::io::Error) -> ! {
+    std::panic::panic_any(Unwritten(error))
+}
+
+/// Prints a part of the result.
+pub fn out(words: Arguments<'_>) {
+    stdout().lock().write_fmt(words).unwrap_or_else(|error| unwritten(error));
+}
+
+/// Prints something to whom it may concern; the process goes on if nobody takes it.
+pub fn offer(words: Arguments<'_>) {
+    stdout().lock().write_fmt(words).ok();
+}
+
+/// Everything printed so far is taken.
+pub fn flush() {
+    stdout().flush().unwrap_or_else(|error| unwritten(error));
+}
+
+/// Says something beside the result, if it can be said.
+pub fn aside(words: Arguments<'_>) {
+    stderr().lock().write_fmt(words).ok();
+}
+
+/// Standard output for what is written piece by piece; see [`Unwritten`].
+pub struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        match stdout().write(bytes) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => unwritten(error),
+            other => other,
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        flush();
+        Ok(())
+    }
+}
+
+/// A number of things, as people say it.
+pub fn counted(number: usize, thing: &str) -> String {
+    match (number, thing.strip_suffix('y')) {
+        (1, _) => format!("1 {thing}"),
+        (_, Some(stem)) => format!("{number} {stem}ies"),
+        _ => format!("{number} {thing}s"),
+    }
+}
+
+/// Parses the arguments and runs the command; all that it printed is out then.
+fn run<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
+    let arguments = match P::try_parse() {
+        Ok(arguments) => arguments,
+        // Help goes to standard output, mistakes go to standard error.
+        Err(words) if words.use_stderr() => {
+            words.print().ok();
+            return ExitCode::from(words.exit_code() as u8);
+        }
+        Err(help) => {
+            help.print().unwrap_or_else(|error| unwritten(error));
+            flush();
+            return ExitCode::SUCCESS;
+        }
+    };
+    let notes = match crate::notes::start() {
+        Ok(notes) => notes,
+        Err(error) => return failure(name, &error),
+    };
+    let outcome = command(arguments);
+    // The last words are those of the command.
+    drop(notes);
+    match outcome {
+        Ok(()) => {
+            flush();
+            ExitCode::SUCCESS
+        }
+        Err(error) => match error.downcast_ref() {
+            // As shells count it.
+            Some(Stopped(signal)) => ExitCode::from(128 + signal),
+            None => failure(name, &*error),
+        },
+    }
+}
+
+fn failure(name: &str, error: &(impl fmt::Display + ?Sized)) -> ExitCode {
+    aside(format_args!("{name}: {error}\n"));
+    ExitCode::FAILURE
+}
+
+/// Runs a program: its arguments, the command, the exit code.
+pub fn main<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
+    let standard = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !panic.payload().is::<Unwritten>() {
+            standard(panic);
+        }
+    }));
+    // Unwound, so that what runs beside is taken down.
+    std::panic::catch_unwind(|| run(name, command)).unwrap_or_else(|panic| {
+        match panic.downcast_ref() {
+            // Whoever reads the output has seen enough, such as `| head`.
+            Some(Unwritten(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Some(Unwritten(error)) => failure(name, &format_args!("standard output: {error}")),
+            None => std::panic::resume_unwind(panic),
+        }
+    })
+}

@@ -1,0 +1,34 @@
+//! The program `evenfall-lab`, which `evenfall sim` and `evenfall bench` hand over to.
+
+use clap::{Parser, Subcommand};
+use evenfall_runtime::program::Outcome;
+
+mod bench;
+mod sim;
+
+/// Instruments of evenfall: the simulator, its studies, and benchmarks.
+#[derive(Parser)]
+#[command(name = "evenfall-lab", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the same machines in the simulator.
+    Sim(sim::Args),
+    /// Measure what things cost on this machine: copies, an exchange, the store.
+    Bench(bench::Args),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What went wrong, in words.
+pub fn command(cli: Cli) -> Outcome {
+    match cli.command {
+        Command::Sim(args) => sim::main(&args),
+        Command::Bench(args) => bench::main(&args),
+    }
+}

@@ -1,0 +1,11 @@
+//! The program `evenfall-lab`.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use evenfall_lab::commands;
+use evenfall_runtime::program;
+
+fn main() -> ExitCode {
+    program::main("evenfall-lab", commands::command)
+}
