@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use evenfall_runtime::program::Outcome;
 
 mod bench;
+mod experiment;
 mod sim;
 
 /// Instruments of evenfall: the simulator, its studies, and benchmarks.
@@ -20,6 +21,8 @@ enum Command {
     Sim(sim::Args),
     /// Measure what things cost on this machine: copies, an exchange, the store.
     Bench(bench::Args),
+    /// Carry out a placement experiment, also on a simulated pool.
+    Experiment(evenfall_placement_survey::experiment::command::Args),
 }
 
 /// Runs the command.
@@ -30,5 +33,6 @@ pub fn command(cli: Cli) -> Outcome {
     match cli.command {
         Command::Sim(args) => sim::main(&args),
         Command::Bench(args) => bench::main(&args),
+        Command::Experiment(args) => experiment::main(&args),
     }
 }

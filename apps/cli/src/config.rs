@@ -9,6 +9,7 @@ use evenfall_multicast_service::settings::RoleName;
 
 use crate::Outcome;
 use crate::print::counted;
+use crate::settings::{Union, default_file};
 
 /// Arguments of `evenfall config`.
 #[derive(clap::Args, Debug)]
@@ -41,13 +42,13 @@ enum Command {
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
-        Command::Default => print!("{}", Settings::default_file()),
+        Command::Default => print!("{}", default_file()),
         Command::Check { file, config, set, json } => {
             let file = file.as_deref().or(config.as_deref());
             let file = file.unwrap_or(Path::new("evenfall.toml"));
-            let settings = Settings::load_runnable(file, set)?;
+            let settings = Union::load_runnable(file, set)?;
             if *json {
-                println!("{}", serde_json::to_string(&settings)?);
+                println!("{}", serde_json::to_string(&settings.to_table())?);
             } else {
                 describe(&settings);
             }
@@ -56,8 +57,8 @@ pub fn main(args: &Args) -> Outcome {
     Ok(())
 }
 
-fn describe(settings: &Settings) {
-    let agents = settings.count(RoleName::Agent);
+fn describe(all: &Union) {
+    let (settings, agents) = (&all.multicast, all.survey.agents.len());
     if agents == settings.nodes.len() {
         println!("ok: {}", counted(agents, "agent"));
         return note_key(settings);

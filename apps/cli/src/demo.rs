@@ -17,7 +17,10 @@ use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::{Config, Mode, Shape};
 use evenfall_feed_service::input;
 use evenfall_multicast_service::report::{self, Report, RunInfo};
-use evenfall_runtime::settings::{Feed, Node, Run, Settings, Synthetic};
+use evenfall_feed_service::{Feed, Synthetic};
+use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::settings::{Course, Node};
+use evenfall_runtime::settings::Run;
 use serde_json::Value;
 
 use evenfall_multicast_service::report::text;
@@ -216,7 +219,6 @@ fn prepare(
     let run = Run {
         dir: PathBuf::from("."),
         key_file: keyed.then(|| PathBuf::from("evenfall.key")),
-        trees: args.trees,
         // All of it is one host, namespaces or not.
         clock: "same-host".into(),
         ..Run::default()
@@ -225,7 +227,8 @@ fn prepare(
     if pin::is_crowded(nodes.len()) {
         multicast.framing.coalesce = COALESCE;
     }
-    let mut settings = Settings { run, feed, multicast, nodes, ..Settings::default() };
+    let course = Course { trees: args.trees, ..Course::default() };
+    let mut settings = Settings { run, course, feed, multicast, nodes, ..Settings::default() };
     if cast::slows(args) {
         settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
     }

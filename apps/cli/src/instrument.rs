@@ -26,13 +26,20 @@ fn program() -> PathBuf {
 }
 
 /// Becomes the other program.
-pub fn main(noun: &str, args: &Args) -> Outcome {
-    let program = program();
-    let error = Command::new(&program).arg(noun).args(&args.arguments).exec();
+///
+/// # Errors
+/// When there is no such program, and how to get it.
+pub fn hand_over(noun: &str, arguments: impl IntoIterator<Item = OsString>) -> Outcome {
+    let error = Command::new(program()).arg(noun).args(arguments).exec();
     Err(format!(
-        "evenfall {noun} is an instrument and needs the program {PROGRAM}, which cannot be started \
-         ({error}); get it with `cargo install --path lab`, or build it beside this program with \
-         `cargo build --release --package evenfall-lab`"
+        "this is an instrument and needs the program {PROGRAM}, which cannot be started ({error}); \
+         get it with `cargo install --path lab`, or build it beside this program with `cargo build \
+         --release --package evenfall-lab`"
     )
     .into())
+}
+
+/// `evenfall sim` or `evenfall bench`.
+pub fn main(noun: &str, args: Args) -> Outcome {
+    hand_over(noun, args.arguments)
 }

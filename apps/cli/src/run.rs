@@ -3,13 +3,17 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use evenfall_runtime::settings;
 use evenfall_host::interrupt;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::receiver::NoSink;
-use evenfall_multicast_service::roles::{agent, proxy, receiver, recorder, root};
+use evenfall_multicast_recorder::role as recorder;
+use evenfall_multicast_service::roles::{proxy, receiver, root};
+use evenfall_placement_survey::agent;
 use evenfall_multicast_service::settings::{Node, RoleName};
 
 use crate::Outcome;
+use crate::settings::Union;
 
 /// Nodes that an error lists: what fits into two lines.
 const NODES_LISTED_MAX: usize = 6;
@@ -88,10 +92,31 @@ fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Nod
     }
 }
 
+fn find_agent<'a>(
+    agents: &'a [settings::Node],
+    name: Option<&str>,
+) -> Result<&'a settings::Node, String> {
+    let names = || {
+        let all: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+    };
+    match (name, agents) {
+        (Some(name), _) => agents
+            .iter()
+            .find(|agent| agent.name == name)
+            .ok_or_else(|| format!("no agent is called {name}; there are: {}", names())),
+        (None, [agent]) => Ok(agent),
+        (None, _) => {
+            Err(format!("which agent? Name one with --name; there are: {}", names()))
+        }
+    }
+}
+
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
-    let settings = Settings::load(&args.config, &args.set)?;
+    let all = Union::load(&args.config, &args.set)?;
+    let settings = all.multicast;
     let name = args.name.as_deref();
     let summary = match args.role {
         RoleArg::Root => {
@@ -119,8 +144,8 @@ pub fn main(args: &Args) -> Outcome {
             serde_json::to_value(recorded?)?
         }
         RoleArg::Agent => {
-            let node = find(&settings, RoleName::Agent, name)?;
-            serde_json::to_value(agent::run(&settings, &node)?)?
+            let node = find_agent(&all.survey.agents, name)?;
+            serde_json::to_value(agent::run(&all.survey, node)?)?
         }
     };
     if args.json {

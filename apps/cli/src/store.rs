@@ -2,7 +2,6 @@
 
 mod append;
 mod backing;
-pub mod bench;
 mod create;
 mod output;
 pub mod proof;

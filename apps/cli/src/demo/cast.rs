@@ -17,7 +17,8 @@ use evenfall_host::process::{Signal, end_with_parent, send};
 use evenfall_multicast_machine::Shape;
 use evenfall_multicast_machine::tree::Dimensions;
 use evenfall_multicast_service::report::{RUN_FILE, RunEvent};
-use evenfall_runtime::settings::{Node, RoleName, Settings};
+use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::settings::{Node, RoleName};
 
 use super::Args;
 use super::faults::Harm;
@@ -128,7 +129,7 @@ fn start(args: &Args, node: &Node, lab: Option<&Lab>) -> Result<Child, String> {
         RoleName::Proxy => "proxy",
         RoleName::Receiver => "recv",
         RoleName::Recorder => "recorder",
-        RoleName::Agent => "agent",
+        RoleName::Other => return Err(format!("{} has no role of a demo", node.name)),
     };
     let stderr = File::create(args.dir.join(format!("{}.stderr", node.name)))
         .map_err(|error| format!("{}: {error}", args.dir.display()))?;

@@ -13,7 +13,8 @@ use evenfall_core::NodeId;
 use evenfall_host::interrupt;
 use evenfall_host::lab::Lab;
 use evenfall_host::process::{Signal, end_with_parent, send};
-use evenfall_runtime::settings::{Inject, Node, RoleName, Run, Settings};
+use evenfall_placement_survey::settings::AGENT;
+use evenfall_runtime::settings::{Inject, Node, Run, put};
 
 use super::live::Wanted;
 use crate::Outcome;
@@ -69,12 +70,9 @@ fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
     let node = |host: u16| Node {
         name: format!("h{host}"),
         id: NodeId(host.into()),
-        role: RoleName::Agent,
+        role: AGENT.into(),
         address: SocketAddr::new(IpAddr::V4(lab.address(host.into())), PORT),
         http: None,
-        tree: 0,
-        record: None,
-        from: None,
     };
     let run = Run {
         dir: PathBuf::from("."),
@@ -84,11 +82,15 @@ fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
         ..Run::default()
     };
     let inject = Inject { file: Some(PathBuf::from("delays")), ..Inject::default() };
-    let nodes = (0..args.hosts).map(node).collect();
-    let settings = Settings { run, inject, nodes, ..Settings::default() };
+    let nodes: Vec<Node> = (0..args.hosts).map(node).collect();
+    let mut settings = toml::Table::new();
+    put(&mut settings, "run", &run);
+    put(&mut settings, "inject", &inject);
+    let nodes = toml::Value::try_from(nodes).expect("nodes are plain tables");
+    settings.insert("node".into(), nodes);
     fs::write(args.dir.join("evenfall.key"), fresh_key().map_err(failed)?).map_err(failed)?;
     fs::write(args.dir.join("delays"), delays(args, lab)).map_err(failed)?;
-    fs::write(settings_path(&args.dir), settings.to_toml()).map_err(failed)
+    fs::write(settings_path(&args.dir), settings.to_string()).map_err(failed)
 }
 
 fn settings_path(dir: &Path) -> PathBuf {

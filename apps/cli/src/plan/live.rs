@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use evenfall_core::ClockError;
 use evenfall_host::interrupt;
-use evenfall_multicast_machine::SharedKey;
-use evenfall_multicast_service::Settings;
+use evenfall_core::SharedKey;
 use evenfall_placement_survey::surveyor;
-use evenfall_runtime::settings::{self, RoleName, Survey};
+use evenfall_placement_survey::Settings;
+use evenfall_placement_survey::settings::Survey;
+use evenfall_runtime::settings;
 use evenfall_placement_planner::builder::{BuildPlan, Racing, RootRule};
 use evenfall_placement_planner::delays::EdgeStats;
 use evenfall_placement_planner::strategy::{Pick, Strategy};
@@ -130,7 +131,7 @@ type Failed = Box<dyn std::error::Error>;
 
 fn pool(args: &Args, settings: &Settings) -> Result<Pool, Failed> {
     let (names, addresses): (Vec<String>, Vec<SocketAddr>) = if args.agents.is_empty() {
-        let agents = settings.nodes.iter().filter(|node| node.role == RoleName::Agent);
+        let agents = settings.agents.iter();
         agents.map(|node| (node.name.clone(), node.address)).unzip()
     } else {
         args.agents.iter().map(|agent| (agent.to_string(), *agent)).unzip()
@@ -267,9 +268,14 @@ pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
     let settings = match &args.config {
         Some(path) => Settings::load(path, &args.set)?,
-        None => Settings::parse("", "defaults", settings::overrides()?.into_iter(), &args.set)?,
+        None => Settings::of(&settings::Document::parse(
+            "",
+            "defaults",
+            settings::overrides()?.into_iter(),
+            &args.set,
+        )?)?,
     };
-    let key: Option<SharedKey> = settings.key()?;
+    let key: Option<SharedKey> = settings.run.key()?;
     let pool = pool(args, &settings)?;
     let (plan, pace) = plan_of(&args.wanted, &pool)?;
     let mut state = State::open(args.state.as_deref())?;

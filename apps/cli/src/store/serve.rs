@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenfall_host::interrupt;
-use evenfall_store_engine::{NamesError, Server, Store, StoreConfig, StoreError};
+use evenfall_store_engine::{NamesError, Store, StoreConfig, StoreError};
+use evenfall_store_server::Server;
 
 use super::backing::Backing;
 use super::{said, tell};

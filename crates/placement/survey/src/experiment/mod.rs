@@ -30,6 +30,8 @@ pub mod field;
 pub mod file;
 pub mod picture;
 pub mod record;
+#[cfg(feature = "program")]
+pub mod command;
 pub mod report;
 #[cfg(test)]
 mod tests;

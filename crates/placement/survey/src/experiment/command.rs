@@ -1,0 +1,108 @@
+//! Carrying out an experiment file, as a command: `evenfall plan run`, and the same on simulated
+//! pools in the lab.
+
+use std::path::PathBuf;
+
+use evenfall_host::interrupt;
+use evenfall_runtime::program::Outcome;
+use evenfall_runtime::{eprintln, println};
+use serde_json::json;
+
+use super::execute::execute;
+use super::file::{ExperimentError, On};
+use super::{Directory, Experiment, Field, Live, Recorded};
+
+/// Arguments of `evenfall plan run`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The experiment file.
+    file: PathBuf,
+    /// Where runs and report go; the file's name without its ending by default.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Change a value of the file, such as --set repetitions=3; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Run again what is complete already.
+    #[arg(long)]
+    force: bool,
+    /// Only say which runs there are.
+    #[arg(long)]
+    list: bool,
+    /// Print what came of it as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The field of an experiment that measures live or reads a record.
+///
+/// # Errors
+/// Why there is none; simulated pools are of the lab.
+pub fn field(experiment: &Experiment) -> Result<Box<dyn Field>, String> {
+    Ok(match &experiment.on {
+        On::Recorded { owd } => {
+            Box::new(Recorded::read(owd, &mut |skipped| eprintln!("{skipped}"))?)
+        }
+        On::Live { settings } => Box::new(Live::load(settings)?),
+        On::Simulated(_) => return Err("a simulated pool is an instrument of evenfall-lab".into()),
+    })
+}
+
+impl Args {
+    /// The experiment file with its changes.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn experiment(&self) -> Result<Experiment, ExperimentError> {
+        Experiment::load(&self.file, &self.set)
+    }
+}
+
+/// Carries the experiment out on the field that `field` gives.
+///
+/// # Errors
+/// In words for people.
+pub fn main(
+    args: &Args,
+    field: impl FnOnce(&Experiment) -> Result<Box<dyn Field>, String>,
+) -> Outcome {
+    let experiment = args.experiment()?;
+    if args.list {
+        for plan in experiment.plans() {
+            println!("{:<32} seed {:<6} {}", plan.id, plan.seed, plan.group);
+        }
+        return Ok(());
+    }
+    interrupt::install()?;
+    let mut field = field(&experiment)?;
+    let path = args
+        .dir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(args.file.file_stem().unwrap_or("experiment".as_ref())));
+    let directory = Directory::create(&path)?;
+    directory.describe(&experiment)?;
+    let mut say = |line: &str| eprintln!("{line}");
+    let outcome = execute(&experiment, &directory, &mut *field, args.force, &mut say)?;
+    if args.json {
+        let json = json!({
+            "dir": path,
+            "kept": outcome.kept,
+            "done": outcome.done,
+            "failed": outcome.failed,
+            "missing": outcome.missing,
+        });
+        println!("{json}");
+    }
+    let again = "the same command goes on with what is missing";
+    if outcome.missing > 0 {
+        return Err(format!("stopped; {} runs are missing: {again}", outcome.missing).into());
+    }
+    if outcome.failed > 0 {
+        return Err(format!("{} runs have no tree; {again}", outcome.failed).into());
+    }
+    if !args.json {
+        let (runs, dir) = (outcome.kept + outcome.done, path.display());
+        println!("{runs} runs in {dir}; evenfall plan report {dir} draws them");
+    }
+    Ok(())
+}

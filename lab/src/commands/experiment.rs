@@ -1,0 +1,44 @@
+//! `evenfall-lab experiment`: an experiment file, also on a simulated pool.
+
+use evenfall_host::interrupt;
+use evenfall_placement_survey::experiment::command::{self, Args};
+use evenfall_placement_survey::experiment::field::Watch;
+use evenfall_placement_survey::experiment::file::{On, Simulated};
+use evenfall_placement_survey::experiment::{Field, RunPlan, Survey};
+use evenfall_runtime::program::Outcome;
+
+use crate::survey::pool::{PoolSpec, survey};
+
+/// Agents and surveyor in the simulator: a world of its own for every run, so that runs of one
+/// repetition meet the same pool and the same luck.
+struct InSimulator(Simulated);
+
+impl Field for InSimulator {
+    fn carry_out(&mut self, runs: Vec<RunPlan>, watch: &mut dyn Watch) -> Result<(), String> {
+        let Simulated { hosts, slow, slow_factor } = &self.0;
+        for plan in runs {
+            let spec = PoolSpec {
+                hosts: *hosts,
+                slow: slow.clone(),
+                slow_factor: *slow_factor,
+                seed: plan.seed,
+            };
+            let names = (0..*hosts).map(|host| format!("h{host}")).collect();
+            let rate_hz = plan.probe.rate;
+            let mut program = Survey::new(names, vec![plan], watch);
+            survey(&spec, rate_hz, &mut program, &mut interrupt::raised);
+            if interrupt::raised() || program.is_stopped() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    command::main(args, |experiment| match &experiment.on {
+        On::Simulated(simulated) => Ok(Box::new(InSimulator(simulated.clone()))),
+        _ => command::field(experiment),
+    })
+}
