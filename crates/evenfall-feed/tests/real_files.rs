@@ -91,7 +91,7 @@ fn cme_sides_a_and_b_make_one_feed_without_a_gap() {
         let side = if datagram.destination.port() == 14_340 { Side::A } else { Side::B };
         // MDP 3.0's packet header: sequence as a little-endian 32-bit number, then send time.
         let sequence = u32::from_le_bytes(*datagram.payload.first_chunk().unwrap());
-        arbiter.offer(side, sequence.into(), datagram.payload);
+        arbiter.offer(side, sequence.into(), datagram.payload).unwrap();
         while let Some(event) = arbiter.poll() {
             let Event::Message { sequence, .. } = event else { panic!("{event:?}") };
             assert_eq!(sequence, next);
@@ -118,7 +118,7 @@ fn cme_side_a_with_losses_is_filled_from_side_b() {
             Side::B => sequence.is_multiple_of(5) && !sequence.is_multiple_of(3),
         };
         if !lost {
-            arbiter.offer(side, sequence, datagram.payload);
+            arbiter.offer(side, sequence, datagram.payload).unwrap();
         }
         while let Some(event) = arbiter.poll() {
             if let Event::Message { sequence, .. } = event {

@@ -60,6 +60,41 @@ fn two_sides_that_lose_packets_and_a_server_lose_no_message() {
     assert!(feed.copies_ignored > 10_000, "side B was there: {feed:?}");
 }
 
+/// What anybody who reaches the side's address may send; none of it may end, move or hold the feed.
+#[test]
+fn a_stranger_neither_ends_nor_moves_a_live_feed() {
+    use evenfall_feed::mold::{SessionId, end_of_session, heartbeat};
+    let mut settings = settings(1, 1);
+    let [a] = free_addresses();
+    settings.feed.mold = Some(a);
+    settings.feed.mold_from = Some(1);
+    settings.feed.mold_gap_timeout = Duration::from_secs(60);
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let stranger = thread::spawn(move || {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let ours = SessionId(*b"  evenfall");
+        let yesterday = SessionId(*b"  20191230");
+        while stopped.recv_timeout(Duration::from_millis(5)).is_err() {
+            for packet in [
+                end_of_session(yesterday, 1_000),
+                end_of_session(ours, 1 << 60),
+                end_of_session(ours, 1),
+                heartbeat(ours, 1 << 60),
+            ] {
+                // Nobody listens before the root does.
+                socket.send_to(&packet, a).ok();
+            }
+        }
+    });
+    let (played, root) = run(&settings, stage(&settings, 0.0), 5_000);
+    stop.send(()).unwrap();
+    stranger.join().unwrap();
+    let feed = root.feed.unwrap();
+    assert_eq!((root.messages, root.content_hash), (5_000, played.content_hash));
+    assert_eq!((feed.delivered, feed.lost, feed.malformed), (5_000, 0, 0));
+    assert!(feed.foreign + feed.far + feed.other_sessions > 0, "{feed:?}");
+}
+
 #[test]
 fn a_group_feeds_several_trees_by_symbol() {
     let mut settings = settings(2, 3);

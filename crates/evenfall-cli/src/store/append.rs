@@ -268,8 +268,8 @@ fn apart(messages: &mut dyn Source, tapes: &mut [Tape<'_>]) -> Outcome {
     let mut channels = Vec::new();
     while let Some(message) = messages.next_message()? {
         let tape = match side_of(&message, &mut channels)? {
-            Side::A => &mut tapes[0],
             Side::B => &mut tapes[1],
+            _ => &mut tapes[0],
         };
         let (mut sequence, mut time_ns) = (message.index, message.time_ns);
         if tape.window.is_some() {
@@ -307,7 +307,9 @@ fn arbitrated(messages: &mut dyn Source, recorder: &mut Recorder<'_>) -> Outcome
         let side = side_of(&message, &mut channels)?;
         let (sequence, _) = packet_head(&message.bytes)
             .ok_or_else(|| format!("message {} is no packet of MDP 3.0", message.index))?;
-        arbiter.offer(side, sequence, message.bytes);
+        if let Err(far) = arbiter.offer(side, sequence, message.bytes) {
+            eprintln!("ignored message {}: {far}", message.index);
+        }
         take(&mut arbiter, recorder)?;
     }
     // What neither side has will not come any more.
