@@ -15,7 +15,7 @@ use evenfall_io::interrupt;
 use evenfall_io::udp::{Options, UdpDriver};
 use serde::Serialize;
 
-use crate::input::Schedule;
+use crate::input::{InputError, Schedule};
 use crate::roles::RoleError;
 use crate::settings::Feed;
 
@@ -53,6 +53,27 @@ pub struct Stage {
     pub keyed: bool,
 }
 
+impl Stage {
+    /// Refuses what would be played to nobody.
+    fn check(&self) -> Result<(), RoleError> {
+        let is_near = |address: &SocketAddr| {
+            let interface = self.interface.is_some_and(|interface| interface.is_loopback());
+            address.ip().is_loopback() || address.ip().is_multicast() && interface
+        };
+        let addresses = [Some(self.a), self.b, self.serve];
+        match addresses.into_iter().flatten().find(|address| !is_near(address)) {
+            Some(address) if !self.keyed => {
+                let why = format!(
+                    "{address} is beyond loopback, and without a key nothing is sent there: give \
+                     --key-file, or play to 127.0.0.1"
+                );
+                Err(InputError::Setting(why).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What was played.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Played {
@@ -60,6 +81,8 @@ pub struct Played {
     pub messages: u64,
     /// Hash of them in their order, as the receivers of one tree compute it.
     pub content_hash: String,
+    /// Messages that no packet holds; they were not played.
+    pub too_large: u64,
     /// Packets with messages, per side, the dropped ones included.
     pub packets: u64,
     /// Packets that side A lost.
@@ -145,8 +168,10 @@ impl Player {
     /// Opens the feed and the socket.
     ///
     /// # Errors
-    /// When there is no such feed, or the addresses cannot be used.
+    /// When there is no such feed, the addresses cannot be used, or one of them is beyond loopback
+    /// and there is no key: the socket would send nothing there.
     pub fn open(feed: &Feed, stage: Stage) -> Result<Self, RoleError> {
+        stage.check()?;
         let schedule = Schedule::open(feed)?;
         let options = Options {
             keyed: stage.keyed,
@@ -186,11 +211,16 @@ impl Player {
         }
     }
 
+    /// What there is to say of the feed itself, such as what was passed over.
+    pub fn remarks(&self) -> Vec<String> {
+        self.schedule.remarks()
+    }
+
     /// Plays to the end, or until a signal comes.
     ///
     /// # Errors
     /// When the feed is damaged; everything before was sent.
-    pub fn run(mut self) -> Result<Played, RoleError> {
+    pub fn run(&mut self) -> Result<Played, RoleError> {
         let start = MonotonicClock::now();
         let damage = loop {
             match self.turn(start) {
@@ -227,6 +257,7 @@ impl Player {
                     // A message that no packet holds would be tried for ever.
                     next = Some(at.max(now));
                     if at <= now && packet.count() == 0 {
+                        self.played.too_large += 1;
                         self.schedule.take();
                     }
                     break;

@@ -130,6 +130,12 @@ fn begin_at(text: &str) -> Option<Begin> {
 pub struct Feed {
     /// A market-data file: ITCH (plain or gzip), pcap, LOBSTER CSV or zip.
     pub file: Option<PathBuf>,
+    /// The format of the messages: itch, lobster, mdp3 or mach. By default a file says it itself,
+    /// and a live feed is ITCH.
+    pub format: Option<String>,
+    /// Whether of a capture with sides A and B the first copy of each packet is sent; by default
+    /// where two sides are recognised.
+    pub arbitrate: Option<bool>,
     /// A live MoldUDP64 feed: the address to listen on; a multicast group is joined. The feed
     /// itself carries no key, so beyond loopback it takes `run.key_file` to be listened to.
     pub mold: Option<SocketAddr>,
@@ -176,6 +182,8 @@ impl Default for Feed {
     fn default() -> Self {
         Self {
             file: None,
+            format: None,
+            arbitrate: None,
             mold: None,
             mold_b: None,
             mold_request: None,

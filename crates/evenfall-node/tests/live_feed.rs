@@ -31,7 +31,7 @@ fn feed(messages: u64) -> Feed {
 /// Plays to a root with two receivers; what each says, and how many equal contents there were.
 fn run(settings: &Settings, stage: Stage, messages: u64) -> (Played, RootSummary) {
     let receivers = receivers(settings, &[]);
-    let player = Player::open(&feed(messages), stage).unwrap();
+    let mut player = Player::open(&feed(messages), stage).unwrap();
     let player = thread::spawn(move || player.run().unwrap());
     let root = root::run(settings, settings.root().unwrap()).unwrap();
     for receiver in receivers {
@@ -40,6 +40,38 @@ fn run(settings: &Settings, stage: Stage, messages: u64) -> (Played, RootSummary
         assert_eq!(summary.messages, root.messages);
     }
     (player.join().unwrap(), root)
+}
+
+#[test]
+fn playing_beyond_loopback_without_a_key_is_refused() {
+    let mut settings = settings(1, 1);
+    settings.feed.mold = Some("10.0.0.1:5000".parse().unwrap());
+    let refused = Player::open(&feed(10), stage(&settings, 0.0)).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("10.0.0.1:5000 is beyond loopback"), "{refused}");
+    let keyed = Stage { keyed: true, ..stage(&settings, 0.0) };
+    assert!(Player::open(&feed(10), keyed).is_ok());
+}
+
+#[test]
+fn a_message_that_fits_no_packet_is_counted() {
+    let mut settings = settings(1, 1);
+    let [a] = free_addresses();
+    settings.feed.mold = Some(a);
+    let dir = std::env::temp_dir().join(format!("evenfall-large-{}", std::process::id()));
+    let long = [&b"z\0\x01\0\0\0\0\0\0\0\x07"[..], &[0; 1_400]].concat();
+    let mut file = Vec::new();
+    let first = evenfall_feed::itch::SystemEvent::default().encode();
+    for message in [&first[..], &long, &first] {
+        evenfall_feed::framed::write_frame(&mut file, message);
+    }
+    std::fs::write(&dir, file).unwrap();
+    let feed = Feed { file: Some(dir.clone()), ..Feed::default() };
+    let stage = Stage { linger: Duration::ZERO, ..stage(&settings, 0.0) };
+    let mut player = Player::open(&feed, stage).unwrap();
+    let played = player.run().unwrap();
+    std::fs::remove_file(dir).unwrap();
+    assert_eq!((played.messages, played.too_large), (2, 1));
+    assert!(player.remarks()[0].contains("1 messages of unknown types"), "{:?}", player.remarks());
 }
 
 #[test]
@@ -107,15 +139,19 @@ fn a_group_feeds_several_trees_by_symbol() {
     settings.feed.mold_from = Some(1);
     settings.feed.mold_gap_timeout = Duration::from_secs(60);
     let (played, root) = run(&settings, stage(&settings, 0.0), 5_000);
-    assert_eq!((root.messages, played.messages), (5_000, 5_000));
+    assert_eq!(played.messages, 5_000);
     assert!(root.trees.iter().all(|tree| tree.messages > 0), "{:?}", root.trees);
     // What a root of three trees sends of the same generated feed, read as a file is.
     let mut source = evenfall_node::input::open(&feed(5_000)).unwrap();
     let mut hash = evenfall_feed::sharding::ContentHash::new(3);
     while let Some(message) = source.next_message().unwrap() {
-        let tree = evenfall_feed::sharding::shard_of(message.shard_key, 3);
-        hash.update(tree as usize, &message.bytes);
+        for tree in evenfall_feed::sharding::trees_of(message.shard_key, 3) {
+            hash.update(tree as usize, &message.bytes);
+        }
     }
+    // Each of the day's first events goes by every tree, in its place among the tree's messages.
+    assert!(hash.messages() > 5_000);
+    assert_eq!(root.messages, hash.messages());
     assert_eq!(root.content_hash, hash.finish_hex());
 }
 

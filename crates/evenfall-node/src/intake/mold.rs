@@ -7,7 +7,7 @@ use bytes::Bytes;
 use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
 use evenfall_feed::arbiter::{Event, Limits, Side};
 use evenfall_feed::mold::{MoldError, Packet, Request, Tracker};
-use evenfall_feed::{FeedError, Message};
+use evenfall_feed::{FeedError, Format, Message, codec};
 use evenfall_io::udp::{Options, UdpDriver};
 
 use super::gaps::{Gaps, Step};
@@ -52,6 +52,8 @@ pub(super) struct Mold {
     ready: VecDeque<(Message, Timestamp)>,
     /// When the datagram whose first message has this sequence came, while some are held.
     times: BTreeMap<u64, Timestamp>,
+    /// What the messages are: a session does not say it.
+    format: Format,
     news: Vec<News>,
     status: FeedStatus,
     given: u64,
@@ -114,6 +116,7 @@ impl Mold {
             arrived: VecDeque::new(),
             ready: VecDeque::new(),
             times: BTreeMap::new(),
+            format: crate::input::format_named(feed.format.as_deref())?.unwrap_or(codec::ITCH),
             news: Vec::new(),
             status: FeedStatus::default(),
             given: 0,
@@ -236,7 +239,7 @@ impl Mold {
                 Event::Message { sequence, bytes } => {
                     let earlier = self.times.range(..=sequence).next_back();
                     let at = earlier.map_or(now, |(_, at)| *at).min(now);
-                    let message = Message::live(self.given, at.nanos(), bytes);
+                    let message = Message::live(self.given, at.nanos(), self.format, bytes);
                     self.given += 1;
                     self.ready.push_back((message, at));
                 }

@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::{Duration, Instant};
 
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_feed::Format;
 use evenfall_io::Waker;
 use evenfall_io::clock::{MonotonicClock, SyncSource};
 use evenfall_multicast::{
@@ -118,7 +119,7 @@ fn write(
         if let Ok((release, at)) = &next {
             let at = i64::try_from(at.nanos()).unwrap_or(i64::MAX).saturating_add(epoch_ns);
             for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
-                tape.push(release.stream, number, at, &bytes)?;
+                tape.push(release.stream, number, at, Format::OPAQUE, &bytes)?;
             }
             frames.push(release, at);
         }

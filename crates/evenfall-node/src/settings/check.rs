@@ -84,6 +84,12 @@ impl Feed {
         }
         one_at_least("feed.synthetic.symbols", self.synthetic.symbols.into())?;
         one_at_least("feed.synthetic.mean_rate", self.synthetic.mean_rate)?;
+        crate::input::format_named(self.format.as_deref())
+            .map_err(|why| Mistake::new("feed.format", why.to_string()))?;
+        if self.arbitrate.is_some() && self.file.is_none() {
+            let why = "feed.arbitrate: belongs to a capture; give feed.file as well";
+            return Err(Mistake::new("feed.arbitrate", why));
+        }
         if self.file.is_some() && self.mold.is_some() {
             let why = "feed.file and feed.mold: give one of them";
             return Err(Mistake::new("feed.mold", why));
