@@ -377,6 +377,8 @@ impl Tracker {
             Body::Heartbeat => self.arbiter.announce(sequence)?,
             Body::EndOfSession => self.hear_end(sequence)?,
         }
+        // A packet that is refused begins no session.
+        self.session.get_or_insert(packet.session);
         Ok(())
     }
 
@@ -394,22 +396,20 @@ impl Tracker {
 
     fn enter(&mut self, packet: &Packet<'_>) -> Result<(), MoldError> {
         let found = packet.session;
-        match self.session {
-            Some(running) if running == found && !self.is_left => return Ok(()),
-            Some(running) if running != found && !self.is_left && !self.is_ended() => {
-                return Err(MoldError::OtherSession { running, found });
-            }
-            _ => {}
+        if self.session == Some(found) && !self.is_left {
+            return Ok(());
         }
         if packet.body == Body::EndOfSession {
             return Err(MoldError::EndOfUnknown { found });
         }
-        // A later session is followed from its start: sequences begin at 1.
-        if self.session.is_some() {
-            self.past = self.counts();
-            self.arbiter = Arbiter::new(Some(1), self.limits);
-            (self.end, self.is_left) = (None, false);
+        let Some(running) = self.session else { return Ok(()) };
+        if running != found && !self.is_left && !self.is_ended() {
+            return Err(MoldError::OtherSession { running, found });
         }
+        // A later session is followed from its start: sequences begin at 1.
+        self.past = self.counts();
+        self.arbiter = Arbiter::new(Some(1), self.limits);
+        (self.end, self.is_left) = (None, false);
         self.session = Some(found);
         Ok(())
     }

@@ -89,3 +89,9 @@ pub fn runlog(data: &[u8]) {
     }
     assert!(again.eq(records));
 }
+
+/// Re-requests of a live feed: what a root asks for, and what a player answers.
+pub fn requests(data: &[u8]) {
+    crate::intake::gaps::fuzz(data);
+    crate::player::fuzz(data);
+}

@@ -350,6 +350,19 @@ fn push(driver: &mut UdpDriver, to: SocketAddr, body: Bytes) {
     driver.push(Transmit { class: Class::Live, to, head: Head::new(&[]), body }).ok();
 }
 
+/// A request of any bytes to a player that has sent 200 messages: the answer is one packet of what
+/// was asked for, or nothing.
+pub(crate) fn fuzz(data: &[u8]) {
+    let mut kept = Kept { messages: VecDeque::new(), first: 1, bytes: 0 };
+    (0..200_u8).for_each(|n| kept.push(vec![n; usize::from(n)].into()));
+    let Ok(request) = Request::decode(data) else { return };
+    let Some(answer) = kept.answer(&request) else { return };
+    let packet = evenfall_feed::mold::Packet::decode(&answer).expect("an answer is a packet");
+    assert!(answer.len() <= PACKET_BYTES && packet.sequence == request.sequence);
+    assert!((1..=request.count).contains(&packet.body.count()));
+    assert!(packet.next_sequence() <= kept.next());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

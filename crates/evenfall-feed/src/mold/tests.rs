@@ -131,6 +131,20 @@ fn yesterdays_end_begins_no_session_and_todays_messages_do() {
     assert_eq!(drain(&mut tracker), [message(1, b"1")]);
 }
 
+/// Found by a stranger in a test of the whole root: a refused heartbeat named the session, and then
+/// the end in front of the first message was taken.
+#[test]
+fn a_packet_that_is_refused_begins_no_session() {
+    let mut tracker = Tracker::new(Some(1), Limits::default());
+    let far = Bytes::copy_from_slice(&heartbeat(SESSION, 1 << 60));
+    assert!(matches!(tracker.datagram(Side::A, &far), Err(MoldError::Far(_))));
+    assert_eq!(tracker.session(), None);
+    let refused = Err(MoldError::EndOfUnknown { found: SESSION });
+    (0..9).for_each(|_| assert_eq!(tracker.datagram(Side::A, &end(SESSION, 1)), refused));
+    tracker.datagram(Side::A, &packet(1, &[b"1"])).unwrap();
+    assert_eq!(drain(&mut tracker), [message(1, b"1")]);
+}
+
 #[test]
 fn a_session_that_is_left_gives_what_it_held_and_lets_another_in() {
     let mut tracker = Tracker::new(Some(1), Limits::default());

@@ -113,6 +113,50 @@ impl Gaps {
     }
 }
 
+/// Datagrams of four bytes (milliseconds since the last, sequence, messages): what is asked for is
+/// missing, a round is bounded, and every moment ends in a wait.
+pub(crate) fn fuzz(data: &[u8]) {
+    use evenfall_feed::arbiter::{Limits, Side};
+    use evenfall_feed::mold::{PacketBuilder, SessionId};
+    /// An abandoned hole and a round of requests, and some to spare.
+    const STEPS_MAX: usize = 8;
+    let limits = Limits { messages_max: 64, ..Limits::default() };
+    let mut tracker = Tracker::new(Some(1), limits);
+    let mut gaps = Gaps::new(Duration::from_millis(50), Duration::from_millis(1), true);
+    let mut now = Timestamp::ZERO;
+    let (chunks, _) = data.as_chunks::<4>();
+    for &[ms, low, high, count] in chunks {
+        now = now + Duration::from_millis(ms.into());
+        let sequence = u64::from(u16::from_le_bytes([low, high]));
+        let mut packet = PacketBuilder::new(SessionId(*b"      fuzz"), sequence, 1_400);
+        (0..count % 8).for_each(|_| assert!(packet.push(b"message")));
+        let _ = tracker.datagram(Side::A, &packet.finish().into());
+        let mut steps = 0;
+        loop {
+            while tracker.poll().is_some() {}
+            match gaps.step(now, &tracker) {
+                Step::Wait(until) => {
+                    assert!(until > now);
+                    break;
+                }
+                Step::Abandon => tracker.abandon(),
+                Step::Ask(requests) => {
+                    assert!(!requests.is_empty() && requests.len() <= ROUND);
+                    for request in requests {
+                        let end = request.sequence + u64::from(request.count);
+                        let is_missing = |hole: core::ops::Range<u64>| {
+                            hole.start <= request.sequence && end <= hole.end
+                        };
+                        assert!(tracker.missing().any(is_missing), "{request:?}");
+                    }
+                }
+            }
+            steps += 1;
+            assert!(steps <= STEPS_MAX);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

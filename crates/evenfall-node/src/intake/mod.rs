@@ -10,7 +10,7 @@
 //! | [`mold`] | one datagram, and what is held behind a hole (`feed.mold_hold_messages`, `feed.mold_hold_bytes`: then the hole is given up); the rest in the kernel's receive buffers (`io.receive_buffer_bytes`), which drop the newest: a hole, asked for again |
 //! | [`handover`] | 16,384 messages and 32 MiB: then `publish` waits and `try_publish` refuses |
 
-mod gaps;
+pub(crate) mod gaps;
 pub(crate) mod handover;
 mod mold;
 mod replay;

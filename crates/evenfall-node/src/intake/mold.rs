@@ -180,9 +180,6 @@ impl Mold {
         };
         let Some(side) = self.side_of(place, arrival) else { return };
         let known = self.tracker.session();
-        if packet.body.count() > 0 && self.times.len() < self.limits.messages_max {
-            self.times.entry(packet.sequence).or_insert(arrival.received);
-        }
         let mut taken = self.tracker.datagram(side, &arrival.datagram);
         if let Err(MoldError::OtherSession { running, found }) = taken
             && self.rival.hear(found, self.silence(arrival.received))
@@ -197,9 +194,10 @@ impl Mold {
             taken = self.tracker.datagram(side, &arrival.datagram);
         }
         if let Err(error) = taken {
-            // The time of a packet that is not believed is the time of nothing.
-            self.times.remove(&packet.sequence);
             return self.refuse(error, arrival);
+        }
+        if packet.body.count() > 0 && self.times.len() < self.limits.messages_max {
+            self.times.entry(packet.sequence).or_insert(arrival.received);
         }
         self.heard = Some(arrival.received);
         self.rival.clear();
