@@ -126,7 +126,7 @@ pub(crate) fn fuzz(data: &[u8]) {
     let mut now = Timestamp::ZERO;
     let (chunks, _) = data.as_chunks::<4>();
     for &[ms, low, high, count] in chunks {
-        now = now + Duration::from_millis(ms.into());
+        now += Duration::from_millis(ms.into());
         let sequence = u64::from(u16::from_le_bytes([low, high]));
         let mut packet = PacketBuilder::new(SessionId(*b"      fuzz"), sequence, 1_400);
         (0..count % 8).for_each(|_| assert!(packet.push(b"message")));

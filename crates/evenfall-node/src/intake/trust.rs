@@ -1,13 +1,13 @@
 //! Whom a live feed believes. A socket that joined a group hears everybody who sends to the group:
-//! a test system, a venue's standby, a forger. So a side listens to one source, and the feed follows
-//! one session, and either changes only after the present one has been silent.
+//! a test system, a venue's standby, a forger. So a side listens to one source, and the feed
+//! follows one session. Either changes only after the present one has been silent.
 //!
 //! | heard | then |
 //! |---|---|
 //! | a packet of the side's source | it is taken |
-//! | of another one | it is counted; after [`SILENCE`] without the source, the other one is the source |
-//! | of an address that `feed.mold_sources` does not list, if that lists any | it is counted, always |
-//! | of another session | after [`SILENCE`] without the session, and [`RIVAL_PACKETS`], it is followed |
+//! | of another address | it is counted; once the source is silent for [`SILENCE`], it is taken |
+//! | of an address that `feed.mold_sources` does not list, if that lists any | it is counted |
+//! | of another session | after [`SILENCE`] and [`RIVAL_PACKETS`], that session is followed |
 
 use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
