@@ -39,7 +39,7 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Play a file as a live MoldUDP64 session, lossy if wanted, with a re-request server.
-    Play(Play),
+    Play(Box<Play>),
     /// Say what a file holds: format, messages, time span, messages by type, content hash.
     Info(Info),
     /// Write generated ITCH 5.0 into a file, compressed if its name ends in .gz.

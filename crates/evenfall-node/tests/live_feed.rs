@@ -97,8 +97,10 @@ fn two_sides_that_lose_packets_and_a_server_lose_no_message() {
 fn a_stranger_neither_ends_nor_moves_a_live_feed() {
     use evenfall_feed::mold::{SessionId, end_of_session, heartbeat};
     let mut settings = settings(1, 1);
-    let [a] = free_addresses();
+    let [a, server] = free_addresses();
     settings.feed.mold = Some(a);
+    // The player may begin before the root listens.
+    settings.feed.mold_request = Some(server);
     settings.feed.mold_from = Some(1);
     settings.feed.mold_gap_timeout = Duration::from_secs(60);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();

@@ -131,8 +131,8 @@ fn yesterdays_end_begins_no_session_and_todays_messages_do() {
     assert_eq!(drain(&mut tracker), [message(1, b"1")]);
 }
 
-/// Found by a stranger in a test of the whole root: a refused heartbeat named the session, and then
-/// the end in front of the first message was taken.
+/// Otherwise a refused heartbeat names the session, and then the end in front of the first message
+/// is taken.
 #[test]
 fn a_packet_that_is_refused_begins_no_session() {
     let mut tracker = Tracker::new(Some(1), Limits::default());
