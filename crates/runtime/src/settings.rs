@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -130,6 +130,12 @@ fn begin_at(text: &str) -> Option<Begin> {
 pub struct Feed {
     /// A market-data file: ITCH (plain or gzip), pcap, LOBSTER CSV or zip.
     pub file: Option<PathBuf>,
+    /// The format of the messages: itch, lobster, mdp3 or mach. By default a file says it itself,
+    /// and a live feed is ITCH.
+    pub format: Option<String>,
+    /// Whether of a capture with sides A and B the first copy of each packet is sent; by default
+    /// where two sides are recognised.
+    pub arbitrate: Option<bool>,
     /// A live MoldUDP64 feed: the address to listen on; a multicast group is joined. The feed
     /// itself carries no key, so beyond loopback it takes `run.key_file` to be listened to.
     pub mold: Option<SocketAddr>,
@@ -147,6 +153,16 @@ pub struct Feed {
     /// Then they are reported lost and passed over.
     #[serde(with = "humantime_serde")]
     pub mold_gap_timeout: Duration,
+    /// How long a hole is left to the other side, or to a reordered packet, before it is asked for.
+    #[serde(with = "humantime_serde")]
+    pub mold_skew: Duration,
+    /// Messages held behind a hole; then the hole is given up.
+    pub mold_hold_messages: usize,
+    /// Bytes of them.
+    pub mold_hold_bytes: usize,
+    /// Addresses that may send the feed. Without any, each side listens to the first address that
+    /// sends, until that is silent for 5 s.
+    pub mold_sources: Vec<IpAddr>,
     /// A generated feed, when neither is given.
     pub synthetic: Synthetic,
     /// Replay by the messages' own times, this many times faster.
@@ -166,6 +182,8 @@ impl Default for Feed {
     fn default() -> Self {
         Self {
             file: None,
+            format: None,
+            arbitrate: None,
             mold: None,
             mold_b: None,
             mold_request: None,
@@ -174,6 +192,14 @@ impl Default for Feed {
             // Many exchanges with a re-request server of the same site, and short enough that
             // the messages behind the hole are still worth having.
             mold_gap_timeout: Duration::from_millis(500),
+            // What two paths of one site differ by.
+            mold_skew: Duration::from_millis(1),
+            // The busiest open on record has 55,946 messages in 100 ms, so 280,000 in the 500 ms
+            // of patience; with room for a day that is four times as busy.
+            mold_hold_messages: 1 << 20,
+            // As many messages of 50 bytes, and a margin.
+            mold_hold_bytes: 64 << 20,
+            mold_sources: Vec::new(),
             synthetic: Synthetic::default(),
             speed: 1.0,
             rate: None,

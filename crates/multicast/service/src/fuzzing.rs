@@ -89,3 +89,9 @@ pub fn runlog(data: &[u8]) {
     }
     assert!(again.eq(records));
 }
+
+/// Re-requests of a live feed: what a root asks for, and what a player answers.
+pub fn requests(data: &[u8]) {
+    evenfall_feed_service::intake::gaps::fuzz(data);
+    evenfall_feed_service::player::fuzz(data);
+}

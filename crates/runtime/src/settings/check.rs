@@ -84,6 +84,12 @@ impl Feed {
         }
         one_at_least("feed.synthetic.symbols", self.synthetic.symbols.into())?;
         one_at_least("feed.synthetic.mean_rate", self.synthetic.mean_rate)?;
+        evenfall_feed_service::input::format_named(self.format.as_deref())
+            .map_err(|why| Mistake::new("feed.format", why.to_string()))?;
+        if self.arbitrate.is_some() && self.file.is_none() {
+            let why = "feed.arbitrate: belongs to a capture; give feed.file as well";
+            return Err(Mistake::new("feed.arbitrate", why));
+        }
         if self.file.is_some() && self.mold.is_some() {
             let why = "feed.file and feed.mold: give one of them";
             return Err(Mistake::new("feed.mold", why));
@@ -122,6 +128,7 @@ impl Feed {
             ("feed.mold_request", self.mold_request.is_some()),
             ("feed.mold_interface", self.mold_interface.is_some()),
             ("feed.mold_from", self.mold_from.is_some()),
+            ("feed.mold_sources", !self.mold_sources.is_empty()),
         ];
         if let (None, Some((key, _))) = (self.mold, of_mold.iter().find(|(_, given)| *given)) {
             let why = format!("{key}: belongs to a live feed; give feed.mold as well");
@@ -130,6 +137,11 @@ impl Feed {
         if self.mold.is_some() && self.mold == self.mold_b {
             let why = "feed.mold_b: is the address of feed.mold; sides A and B differ";
             return Err(Mistake::new("feed.mold_b", why));
+        }
+        if self.mold_hold_messages == 0 || self.mold_hold_bytes == 0 {
+            let why = "feed.mold_hold_messages and feed.mold_hold_bytes must be above 0: what is \
+                       held behind a hole is at least one message";
+            return Err(Mistake::new("feed.mold_hold_messages", why));
         }
         if self.mold_from == Some(0) {
             let why = "feed.mold_from = 0: MoldUDP64 sequences begin at 1";
