@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_feed_formats::pace::Gaps;
-use evenfall_feed_formats::sharding::{ContentHash, shard_of};
+use evenfall_feed_formats::sharding::{ContentHash, trees_of};
 use evenfall_host::lab::Lab;
 use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::{Config, Mode, Shape};
@@ -155,7 +155,9 @@ fn expect(feed: &Feed, trees: u32) -> Result<Expected, Box<dyn std::error::Error
         match source.next_message() {
             Ok(Some(message)) => {
                 gaps.push(message.time_ns);
-                hash.update(shard_of(message.shard_key, trees) as usize, &message.bytes);
+                for tree in trees_of(message.shard_key, trees) {
+                    hash.update(tree as usize, &message.bytes);
+                }
             }
             Ok(None) => break None,
             Err(error) => break Some(error.to_string()),

@@ -11,9 +11,9 @@ use std::time::Duration;
 use clap::Subcommand;
 use evenfall_feed_formats::Source;
 use evenfall_feed_formats::framed::{write_end, write_frame};
-use evenfall_feed_formats::itch::View;
 use evenfall_feed_formats::sharding::ContentHash;
-use evenfall_feed_formats::source::{Format, recognise};
+use evenfall_feed_formats::source::{Shape, recognise};
+use evenfall_feed_formats::{Format, codec};
 use evenfall_host::interrupt;
 use evenfall_feed_service::input;
 use evenfall_feed_service::player::{Player, Stage};
@@ -39,7 +39,7 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Play a file as a live MoldUDP64 session, lossy if wanted, with a re-request server.
-    Play(Play),
+    Play(Box<Play>),
     /// Say what a file holds: format, messages, time span, messages by type, content hash.
     Info(Info),
     /// Write generated ITCH 5.0 into a file, compressed if its name ends in .gz.
@@ -51,6 +51,13 @@ enum Command {
 struct Play {
     /// A market-data file of any format; see `evenfall feed info`.
     file: PathBuf,
+    /// The format of its messages: itch, lobster, mdp3 or mach; the content says it by default.
+    #[arg(long)]
+    format: Option<String>,
+    /// Of a capture with sides A and B, play the first copy of each packet (true) or all (false);
+    /// by default the first where two sides are recognised.
+    #[arg(long, value_name = "BOOL")]
+    arbitrate: Option<bool>,
     /// Where side A goes: an address or a multicast group.
     #[arg(long, value_name = "ADDR:PORT")]
     mold: SocketAddr,
@@ -114,6 +121,9 @@ struct Play {
 struct Info {
     /// The file.
     file: PathBuf,
+    /// The format of its messages: itch, lobster, mdp3 or mach; the content says it by default.
+    #[arg(long)]
+    format: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -164,6 +174,8 @@ fn play(args: &Play) -> Outcome {
     }
     let feed = Feed {
         file: Some(args.file.clone()),
+        format: args.format.clone(),
+        arbitrate: args.arbitrate,
         rate: args.rate,
         fit: args.fit,
         silence: args.silence,
@@ -181,7 +193,7 @@ fn play(args: &Play) -> Outcome {
         keyed: args.key_file.is_some(),
     };
     interrupt::install()?;
-    let player = Player::open(&feed, stage)?;
+    let mut player = Player::open(&feed, stage)?;
     if !args.json {
         let beside = args.mold_b.map_or_else(String::new, |b| format!(" and {b}"));
         println!("playing {} to {}{beside}", args.file.display(), args.mold);
@@ -192,29 +204,27 @@ fn play(args: &Play) -> Outcome {
         return Ok(());
     }
     println!("{} messages in {} packets a side", played.messages, played.packets);
+    if played.too_large > 0 {
+        println!("  {} messages were not played: no packet holds them", played.too_large);
+    }
+    player.remarks().iter().for_each(|remark| println!("  {remark}"));
     println!("  lost on purpose: {} of side A, {} of side B", played.dropped_a, played.dropped_b);
     println!("  requests: {}, of which {} answered", played.requests, played.answers);
     println!("  content: blake3 {}", played.content_hash);
     Ok(())
 }
 
-fn format_name(format: Format) -> &'static str {
-    match format {
-        Format::Itch => "ITCH 5.0 behind 2-byte lengths",
-        Format::Capture => "capture (pcap or pcapng)",
-        Format::Lobster => "LOBSTER message CSV",
-        Format::Zip => "zip with LOBSTER message CSV",
-        Format::Gzip => "gzip",
-    }
-}
-
 /// What was found in a file.
-#[derive(Default)]
 struct Found {
+    shape: &'static str,
+    format: Format,
+    date: Option<String>,
     first_ns: Option<u64>,
     last_ns: u64,
     bytes: u64,
-    kinds: BTreeMap<String, u64>,
+    kinds: BTreeMap<&'static str, u64>,
+    remarks: Vec<String>,
+    hash: ContentHash,
 }
 
 impl Found {
@@ -229,9 +239,18 @@ fn info(args: &Info) -> Outcome {
     File::open(path)
         .and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head))
         .map_err(|error| format!("{}: {error}", path.display()))?;
-    let mut source = input::open_file(path)?;
-    let format = recognise(&head).map_or("unknown", format_name);
-    let (mut found, mut hash) = (Found::default(), ContentHash::new(1));
+    let mut source = input::open_file(path, input::format_named(args.format.as_deref())?)?;
+    let mut found = Found {
+        shape: recognise(&head).map_or("unknown", Shape::name),
+        format: Format::OPAQUE,
+        date: input::date_of(path, &*source, None).map(|date| date.to_string()),
+        first_ns: None,
+        last_ns: 0,
+        bytes: 0,
+        kinds: BTreeMap::new(),
+        remarks: Vec::new(),
+        hash: ContentHash::new(1),
+    };
     let damage = loop {
         let message = match source.next_message() {
             Ok(Some(message)) => message,
@@ -241,36 +260,51 @@ fn info(args: &Info) -> Outcome {
         found.first_ns.get_or_insert(message.time_ns);
         found.last_ns = found.last_ns.max(message.time_ns);
         found.bytes += message.bytes.len() as u64;
-        let kind = View::decode(&message.bytes).map(|view| format!("{:?}", view.kind()));
-        *found.kinds.entry(kind.unwrap_or_else(|_| "not ITCH".into())).or_default() += 1;
-        hash.update(0, &message.bytes);
+        found.format = message.format;
+        let codec = codec::of(message.format);
+        let kind = match codec {
+            Some(codec) => codec.type_name(&message.bytes).unwrap_or("unknown type"),
+            None => "opaque",
+        };
+        *found.kinds.entry(kind).or_default() += 1;
+        found.hash.update(0, &message.bytes);
     };
-    show(args, format, &found, &hash)?;
+    found.remarks = input::remarks(&*source);
+    show(args, &found)?;
     damage.map_or(Ok(()), |error| Err(error.into()))
 }
 
-fn show(args: &Info, format: &str, found: &Found, hash: &ContentHash) -> Outcome {
-    let messages = hash.messages();
+fn show(args: &Info, found: &Found) -> Outcome {
+    let messages = found.hash.messages();
+    let format = codec::name(found.format);
     if args.json {
         let object = json!({
-            "format": format,
+            "format": found.shape,
+            "messages_format": format,
+            "date": found.date,
             "messages": messages,
             "message_bytes": found.bytes,
             "first_ns": found.first_ns,
             "last_ns": found.last_ns,
             "span_s": found.span().as_secs_f64(),
             "types": found.kinds,
-            "content_hash": hash.finish_hex(),
+            "remarks": found.remarks,
+            "content_hash": found.hash.finish_hex(),
         });
         println!("{object}");
         return Ok(());
     }
-    println!("{}: {format}", args.file.display());
+    let of = if found.shape == format { String::new() } else { format!(" of {format}") };
+    println!("{}: {}{of}", args.file.display(), found.shape);
+    if let Some(date) = &found.date {
+        println!("day: {date}");
+    }
     println!("{messages} messages, {} bytes, over {:?}", found.bytes, found.span());
     for (kind, count) in &found.kinds {
         println!("  {kind:<28}{count:>12}");
     }
-    println!("content: blake3 {}", hash.finish_hex());
+    found.remarks.iter().for_each(|remark| println!("note: {remark}"));
+    println!("content: blake3 {}", found.hash.finish_hex());
     Ok(())
 }
 

@@ -146,12 +146,8 @@ fn read(args: &Args) -> Result<Delays> {
     let path = args.owd.display();
     let text = std::fs::read_to_string(&args.owd).map_err(|error| format!("{path}: {error}"))?;
     let loaded = Delays::parse(&text).map_err(|error| format!("{path}: {error}"))?;
-    for row in &loaded.skipped {
-        eprintln!("{path}: skipped {row}");
-    }
-    let unnamed = loaded.skipped_rows - loaded.skipped.len();
-    if unnamed > 0 {
-        eprintln!("{path}: skipped {unnamed} more");
+    if let Some(summary) = loaded.skipped_summary() {
+        eprintln!("{path}: {summary}");
     }
     Ok(loaded.delays)
 }

@@ -4,9 +4,11 @@
 use super::defaults;
 
 /// Keys without a default: the table, an example, and what holds without it.
-const ABSENT: [(&str, &str, &str); 17] = [
+const ABSENT: [(&str, &str, &str); 19] = [
     ("run", "key_file = \"evenfall.key\"", "none: nothing leaves loopback"),
     ("feed", "file = \"day.itch50\"", "none: the feed is generated"),
+    ("feed", "format = \"itch\"", "none: a file says it itself, a live feed is ITCH"),
+    ("feed", "arbitrate = true", "none: where two sides are recognised"),
     ("feed", "mold = \"239.1.1.1:26400\"", "none: no live MoldUDP64 feed"),
     ("feed", "mold_b = \"239.1.1.2:26400\"", "none: no redundant side"),
     ("feed", "mold_request = \"10.0.0.1:26401\"", "none: nobody is asked for missing messages"),

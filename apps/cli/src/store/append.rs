@@ -3,12 +3,12 @@
 mod records;
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_feed_formats::arbiter::{Arbiter, Counts, Event, Limits, Side};
-use evenfall_feed_formats::{Message, Source};
+use evenfall_feed_formats::codec::{self, Clock, PacketHead};
+use evenfall_feed_formats::{Date, Format, Message, Source, sides};
 use evenfall_feed_service::input;
 use evenfall_multicast_recorder::recording::{Recorder, Replay, arrival_of, streams};
 use evenfall_store_engine::{Level, Store};
@@ -16,7 +16,7 @@ use evenfall_store_format::ordering::{Offered, Ordering, OrderingConfig};
 use evenfall_store_format::schema::{Arrival, Sides};
 
 use super::backing::Backing;
-use super::{feed_of, open_as};
+use super::open_as;
 use crate::Outcome;
 
 type Failure = Box<dyn std::error::Error>;
@@ -35,8 +35,17 @@ pub struct Append {
     /// input. Its header names the columns.
     #[arg(long, conflicts_with_all = ["feed", "arbitrate", "sides", "window"])]
     csv: Option<PathBuf>,
+    /// The format of the feed's messages: itch, lobster, mdp3 or mach; the content says it by
+    /// default.
+    #[arg(long)]
+    format: Option<String>,
+    /// The trading day of a feed whose messages say only times of day, such as 2019-12-30; by
+    /// default the date in the file's name.
+    #[arg(long)]
+    date: Option<Date>,
     /// The capture holds sides A and B of one CME MDP 3.0 feed: record the first copy of each
-    /// packet, in order of the packets' numbers and under the venue's sending time.
+    /// packet, in order of the packets' numbers and under the venue's sending time. This is the
+    /// default where two sides are recognised; --sides apart keeps both.
     #[arg(long, conflicts_with_all = ["sides", "window"])]
     arbitrate: bool,
     #[command(flatten)]
@@ -102,17 +111,30 @@ pub fn append(args: &Append) -> Outcome {
         "what is to be appended? Give --feed FILE for a recording, or --csv FILE for the records \
          of a file that `store create` made",
     )?;
-    let mut messages = input::open(&feed_of(feed))?;
+    let format = input::format_named(args.format.as_deref())?;
+    let messages = input::open_file(feed, format)?;
+    let date = input::date_of(feed, &*messages, args.date);
     let store = open_as(args.backing.config(&args.dir)?)?;
-    let taken = record(args, &mut messages, &store);
+    let taken = record(args, feed, messages, date, &store);
     store.close()?;
     taken
 }
 
-fn record(args: &Append, messages: &mut dyn Source, store: &Store) -> Outcome {
+fn record(
+    args: &Append,
+    feed: &Path,
+    messages: Box<dyn Source + Send>,
+    date: Option<Date>,
+    store: &Store,
+) -> Outcome {
     let arrival = arrival_of_both(args, store)?;
     let names = ArrivalArgs::names(&args.name, &arrival);
-    let is_apart = arrival.sides == Some(Sides::Apart);
+    let mut messages =
+        sides::first_copies(messages, arrival.sides.map(|sides| sides == Sides::One))?;
+    let first = messages.next_message()?;
+    let format = first.as_ref().map_or(Format::OPAQUE, |message| message.format);
+    let days = Days { clock: codec::of(format).map_or(Clock::Epoch, codec::Codec::clock), date };
+    days.check(feed)?;
     let mut tapes = Vec::new();
     for name in &names {
         for stream in streams(store, name)? {
@@ -122,13 +144,9 @@ fn record(args: &Append, messages: &mut dyn Source, store: &Store) -> Outcome {
             }
         }
         let recorder = Recorder::with_arrival(store, name, 1, args.ack, arrival.clone())?;
-        tapes.push(Tape::new(recorder, arrival.window_ns));
+        tapes.push(Tape::new(recorder, format, arrival.window_ns));
     }
-    let taken = match (arrival.sides == Some(Sides::One), is_apart) {
-        (true, _) => arbitrated(messages, &mut tapes[0].recorder),
-        (_, true) => apart(messages, &mut tapes),
-        _ => whole(messages, &mut tapes[0]),
-    };
+    let taken = take_all(first, &mut *messages, days, &mut tapes);
     // What came before a damage is recorded, and the damage is said.
     let mut refused = 0;
     for (name, tape) in names.iter().zip(&mut tapes) {
@@ -136,12 +154,42 @@ fn record(args: &Append, messages: &mut dyn Source, store: &Store) -> Outcome {
         println!("{} messages recorded as {name}", tape.recorder.messages());
         refused += tape.window.as_ref().map_or(0, Window::say_counts);
     }
+    input::remarks(&*messages).iter().for_each(|remark| println!("{remark}"));
     match refused {
         0 => taken,
         _ => taken.and(Err(format!(
             "{refused} messages came later than the window and were refused: give a longer --window"
         )
         .into())),
+    }
+}
+
+/// What makes nanoseconds since 1970 of the messages' own times.
+#[derive(Clone, Copy)]
+struct Days {
+    clock: Clock,
+    date: Option<Date>,
+}
+
+impl Days {
+    /// Refuses a feed that would be recorded under a day that nobody said.
+    fn check(self, feed: &Path) -> Outcome {
+        if self.clock == Clock::Epoch || self.date.is_some() {
+            return Ok(());
+        }
+        Err(format!(
+            "{}: its messages say times of day and not the day: give --date YYYY-MM-DD, or a file \
+             name with the date, such as 20191230.itch50",
+            feed.display()
+        )
+        .into())
+    }
+
+    fn epoch_ns(self, message: &Message) -> Result<i64, Failure> {
+        self.clock.epoch_ns(self.date, message.time_ns).ok_or_else(|| {
+            format!("message {}: its time, {} ns, is no time", message.index, message.time_ns)
+                .into()
+        })
     }
 }
 
@@ -214,14 +262,15 @@ impl Window {
 /// A recording that is written, perhaps behind a window.
 struct Tape<'a> {
     recorder: Recorder<'a>,
+    format: Format,
     window: Option<Window>,
     /// Number of the next message.
     next: u64,
 }
 
 impl<'a> Tape<'a> {
-    fn new(recorder: Recorder<'a>, window_ns: u64) -> Self {
-        Self { recorder, window: Window::of(window_ns), next: 0 }
+    fn new(recorder: Recorder<'a>, format: Format, window_ns: u64) -> Self {
+        Self { recorder, format, window: Window::of(window_ns), next: 0 }
     }
 
     /// Takes a message; its sequence tells copies, and sorts equal times.
@@ -241,7 +290,7 @@ impl<'a> Tape<'a> {
     }
 
     fn push(&mut self, time_ns: i64, bytes: &[u8]) -> Outcome {
-        self.recorder.push(0, self.next, time_ns, bytes)?;
+        self.recorder.push(0, self.next, time_ns, self.format, bytes)?;
         self.next += 1;
         Ok(())
     }
@@ -255,85 +304,50 @@ impl<'a> Tape<'a> {
     }
 }
 
-fn whole(messages: &mut dyn Source, tape: &mut Tape<'_>) -> Outcome {
-    while let Some(message) = messages.next_message()? {
-        let time_ns = i64::try_from(message.time_ns).unwrap_or(i64::MAX);
-        tape.take(message.index, time_ns, &message.bytes)?;
-    }
-    Ok(())
-}
-
-/// Each side as it was captured, under the capture's times; behind a window, under the venue's.
-fn apart(messages: &mut dyn Source, tapes: &mut [Tape<'_>]) -> Outcome {
+/// Records everything: as the feed or, into two tapes, each side as it was captured.
+fn take_all(
+    first: Option<Message>,
+    messages: &mut dyn Source,
+    days: Days,
+    tapes: &mut [Tape<'_>],
+) -> Outcome {
     let mut channels = Vec::new();
-    while let Some(message) = messages.next_message()? {
-        let tape = match side_of(&message, &mut channels)? {
-            Side::A => &mut tapes[0],
-            Side::B => &mut tapes[1],
-        };
-        let (mut sequence, mut time_ns) = (message.index, message.time_ns);
-        if tape.window.is_some() {
-            (sequence, time_ns) = packet_head(&message.bytes)
-                .ok_or_else(|| format!("message {} is no packet of MDP 3.0", message.index))?;
+    let mut next = first;
+    while let Some(message) = next {
+        if let [tape] = tapes {
+            tape.take(message.index, days.epoch_ns(&message)?, &message.bytes)?;
+        } else {
+            let tape = &mut tapes[side_of(&message, &mut channels)?];
+            let (mut sequence, mut time_ns) = (message.index, days.epoch_ns(&message)?);
+            // Behind a window sides go by the venue's numbers and times, not the capture's.
+            if tape.window.is_some() {
+                let head = head_of(&message)?;
+                sequence = head.sequence;
+                time_ns = i64::try_from(head.sent_ns).unwrap_or(i64::MAX);
+            }
+            tape.take(sequence, time_ns, &message.bytes)?;
         }
-        tape.take(sequence, i64::try_from(time_ns).unwrap_or(i64::MAX), &message.bytes)?;
+        next = messages.next_message()?;
     }
     Ok(())
 }
 
-/// Number and sending time of a packet of MDP 3.0, its first twelve bytes.
-fn packet_head(bytes: &[u8]) -> Option<(u64, u64)> {
-    let (sequence, rest) = bytes.split_first_chunk::<4>()?;
-    let sent_ns = rest.first_chunk::<8>()?;
-    Some((u32::from_le_bytes(*sequence).into(), u64::from_le_bytes(*sent_ns)))
+/// Number and sending time of a packet.
+fn head_of(message: &Message) -> Result<PacketHead, Failure> {
+    let codec = codec::of(message.format);
+    codec.and_then(|codec| codec.packet_head(&message.bytes)).ok_or_else(|| {
+        let name = codec::name(message.format);
+        format!("message {} ({name}) has no packet number to go by", message.index).into()
+    })
 }
 
-/// Which side a channel is: the first that sends is A.
-fn side_of(message: &Message, channels: &mut Vec<u32>) -> Result<Side, Failure> {
+/// Which side a channel is: the first that sends is A, and has the first tape.
+fn side_of(message: &Message, channels: &mut Vec<u32>) -> Result<usize, Failure> {
     if !channels.contains(&message.shard_key) {
         channels.push(message.shard_key);
     }
-    match channels.iter().position(|channel| *channel == message.shard_key) {
-        Some(0) => Ok(Side::A),
-        Some(1) => Ok(Side::B),
-        _ => Err("a third channel: only the two sides of one feed can be told apart".into()),
-    }
-}
-
-fn arbitrated(messages: &mut dyn Source, recorder: &mut Recorder<'_>) -> Outcome {
-    let mut arbiter = Arbiter::new(None, Limits::default());
-    let mut channels = Vec::new();
-    while let Some(message) = messages.next_message()? {
-        let side = side_of(&message, &mut channels)?;
-        let (sequence, _) = packet_head(&message.bytes)
-            .ok_or_else(|| format!("message {} is no packet of MDP 3.0", message.index))?;
-        arbiter.offer(side, sequence, message.bytes);
-        take(&mut arbiter, recorder)?;
-    }
-    // What neither side has will not come any more.
-    while arbiter.held().0 > 0 {
-        arbiter.abandon();
-        take(&mut arbiter, recorder)?;
-    }
-    let Counts { first_a, first_b, ignored, lost, .. } = arbiter.counts();
-    println!("{first_a} came first by side A, {first_b} by side B; {ignored} copies, {lost} lost");
-    Ok(())
-}
-
-/// Records what is in order now.
-fn take(arbiter: &mut Arbiter, recorder: &mut Recorder<'_>) -> Outcome {
-    while let Some(event) = arbiter.poll() {
-        match event {
-            Event::Message { sequence, bytes } => {
-                let (_, sent_ns) = packet_head(&bytes).unwrap_or_default();
-                let sent_ns = i64::try_from(sent_ns).unwrap_or(i64::MAX);
-                recorder.push(0, sequence, sent_ns, &bytes)?;
-            }
-            Event::Gap(_) => {}
-            Event::Lost(range) => {
-                eprintln!("lost: packets {} to {}, by both sides", range.start, range.end - 1);
-            }
-        }
-    }
-    Ok(())
+    let place = channels.iter().position(|channel| *channel == message.shard_key);
+    place
+        .filter(|place| *place < 2)
+        .ok_or_else(|| "a third channel: only the two sides of one feed can be told apart".into())
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use evenfall_feed_formats::Source;
-use evenfall_feed_formats::sharding::{ContentHash, shard_of};
+use evenfall_feed_formats::sharding::{ContentHash, trees_of};
 use evenfall_feed_service::input;
 use evenfall_multicast_recorder::recording::{Replay, names, streams};
 use evenfall_store_engine::{Archive, RecordSource, StoreError, seal};
@@ -97,17 +97,19 @@ pub fn compare(
     let mut seen = Comparison::default();
     let mut hash = ContentHash::new(trees as usize);
     while let Some(message) = feed.next_message()? {
-        let stream = shard_of(message.shard_key, trees);
-        hash.update(stream as usize, &message.bytes);
-        match all[stream as usize].next_message(&mut seen.behind_gap)? {
-            Some(bytes) if bytes == message.bytes => seen.equal += 1,
-            Some(_) => {
-                let index = message.index;
-                let what = format!("message {index} of the feed is another one in stream {stream}");
-                seen.difference = Some(what);
-                return Ok(seen);
+        for stream in trees_of(message.shard_key, trees) {
+            hash.update(stream as usize, &message.bytes);
+            match all[stream as usize].next_message(&mut seen.behind_gap)? {
+                Some(bytes) if bytes == message.bytes => seen.equal += 1,
+                Some(_) => {
+                    let index = message.index;
+                    let what =
+                        format!("message {index} of the feed is another one in stream {stream}");
+                    seen.difference = Some(what);
+                    return Ok(seen);
+                }
+                None => seen.missing += 1,
             }
-            None => seen.missing += 1,
         }
     }
     seen.hash = hash.finish_hex();

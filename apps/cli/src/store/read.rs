@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenfall_core::StorageError;
+use evenfall_feed_formats::Format as Tag;
+use evenfall_feed_formats::codec::{self, Clock};
 use evenfall_feed_formats::event::Events;
 use evenfall_host::interrupt;
 use evenfall_multicast_recorder::messages::Row;
-use evenfall_multicast_recorder::recording::{Replay, first_whole, is_message_file_of, names, streams};
+use evenfall_multicast_recorder::recording::{
+    Recorded, Replay, first_whole, format_of, is_message_file_of, names, streams,
+};
 use evenfall_store_engine::{Listed, RecordSource};
 
 use super::Place;
@@ -30,8 +34,8 @@ struct Choice {
     place: Place,
     /// A file, a recording, or a symbol in the recordings, such as aapl.
     name: String,
-    /// First time: nanoseconds, 2026-11-21T09:30:00Z, or a time of day such as 16:00 or 09:30:00.5
-    /// for records whose time counts from midnight.
+    /// First time: nanoseconds, 2026-11-21T09:30:00Z, or a time of day such as 16:00 or 09:30:00.5,
+    /// of the venue's clock on the recording's day.
     #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
     from: Option<i64>,
     /// Last time, in the same words.
@@ -90,8 +94,28 @@ enum Subject {
 }
 
 impl Choice {
-    fn times(&self) -> (i64, i64) {
-        (self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX))
+    /// The times that are chosen. A time of day is that of the subject's only day, by the clock of
+    /// the venue.
+    fn times(&self, source: &dyn RecordSource, subject: &Subject) -> Result<(i64, i64), Failure> {
+        let (from, to) = (self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX));
+        let is_asked =
+            self.from.is_some_and(times::is_of_day) || self.to.is_some_and(times::is_of_day);
+        let reach = if is_asked { span(source, subject)? } else { None };
+        let Some((first, last)) = reach.filter(|(first, _)| !times::is_of_day(*first)) else {
+            return Ok((from, to));
+        };
+        let clock = clock_of(source, subject)?;
+        let date = clock.date_of(first);
+        let Some(date) = date.filter(|_| clock.date_of(last) == date) else {
+            let words = "is a time of day, and there are several days: give the date too, such as \
+                         2012-06-21T13:30:00Z";
+            return Err(format!("--from or --to {words}").into());
+        };
+        let of_day = |ns: i64| match u64::try_from(ns) {
+            Ok(day_ns) if times::is_of_day(ns) => clock.of_day_ns(date, day_ns).unwrap_or(ns),
+            _ => ns,
+        };
+        Ok((of_day(from), of_day(to)))
     }
 
     /// A header alone looks like a mistake of the program.
@@ -115,6 +139,27 @@ impl Choice {
     }
 }
 
+/// Reads what messages of a recording say.
+struct Reader {
+    events: Events,
+    /// Of messages that carry no tag.
+    untagged: Tag,
+}
+
+impl Reader {
+    fn new(source: &dyn RecordSource, recording: &str) -> Result<Self, Failure> {
+        Ok(Self { events: Events::new(), untagged: format_of(source, recording)? })
+    }
+
+    fn row(&mut self, stream: u32, mut recorded: Recorded) -> Row {
+        if recorded.format == Tag::OPAQUE {
+            recorded.format = self.untagged;
+        }
+        let event = self.events.read(recorded.format, &recorded.bytes);
+        Row { stream, recorded, event }
+    }
+}
+
 /// Gives the messages of a recording that are between the times and of the symbol. It reads from
 /// the beginning, because the symbol of an execution was said when its order came.
 fn messages(
@@ -125,7 +170,7 @@ fn messages(
     each: &mut dyn FnMut(Row) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     for stream in streams(source, recording)? {
-        let mut events = Events::new();
+        let mut reader = Reader::new(source, recording)?;
         let mut replay = Replay::new(source, recording, stream, i64::MIN..=to)?;
         let first = first_whole(source, recording, stream)?;
         if first > 0 {
@@ -134,12 +179,12 @@ fn messages(
             );
         }
         while let Some(recorded) = replay.next_message()? {
-            let event = events.read(&recorded.bytes);
+            let row = reader.row(stream, recorded);
             let is_wanted = symbol.is_none_or(|symbol| {
-                event.symbol.is_some_and(|found| found.trimmed() == symbol.as_bytes())
+                row.event.symbol.is_some_and(|found| found.trimmed() == symbol.as_bytes())
             });
-            if is_wanted && recorded.time_ns >= from && recorded.number >= first {
-                each(Row { stream, recorded, event })?;
+            if is_wanted && row.recorded.time_ns >= from && row.recorded.number >= first {
+                each(row)?;
             }
         }
     }
@@ -175,8 +220,27 @@ fn rows(
     }
 }
 
-/// From when to when a subject has messages, in words behind those that nothing was found.
-fn reach(source: &dyn RecordSource, subject: &Subject) -> Result<String, Failure> {
+/// The clock of the venue whose messages a subject has.
+fn clock_of(source: &dyn RecordSource, subject: &Subject) -> Result<Clock, Failure> {
+    let name = match subject {
+        Subject::File(_) => None,
+        Subject::Recording(name) => Some(name),
+        Subject::Symbol(_, all) => all.first(),
+    };
+    let Some(name) = name else { return Ok(Clock::Epoch) };
+    let mut reader = Reader::new(source, name)?;
+    for stream in streams(source, name)? {
+        let mut replay = Replay::new(source, name, stream, i64::MIN..=i64::MAX)?;
+        if let Some(recorded) = replay.next_message()? {
+            let format = reader.row(stream, recorded).recorded.format;
+            return Ok(codec::of(format).map_or(Clock::Epoch, codec::Codec::clock));
+        }
+    }
+    Ok(Clock::Epoch)
+}
+
+/// The first and the last time of a subject's messages.
+fn span(source: &dyn RecordSource, subject: &Subject) -> Result<Option<(i64, i64)>, Failure> {
     let is_of = |file: &Listed| match subject {
         Subject::File(one) => file.name == one.name,
         Subject::Recording(name) => is_message_file_of(&file.name, name),
@@ -189,6 +253,12 @@ fn reach(source: &dyn RecordSource, subject: &Subject) -> Result<String, Failure
         let (first, last) = (time_of(source, file, all.start)?, time_of(source, file, last)?);
         reach = Some(reach.map_or((first, last), |(from, to)| (from.min(first), to.max(last))));
     }
+    Ok(reach)
+}
+
+/// From when to when a subject has messages, in words behind those that nothing was found.
+fn reach(source: &dyn RecordSource, subject: &Subject) -> Result<String, Failure> {
+    let reach = span(source, subject)?;
     let what = match subject {
         Subject::File(_) => "this file reaches",
         Subject::Recording(_) => "this recording reaches",
@@ -236,8 +306,8 @@ fn records(
 
 fn write(choice: &Choice, format: Format, out: Option<&Path>) -> Result<u64, Failure> {
     let source = choice.place.source()?;
-    let (from, to) = choice.times();
     let subject = choice.subject(&*source)?;
+    let (from, to) = choice.times(&*source, &subject)?;
     if let Subject::File(file) = &subject {
         let mut out = Records::new(&file.schema, format, out)?;
         let numbers = source.between(&file.name, from, to)?;
@@ -276,8 +346,8 @@ pub fn tail(args: &Tail) -> Outcome {
         return follow(args);
     }
     let source = args.choice.place.source()?;
-    let (from, to) = args.choice.times();
     let subject = args.choice.subject(&*source)?;
+    let (from, to) = args.choice.times(&*source, &subject)?;
     if let Subject::File(file) = &subject {
         let mut out = Records::new(&file.schema, args.format, None)?;
         let mut numbers = source.between(&file.name, from, to)?;
@@ -305,7 +375,7 @@ pub fn tail(args: &Tail) -> Outcome {
 /// The messages of a stream as they are appended.
 struct Following {
     stream: u32,
-    events: Events,
+    reader: Reader,
     /// The next message.
     next: u64,
     /// Since when it is not there although a later one is.
@@ -330,8 +400,7 @@ impl Following {
                 return Ok(());
             }
             (self.next, self.hole) = (recorded.number + 1, None);
-            let event = self.events.read(&recorded.bytes);
-            each(Row { stream, recorded, event })?;
+            each(self.reader.row(stream, recorded))?;
         }
         Ok(())
     }
@@ -382,7 +451,8 @@ fn follow_recording(args: &Tail, source: &dyn RecordSource, name: &str) -> Outco
     let mut all = Vec::new();
     for stream in streams(source, name)? {
         let next = first_whole(source, name, stream)?;
-        let mut following = Following { stream, events: Events::new(), next, hole: None };
+        let reader = Reader::new(source, name)?;
+        let mut following = Following { stream, reader, next, hole: None };
         following.look(source, name, &mut |row| {
             last.push_back(row);
             if last.len() as u64 > args.count {

@@ -41,10 +41,15 @@ fn time_of_day(text: &str) -> Option<i64> {
     Some(seconds * NANOS + ns)
 }
 
+/// Whether a time counts from midnight and not from 1970.
+pub fn is_of_day(ns: i64) -> bool {
+    (0..TIMES_OF_DAY_S * NANOS).contains(&ns)
+}
+
 /// A time to the second, as [`time_ns`] takes it.
 pub fn words(ns: i64) -> String {
     let seconds = ns.div_euclid(NANOS);
-    if (0..TIMES_OF_DAY_S).contains(&seconds) {
+    if is_of_day(ns) {
         return format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60);
     }
     match u64::try_from(seconds) {

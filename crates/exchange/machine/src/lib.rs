@@ -17,7 +17,7 @@
 //! | `operation`, `sender`, `receiver` | one operation: both halves, who is alive |
 //! | `rtt` | how long a repeat waits |
 //!
-//! Over UDP, with blocking calls: `evenfall_exchange_member::`. This shuffles between four local
+//! Over UDP, with blocking calls: `evenfall_exchange_member`. This shuffles between four local
 //! processes; `cargo run -p evenfall-node --example shuffle` runs it:
 //!
 //! ```text

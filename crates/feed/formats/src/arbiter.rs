@@ -6,6 +6,13 @@
 //! is held until the hole is filled, is given up, or the stated limit is reached. Nothing is
 //! passed over without an [`Event::Lost`].
 //!
+//! A sequence number is only a claim. A damaged or forged packet that claims a place far from all
+//! others would make a hole that nobody can fill, and giving that hole up would pass over the rest
+//! of the feed. So a packet further away than [`Limits::jump_max`] is refused with [`Far`]. After
+//! [`FAR_PACKETS`] packets that follow each other from such a place, and none that carries the feed
+//! on where it was, the feed itself is there: the arbiter follows it. A start that the first packet
+//! chose is held to the same rule until a second packet has carried it on.
+//!
 //! It knows sequence numbers only, so it serves MoldUDP64 ([`crate::mold`]), CME MDP 3.0 and any
 //! other feed that counts its messages.
 
@@ -20,6 +27,8 @@ pub enum Side {
     A,
     /// The second feed.
     B,
+    /// Neither: an answer to a request for messages again.
+    Again,
 }
 
 /// How much is held behind a hole before the hole is given up.
@@ -30,11 +39,45 @@ pub struct Limits {
     pub messages_max: usize,
     /// Bytes held, so that large messages cannot take what small ones would.
     pub bytes_max: usize,
+    /// Messages between the last one known and a packet that is believed at once. The default,
+    /// 4,194,304, is what the busiest feed on record (484,460 messages in its first second) sends
+    /// in eight seconds: a longer silence of both sides is a fault that people look at.
+    pub jump_max: u64,
+}
+
+/// Packets that must follow each other from a far place before the place is believed: more than
+/// one fault damages, and on a busy feed less than a millisecond.
+pub const FAR_PACKETS: u32 = 8;
+
+/// A packet that claims a place too far from the others to be believed; it is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Far {
+    /// The place that it claims.
+    pub sequence: u64,
+    /// One behind the last message known to exist.
+    pub expected: u64,
+}
+
+impl core::fmt::Display for Far {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { sequence, expected } = self;
+        write!(f, "sequence {sequence} is too far from {expected}, which comes next")
+    }
+}
+
+impl std::error::Error for Far {}
+
+/// A far place that may turn out to be where the feed is.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    /// One behind its last message.
+    end: u64,
+    packets: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { messages_max: 65_536, bytes_max: 16 << 20 }
+        Self { messages_max: 65_536, bytes_max: 16 << 20, jump_max: 1 << 22 }
     }
 }
 
@@ -63,10 +106,33 @@ pub struct Counts {
     pub first_a: u64,
     /// Messages that came first over side B.
     pub first_b: u64,
+    /// Messages that came first as an answer to a request.
+    pub first_again: u64,
     /// Copies of messages that were delivered, held or given up already.
     pub ignored: u64,
     /// Messages given up.
     pub lost: u64,
+    /// Packets refused with [`Far`].
+    pub far: u64,
+    /// Far places that were believed in the end.
+    pub jumps: u64,
+}
+
+impl core::ops::Add for Counts {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            delivered: self.delivered + more.delivered,
+            first_a: self.first_a + more.first_a,
+            first_b: self.first_b + more.first_b,
+            first_again: self.first_again + more.first_again,
+            ignored: self.ignored + more.ignored,
+            lost: self.lost.saturating_add(more.lost),
+            far: self.far + more.far,
+            jumps: self.jumps + more.jumps,
+        }
+    }
 }
 
 /// The order-maker. One input, then [`Arbiter::poll`] until it is empty.
@@ -77,6 +143,9 @@ pub struct Arbiter {
     next: Option<u64>,
     /// One behind the highest sequence known to exist.
     known_end: u64,
+    /// Whether the start is certain: given, or carried on by a second packet.
+    is_sure: bool,
+    candidate: Option<Candidate>,
     held: BTreeMap<u64, Bytes>,
     held_bytes: usize,
     events: VecDeque<Event>,
@@ -90,6 +159,8 @@ impl Arbiter {
             limits,
             next: first,
             known_end: first.unwrap_or(0),
+            is_sure: first.is_some(),
+            candidate: None,
             held: BTreeMap::new(),
             held_bytes: 0,
             events: VecDeque::new(),
@@ -97,14 +168,34 @@ impl Arbiter {
         }
     }
 
-    /// Takes one copy of one message.
-    pub fn offer(&mut self, side: Side, sequence: u64, bytes: Bytes) {
+    /// Takes one copy of a packet of one message.
+    ///
+    /// # Errors
+    /// [`Far`], and the packet is ignored.
+    pub fn offer(&mut self, side: Side, sequence: u64, bytes: Bytes) -> Result<(), Far> {
+        self.offer_all(side, sequence, [bytes])
+    }
+
+    /// Takes one copy of a packet of several messages, the first of which has this sequence.
+    ///
+    /// # Errors
+    /// [`Far`], and the packet is ignored.
+    pub fn offer_all(
+        &mut self,
+        side: Side,
+        sequence: u64,
+        messages: impl IntoIterator<Item = Bytes>,
+    ) -> Result<(), Far> {
+        self.admit(sequence)?;
         // The last number has no successor, so no message has it.
-        let Some(end) = sequence.checked_add(1) else {
-            self.counts.ignored += 1;
-            return;
-        };
-        let next = self.start(sequence);
+        for (bytes, sequence) in messages.into_iter().zip(sequence..u64::MAX) {
+            self.take(side, sequence, bytes);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, side: Side, sequence: u64, bytes: Bytes) {
+        let next = self.next.unwrap_or(sequence);
         if sequence < next || self.held.contains_key(&sequence) {
             self.counts.ignored += 1;
             return;
@@ -112,9 +203,10 @@ impl Arbiter {
         match side {
             Side::A => self.counts.first_a += 1,
             Side::B => self.counts.first_b += 1,
+            Side::Again => self.counts.first_again += 1,
         }
-        self.announce(sequence);
-        self.known_end = self.known_end.max(end);
+        self.know(sequence);
+        self.known_end = self.known_end.max(sequence + 1);
         if sequence == next {
             self.deliver(sequence, bytes);
             self.drain_held();
@@ -129,18 +221,74 @@ impl Arbiter {
     }
 
     /// Learns that all messages before `next_sequence` exist, as heartbeats say it.
-    pub fn announce(&mut self, next_sequence: u64) {
-        self.start(next_sequence);
-        if next_sequence > self.known_end {
-            self.events.push_back(Event::Gap(self.known_end..next_sequence));
-            self.known_end = next_sequence;
+    ///
+    /// # Errors
+    /// [`Far`], and the heartbeat is ignored.
+    pub fn announce(&mut self, next_sequence: u64) -> Result<(), Far> {
+        self.admit(next_sequence)?;
+        self.know(next_sequence);
+        Ok(())
+    }
+
+    fn know(&mut self, end: u64) {
+        if end > self.known_end {
+            self.events.push_back(Event::Gap(self.known_end..end));
+            self.known_end = end;
         }
+    }
+
+    /// Decides whether a packet that begins here is believed.
+    fn admit(&mut self, sequence: u64) -> Result<(), Far> {
+        let Some(next) = self.next else {
+            self.start(sequence);
+            return Ok(());
+        };
+        let jump_max = self.limits.jump_max;
+        let is_ahead = sequence > self.known_end.saturating_add(jump_max);
+        let is_behind = !self.is_sure && sequence.saturating_add(jump_max) < next;
+        if !is_ahead && !is_behind {
+            if sequence >= self.known_end {
+                self.candidate = None;
+                self.is_sure |= self.counts.delivered > 0;
+            }
+            return Ok(());
+        }
+        if self.believes(sequence) {
+            self.counts.jumps += 1;
+            self.candidate = None;
+            if is_behind {
+                self.held.clear();
+                self.held_bytes = 0;
+                self.start(sequence);
+            }
+            self.is_sure = true;
+            return Ok(());
+        }
+        self.counts.far += 1;
+        Err(Far { sequence, expected: self.known_end })
+    }
+
+    /// Whether this packet is one of enough that follow each other.
+    fn believes(&mut self, sequence: u64) -> bool {
+        let jump_max = self.limits.jump_max;
+        let packets = match self.candidate {
+            Some(Candidate { end, packets }) if sequence.abs_diff(end) <= jump_max => {
+                // A copy of a packet is no second word for its place.
+                if sequence < end {
+                    return false;
+                }
+                packets + 1
+            }
+            _ => 1,
+        };
+        self.candidate = Some(Candidate { end: sequence.saturating_add(1), packets });
+        packets >= FAR_PACKETS
     }
 
     /// Gives up the first hole, when there is one: says what is lost and goes on behind it.
     pub fn abandon(&mut self) {
         let Some(hole) = self.missing().next() else { return };
-        self.counts.lost += hole.end - hole.start;
+        self.counts.lost = self.counts.lost.saturating_add(hole.end - hole.start);
         self.next = Some(hole.end);
         self.events.push_back(Event::Lost(hole));
         self.drain_held();
@@ -167,6 +315,11 @@ impl Arbiter {
         self.next
     }
 
+    /// One behind the last message known to exist; 0 before the first.
+    pub fn known_end(&self) -> u64 {
+        self.known_end
+    }
+
     /// Messages held behind a hole, and their bytes.
     pub fn held(&self) -> (usize, usize) {
         (self.held.len(), self.held_bytes)
@@ -177,11 +330,9 @@ impl Arbiter {
         self.counts
     }
 
-    fn start(&mut self, sequence: u64) -> u64 {
-        *self.next.get_or_insert_with(|| {
-            self.known_end = sequence;
-            sequence
-        })
+    fn start(&mut self, sequence: u64) {
+        self.next = Some(sequence);
+        self.known_end = sequence;
     }
 
     fn deliver(&mut self, sequence: u64, bytes: Bytes) {
@@ -222,12 +373,12 @@ mod tests {
     #[test]
     fn a_hole_on_one_side_is_filled_by_the_other() {
         let mut arbiter = Arbiter::new(Some(1), Limits::default());
-        arbiter.offer(Side::A, 1, body(1));
-        arbiter.offer(Side::A, 3, body(3));
+        arbiter.offer(Side::A, 1, body(1)).unwrap();
+        arbiter.offer(Side::A, 3, body(3)).unwrap();
         assert_eq!(drain(&mut arbiter), [message(1), Event::Gap(2..3)]);
-        arbiter.offer(Side::B, 1, body(1));
-        arbiter.offer(Side::B, 2, body(2));
-        arbiter.offer(Side::B, 3, body(3));
+        arbiter.offer(Side::B, 1, body(1)).unwrap();
+        arbiter.offer(Side::B, 2, body(2)).unwrap();
+        arbiter.offer(Side::B, 3, body(3)).unwrap();
         assert_eq!(drain(&mut arbiter), [message(2), message(3)]);
         let counts = arbiter.counts();
         assert_eq!((counts.first_a, counts.first_b, counts.ignored), (2, 1, 2));
@@ -235,10 +386,10 @@ mod tests {
 
     #[test]
     fn a_full_hold_gives_the_first_hole_up_and_says_so() {
-        let limits = Limits { messages_max: 2, bytes_max: 1 << 10 };
+        let limits = Limits { messages_max: 2, bytes_max: 1 << 10, ..Limits::default() };
         let mut arbiter = Arbiter::new(Some(1), limits);
         for sequence in [3, 4, 6] {
-            arbiter.offer(Side::A, sequence, body(sequence));
+            arbiter.offer(Side::A, sequence, body(sequence)).unwrap();
         }
         let expected =
             [Event::Gap(1..3), Event::Gap(5..6), Event::Lost(1..3), message(3), message(4)];
@@ -250,9 +401,9 @@ mod tests {
     #[test]
     fn a_heartbeat_shows_a_hole_at_the_end() {
         let mut arbiter = Arbiter::new(None, Limits::default());
-        arbiter.offer(Side::A, 7, body(7));
-        arbiter.announce(10);
-        arbiter.announce(10);
+        arbiter.offer(Side::A, 7, body(7)).unwrap();
+        arbiter.announce(10).unwrap();
+        arbiter.announce(10).unwrap();
         assert_eq!(drain(&mut arbiter), [message(7), Event::Gap(8..10)]);
         arbiter.abandon();
         arbiter.abandon();
@@ -263,10 +414,61 @@ mod tests {
     #[test]
     fn the_largest_sequence_does_not_overflow() {
         let mut arbiter = Arbiter::new(None, Limits::default());
-        arbiter.offer(Side::A, u64::MAX, body(0));
-        arbiter.offer(Side::A, u64::MAX - 1, body(0));
-        arbiter.announce(u64::MAX);
+        arbiter.offer(Side::A, u64::MAX, body(0)).unwrap();
+        arbiter.offer(Side::A, u64::MAX - 1, body(0)).unwrap();
+        arbiter.announce(u64::MAX).unwrap();
         assert_eq!(arbiter.next_sequence(), Some(u64::MAX));
+    }
+
+    #[test]
+    fn one_wild_sequence_does_not_move_the_feed() {
+        for wild in [1 << 60, u64::MAX - 1] {
+            let mut arbiter = Arbiter::new(Some(1), Limits::default());
+            arbiter.offer(Side::A, 1, body(1)).unwrap();
+            let far = Far { sequence: wild, expected: 2 };
+            assert_eq!(arbiter.offer(Side::A, wild, body(0)), Err(far));
+            assert_eq!(arbiter.announce(wild), Err(far));
+            arbiter.offer(Side::A, 2, body(2)).unwrap();
+            assert_eq!(drain(&mut arbiter), [message(1), message(2)]);
+            assert_eq!((arbiter.missing().next(), arbiter.counts().far), (None, 2));
+        }
+    }
+
+    #[test]
+    fn packets_that_follow_each_other_from_a_far_place_are_believed() {
+        let mut arbiter = Arbiter::new(Some(1), Limits::default());
+        arbiter.offer(Side::A, 1, body(1)).unwrap();
+        let far = 1 << 30;
+        for sequence in far..far + 7 {
+            arbiter.offer(Side::A, sequence, body(sequence)).unwrap_err();
+            arbiter.offer(Side::B, sequence, body(sequence)).unwrap_err();
+        }
+        arbiter.offer(Side::A, far + 7, body(far + 7)).unwrap();
+        assert_eq!(drain(&mut arbiter), [message(1), Event::Gap(2..far + 7)]);
+        arbiter.abandon();
+        assert_eq!(drain(&mut arbiter), [Event::Lost(2..far + 7), message(far + 7)]);
+        assert_eq!(arbiter.counts().jumps, 1);
+    }
+
+    #[test]
+    fn a_far_place_is_not_believed_while_the_feed_goes_on_where_it_was() {
+        let mut arbiter = Arbiter::new(Some(0), Limits::default());
+        for sequence in 0..50 {
+            arbiter.offer(Side::A, sequence, body(sequence)).unwrap();
+            arbiter.offer(Side::B, (1 << 40) + sequence, body(0)).unwrap_err();
+        }
+        assert_eq!((arbiter.counts().delivered, arbiter.counts().far), (50, 50));
+    }
+
+    #[test]
+    fn a_wild_first_packet_does_not_choose_the_start_for_good() {
+        let mut arbiter = Arbiter::new(None, Limits::default());
+        arbiter.offer(Side::A, 1 << 60, body(0)).unwrap();
+        for sequence in 100..200 {
+            arbiter.offer(Side::A, sequence, body(sequence)).ok();
+        }
+        let delivered = drain(&mut arbiter);
+        assert_eq!(delivered[1..], (107..200).map(message).collect::<Vec<_>>());
     }
 
     proptest! {
@@ -277,13 +479,13 @@ mod tests {
             offers in prop::collection::vec((0u64..60, any::<bool>()), 0..200),
             messages_max in 0usize..20,
         ) {
-            let limits = Limits { messages_max, bytes_max: 1 << 20 };
+            let limits = Limits { messages_max, bytes_max: 1 << 20, ..Limits::default() };
             let mut arbiter = Arbiter::new(Some(0), limits);
             let mut place = 0;
             let mut gaps = 0;
             for &(sequence, side) in &offers {
                 let side = if side { Side::A } else { Side::B };
-                arbiter.offer(side, sequence, body(sequence));
+                arbiter.offer(side, sequence, body(sequence)).unwrap();
                 prop_assert!(arbiter.held().0 <= messages_max);
                 for event in drain(&mut arbiter) {
                     match event {

@@ -5,8 +5,8 @@
 //! reading beside the message and never in its place: names of market makers, imbalances and the
 //! like are in the bytes alone.
 
-use crate::itch::{Code, Owned, Price4, Stock, Symbols, View};
-use crate::lobster;
+use crate::codec::{self, Format};
+use crate::itch::{Stock, Symbols};
 
 /// Decimals of [`Event::price`].
 pub const PRICE_DECIMALS: u8 = 4;
@@ -14,8 +14,9 @@ pub const PRICE_DECIMALS: u8 = 4;
 /// What one message says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Type letter of ITCH; digit of LOBSTER, 1 to 7.
-    pub kind: Option<char>,
+    /// Type letter of ITCH; digit of LOBSTER, 1 to 7; name of the type where the format is not
+    /// decoded.
+    pub kind: Option<&'static str>,
     /// Index of the security in the day's directory.
     pub stock_locate: Option<u16>,
     /// Nasdaq's own tracking number.
@@ -36,6 +37,9 @@ pub struct Event {
     pub price: Option<i64>,
     /// The match, as broken trades name it.
     pub match_number: Option<u64>,
+    /// Of an execution, a trade or a cross: whether it counts towards the volume. The executions
+    /// inside a cross do not, because the cross is reported as a whole.
+    pub printable: Option<bool>,
 }
 
 /// Reads messages in their order; learns the symbols as they pass.
@@ -50,100 +54,19 @@ impl Events {
         Self::default()
     }
 
-    /// What the next message of the feed says; of neither ITCH nor LOBSTER, nothing.
-    pub fn read(&mut self, message: &[u8]) -> Event {
-        match View::decode(message) {
-            Ok(view) => {
-                self.symbols.observe(&view);
-                of_itch(&view, self.symbols.symbol(view.stock_locate()))
-            }
-            Err(_) => lobster::Line::parse(message).map_or_else(Event::default, of_lobster),
-        }
-    }
-}
-
-fn letter(code: Code) -> Option<char> {
-    code.0.is_ascii_graphic().then_some(char::from(code.0))
-}
-
-fn dollars(price: Price4) -> Option<i64> {
-    Some(i64::from(price.0))
-}
-
-fn of_itch(view: &View<'_>, symbol: Option<Stock>) -> Event {
-    let event = Event {
-        kind: Some(char::from(view.kind().letter())),
-        stock_locate: Some(view.stock_locate()),
-        tracking_number: Some(view.tracking_number()),
-        event_ns: Some(view.timestamp_ns()),
-        symbol: view.stock().or(symbol),
-        ..Event::default()
-    };
-    let order = |reference: u64, shares: u32| Event {
-        order_reference: Some(reference),
-        shares: Some(u64::from(shares)),
-        ..event
-    };
-    match view.to_owned() {
-        Owned::AddOrder(m) => Event {
-            side: letter(m.side),
-            price: dollars(m.price),
-            ..order(m.order_reference, m.shares)
-        },
-        Owned::AddOrderMpid(m) => Event {
-            side: letter(m.side),
-            price: dollars(m.price),
-            ..order(m.order_reference, m.shares)
-        },
-        Owned::OrderExecuted(m) => Event {
-            match_number: Some(m.match_number),
-            ..order(m.order_reference, m.executed_shares)
-        },
-        Owned::OrderExecutedWithPrice(m) => Event {
-            match_number: Some(m.match_number),
-            price: dollars(m.execution_price),
-            ..order(m.order_reference, m.executed_shares)
-        },
-        Owned::OrderCancel(m) => order(m.order_reference, m.cancelled_shares),
-        Owned::OrderDelete(m) => Event { order_reference: Some(m.order_reference), ..event },
-        Owned::OrderReplace(m) => Event {
-            new_reference: Some(m.new_reference),
-            price: dollars(m.price),
-            ..order(m.original_reference, m.shares)
-        },
-        Owned::Trade(m) => Event {
-            side: letter(m.side),
-            price: dollars(m.price),
-            match_number: Some(m.match_number),
-            ..order(m.order_reference, m.shares)
-        },
-        Owned::CrossTrade(m) => Event {
-            shares: Some(m.shares),
-            price: dollars(m.cross_price),
-            match_number: Some(m.match_number),
-            ..event
-        },
-        Owned::BrokenTrade(m) => Event { match_number: Some(m.match_number), ..event },
-        _ => event,
-    }
-}
-
-fn of_lobster(line: lobster::Line) -> Event {
-    Event {
-        kind: line.kind,
-        event_ns: Some(line.time_ns),
-        order_reference: Some(line.order),
-        side: Some(if line.is_buy { 'B' } else { 'S' }),
-        shares: Some(line.shares),
-        price: Some(line.price),
-        ..Event::default()
+    /// What the next message of the feed says; nothing of opaque bytes, and of bytes that are no
+    /// message of their format.
+    pub fn read(&mut self, format: Format, message: &[u8]) -> Event {
+        let codec = codec::of(format);
+        codec.and_then(|codec| codec.event(message, &mut self.symbols)).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::itch::{AddOrder, Alpha, OrderExecuted, OrderReplace};
+    use crate::codec::{ITCH, LOBSTER, MACH};
+    use crate::itch::{AddOrder, Alpha, Code, OrderExecuted, OrderReplace, Price4};
 
     #[test]
     fn itch_of_one_security_reads_with_its_symbol_from_the_first_order_on() {
@@ -155,13 +78,13 @@ mod tests {
         let done = OrderExecuted { stock_locate: 13, executed_shares: 100, ..Default::default() };
         let replaced = OrderReplace { original_reference: 7, new_reference: 8, ..done_locate() };
         let mut events = Events::new();
-        assert_eq!(events.read(&done.encode()).symbol, None);
-        let first = events.read(&add.encode());
-        assert_eq!((first.kind, first.side, first.price), (Some('A'), Some('S'), Some(2_900_100)));
+        assert_eq!(events.read(ITCH, &done.encode()).symbol, None);
+        let first = events.read(ITCH, &add.encode());
+        assert_eq!((first.kind, first.side, first.price), (Some("A"), Some('S'), Some(2_900_100)));
         assert_eq!((first.event_ns, first.shares), (Some(5), Some(300)));
-        let later = events.read(&done.encode());
+        let later = events.read(ITCH, &done.encode());
         assert_eq!((later.symbol, later.shares, later.price), (Some(stock), Some(100), None));
-        let last = events.read(&replaced.encode());
+        let last = events.read(ITCH, &replaced.encode());
         assert_eq!((last.order_reference, last.new_reference), (Some(7), Some(8)));
     }
 
@@ -172,15 +95,46 @@ mod tests {
     #[test]
     fn lobster_reads_and_other_bytes_say_nothing() {
         let mut events = Events::new();
-        let event = events.read(b"34200.004241176,1,16113575,18,5853300,-1");
+        let event = events.read(LOBSTER, b"34200.004241176,1,16113575,18,5853300,-1");
         assert_eq!(event.event_ns, Some(34_200_004_241_176));
-        assert_eq!((event.kind, event.side), (Some('1'), Some('S')));
+        assert_eq!((event.kind, event.side), (Some("1"), Some('S')));
         assert_eq!((event.order_reference, event.shares), (Some(16_113_575), Some(18)));
         assert_eq!(event.price, Some(5_853_300));
-        let halt = events.read(b"34713.685155243,7,0,0,-1,-1");
-        assert_eq!((halt.kind, halt.price), (Some('7'), Some(-1)));
+        let halt = events.read(LOBSTER, b"34713.685155243,7,0,0,-1,-1");
+        assert_eq!((halt.kind, halt.price), (Some("7"), Some(-1)));
         for other in [&b""[..], b"Z", b"1,2", b"34200.1,1,99999999999999999999,1,1,1"] {
-            assert_eq!(events.read(other), Event::default());
+            for format in [ITCH, LOBSTER, MACH, Format::OPAQUE, Format(99)] {
+                assert_eq!(events.read(format, other), Event::default());
+            }
         }
+    }
+
+    #[test]
+    fn a_cross_of_lobster_has_no_order_and_its_columns() {
+        let event = Events::new().read(LOBSTER, b"34200.1,6,-1,5000,5853300,-1");
+        assert_eq!(
+            (event.kind, event.shares, event.order_reference),
+            (Some("6"), Some(5_000), None)
+        );
+        assert_eq!(event.printable, Some(true));
+    }
+
+    #[test]
+    fn what_a_cross_counts_again_is_not_printable() {
+        use crate::itch::{CrossTrade, OrderExecutedWithPrice};
+        let mut events = Events::new();
+        let inside = |printable| OrderExecutedWithPrice {
+            executed_shares: 100,
+            printable: Code(printable),
+            ..Default::default()
+        };
+        let cross = CrossTrade { shares: 300, ..Default::default() };
+        let read =
+            [inside(b'N').encode().to_vec(), cross.encode().into(), inside(b'Y').encode().into()]
+                .map(|message| events.read(ITCH, &message));
+        assert_eq!(read.map(|event| event.printable), [Some(false), Some(true), Some(true)]);
+        let volume: u64 =
+            read.iter().filter(|e| e.printable == Some(true)).flat_map(|e| e.shares).sum();
+        assert_eq!(volume, 400);
     }
 }

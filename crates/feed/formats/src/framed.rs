@@ -9,9 +9,13 @@
 //! A length of zero ends a complete session; excerpts have none, so a file may also end between
 //! two messages. A file cut exactly there cannot be told from an excerpt.
 
+use crate::codec::{Clock, Codec, Format, ITCH};
 use crate::error::{Fault, FeedError};
+use crate::event::Event;
 use crate::input::Input;
-use crate::itch::View;
+use crate::itch::codec::Header;
+use crate::itch::{self, ItchError, Kind, Symbols, View};
+use crate::pcap::Skipped;
 use crate::source::{Message, Source};
 use bytes::Bytes;
 use std::io::Read;
@@ -91,12 +95,14 @@ impl<R: Read> FrameReader<R> {
 #[derive(Debug)]
 pub struct ItchSource<R> {
     frames: FrameReader<R>,
+    /// Messages of types that ITCH 5.0 does not have.
+    unknown: u64,
 }
 
 impl<R: Read> ItchSource<R> {
     /// Reads `reader`; `name` is what errors call it.
     pub fn new(reader: R, name: &str) -> Self {
-        Self { frames: FrameReader::new(reader, name) }
+        Self { frames: FrameReader::new(reader, name), unknown: 0 }
     }
 }
 
@@ -105,12 +111,75 @@ impl<R: Read> Source for ItchSource<R> {
     fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
         let Some(length) = self.frames.look_frame()? else { return Ok(None) };
         let frame = self.frames.input.look(LENGTH_BYTES + length, "frame")?;
-        let header = View::decode(&frame[LENGTH_BYTES..])
-            .map(|view| (view.timestamp_ns(), u32::from(view.stock_locate())));
-        let (time_ns, shard_key) = header
-            .map_err(|error| self.frames.input.error_ahead(LENGTH_BYTES, Fault::Itch(error)))?;
+        let message = &frame[LENGTH_BYTES..];
+        let header = match View::decode(message) {
+            Ok(view) => Header::of(&view),
+            Err(error) => {
+                let unknown = matches!(error, ItchError::UnknownType { .. });
+                let header = Header::of_unknown(message).filter(|_| unknown);
+                self.unknown += u64::from(header.is_some());
+                header.ok_or_else(|| {
+                    self.frames.input.error_ahead(LENGTH_BYTES, Fault::Itch(error))
+                })?
+            }
+        };
         let Frame { index, bytes, .. } = self.frames.take_frame(length);
-        Ok(Some(Message { index, time_ns, shard_key, bytes }))
+        let (time_ns, shard_key) = (header.time_ns, header.shard_key());
+        Ok(Some(Message { index, time_ns, shard_key, format: ITCH, bytes }))
+    }
+
+    fn skipped(&self) -> Skipped {
+        Skipped { unknown_types: self.unknown, ..Skipped::default() }
+    }
+}
+
+/// ITCH 5.0 among the formats.
+pub(crate) struct ItchCodec;
+
+impl Codec for ItchCodec {
+    fn format(&self) -> Format {
+        ITCH
+    }
+
+    fn word(&self) -> &'static str {
+        "itch"
+    }
+
+    fn name(&self) -> &'static str {
+        "ITCH 5.0"
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Midnight { zone: "America/New_York" }
+    }
+
+    fn is_file(&self, head: &[u8]) -> bool {
+        match head {
+            // The end mark alone: a session without messages.
+            [0, 0] => true,
+            [high, low, letter, ..] => {
+                let length = usize::from(u16::from_be_bytes([*high, *low]));
+                Kind::from_letter(*letter).is_some_and(|kind| kind.length() == length)
+            }
+            _ => false,
+        }
+    }
+
+    fn open(&self, reader: Box<dyn Read + Send>, name: &str) -> Option<Box<dyn Source + Send>> {
+        Some(Box::new(ItchSource::new(reader, name)))
+    }
+
+    fn shard_key(&self, message: &[u8]) -> u32 {
+        let header = View::decode(message).map(|view| Header::of(&view)).ok();
+        header.or_else(|| Header::of_unknown(message)).map_or(0, Header::shard_key)
+    }
+
+    fn type_name(&self, message: &[u8]) -> Option<&'static str> {
+        View::decode(message).ok().map(|view| view.kind().name())
+    }
+
+    fn event(&self, message: &[u8], symbols: &mut Symbols) -> Option<Event> {
+        itch::codec::event(message, symbols)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
 //! promise breaks.
 
-use crate::arbiter::{Event, Limits, Side};
+use crate::arbiter::{Event, FAR_PACKETS, Limits, Side};
 use crate::itch::View;
-use crate::mold::{Packet, Request, Tracker};
+use crate::mold::{COUNT_MAX, Packet, Request, Tracker};
 use crate::source::{Source, open};
 use bytes::Bytes;
 use std::io::Cursor;
@@ -17,23 +17,30 @@ pub fn itch(data: &[u8]) {
     assert_eq!(view.to_string().split(',').count(), 4 + view.kind().fields().len());
 }
 
-/// Datagrams of a session, each behind a side and a length byte: what comes out is in order.
+/// Datagrams of a session, each behind a side and a length byte: what comes out is in order, and no
+/// datagram moves the session further than the stated jump unless enough of them say so.
 pub fn mold(data: &[u8]) {
     let _ = Packet::decode(data);
     let _ = Request::decode(data);
-    let limits = Limits { messages_max: 64, bytes_max: 4096 };
+    let limits = Limits { messages_max: 64, bytes_max: 4096, jump_max: 1_000 };
     let mut tracker = Tracker::new(None, limits);
     let mut rest = data;
     let mut last = None;
     while let Some((&[side, length], tail)) = rest.split_first_chunk::<2>() {
         let (datagram, tail) = tail.split_at(usize::from(length).min(tail.len()));
         rest = tail;
-        let session = tracker.session();
+        let (session, known, before) = (tracker.session(), tracker.known_end(), tracker.counts());
         let side = if side & 1 == 0 { Side::A } else { Side::B };
         let _ = tracker.datagram(side, &Bytes::copy_from_slice(datagram));
-        if tracker.session() != session {
+        let now = tracker.counts();
+        let is_new = tracker.session() != session;
+        if is_new || now.jumps > before.jumps {
             last = None;
+        } else {
+            let moved = tracker.known_end().abs_diff(known);
+            assert!(moved <= limits.jump_max + u64::from(COUNT_MAX), "by {moved}");
         }
+        assert!(now.jumps * u64::from(FAR_PACKETS - 1) <= now.far, "{now:?}");
         while let Some(event) = tracker.poll() {
             if let Event::Message { sequence, .. } = event {
                 assert!(last < Some(sequence), "{last:?} then {sequence}");
@@ -43,6 +50,7 @@ pub fn mold(data: &[u8]) {
         let _ = (tracker.request(), tracker.is_ended());
     }
     tracker.abandon();
+    tracker.leave();
 }
 
 /// A file of any format that [`open`] tells: indices count up, an error stays.

@@ -41,11 +41,6 @@ impl<R: Read> Input<R> {
         index
     }
 
-    /// The index of the message handed out last; 0 before the first.
-    pub fn index_last(&self) -> u64 {
-        self.index.saturating_sub(1)
-    }
-
     /// An error at the present place.
     pub fn error(&self, fault: Fault) -> FeedError {
         self.error_ahead(0, fault)

@@ -14,14 +14,17 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`source`] | [`Message`], [`Source`], [`open`]: a feed of any format, told by its content |
+//! | [`codec`] | the formats: tag, name, how to recognise and how to read each; dates in names |
 //! | [`itch`] | NASDAQ TotalView-ITCH 5.0, all 23 types, read in place and written |
 //! | [`framed`] | ITCH files: messages behind 2-byte lengths |
-//! | [`event`] | what a message of either says, in common columns |
+//! | `mdp3`, `mach` | CME MDP 3.0 and MIAX MACH: packets told and named, not decoded |
+//! | [`event`] | what a message says, in common columns |
 //! | [`pcap`] | UDP payloads of pcap and pcapng captures |
 //! | [`lobster`] | LOBSTER message CSV, plain or in its zip |
 //! | [`synthetic`] | a seeded feed with books that add up and the bursts of a real open |
 //! | [`mold`] | MoldUDP64: packets, requests, [`mold::Tracker`] for a live session |
 //! | [`arbiter`] | first copy wins, gaps reported, order kept, over redundant feeds |
+//! | [`sides`] | the first copies out of a capture of both sides |
 //! | [`pace`] | when each message of a replay is due |
 //! | [`sharding`] | which tree carries a message, and [`sharding::ContentHash`] over all |
 //! | [`error`] | [`FeedError`] |
@@ -50,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arbiter;
+pub mod codec;
 pub mod error;
 pub mod event;
 pub mod framed;
@@ -58,13 +62,18 @@ pub mod fuzzing;
 mod input;
 pub mod itch;
 pub mod lobster;
+mod mach;
+mod mdp3;
 pub mod mold;
 pub mod pace;
 pub mod pcap;
 pub mod sharding;
+pub mod sides;
 pub mod source;
 pub mod synthetic;
 mod zip;
 
+pub use codec::Format;
 pub use error::{Fault, FeedError};
+pub use jiff::civil::Date;
 pub use source::{Message, Source, open};

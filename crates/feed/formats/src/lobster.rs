@@ -12,8 +12,11 @@
 //!
 //! Source: LOBSTER output documentation, lobsterdata.com (types 1 to 7).
 
+use crate::codec::{Clock, Codec, Format, LOBSTER};
 use crate::error::{Fault, FeedError};
+use crate::event::Event;
 use crate::input::Input;
+use crate::itch::Symbols;
 use crate::source::{Message, Source};
 use std::io::Read;
 
@@ -67,12 +70,12 @@ impl<R: Read> Source for LobsterSource<R> {
         let mut bytes = self.input.take(length);
         bytes.truncate(text_bytes);
         let index = self.input.next_index();
-        Ok(Some(Message { index, time_ns, shard_key: 0, bytes }))
+        Ok(Some(Message { index, time_ns, shard_key: 0, format: LOBSTER, bytes }))
     }
 }
 
 /// Whether a file that starts so is LOBSTER message CSV.
-pub(crate) fn is_message_csv(head: &[u8]) -> bool {
+fn is_message_csv(head: &[u8]) -> bool {
     // Order book files are CSV too, but their lines hold whole numbers only and have 4 fields a
     // level, so neither the time nor the count fits.
     let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -110,15 +113,74 @@ fn parse_seconds(text: &[u8]) -> Option<u64> {
     fraction.iter().all(u8::is_ascii_digit).then_some(ns)
 }
 
+/// The digits of all types, to take one of them as text.
+const KINDS: &str = "1234567";
+
+/// LOBSTER message CSV among the formats.
+pub(crate) struct LobsterCodec;
+
+impl Codec for LobsterCodec {
+    fn format(&self) -> Format {
+        LOBSTER
+    }
+
+    fn word(&self) -> &'static str {
+        "lobster"
+    }
+
+    fn name(&self) -> &'static str {
+        "LOBSTER message CSV"
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Midnight { zone: "America/New_York" }
+    }
+
+    fn is_file(&self, head: &[u8]) -> bool {
+        is_message_csv(head)
+    }
+
+    fn open(&self, reader: Box<dyn Read + Send>, name: &str) -> Option<Box<dyn Source + Send>> {
+        Some(Box::new(LobsterSource::new(reader, name)))
+    }
+
+    fn type_name(&self, message: &[u8]) -> Option<&'static str> {
+        Some(match Line::parse(message)?.kind {
+            Some("1") => "Submission",
+            Some("2") => "PartialCancellation",
+            Some("3") => "Deletion",
+            Some("4") => "VisibleExecution",
+            Some("5") => "HiddenExecution",
+            Some("6") => "Cross",
+            Some("7") => "Halt",
+            _ => "other type of LOBSTER",
+        })
+    }
+
+    fn event(&self, message: &[u8], _: &mut Symbols) -> Option<Event> {
+        let line = Line::parse(message)?;
+        Some(Event {
+            kind: line.kind,
+            event_ns: Some(line.time_ns),
+            order_reference: u64::try_from(line.order).ok(),
+            side: Some(if line.is_buy { 'B' } else { 'S' }),
+            shares: Some(line.shares),
+            price: Some(line.price),
+            printable: matches!(line.kind, Some("4" | "5" | "6")).then_some(true),
+            ..Event::default()
+        })
+    }
+}
+
 /// The values of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Nanoseconds since midnight.
     pub time_ns: u64,
     /// The digit of the type, 1 to 7.
-    pub kind: Option<char>,
-    /// The order's number.
-    pub order: u64,
+    pub kind: Option<&'static str>,
+    /// The order's number; of a cross (type 6), which is of no order, -1.
+    pub order: i64,
     /// Shares.
     pub shares: u64,
     /// Price in 1/10,000 dollar; of a halt (type 7), which one it is.
@@ -133,7 +195,7 @@ impl Line {
         let time_ns = parse_line(line)?;
         let mut fields = std::str::from_utf8(line).ok()?.split(',').skip(1);
         let kind = fields.next()?;
-        let kind = kind.chars().next().filter(|_| kind.len() == 1);
+        let kind = KINDS.find(kind).filter(|_| kind.len() == 1).map(|at| &KINDS[at..=at]);
         let (order, shares) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
         let (price, side) = (fields.next()?.parse().ok()?, fields.next()?);
         Some(Self { time_ns, kind, order, shares, price, is_buy: !side.starts_with('-') })

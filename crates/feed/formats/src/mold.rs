@@ -13,7 +13,7 @@
 //!
 //! Source: MoldUDP64 Protocol Specification 1.00, Nasdaq.
 
-use crate::arbiter::{Arbiter, Counts, Event, Limits, Side};
+use crate::arbiter::{Arbiter, Counts, Event, Far, Limits, Side};
 use bytes::Bytes;
 use core::fmt;
 use core::ops::Range;
@@ -28,6 +28,10 @@ pub const HEADER_BYTES: usize = 20;
 pub const COUNT_MAX: u16 = 0xfffe;
 
 const COUNT_END: u16 = 0xffff;
+
+/// Packets that say the end of a session before the end is believed. A venue repeats its end for
+/// many seconds over both sides; a forged or damaged packet comes once, or once a side.
+pub const END_PACKETS: u32 = 3;
 const LENGTH_BYTES: usize = 2;
 
 /// A session's name: ten bytes, by custom ASCII padded on the left with spaces.
@@ -78,6 +82,26 @@ pub enum MoldError {
         /// The packet's.
         found: SessionId,
     },
+    /// The end of a session of which no message was seen: yesterday's, which venues repeat.
+    EndOfUnknown {
+        /// The packet's session.
+        found: SessionId,
+    },
+    /// An end in front of messages that exist.
+    EarlyEnd {
+        /// The sequence that the end claims.
+        sequence: u64,
+        /// One behind the last message known to exist.
+        expected: u64,
+    },
+    /// A place too far from the others to be believed.
+    Far(Far),
+}
+
+impl From<Far> for MoldError {
+    fn from(far: Far) -> Self {
+        Self::Far(far)
+    }
 }
 
 impl fmt::Display for MoldError {
@@ -98,6 +122,13 @@ impl fmt::Display for MoldError {
             Self::OtherSession { running, found } => {
                 write!(f, "MoldUDP64 session {found}, but {running} has not ended")
             }
+            Self::EndOfUnknown { found } => {
+                write!(f, "the end of MoldUDP64 session {found}, which was not followed")
+            }
+            Self::EarlyEnd { sequence, expected } => {
+                write!(f, "a MoldUDP64 end at sequence {sequence}, in front of {expected}")
+            }
+            Self::Far(far) => write!(f, "MoldUDP64 {far}"),
         }
     }
 }
@@ -303,61 +334,93 @@ impl Request {
 ///
 /// Hand in a datagram, then call [`Tracker::poll`] until it is empty. For each
 /// [`Event::Gap`] send [`Tracker::request`], and call [`Tracker::abandon`] when patience ends.
+///
+/// No single packet moves or ends a session: far places are refused (see
+/// [`arbiter`](crate::arbiter)), and an end counts after [`END_PACKETS`] packets that say the same
+/// end. An end begins no session, because a venue still repeats yesterday's end in the morning.
+/// A session that fails without an end is left with [`Tracker::leave`].
 #[derive(Debug)]
 pub struct Tracker {
     limits: Limits,
     session: Option<SessionId>,
     arbiter: Arbiter,
-    end: Option<u64>,
+    /// The end that was said last, and by how many packets.
+    end: Option<(u64, u32)>,
+    /// Whether the session was left, so that any other may follow.
+    is_left: bool,
+    /// What passed through in sessions before this one.
+    past: Counts,
 }
 
 impl Tracker {
     /// Waits for a session. `first` is the first sequence wanted: `Some(1)` for a whole session,
     /// `None` to join wherever it is.
     pub fn new(first: Option<u64>, limits: Limits) -> Self {
-        Self { limits, session: None, arbiter: Arbiter::new(first, limits), end: None }
+        let arbiter = Arbiter::new(first, limits);
+        Self { limits, session: None, arbiter, end: None, is_left: false, past: Counts::default() }
     }
 
     /// Takes a datagram; its messages share its buffer.
     ///
     /// # Errors
     /// [`MoldError`], and the datagram is ignored. A new session is taken from its first packet
-    /// once the old one has [ended](Tracker::is_ended).
+    /// once the old one has [ended](Tracker::is_ended) or was [left](Tracker::leave).
     pub fn datagram(&mut self, side: Side, datagram: &Bytes) -> Result<(), MoldError> {
         let packet = Packet::decode(datagram)?;
-        self.enter(packet.session)?;
+        self.enter(&packet)?;
+        let sequence = packet.sequence;
         match packet.body {
             Body::Messages(messages) => {
-                // The messages first: a range that is asked for one number more than there are
-                // messages would pass 64 bits at the last sequence.
-                for (message, sequence) in messages.zip(packet.sequence..) {
-                    self.arbiter.offer(side, sequence, datagram.slice_ref(message));
-                }
+                let messages = messages.map(|message| datagram.slice_ref(message));
+                self.arbiter.offer_all(side, sequence, messages)?;
             }
-            Body::Heartbeat => self.arbiter.announce(packet.sequence),
-            Body::EndOfSession => {
-                self.arbiter.announce(packet.sequence);
-                self.end = Some(packet.sequence);
-            }
+            Body::Heartbeat => self.arbiter.announce(sequence)?,
+            Body::EndOfSession => self.hear_end(sequence)?,
         }
+        // A packet that is refused begins no session.
+        self.session.get_or_insert(packet.session);
         Ok(())
     }
 
-    fn enter(&mut self, found: SessionId) -> Result<(), MoldError> {
-        match self.session {
-            Some(running) if running == found => return Ok(()),
-            Some(running) if !self.is_ended() => {
-                return Err(MoldError::OtherSession { running, found });
-            }
-            // A later session is followed from its start: sequences begin at 1.
-            Some(_) => {
-                self.arbiter = Arbiter::new(Some(1), self.limits);
-                self.end = None;
-            }
-            None => {}
+    fn hear_end(&mut self, sequence: u64) -> Result<(), MoldError> {
+        let expected = self.arbiter.known_end();
+        if sequence < expected {
+            return Err(MoldError::EarlyEnd { sequence, expected });
         }
+        self.arbiter.announce(sequence)?;
+        let packets =
+            self.end.filter(|(end, _)| *end == sequence).map_or(0, |(_, packets)| packets);
+        self.end = Some((sequence, packets.saturating_add(1)));
+        Ok(())
+    }
+
+    fn enter(&mut self, packet: &Packet<'_>) -> Result<(), MoldError> {
+        let found = packet.session;
+        if self.session == Some(found) && !self.is_left {
+            return Ok(());
+        }
+        if packet.body == Body::EndOfSession {
+            return Err(MoldError::EndOfUnknown { found });
+        }
+        let Some(running) = self.session else { return Ok(()) };
+        if running != found && !self.is_left && !self.is_ended() {
+            return Err(MoldError::OtherSession { running, found });
+        }
+        // A later session is followed from its start: sequences begin at 1.
+        self.past = self.counts();
+        self.arbiter = Arbiter::new(Some(1), self.limits);
+        (self.end, self.is_left) = (None, false);
         self.session = Some(found);
         Ok(())
+    }
+
+    /// Leaves a session that stopped without an end: its holes are given up, and the next packet
+    /// with messages or a heartbeat begins the session that it is of.
+    pub fn leave(&mut self) {
+        while self.arbiter.missing().next().is_some() {
+            self.arbiter.abandon();
+        }
+        self.is_left = true;
     }
 
     /// The next event.
@@ -385,12 +448,21 @@ impl Tracker {
 
     /// Whether the session said its end and every message before it was delivered or given up.
     pub fn is_ended(&self) -> bool {
-        self.end.is_some_and(|end| self.arbiter.next_sequence().is_some_and(|next| next >= end))
+        let Some((end, packets)) = self.end else { return false };
+        // A message behind the end says that there was none.
+        let is_last = self.arbiter.known_end() <= end;
+        let next = self.arbiter.next_sequence();
+        packets >= END_PACKETS && is_last && next.is_some_and(|next| next >= end)
     }
 
-    /// What passed through in this session.
+    /// One behind the last message known to exist; 0 before the first packet.
+    pub fn known_end(&self) -> u64 {
+        self.arbiter.known_end()
+    }
+
+    /// What passed through, in all sessions.
     pub fn counts(&self) -> Counts {
-        self.arbiter.counts()
+        self.past + self.arbiter.counts()
     }
 
     /// The holes of the session, in order.

@@ -153,7 +153,7 @@ mod tests {
     use bytes::Bytes;
 
     fn message(index: u64, time_ns: u64) -> Message {
-        Message { index, time_ns, shard_key: 0, bytes: Bytes::new() }
+        Message { index, time_ns, bytes: Bytes::new(), ..Message::default() }
     }
 
     fn own_times(speed: f64) -> Mode {

@@ -9,6 +9,25 @@
 use blake3::Hasher;
 use core::fmt;
 
+/// The key of a message that concerns all keys, such as a halt of the whole market.
+pub const GLOBAL: u32 = u32::MAX;
+
+/// The trees, of `trees`, that carry messages of this key: one of them, and all of them of the key
+/// [`GLOBAL`]. There is no order between trees, so a message that must stay in order with every
+/// symbol goes by every tree; a receiver gets it once by each tree, in its place among the messages
+/// of that tree.
+///
+/// # Panics
+/// When `trees` is zero.
+#[inline]
+pub fn trees_of(shard_key: u32, trees: u32) -> core::ops::Range<u32> {
+    if shard_key == GLOBAL {
+        return 0..trees;
+    }
+    let tree = shard_of(shard_key, trees);
+    tree..tree + 1
+}
+
 /// The tree, of `trees`, that carries messages of this key. The same for ever: it is part of
 /// what sender and receiver must agree on.
 ///
@@ -129,6 +148,15 @@ mod tests {
         let pinned: Vec<u32> = (0..8).map(|key| shard_of(key, 16)).collect();
         assert_eq!(pinned, PINNED);
         assert!((0..100).all(|key| shard_of(key, 1) == 0));
+    }
+
+    #[test]
+    fn what_concerns_all_goes_by_every_tree() {
+        assert_eq!(trees_of(GLOBAL, 3), 0..3);
+        assert_eq!(trees_of(1, 16), 5..6);
+        let halt = crate::itch::MwcbStatus::default().encode();
+        let live = crate::Message::live(0, 0, crate::codec::ITCH, halt.to_vec().into());
+        assert_eq!(live.shard_key, GLOBAL);
     }
 
     const PINNED: [u32; 8] = [0, 5, 3, 8, 2, 12, 5, 1];

@@ -1,17 +1,16 @@
 //! Where messages come from: one trait, and one door that finds out what a file is.
 
+use crate::codec::{self, Codec, Format};
 use crate::error::{Fault, FeedError};
-use crate::framed::ItchSource;
-use crate::itch::{Kind, View};
-use crate::lobster::{self, LobsterSource};
 use crate::pcap::{self, PcapSource, Skipped};
 use crate::zip;
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
-use std::io::{Cursor, Read};
+use jiff::civil::Date;
+use std::io::{Cursor, Read, Seek, SeekFrom};
 
 /// One message of a feed, as it goes to the receivers: bytes that nobody parses again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// Messages of the source before this one.
     pub index: u64,
@@ -19,19 +18,21 @@ pub struct Message {
     /// for captures. Only differences mean anything to a replay.
     pub time_ns: u64,
     /// What the message must stay in order with: the stock locate of ITCH, a hash of the
-    /// channel for captures, 0 for a file of one symbol.
+    /// channel for captures, 0 for a file of one symbol; [`GLOBAL`](crate::sharding::GLOBAL) when
+    /// with all of them.
     pub shard_key: u32,
+    /// What the bytes are, for [`codec::of`].
+    pub format: Format,
     /// The message, without framing. It shares a piece of about 64 KiB with its neighbours, which
     /// stays in memory as long as one of them does.
     pub bytes: Bytes,
 }
 
 impl Message {
-    /// A message that came by itself, not out of a file: its key is the stock locate if it is
-    /// ITCH, as in files, else 0.
-    pub fn live(index: u64, time_ns: u64, bytes: Bytes) -> Self {
-        let shard_key = View::decode(&bytes).map_or(0, |view| view.stock_locate().into());
-        Self { index, time_ns, shard_key, bytes }
+    /// A message that came by itself, not out of a file; its key is as in files.
+    pub fn live(index: u64, time_ns: u64, format: Format, bytes: Bytes) -> Self {
+        let shard_key = codec::of(format).map_or(0, |codec| codec.shard_key(&bytes));
+        Self { index, time_ns, shard_key, format, bytes }
     }
 }
 
@@ -49,6 +50,16 @@ pub trait Source {
     fn skipped(&self) -> Skipped {
         Skipped::default()
     }
+
+    /// The day whose midnight times of day count from, where the source knows it.
+    fn date(&self) -> Option<Date> {
+        None
+    }
+
+    /// How the copies of two sides fared, where the source chooses between sides.
+    fn copies(&self) -> Option<crate::arbiter::Counts> {
+        None
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -59,46 +70,64 @@ impl<S: Source + ?Sized> Source for Box<S> {
     fn skipped(&self) -> Skipped {
         (**self).skipped()
     }
+
+    fn date(&self) -> Option<Date> {
+        (**self).date()
+    }
+
+    fn copies(&self) -> Option<crate::arbiter::Counts> {
+        (**self).copies()
+    }
 }
 
-/// A format that [`open`] tells by its first bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// ITCH 5.0 behind 2-byte lengths.
-    Itch,
-    /// A capture, classic pcap or pcapng.
+/// What a file is, as [`open`] tells by the first bytes.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// Messages of one format.
+    Plain(&'static dyn Codec),
+    /// A capture, classic pcap or pcapng; its datagrams say their format later.
     Capture,
-    /// LOBSTER message CSV.
-    Lobster,
-    /// A zip archive with a LOBSTER message CSV in it.
+    /// A zip archive with LOBSTER message CSV in it.
     Zip,
-    /// Gzip of any other one.
+    /// Gzip of any other shape.
     Gzip,
+}
+
+impl Shape {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain(codec) => codec.name(),
+            Self::Capture => "capture (pcap or pcapng)",
+            Self::Zip => "zip with LOBSTER message CSV",
+            Self::Gzip => "gzip",
+        }
+    }
 }
 
 /// First bytes that are looked at: more than the longest line or header that tells a format.
 const HEAD_BYTES: usize = 512;
 
-/// The format that these first bytes of a source are of.
-pub fn recognise(head: &[u8]) -> Option<Format> {
+/// The shape of a source that starts with these bytes.
+pub fn recognise(head: &[u8]) -> Option<Shape> {
     match head {
-        [0x1f, 0x8b, ..] => Some(Format::Gzip),
-        [b'P', b'K', 3, 4, ..] => Some(Format::Zip),
-        _ if pcap::is_capture(head) => Some(Format::Capture),
-        // The end mark alone: a session without messages.
-        [0, 0] => Some(Format::Itch),
-        [high, low, letter, ..] if is_itch_length([*high, *low], *letter) => Some(Format::Itch),
-        _ if lobster::is_message_csv(head) => Some(Format::Lobster),
-        _ => None,
+        [0x1f, 0x8b, ..] => Some(Shape::Gzip),
+        [b'P', b'K', 3, 4, ..] => Some(Shape::Zip),
+        _ if pcap::is_capture(head) => Some(Shape::Capture),
+        _ => codec::CODECS.into_iter().find(|codec| codec.is_file(head)).map(Shape::Plain),
     }
 }
 
-fn is_itch_length(length: [u8; 2], letter: u8) -> bool {
-    let length = usize::from(u16::from_be_bytes(length));
-    Kind::from_letter(letter).is_some_and(|kind| kind.length() == length)
-}
+/// What feeds are read from. Only a zip is read from its end; a pipe, which cannot seek, may hold
+/// any other shape.
+pub trait ReadSeek: Read + Seek + Send {}
 
-type Reader = Box<dyn Read + Send>;
+impl<R: Read + Seek + Send> ReadSeek for R {}
+
+/// A reader of any feed.
+pub type Reader = Box<dyn ReadSeek>;
+
+type Stream = Box<dyn Read + Send>;
 
 /// Opens a feed of any format read here; the content says which, not the name.
 ///
@@ -110,79 +139,109 @@ type Reader = Box<dyn Read + Send>;
 /// the first bytes is judged by [`Source::next_message`].
 ///
 /// ```
-/// use evenfall_feed_formats::{Source, framed, itch, open};
+/// use evenfall_feed_formats::{Source, codec, framed, itch, open};
 ///
 /// let mut file = Vec::new();
 /// let event = itch::SystemEvent { event_code: itch::Code(b'O'), ..Default::default() };
 /// framed::write_frame(&mut file, &event.encode());
 /// let mut source = open(Box::new(std::io::Cursor::new(file)), "example").unwrap();
 /// let message = source.next_message().unwrap().unwrap();
+/// assert_eq!(message.format, codec::ITCH);
 /// assert_eq!(itch::View::decode(&message.bytes).unwrap().to_string(), "S,0,0,0.000000000,O");
 /// assert!(source.next_message().unwrap().is_none());
 /// ```
 pub fn open(reader: Reader, name: &str) -> Result<Box<dyn Source + Send>, FeedError> {
-    let (format, reader) = sniff(reader, name)?;
-    if format != Format::Gzip {
-        return open_as(format, reader, name);
-    }
-    let (inner, reader) = sniff(Box::new(MultiGzDecoder::new(reader)), name)?;
-    if inner == Format::Gzip {
-        let found = "gzip inside gzip".to_owned();
-        return Err(at_start(name, Fault::Malformed { what: "compression", found }));
-    }
-    open_as(inner, reader, name)
+    open_as(None, reader, name)
 }
 
-/// Opens a feed of a known format, [`Format::Gzip`] meaning gzip of whatever is inside.
+/// Opens a feed whose messages are of this format, if the user knows it; else as [`open`].
 ///
 /// # Errors
-/// As [`open`].
+/// As [`open`], and when a format does not come in files of the shape that this one has.
 pub fn open_as(
-    format: Format,
-    reader: Reader,
+    format: Option<Format>,
+    mut reader: Reader,
     name: &str,
 ) -> Result<Box<dyn Source + Send>, FeedError> {
-    Ok(match format {
-        Format::Itch => Box::new(Fused::new(ItchSource::new(reader, name))),
-        Format::Capture => Box::new(Fused::new(PcapSource::new(reader, name))),
-        Format::Lobster => Box::new(Fused::new(LobsterSource::new(reader, name))),
-        Format::Zip => {
-            let entry = zip::Entry::find_messages(reader, name)?;
-            Box::new(Fused::new(LobsterSource::new(entry, name)))
+    let head = Head::read(&mut reader, name)?;
+    match head.shape {
+        Some(Shape::Zip) => {
+            reader.seek(SeekFrom::Start(0)).map_err(|error| {
+                let detail = format!("a zip is read from its end, give a file: {error}");
+                at_start(name, Fault::Io { kind: error.kind(), detail })
+            })?;
+            Ok(Box::new(Fused::new(zip::open(reader, name)?)))
         }
-        Format::Gzip => return open(Box::new(MultiGzDecoder::new(reader)), name),
-    })
+        Some(Shape::Gzip) => {
+            let mut unpacked: Stream = Box::new(MultiGzDecoder::new(head.before(reader)));
+            let inner = Head::read(&mut unpacked, name)?;
+            if let Some(Shape::Gzip | Shape::Zip) = inner.shape {
+                let found = "gzip or zip inside gzip".to_owned();
+                return Err(at_start(name, Fault::Malformed { what: "compression", found }));
+            }
+            inner.open(format, unpacked, name)
+        }
+        _ => head.open(format, Box::new(reader), name),
+    }
 }
 
 fn at_start(name: &str, fault: Fault) -> FeedError {
     FeedError { name: name.to_owned(), offset: 0, index: 0, fault }
 }
 
-/// Reads the first bytes, names the format, and puts the bytes back in front.
-fn sniff(mut reader: Reader, name: &str) -> Result<(Format, Reader), FeedError> {
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    let mut failure = None;
-    if let Err(error) = reader.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head) {
+/// The first bytes of a source.
+struct Head {
+    bytes: Vec<u8>,
+    shape: Option<Shape>,
+    failure: Option<std::io::Error>,
+}
+
+impl Head {
+    fn read(reader: &mut impl Read, name: &str) -> Result<Self, FeedError> {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES);
         // A damaged stream may still hold whole messages before the damage: let the format's own
         // reader give them and meet the error at its place.
-        failure = Some(error);
+        let failure = reader.take(HEAD_BYTES as u64).read_to_end(&mut bytes).err();
+        match failure {
+            Some(error) if bytes.is_empty() => {
+                let fault = Fault::Io { kind: error.kind(), detail: error.to_string() };
+                Err(at_start(name, fault))
+            }
+            None if bytes.is_empty() => Err(at_start(name, Fault::Empty)),
+            failure => Ok(Self { shape: recognise(&bytes), bytes, failure }),
+        }
     }
-    if let Some(error) = failure.take_if(|_| head.is_empty()) {
-        let fault = Fault::Io { kind: error.kind(), detail: error.to_string() };
-        return Err(at_start(name, fault));
+
+    /// The bytes, in front of the rest.
+    fn before(self, rest: impl Read + Send + 'static) -> Stream {
+        let rest: Stream = match self.failure {
+            Some(error) => Box::new(Failing(Some(error))),
+            None => Box::new(rest),
+        };
+        Box::new(Cursor::new(self.bytes).chain(rest))
     }
-    if head.is_empty() {
-        return Err(at_start(name, Fault::Empty));
-    }
-    let Some(format) = recognise(&head) else {
+
+    fn open(
+        self,
+        format: Option<Format>,
+        rest: Stream,
+        name: &str,
+    ) -> Result<Box<dyn Source + Send>, FeedError> {
+        if let Some(Shape::Capture) = self.shape {
+            let capture = PcapSource::with_format(self.before(rest), name, format);
+            return Ok(Box::new(Fused::new(capture)));
+        }
+        let told = match self.shape {
+            Some(Shape::Plain(codec)) => Some(codec),
+            _ => None,
+        };
+        let codec = format.map_or(told, codec::of);
+        let mut head = self.bytes.clone();
         head.truncate(16);
-        return Err(at_start(name, Fault::Unrecognised { head }));
-    };
-    let rest: Reader = match failure {
-        Some(error) => Box::new(Failing(Some(error))),
-        None => reader,
-    };
-    Ok((format, Box::new(Cursor::new(head).chain(rest))))
+        let source = codec.and_then(|codec| codec.open(self.before(rest), name));
+        let source = source.ok_or_else(|| at_start(name, Fault::Unrecognised { head }))?;
+        Ok(Box::new(Fused::new(source)))
+    }
 }
 
 /// Gives an error that was met earlier.
@@ -226,5 +285,13 @@ impl<S: Source> Source for Fused<S> {
 
     fn skipped(&self) -> Skipped {
         self.source.skipped()
+    }
+
+    fn date(&self) -> Option<Date> {
+        self.source.date()
+    }
+
+    fn copies(&self) -> Option<crate::arbiter::Counts> {
+        self.source.copies()
     }
 }

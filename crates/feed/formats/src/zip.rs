@@ -1,222 +1,220 @@
-//! The message file inside a zip, read from front to back.
+//! The message files inside a zip: LOBSTER's samples are a zip of an order book file, a message
+//! file and a read-me, and an order of several days is a zip with a message file for each day.
 //!
-//! LOBSTER's samples come as a zip of an order book file, a message file and a read-me. The
-//! archive is walked by its local headers, so that a plain reader is enough and nothing is
-//! unpacked to disk. Of the format what such archives use is read: stored or deflated entries, and
-//! deflated ones whose checksum and sizes stand behind the data.
-//!
-//! ```text
-//! 0           4         6       8        10          14    18           22         26     28
-//! | P K 3 4   | version | flags | method | time date | crc | compressed | original | name | extra
-//! 30
-//! | name bytes | extra bytes | data
-//! ```
-//!
-//! Source: PKWARE APPNOTE 6.3, section 4.3.7.
+//! The directory at the archive's end is read by the crate `zip`, which knows ZIP64. The entries
+//! are unpacked here as they are read, because an entry of that crate borrows its archive. Nothing
+//! is unpacked to disk, and length and checksum of an entry are checked at the entry's end.
 
+use crate::codec::{DAY_NS, date_in_name};
 use crate::error::{Fault, FeedError};
-use crate::input::Input;
+use crate::lobster::LobsterSource;
+use crate::source::{Message, Reader, Source};
 use flate2::Crc;
-use flate2::bufread::DeflateDecoder;
-use std::io::{BufRead, Error, ErrorKind, Read};
+use flate2::read::DeflateDecoder;
+use jiff::civil::Date;
+use std::io::{Error, ErrorKind, Read, SeekFrom};
+use std::sync::{Arc, Mutex, PoisonError};
+use zip::{CompressionMethod, ZipArchive};
 
-/// Bytes of a local header before the name.
-const HEADER_BYTES: usize = 30;
+/// Entries looked at: an order of a whole market's year has fewer.
+const ENTRIES_MAX: usize = 100_000;
 
-/// Bytes handed on at a time.
-const PIECE_BYTES: usize = 4096;
-
-/// Bytes of the descriptor behind an entry, without its optional signature.
-const DESCRIPTOR_BYTES: usize = 12;
-
-/// Flag bits: encrypted, and checksum and sizes behind the data.
-const FLAG_ENCRYPTED: u16 = 1;
-const FLAG_DESCRIPTOR: u16 = 1 << 3;
-
-/// The compression methods that are read.
-const STORED: u16 = 0;
-const DEFLATED: u16 = 8;
-
-struct Header {
-    flags: u16,
-    method: u16,
+/// Where an entry is and what it must unpack to.
+#[derive(Clone, Debug)]
+struct Place {
+    name: String,
+    date: Option<Date>,
+    method: CompressionMethod,
+    start: u64,
+    packed_bytes: u64,
+    bytes: u64,
     crc: u32,
-    compressed: u64,
-    original: u64,
-    name_bytes: usize,
-    head_bytes: usize,
 }
 
-impl Header {
-    fn parse(bytes: &[u8]) -> Self {
-        let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let long = |at: usize| u32::from(short(at)) | u32::from(short(at + 2)) << 16;
-        let name_bytes = usize::from(short(26));
-        Self {
-            flags: short(6),
-            method: short(8),
-            crc: long(14),
-            compressed: u64::from(long(18)),
-            original: u64::from(long(22)),
-            name_bytes,
-            head_bytes: HEADER_BYTES + name_bytes + usize::from(short(28)),
-        }
+/// The message files of an archive, one day behind the other.
+pub(crate) struct Days {
+    reader: Arc<Mutex<Reader>>,
+    name: String,
+    places: std::vec::IntoIter<Place>,
+    day: Option<LobsterSource<Entry>>,
+    first: Option<Date>,
+    /// Time of the present day's midnight, counted from the first day's.
+    midnight_ns: u64,
+    given: u64,
+}
+
+/// Opens an archive; the reader is at its start.
+pub(crate) fn open(reader: Reader, name: &str) -> Result<Days, FeedError> {
+    let failed = |found: String| FeedError {
+        name: name.to_owned(),
+        offset: 0,
+        index: 0,
+        fault: Fault::Malformed { what: "zip archive", found },
+    };
+    let mut archive = ZipArchive::new(reader).map_err(|error| failed(error.to_string()))?;
+    if archive.len() > ENTRIES_MAX {
+        return Err(failed(format!("{} entries, the limit is {ENTRIES_MAX}", archive.len())));
     }
-}
-
-/// The bytes of one entry, unpacked. Length and checksum are checked at its end.
-pub(crate) struct Entry<R: Read> {
-    data: Data<R>,
-    crc: Crc,
-    crc_expected: u32,
-    original_bytes: u64,
-    has_descriptor: bool,
-    checked: bool,
-}
-
-enum Data<R: Read> {
-    Stored(Limited<R>),
-    Deflated(DeflateDecoder<Limited<R>>),
-}
-
-impl<R: Read> Entry<R> {
-    /// Walks to the first `.csv` entry whose name has "message" in it.
-    pub fn find_messages(reader: R, name: &str) -> Result<Self, FeedError> {
-        let mut input = Input::new(reader, name);
-        loop {
-            if input.peek(4) != b"PK\x03\x04" {
-                let found = "no entry named *message*.csv".to_owned();
-                return Err(input.error(Fault::Malformed { what: "zip archive", found }));
-            }
-            let header = Header::parse(input.look(HEADER_BYTES, "zip entry header")?);
-            let endless = header.method == STORED && header.flags & FLAG_DESCRIPTOR != 0;
-            let encrypted = header.flags & FLAG_ENCRYPTED != 0;
-            if encrypted || endless || !matches!(header.method, STORED | DEFLATED) {
-                let found = format!("flags {:#06x}, method {}", header.flags, header.method);
-                return Err(input.error(Fault::Malformed { what: "zip entry", found }));
-            }
-            let head = input.look(header.head_bytes, "zip entry header")?;
-            let is_wanted = is_message_file(&head[HEADER_BYTES..][..header.name_bytes]);
-            input.take(header.head_bytes);
-            let mut entry = Self::new(input, &header);
-            if is_wanted {
-                return Ok(entry);
-            }
-            let skipped = std::io::copy(&mut entry, &mut std::io::sink());
-            input = entry.into_input();
-            if let Err(error) = skipped {
-                let fault = Fault::Io { kind: error.kind(), detail: error.to_string() };
-                return Err(input.error(fault));
-            }
+    let mut places = Vec::new();
+    for at in 0..archive.len() {
+        let entry = archive.by_index_raw(at).map_err(|error| failed(error.to_string()))?;
+        let entry_name = entry.name().map_err(|error| failed(error.to_string()))?.into_owned();
+        if !is_message_file(&entry_name) {
+            continue;
         }
-    }
-
-    fn new(input: Input<R>, header: &Header) -> Self {
-        let has_descriptor = header.flags & FLAG_DESCRIPTOR != 0;
-        // Deflated data says itself where it ends.
-        let left = if has_descriptor { u64::MAX } else { header.compressed };
-        let limited = Limited { input, left };
-        let data = match header.method {
-            STORED => Data::Stored(limited),
-            _ => Data::Deflated(DeflateDecoder::new(limited)),
+        let method = entry.compression();
+        let is_read = matches!(method, CompressionMethod::Stored | CompressionMethod::Deflated);
+        let start = entry.data_start().filter(|_| is_read && !entry.encrypted());
+        let Some(start) = start else {
+            return Err(failed(format!("{entry_name}: encrypted, or packed by {method}")));
         };
-        Self {
-            data,
-            crc: Crc::new(),
-            crc_expected: header.crc,
-            original_bytes: header.original,
-            has_descriptor,
-            checked: false,
-        }
+        places.push(Place {
+            date: date_in_name(&entry_name),
+            name: entry_name,
+            method,
+            start,
+            packed_bytes: entry.compressed_size(),
+            bytes: entry.size(),
+            crc: entry.crc32(),
+        });
     }
-
-    fn limited(&mut self) -> &mut Limited<R> {
-        match &mut self.data {
-            Data::Stored(limited) => limited,
-            Data::Deflated(decoder) => decoder.get_mut(),
-        }
-    }
-
-    fn into_input(self) -> Input<R> {
-        match self.data {
-            Data::Stored(limited) => limited.input,
-            Data::Deflated(decoder) => decoder.into_inner().input,
-        }
-    }
-
-    /// Compares what was read with what the header, or the descriptor behind the data, says.
-    fn check(&mut self) -> std::io::Result<()> {
-        if self.has_descriptor {
-            let input = &mut self.limited().input;
-            let signature = if input.peek(4) == b"PK\x07\x08" { 4 } else { 0 };
-            let bytes = signature + DESCRIPTOR_BYTES;
-            let found = input.look(bytes, "zip descriptor").map_err(std::io::Error::other)?;
-            let long =
-                |at: usize| u32::from_le_bytes(core::array::from_fn(|i| found[signature + at + i]));
-            let (crc, original) = (long(0), long(8));
-            input.take(bytes);
-            (self.crc_expected, self.original_bytes) = (crc, original.into());
-        }
-        // A reader cannot hold 4 GiB of one symbol's day, so the low 32 bits are the length.
-        let same_length = u64::from(self.crc.amount()) == self.original_bytes;
-        if !same_length || self.crc.sum() != self.crc_expected {
-            let what = "zip entry fails its length or its checksum";
-            return Err(Error::new(ErrorKind::InvalidData, what));
-        }
-        Ok(())
-    }
+    places.sort_by(|one, other| (one.date, &one.name).cmp(&(other.date, &other.name)));
+    check_days(&places).map_err(failed)?;
+    Ok(Days {
+        reader: Arc::new(Mutex::new(archive.into_inner())),
+        name: name.to_owned(),
+        first: places[0].date,
+        places: places.into_iter(),
+        day: None,
+        midnight_ns: 0,
+        given: 0,
+    })
 }
 
-fn is_message_file(name: &[u8]) -> bool {
+/// Several files are one feed when they are days of one symbol.
+fn check_days(places: &[Place]) -> Result<(), String> {
+    let Some(first) = places.first() else {
+        return Err("no entry named *message*.csv".to_owned());
+    };
+    for pair in places.windows(2) {
+        let is_later = pair[0].date.is_some() && pair[0].date < pair[1].date;
+        if !is_later || symbol(&pair[1].name) != symbol(&first.name) {
+            let (one, other) = (&pair[0].name, &pair[1].name);
+            return Err(format!(
+                "{one} and {other}, which are not days of one symbol: unpack them"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What LOBSTER writes in front of the date.
+fn symbol(name: &str) -> &str {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    file.split('_').next().unwrap_or(file)
+}
+
+fn is_message_file(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    name.ends_with(b".csv") && name.windows(7).any(|window| window == b"message")
+    name.ends_with(".csv") && name.contains("message")
 }
 
-impl<R: Read> Read for Entry<R> {
+impl Days {
+    /// The source of the present day; `None` behind the last one.
+    fn day(&mut self) -> Option<&mut LobsterSource<Entry>> {
+        if self.day.is_none() {
+            let place = self.places.next()?;
+            if let (Some(first), Some(date)) = (self.first, place.date) {
+                let days = first.until(date).map_or(0, |span| span.get_days());
+                self.midnight_ns = u64::from(days.unsigned_abs()) * DAY_NS;
+            }
+            let name = format!("{}: {}", self.name, place.name);
+            self.day = Some(LobsterSource::new(Entry::new(&self.reader, &place), &name));
+        }
+        self.day.as_mut()
+    }
+}
+
+impl Source for Days {
+    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+        let given = self.given;
+        while let Some(day) = self.day() {
+            let next = day.next_message().map_err(|error| FeedError { index: given, ..error })?;
+            if let Some(message) = next {
+                self.given += 1;
+                let time_ns = message.time_ns + self.midnight_ns;
+                return Ok(Some(Message { index: given, time_ns, ..message }));
+            }
+            self.day = None;
+        }
+        Ok(None)
+    }
+
+    fn date(&self) -> Option<Date> {
+        self.first
+    }
+}
+
+/// The bytes of one entry, unpacked.
+pub(crate) struct Entry {
+    data: Data,
+    crc: Crc,
+    read: u64,
+    bytes: u64,
+    crc_expected: u32,
+}
+
+enum Data {
+    Stored(Packed),
+    Deflated(DeflateDecoder<Packed>),
+}
+
+impl Entry {
+    fn new(reader: &Arc<Mutex<Reader>>, place: &Place) -> Self {
+        let packed =
+            Packed { reader: Arc::clone(reader), at: place.start, left: place.packed_bytes };
+        let data = match place.method {
+            CompressionMethod::Stored => Data::Stored(packed),
+            _ => Data::Deflated(DeflateDecoder::new(packed)),
+        };
+        Self { data, crc: Crc::new(), read: 0, bytes: place.bytes, crc_expected: place.crc }
+    }
+}
+
+impl Read for Entry {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let read = match &mut self.data {
             Data::Stored(data) => data.read(out)?,
             Data::Deflated(data) => data.read(out)?,
         };
         self.crc.update(&out[..read]);
-        if read == 0 && !out.is_empty() && !self.checked {
-            self.check()?;
-            self.checked = true;
+        self.read += read as u64;
+        let is_end = read == 0 && !out.is_empty();
+        if self.read > self.bytes
+            || is_end && (self.read != self.bytes || self.crc.sum() != self.crc_expected)
+        {
+            let what = "zip entry fails its length or its checksum";
+            return Err(Error::new(ErrorKind::InvalidData, what));
         }
         Ok(read)
     }
 }
 
-/// The packed bytes of one entry.
-struct Limited<R> {
-    input: Input<R>,
+/// The packed bytes of one entry. The next entry takes the reader when this one has ended.
+struct Packed {
+    reader: Arc<Mutex<Reader>>,
+    at: u64,
     left: u64,
 }
 
-impl<R: Read> BufRead for Limited<R> {
-    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
-        if self.left == 0 {
-            return Ok(&[]);
-        }
-        if self.input.at_end().map_err(Error::other)? {
-            return Err(Error::new(ErrorKind::UnexpectedEof, "zip archive ends inside an entry"));
-        }
-        let want = self.left.min(PIECE_BYTES as u64) as usize;
-        Ok(self.input.peek(want))
-    }
-
-    fn consume(&mut self, bytes: usize) {
-        self.input.take(bytes);
-        self.left -= bytes as u64;
-    }
-}
-
-impl<R: Read> Read for Limited<R> {
+impl Read for Packed {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
-        let ahead = self.fill_buf()?;
-        let read = ahead.len().min(out.len());
-        out[..read].copy_from_slice(&ahead[..read]);
-        self.consume(read);
+        let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(out.len());
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        reader.seek(SeekFrom::Start(self.at))?;
+        let read = reader.read(&mut out[..want])?;
+        self.at += read as u64;
+        self.left -= read as u64;
         Ok(read)
     }
 }

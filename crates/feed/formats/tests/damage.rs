@@ -145,7 +145,7 @@ const LOBSTER: &str = "34200.004241176,1,16113575,18,5853300,1\n\
 
 #[test]
 fn a_lobster_file_is_lines_without_their_ends() {
-    let mut source = open(Box::new(LOBSTER.as_bytes()), "l").unwrap();
+    let mut source = open(Box::new(Cursor::new(LOBSTER)), "l").unwrap();
     let times: Vec<(u64, Vec<u8>)> = core::iter::from_fn(|| source.next_message().unwrap())
         .map(|message| (message.time_ns, message.bytes.to_vec()))
         .collect();
@@ -176,69 +176,88 @@ fn a_bad_lobster_line_is_shown() {
     assert!(matches!(error.fault, Fault::TooLarge { .. }), "{error}");
 }
 
-/// A zip as LOBSTER's: another entry first, then the message file, deflated or stored, sizes in
-/// front of the data or behind it.
-fn zip(deflate: bool, behind: bool) -> Vec<u8> {
-    let mut file = Vec::new();
-    for (name, text) in [("AAPL_orderbook_1.csv", "1,2,3,4\n"), ("AAPL_message_1.csv", LOBSTER)] {
-        let mut crc = flate2::Crc::new();
-        crc.update(text.as_bytes());
-        let data = if deflate {
-            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), Compression::best());
-            encoder.write_all(text.as_bytes()).unwrap();
-            encoder.finish().unwrap()
-        } else {
-            text.as_bytes().to_vec()
-        };
-        let numbers: Vec<u8> = [crc.sum(), data.len() as u32, text.len() as u32]
-            .iter()
-            .flat_map(|value| value.to_le_bytes())
-            .collect();
-        file.extend_from_slice(b"PK\x03\x04\x14\0");
-        file.extend_from_slice(if behind { &[8, 0] } else { &[0, 0] });
-        file.extend_from_slice(if deflate { &[8, 0] } else { &[0, 0] });
-        file.extend_from_slice(&[0; 4]);
-        file.extend_from_slice(if behind { &[0; 12] } else { &numbers });
-        file.extend_from_slice(&(name.len() as u16).to_le_bytes());
-        file.extend_from_slice(&[0, 0]);
-        file.extend_from_slice(name.as_bytes());
-        file.extend_from_slice(&data);
-        if behind {
-            file.extend_from_slice(b"PK\x07\x08");
-            file.extend_from_slice(&numbers);
-        }
+/// A zip of these entries, deflated or stored; `large` in ZIP64, as archives beyond 4 GiB and those
+/// written into a pipe are.
+fn zip(entries: &[(&str, &str)], deflate: bool, large: bool) -> Vec<u8> {
+    let method =
+        if deflate { zip::CompressionMethod::Deflated } else { zip::CompressionMethod::Stored };
+    let options = zip::write::SimpleFileOptions::default();
+    let options = options.compression_method(method).large_file(large);
+    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, text) in entries {
+        writer.start_file(*name, options).unwrap();
+        writer.write_all(text.as_bytes()).unwrap();
     }
-    file.extend_from_slice(b"PK\x01\x02 the central directory is not read");
-    file
+    writer.finish().unwrap().into_inner()
 }
+
+/// Another entry first, as LOBSTER's archives have.
+const ENTRIES: [(&str, &str); 2] =
+    [("AAPL_orderbook_1.csv", "1,2,3,4\n"), ("AAPL_2012-06-21_message_1.csv", LOBSTER)];
 
 #[test]
 fn the_message_file_of_a_zip_is_read_in_place() {
-    for (deflate, behind) in [(false, false), (true, false), (true, true)] {
-        let (lines, error) = read(zip(deflate, behind));
+    for (deflate, large) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (lines, error) = read(zip(&ENTRIES, deflate, large));
         assert_eq!((lines.len(), error), (3, None));
     }
 }
 
 #[test]
+fn the_days_of_a_zip_are_one_feed_in_their_order() {
+    let file = zip(
+        &[
+            ("AAPL_2012-06-22_message_1.csv", "34200.5,1,9,18,5853300,1\n"),
+            ("AAPL_2012-06-21_message_1.csv", LOBSTER),
+        ],
+        true,
+        false,
+    );
+    let mut source = open(Box::new(Cursor::new(file)), "days").unwrap();
+    assert_eq!(source.date().unwrap().to_string(), "2012-06-21");
+    let all: Vec<_> = core::iter::from_fn(|| source.next_message().unwrap()).collect();
+    assert_eq!(all.iter().map(|message| message.index).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(all[3].time_ns, (86_400 + 34_200) * 1_000_000_000 + 500_000_000);
+    for other in ["MSFT_2012-06-22_message_1.csv", "AAPL_message_2.csv"] {
+        let error = read(zip(&[ENTRIES[1], (other, LOBSTER)], true, false)).1.unwrap();
+        assert!(error.to_string().contains("not days of one symbol"), "{error}");
+    }
+}
+
+#[test]
 fn a_zip_that_is_cut_or_damaged_is_an_error() {
-    assert!(read(zip(false, true)).1.is_some(), "stored data without a length has no end");
-    for (deflate, behind) in [(false, false), (true, false), (true, true)] {
-        let file = zip(deflate, behind);
+    for (deflate, large) in [(false, false), (true, true)] {
+        let file = zip(&ENTRIES, deflate, large);
         let directory = file.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
-        for end in 0..directory {
+        for end in 0..file.len() {
             assert!(read(file[..end].to_vec()).1.is_some(), "cut at {end}");
         }
         let mut damaged = file.clone();
-        damaged[directory - if behind { 10 } else { 6 }] ^= 1;
+        damaged[directory - 6] ^= 1;
         assert!(read(damaged).1.is_some());
     }
-    let mut without = zip(true, false);
-    let name = without.windows(7).position(|window| window == b"message").unwrap();
-    without[name] = b'M';
-    without[name + 1] = b'x';
-    let error = read(without).1.unwrap();
+    let error = read(zip(&ENTRIES[..1], true, false)).1.unwrap();
     assert!(error.to_string().contains("no entry named *message*.csv"), "{error}");
+}
+
+#[test]
+fn a_message_of_an_unknown_type_is_passed_on_and_counted() {
+    let mut file = itch_file();
+    framed::write_frame(&mut file, b"z\0\x03\0\0\0\0\0\0\0\x07 of a later version");
+    messages().iter().for_each(|message| framed::write_frame(&mut file, message));
+    let mut source = open(Box::new(Cursor::new(file)), "f").unwrap();
+    let all: Vec<_> = core::iter::from_fn(|| source.next_message().unwrap()).collect();
+    assert_eq!((all.len(), source.skipped().unknown_types), (9, 1));
+    assert_eq!((all[4].shard_key, all[4].time_ns), (3, 7));
+    assert_eq!(source.skipped().to_string(), "1 messages of unknown types, passed on unread");
+}
+
+#[test]
+fn a_format_that_the_user_names_is_read_or_refused() {
+    let file = || Box::new(Cursor::new(itch_file()));
+    let read = |format| evenfall_feed_formats::source::open_as(Some(format), file(), "f");
+    assert!(read(evenfall_feed_formats::codec::ITCH).is_ok());
+    assert!(read(evenfall_feed_formats::codec::MDP3).is_err(), "only captures hold it");
 }
 
 #[test]
@@ -250,6 +269,11 @@ fn a_failing_reader_gives_its_messages_first() {
                 0 => Err(std::io::Error::other("the disk is gone")),
                 read => Ok(read),
             }
+        }
+    }
+    impl std::io::Seek for FailsAfter {
+        fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+            self.0.seek(to)
         }
     }
     for file in [itch_file(), LOBSTER.as_bytes().to_vec()] {

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenfall_feed_formats::pace::{Mode, Pace};
+use evenfall_feed_formats::pcap::Skipped;
 use evenfall_feed_formats::source::{Message, Source};
-use evenfall_feed_formats::{FeedError, synthetic};
+use evenfall_feed_formats::{Date, FeedError, Format, codec, sides, synthetic};
 
 use crate::settings::{Feed, Synthetic};
 
@@ -42,13 +43,34 @@ impl From<FeedError> for InputError {
     }
 }
 
-/// Opens a market-data file, whatever its format.
+/// Opens a market-data file: of this format, or of the format that the content says.
 ///
 /// # Errors
 /// [`InputError`] names the file.
-pub fn open_file(path: &Path) -> Result<Box<dyn Source + Send>, InputError> {
+pub fn open_file(
+    path: &Path,
+    format: Option<Format>,
+) -> Result<Box<dyn Source + Send>, InputError> {
     let file = File::open(path).map_err(|error| InputError::Open(path.to_owned(), error))?;
-    Ok(evenfall_feed_formats::open(Box::new(BufReader::new(file)), &path.display().to_string())?)
+    let (reader, name) = (Box::new(BufReader::new(file)), path.display().to_string());
+    Ok(evenfall_feed_formats::source::open_as(format, reader, &name)?)
+}
+
+/// The tag of a format's word in the settings.
+///
+/// # Errors
+/// [`InputError::Setting`] says which words there are.
+pub fn format_named(word: Option<&str>) -> Result<Option<Format>, InputError> {
+    let named = |word| codec::named(word).map(|codec| codec.format());
+    let wrong = |why| InputError::Setting(format!("feed.format: {why}"));
+    word.map(named).transpose().map_err(wrong)
+}
+
+/// The day of a file whose messages say only times of day: the user's word, else the file's own
+/// (the days of a zip), else the date in the file's name.
+pub fn date_of(path: &Path, source: &dyn Source, said: Option<Date>) -> Option<Date> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    said.or_else(|| source.date()).or_else(|| codec::date_in_name(&name))
 }
 
 fn generator(config: &Synthetic) -> Result<Box<dyn Source + Send>, InputError> {
@@ -60,13 +82,17 @@ fn generator(config: &Synthetic) -> Result<Box<dyn Source + Send>, InputError> {
     Ok(Box::new(generator))
 }
 
-/// Opens what the settings name: the file, else the generator.
+/// Opens what the settings name: the file, else the generator. Of a capture with sides A and B the
+/// first copies are given, unless `feed.arbitrate` is false.
 ///
 /// # Errors
 /// [`InputError`].
 pub fn open(feed: &Feed) -> Result<Box<dyn Source + Send>, InputError> {
     match &feed.file {
-        Some(path) => open_file(path),
+        Some(path) => {
+            let source = open_file(path, format_named(feed.format.as_deref())?)?;
+            Ok(sides::first_copies(source, feed.arbitrate)?)
+        }
         None => generator(&feed.synthetic),
     }
 }
@@ -105,10 +131,38 @@ impl Schedule {
         Ok(self.next.as_ref())
     }
 
+    /// What was passed over so far.
+    pub fn skipped(&self) -> Skipped {
+        self.source.skipped()
+    }
+
+    /// What there is to say of a feed that has ended: what was passed over, and that copies of two
+    /// sides were.
+    pub fn remarks(&self) -> Vec<String> {
+        remarks(&*self.source)
+    }
+
     /// Takes the message that [`peek`](Self::peek) showed.
     pub fn take(&mut self) -> Option<(Duration, Message)> {
         self.next.take()
     }
+}
+
+/// What there is to say of a source that was read to its end.
+pub fn remarks(source: &dyn Source) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let skipped = source.skipped();
+    if skipped != Skipped::default() {
+        remarks.push(format!("not all of the file is in the feed: {skipped}"));
+    }
+    if let Some(copies) = source.copies() {
+        remarks.push(format!(
+            "the capture has sides A and B: of each packet the first copy was kept ({} of A, {} \
+             of B; {} copies, {} lost by both, {} of places not believed)",
+            copies.first_a, copies.first_b, copies.ignored, copies.lost, copies.far
+        ));
+    }
+    remarks
 }
 
 /// The speed at which the whole feed takes `fit`.

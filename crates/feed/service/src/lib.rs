@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod input;
 pub mod intake;
 pub mod player;

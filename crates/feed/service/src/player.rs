@@ -15,7 +15,7 @@ use evenfall_host::interrupt;
 use evenfall_port::udp::{Options, UdpDriver};
 use serde::Serialize;
 
-use crate::input::Schedule;
+use crate::input::{InputError, Schedule};
 use crate::IntakeError;
 use crate::settings::Feed;
 
@@ -53,6 +53,27 @@ pub struct Stage {
     pub keyed: bool,
 }
 
+impl Stage {
+    /// Refuses what would be played to nobody.
+    fn check(&self) -> Result<(), IntakeError> {
+        let is_near = |address: &SocketAddr| {
+            let interface = self.interface.is_some_and(|interface| interface.is_loopback());
+            address.ip().is_loopback() || address.ip().is_multicast() && interface
+        };
+        let addresses = [Some(self.a), self.b, self.serve];
+        match addresses.into_iter().flatten().find(|address| !is_near(address)) {
+            Some(address) if !self.keyed => {
+                let why = format!(
+                    "{address} is beyond loopback, and without a key nothing is sent there: give \
+                     --key-file, or play to 127.0.0.1"
+                );
+                Err(InputError::Setting(why).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What was played.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Played {
@@ -60,6 +81,8 @@ pub struct Played {
     pub messages: u64,
     /// Hash of them in their order, as the receivers of one tree compute it.
     pub content_hash: String,
+    /// Messages that no packet holds; they were not played.
+    pub too_large: u64,
     /// Packets with messages, per side, the dropped ones included.
     pub packets: u64,
     /// Packets that side A lost.
@@ -145,8 +168,10 @@ impl Player {
     /// Opens the feed and the socket.
     ///
     /// # Errors
-    /// When there is no such feed, or the addresses cannot be used.
+    /// When there is no such feed, the addresses cannot be used, or one of them is beyond loopback
+    /// and there is no key: the socket would send nothing there.
     pub fn open(feed: &Feed, stage: Stage) -> Result<Self, IntakeError> {
+        stage.check()?;
         let schedule = Schedule::open(feed)?;
         let options = Options {
             keyed: stage.keyed,
@@ -186,11 +211,16 @@ impl Player {
         }
     }
 
+    /// What there is to say of the feed itself, such as what was passed over.
+    pub fn remarks(&self) -> Vec<String> {
+        self.schedule.remarks()
+    }
+
     /// Plays to the end, or until a signal comes.
     ///
     /// # Errors
     /// When the feed is damaged; everything before was sent.
-    pub fn run(mut self) -> Result<Played, IntakeError> {
+    pub fn run(&mut self) -> Result<Played, IntakeError> {
         let start = MonotonicClock::now();
         let damage = loop {
             match self.turn(start) {
@@ -227,6 +257,7 @@ impl Player {
                     // A message that no packet holds would be tried for ever.
                     next = Some(at.max(now));
                     if at <= now && packet.count() == 0 {
+                        self.played.too_large += 1;
                         self.schedule.take();
                     }
                     break;
@@ -317,6 +348,19 @@ fn push(driver: &mut UdpDriver, to: SocketAddr, body: Bytes) {
     let to = Destination::One(to);
     // What is refused is lost, as on any network; the driver counts it.
     driver.push(Transmit { class: Class::Live, to, head: Head::new(&[]), body }).ok();
+}
+
+/// A request of any bytes to a player that has sent 200 messages: the answer is one packet of what
+/// was asked for, or nothing.
+pub(crate) fn fuzz(data: &[u8]) {
+    let mut kept = Kept { messages: VecDeque::new(), first: 1, bytes: 0 };
+    (0..200_u8).for_each(|n| kept.push(vec![n; usize::from(n)].into()));
+    let Ok(request) = Request::decode(data) else { return };
+    let Some(answer) = kept.answer(&request) else { return };
+    let packet = evenfall_feed_formats::mold::Packet::decode(&answer).expect("an answer is a packet");
+    assert!(answer.len() <= PACKET_BYTES && packet.sequence == request.sequence);
+    assert!((1..=request.count).contains(&packet.body.count()));
+    assert!(packet.next_sequence() <= kept.next());
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The section `[feed]` of the settings.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +23,12 @@ const SYMBOLS: RangeInclusive<u16> = 1..=u16::MAX;
 pub struct Feed {
     /// A market-data file: ITCH (plain or gzip), pcap, LOBSTER CSV or zip.
     pub file: Option<PathBuf>,
+    /// The format of the messages: itch, lobster, mdp3 or mach. By default a file says it itself,
+    /// and a live feed is ITCH.
+    pub format: Option<String>,
+    /// Whether of a capture with sides A and B the first copy of each packet is sent; by default
+    /// where two sides are recognised.
+    pub arbitrate: Option<bool>,
     /// A live MoldUDP64 feed: the address to listen on; a multicast group is joined. The feed
     /// itself carries no key, so beyond loopback it takes `run.key_file` to be listened to.
     pub mold: Option<SocketAddr>,
@@ -40,6 +46,16 @@ pub struct Feed {
     /// Then they are reported lost and passed over.
     #[serde(with = "humantime_serde")]
     pub mold_gap_timeout: Duration,
+    /// How long a hole is left to the other side, or to a reordered packet, before it is asked for.
+    #[serde(with = "humantime_serde")]
+    pub mold_skew: Duration,
+    /// Messages held behind a hole; then the hole is given up.
+    pub mold_hold_messages: usize,
+    /// Bytes of them.
+    pub mold_hold_bytes: usize,
+    /// Addresses that may send the feed. Without any, each side listens to the first address that
+    /// sends, until that is silent for 5 s.
+    pub mold_sources: Vec<IpAddr>,
     /// A generated feed, when neither is given.
     pub synthetic: Synthetic,
     /// Replay by the messages' own times, this many times faster.
@@ -59,6 +75,8 @@ impl Default for Feed {
     fn default() -> Self {
         Self {
             file: None,
+            format: None,
+            arbitrate: None,
             mold: None,
             mold_b: None,
             mold_request: None,
@@ -67,6 +85,14 @@ impl Default for Feed {
             // Many exchanges with a re-request server of the same site, and short enough that
             // the messages behind the hole are still worth having.
             mold_gap_timeout: Duration::from_millis(500),
+            // What two paths of one site differ by.
+            mold_skew: Duration::from_millis(1),
+            // The busiest open on record has 55,946 messages in 100 ms, so 280,000 in the 500 ms
+            // of patience; with room for a day that is four times as busy.
+            mold_hold_messages: 1 << 20,
+            // As many messages of 50 bytes, and a margin.
+            mold_hold_bytes: 64 << 20,
+            mold_sources: Vec::new(),
             synthetic: Synthetic::default(),
             speed: 1.0,
             rate: None,
@@ -110,6 +136,12 @@ impl Feed {
         }
         within("feed.synthetic.symbols", self.synthetic.symbols, &SYMBOLS)?;
         within("feed.synthetic.mean_rate", self.synthetic.mean_rate, &(1.0..=*RATE.end()))?;
+        crate::input::format_named(self.format.as_deref())
+            .map_err(|why| Mistake::new("feed.format", why.to_string()))?;
+        if self.arbitrate.is_some() && self.file.is_none() {
+            let why = "feed.arbitrate: belongs to a capture; give feed.file as well";
+            return Err(Mistake::new("feed.arbitrate", why));
+        }
         if self.file.is_some() && self.mold.is_some() {
             let why = "feed.file and feed.mold: give one of them";
             return Err(Mistake::new("feed.mold", why));
@@ -148,6 +180,7 @@ impl Feed {
             ("feed.mold_request", self.mold_request.is_some()),
             ("feed.mold_interface", self.mold_interface.is_some()),
             ("feed.mold_from", self.mold_from.is_some()),
+            ("feed.mold_sources", !self.mold_sources.is_empty()),
         ];
         if let (None, Some((key, _))) = (self.mold, of_mold.iter().find(|(_, given)| *given)) {
             let why = format!("{key}: belongs to a live feed; give feed.mold as well");
@@ -156,6 +189,11 @@ impl Feed {
         if self.mold.is_some() && self.mold == self.mold_b {
             let why = "feed.mold_b: is the address of feed.mold; sides A and B differ";
             return Err(Mistake::new("feed.mold_b", why));
+        }
+        if self.mold_hold_messages == 0 || self.mold_hold_bytes == 0 {
+            let why = "feed.mold_hold_messages and feed.mold_hold_bytes must be above 0: what is \
+                       held behind a hole is at least one message";
+            return Err(Mistake::new("feed.mold_hold_messages", why));
         }
         if self.mold_from == Some(0) {
             let why = "feed.mold_from = 0: MoldUDP64 sequences begin at 1";

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::io::Write;
 
+use evenfall_feed_formats::codec;
 use evenfall_feed_formats::event::{Event, PRICE_DECIMALS};
 
 use crate::recording::Recorded;
@@ -22,10 +23,11 @@ pub struct Row {
 }
 
 /// The columns, in order.
-pub const COLUMNS: [&str; 15] = [
+pub const COLUMNS: [&str; 17] = [
     "stream",
     "number",
     "time_ns",
+    "format",
     "type",
     "stock_locate",
     "tracking_number",
@@ -37,8 +39,14 @@ pub const COLUMNS: [&str; 15] = [
     "shares",
     "price",
     "match_number",
+    "printable",
     "message",
 ];
+
+/// The word of a message's format, as on the command line; nothing of opaque bytes.
+fn format_word(recorded: &Recorded) -> Option<&'static str> {
+    codec::of(recorded.format).map(codec::Codec::word)
+}
 
 /// A price with its decimals.
 fn price_text(price: i64) -> String {
@@ -68,6 +76,7 @@ pub fn csv(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
     }
     let (event, recorded) = (&row.event, &row.recorded);
     write!(out, "{},{},{}", row.stream, recorded.number, recorded.time_ns)?;
+    cell(out, format_word(recorded))?;
     cell(out, event.kind)?;
     cell(out, event.stock_locate)?;
     cell(out, event.tracking_number)?;
@@ -79,6 +88,7 @@ pub fn csv(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
     cell(out, event.shares)?;
     cell(out, event.price.map(price_text))?;
     cell(out, event.match_number)?;
+    cell(out, event.printable)?;
     writeln!(out, ",{}", hex(&recorded.bytes))
 }
 
@@ -93,6 +103,7 @@ pub fn json(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
         "stream": row.stream,
         "number": recorded.number,
         "time_ns": recorded.time_ns,
+        "format": format_word(recorded),
         "type": event.kind,
         "stock_locate": event.stock_locate,
         "tracking_number": event.tracking_number,
@@ -104,6 +115,7 @@ pub fn json(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
         "shares": event.shares,
         "price": event.price.map(price_text),
         "match_number": event.match_number,
+        "printable": event.printable,
         "message": hex(&recorded.bytes),
     });
     if let Some(object) = object.as_object_mut() {
@@ -132,6 +144,7 @@ fn arrow_schema() -> arrow_schema::SchemaRef {
         DataType::UInt64,
         DataType::Timestamp(TimeUnit::Nanosecond, None),
         DataType::Utf8,
+        DataType::Utf8,
         DataType::UInt16,
         DataType::UInt16,
         DataType::UInt64,
@@ -142,6 +155,7 @@ fn arrow_schema() -> arrow_schema::SchemaRef {
         DataType::UInt64,
         DataType::Decimal128(19, PRICE_DECIMALS as i8),
         DataType::UInt64,
+        DataType::Boolean,
         DataType::Binary,
     ];
     let is_known = |name: &str| matches!(name, "stream" | "number" | "time_ns" | "message");
@@ -173,8 +187,8 @@ impl<W: Write + Send> MessageSheet<W> {
 
     fn write_rows(&mut self) -> Result<(), parquet::errors::ParquetError> {
         use arrow_array::{
-            ArrayRef, BinaryArray, Decimal128Array, StringArray, TimestampNanosecondArray,
-            UInt16Array, UInt32Array, UInt64Array,
+            ArrayRef, BinaryArray, BooleanArray, Decimal128Array, StringArray,
+            TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
         };
         use std::sync::Arc;
         let rows = std::mem::take(&mut self.rows);
@@ -192,11 +206,13 @@ impl<W: Write + Send> MessageSheet<W> {
         };
         let prices = events.clone().map(|event| event.price.map(i128::from));
         let prices = prices.collect::<Decimal128Array>();
+        let printable = events.clone().map(|event| event.printable);
         let times = recorded.clone().map(|recorded| recorded.time_ns);
         let columns: Vec<ArrayRef> = vec![
             Arc::new(UInt32Array::from_iter_values(rows.clone().map(|row| row.stream))),
             Arc::new(UInt64Array::from_iter_values(recorded.clone().map(|r| r.number))),
             Arc::new(TimestampNanosecondArray::from_iter_values(times)),
+            Arc::new(recorded.clone().map(format_word).collect::<StringArray>()),
             text(|event| event.kind.map(String::from)),
             word(|event| event.stock_locate),
             word(|event| event.tracking_number),
@@ -208,6 +224,7 @@ impl<W: Write + Send> MessageSheet<W> {
             long(|event| event.shares),
             Arc::new(prices.with_precision_and_scale(19, PRICE_DECIMALS as i8)?),
             long(|event| event.match_number),
+            Arc::new(printable.collect::<BooleanArray>()),
             Arc::new(BinaryArray::from_iter_values(recorded.map(|r| &r.bytes))),
         ];
         let batch = arrow_array::RecordBatch::try_new(Arc::clone(&self.schema), columns)?;

@@ -6,11 +6,16 @@
 //!
 //! ```text
 //! <name>.<stream>.<record bytes>
-//!  0           8           16       18
-//! +-----------+-----------+--------+-------------------
-//! | time  i64 | number u64| length | message, then zero
-//! +-----------+-----------+--------+-------------------
+//!  0           8           16       18       19
+//! +-----------+-----------+--------+--------+-------------------
+//! | time  i64 | number u64| length | format | message, then zero
+//! +-----------+-----------+--------+--------+-------------------
 //! ```
+//!
+//! The format is the tag of the message's codec ([`evenfall_feed_formats::codec`]). Recordings of earlier
+//! versions have no such byte: their messages begin at byte 18, as their schema says. Their format,
+//! and that of messages whose tag says nothing, is the one that reads the recording's first
+//! [`FORMAT_MESSAGES`] messages, all of them ([`format_of`]). A recording goes on as it began.
 //!
 //! The time is when the message was released, or the feed's own; it never goes back within a file,
 //! and a message whose own time does is kept under the time before it.
@@ -18,14 +23,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use evenfall_feed_formats::{Format, codec};
 use evenfall_store_format::schema::Arrival;
 use evenfall_store_format::{Field, FieldType, Schema};
 
 use evenfall_store_engine::source::RecordSource;
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 
-/// Bytes in front of the message.
-const HEAD_BYTES: usize = 18;
+/// Bytes in front of the message, and of a recording without formats.
+const HEAD_BYTES: usize = 19;
+const UNTAGGED_HEAD_BYTES: usize = 18;
+/// Messages by which the format of a recording without tags is told.
+pub const FORMAT_MESSAGES: usize = 1_000;
 /// Record lengths. ITCH messages have 12 to 50 bytes and fill the first three well; the last
 /// holds any datagram's worth.
 const CLASSES: [u16; 6] = [32, 48, 72, 160, 1_024, 16_352];
@@ -36,14 +45,23 @@ const REFUSED: std::time::Duration = std::time::Duration::from_millis(10);
 /// Records read at once.
 const READ_RECORDS: u64 = 4_096;
 
-fn schema(record_bytes: u16, arrival: &Arrival) -> Schema {
+/// Where the message begins in records of this schema.
+fn head_bytes(schema: &Schema) -> usize {
+    if schema.field("format").is_some() { HEAD_BYTES } else { UNTAGGED_HEAD_BYTES }
+}
+
+fn schema(record_bytes: u16, arrival: &Arrival, head_bytes: usize) -> Schema {
     let mut schema = Schema::of(&[("time", FieldType::Time), ("number", FieldType::U64)]);
     let mut add = |name: &str, offset, len, kind| {
         let name = name.to_owned();
         schema.fields.push(Field { name, offset, len, kind, aggregate: false });
     };
     add("length", 16, 2, FieldType::U16);
-    add("message", 18, record_bytes - 18, FieldType::Bytes);
+    if head_bytes == HEAD_BYTES {
+        add("format", 18, 1, FieldType::U8);
+    }
+    let head_bytes = head_bytes as u16;
+    add("message", head_bytes, record_bytes - head_bytes, FieldType::Bytes);
     schema.record_bytes = record_bytes;
     schema.arrival = arrival.clone();
     schema
@@ -54,9 +72,35 @@ fn schema(record_bytes: u16, arrival: &Arrival) -> Schema {
 /// # Errors
 /// What the source says.
 pub fn arrival_of(source: &dyn RecordSource, name: &str) -> Result<Option<Arrival>, StoreError> {
+    Ok(schema_of(source, name)?.map(|schema| schema.arrival))
+}
+
+/// The schema of the recording's first file.
+fn schema_of(source: &dyn RecordSource, name: &str) -> Result<Option<Schema>, StoreError> {
     let first = file_name(name, 0, CLASSES[0]);
     let there = source.listed()?.into_iter().find(|file| file.name == first);
-    Ok(there.map(|file| file.schema.arrival))
+    Ok(there.map(|file| file.schema))
+}
+
+/// The format of those messages of a recording whose tag says nothing.
+///
+/// # Errors
+/// What the source says.
+pub fn format_of(source: &dyn RecordSource, name: &str) -> Result<Format, StoreError> {
+    let mut untagged = Vec::new();
+    for stream in streams(source, name)? {
+        let mut replay = Replay::new(source, name, stream, i64::MIN..=i64::MAX)?;
+        let mut left = FORMAT_MESSAGES;
+        while left > 0
+            && let Some(recorded) = replay.next_message()?
+        {
+            left -= 1;
+            if recorded.format == Format::OPAQUE {
+                untagged.push(recorded.bytes);
+            }
+        }
+    }
+    Ok(codec::of_untagged(untagged.iter().map(|bytes| &bytes[..])))
 }
 
 struct Pending {
@@ -75,6 +119,8 @@ pub struct Recorder<'a> {
     files: BTreeMap<(u32, u16), Pending>,
     messages: u64,
     arrival: Arrival,
+    /// Bytes in front of a message: fewer in a recording that an earlier version began.
+    head_bytes: usize,
 }
 
 /// A message of a recording.
@@ -84,6 +130,8 @@ pub struct Recorded {
     pub number: u64,
     /// Its time.
     pub time_ns: i64,
+    /// The tag of its codec; opaque in a recording that has no tags.
+    pub format: Format,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
@@ -114,12 +162,15 @@ impl<'a> Recorder<'a> {
         level: Level,
         arrival: Arrival,
     ) -> Result<Self, StoreError> {
-        let arrival = arrival_of(store, name)?.unwrap_or(arrival);
-        let smallest = |s| (file_name(name, s, CLASSES[0]), schema(CLASSES[0], &arrival));
+        let there = schema_of(store, name)?;
+        let head_bytes = there.as_ref().map_or(HEAD_BYTES, head_bytes);
+        let arrival = there.map_or(arrival, |schema| schema.arrival);
+        let schema = schema(CLASSES[0], &arrival, head_bytes);
+        let smallest = |s| (file_name(name, s, CLASSES[0]), schema.clone());
         let wanted: Vec<_> = (0..streams).map(smallest).collect();
         store.create_all(&wanted)?;
         let (files, messages) = (BTreeMap::new(), 0);
-        Ok(Self { store, name: name.into(), level, files, messages, arrival })
+        Ok(Self { store, name: name.into(), level, files, messages, arrival, head_bytes })
     }
 
     /// Takes the next message of a stream. One that is there already, from before a crash, is
@@ -133,16 +184,18 @@ impl<'a> Recorder<'a> {
         stream: u32,
         number: u64,
         time_ns: i64,
+        format: Format,
         message: &[u8],
     ) -> Result<(), StoreError> {
-        let needed = HEAD_BYTES + message.len();
+        let needed = self.head_bytes + message.len();
         let class = CLASSES.into_iter().find(|class| usize::from(*class) >= needed);
         let class = class.ok_or(evenfall_store_format::Error::RecordLength { record_bytes: needed })?;
         let pending = match self.files.entry((stream, class)) {
             std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
             std::collections::btree_map::Entry::Vacant(free) => {
                 let name = file_name(&self.name, stream, class);
-                let file = self.store.create(&name, &schema(class, &self.arrival))?;
+                let schema = schema(class, &self.arrival, self.head_bytes);
+                let file = self.store.create(&name, &schema)?;
                 let last_ns = file.last_ns().unwrap_or(i64::MIN);
                 let next = match file.records().checked_sub(1) {
                     Some(last) => number_of(&self.store.record(&file, last)?) + 1,
@@ -161,6 +214,9 @@ impl<'a> Recorder<'a> {
         pending.bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
         pending.bytes.extend_from_slice(&number.to_le_bytes());
         pending.bytes.extend_from_slice(&(message.len() as u16).to_le_bytes());
+        if self.head_bytes == HEAD_BYTES {
+            pending.bytes.push(format.0);
+        }
         pending.bytes.extend_from_slice(message);
         pending.bytes.resize(end, 0);
         if end >= BATCH_BYTES { self.flush() } else { Ok(()) }
@@ -277,6 +333,7 @@ pub fn first_whole(source: &dyn RecordSource, name: &str, stream: u32) -> Result
 struct Cursor {
     name: String,
     size: usize,
+    head_bytes: usize,
     next: u64,
     end: u64,
     records: Vec<u8>,
@@ -347,7 +404,8 @@ impl<'a> Replay<'a> {
             let numbers = source.between(&file.name, *times.start(), *times.end())?;
             let size = usize::from(file.schema.record_bytes);
             let (next, end) = (numbers.start, numbers.end);
-            cursors.push(Cursor { name: file.name, size, next, end, records: Vec::new(), at: 0 });
+            let (head_bytes, records) = (head_bytes(&file.schema), Vec::new());
+            cursors.push(Cursor { name: file.name, size, head_bytes, next, end, records, at: 0 });
         }
         Ok(Self { source, cursors })
     }
@@ -392,12 +450,15 @@ impl<'a> Replay<'a> {
         }
         let Some((number, at)) = first else { return Ok(None) };
         let cursor = &mut self.cursors[at];
+        let head_bytes = cursor.head_bytes;
         let Some(record) = cursor.head(self.source)? else { return Ok(None) };
         let time_ns = evenfall_store_format::layout::record_time(record);
         let len = usize::from(u16::from_le_bytes([record[16], record[17]]));
-        let body = record.get(HEAD_BYTES..HEAD_BYTES + len).unwrap_or(&record[HEAD_BYTES..]);
+        let is_tagged = head_bytes == HEAD_BYTES;
+        let format = if is_tagged { Format(record[HEAD_BYTES - 1]) } else { Format::OPAQUE };
+        let body = record.get(head_bytes..head_bytes + len).unwrap_or(&record[head_bytes..]);
         let bytes = body.to_vec();
         cursor.at += cursor.size;
-        Ok(Some(Recorded { number, time_ns, bytes }))
+        Ok(Some(Recorded { number, time_ns, format, bytes }))
     }
 }

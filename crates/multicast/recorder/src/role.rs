@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::{Duration, Instant};
 
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_feed_formats::Format;
 use evenfall_host::Waker;
 use evenfall_host::clock::{MonotonicClock, SyncSource};
 use evenfall_multicast_machine::{
@@ -118,7 +119,7 @@ fn write(
         if let Ok((release, at)) = &next {
             let at = i64::try_from(at.nanos()).unwrap_or(i64::MAX).saturating_add(epoch_ns);
             for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
-                tape.push(release.stream, number, at, &bytes)?;
+                tape.push(release.stream, number, at, Format::OPAQUE, &bytes)?;
             }
             frames.push(release, at);
         }

@@ -23,7 +23,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::SyncTime;
-use evenfall_feed_formats::itch::{Stock, Symbols, View};
+use evenfall_feed_formats::codec::{self, Format};
+use evenfall_feed_formats::itch::{Stock, Symbols};
 use evenfall_multicast_machine::Release;
 
 use crate::roles::RoleError;
@@ -114,13 +115,12 @@ struct Channel {
 }
 
 impl Channel {
-    fn wants(&mut self, message: &[u8]) -> bool {
+    fn wants(&mut self, format: Format, message: &[u8]) -> bool {
         let Some(only) = &self.only else { return true };
-        // What concerns no single symbol, or is no ITCH, concerns everybody.
-        let Ok(view) = View::decode(message) else { return true };
-        self.symbols.observe(&view);
-        let symbol = self.symbols.symbol(view.stock_locate());
-        symbol.is_none_or(|symbol| only.contains(&symbol))
+        // What concerns no single symbol, or does not say a symbol, concerns everybody.
+        let codec = codec::of(format);
+        let event = codec.and_then(|codec| codec.event(message, &mut self.symbols));
+        event.and_then(|event| event.symbol).is_none_or(|symbol| only.contains(&symbol))
     }
 
     fn pass(&self, update: Update) {
@@ -138,7 +138,7 @@ impl Channel {
 impl Sink for Channel {
     fn released(&mut self, release: &Release, at: SyncTime) {
         for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
-            if self.wants(&bytes) && !self.wants_to_stop() {
+            if self.wants(codec::ITCH, &bytes) && !self.wants_to_stop() {
                 let (stream, deadline) = (release.stream, release.deadline);
                 let message = Message { stream, number, deadline, released: at, bytes };
                 self.pass(Update::Message(message));

@@ -9,6 +9,7 @@ mod replay;
 fn every_corpus_file_passes_its_target() {
     replay::corpora(&[
         ("settings", fuzzing::settings),
+        ("requests", fuzzing::requests),
         ("runlog", fuzzing::runlog),
         ("store_wire", fuzzing::store_wire),
         ("store_table", fuzzing::store_table),

@@ -1,6 +1,7 @@
 use std::path::Path;
 
-use evenfall_store_format::{FieldType, Schema};
+use evenfall_feed_formats::codec::{self, Format, ITCH, MACH};
+use evenfall_store_format::{Field, FieldType, Schema};
 
 use super::*;
 
@@ -140,7 +141,7 @@ fn recorded(path: &Path, messages: u64) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for number in 0..messages {
         let message: Vec<u8> = (0..12 + number % 39).map(|at| (number * 31 + at) as u8).collect();
-        recorder.push((number % 2) as u32, number / 2, number as i64, &message).unwrap();
+        recorder.push((number % 2) as u32, number / 2, number as i64, ITCH, &message).unwrap();
         all.push(message);
     }
     recorder.flush().unwrap();
@@ -156,6 +157,51 @@ fn replayed(source: &dyn RecordSource, streams: u32) -> Vec<Vec<Vec<u8>>> {
         std::iter::from_fn(|| replay.next_message().unwrap()).map(|m| m.bytes).collect()
     };
     (0..streams).map(of).collect()
+}
+
+#[test]
+fn a_recording_keeps_the_format_of_each_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut recorder = recording::Recorder::new(&store, "feed", 1, Level::Local).unwrap();
+    let formats = [ITCH, MACH, Format::OPAQUE, Format(200)];
+    for (number, format) in (0..).zip(formats) {
+        recorder.push(0, number, 1, format, &[7; 40]).unwrap();
+    }
+    recorder.flush().unwrap();
+    let mut replay = recording::Replay::new(&store, "feed", 0, i64::MIN..=i64::MAX).unwrap();
+    let read = std::iter::from_fn(|| replay.next_message().unwrap()).map(|m| (m.format, m.bytes));
+    assert_eq!(read.collect::<Vec<_>>(), formats.map(|format| (format, vec![7; 40])));
+}
+
+/// A recording as version 0.1 wrote it, without formats: it is read, it goes on as it began, and
+/// its format is the one that reads all of its messages.
+#[test]
+fn a_recording_of_an_earlier_version_is_read_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut schema = Schema::of(&[("time", FieldType::Time), ("number", FieldType::U64)]);
+    for (name, offset, len, kind) in
+        [("length", 16, 2, FieldType::U16), ("message", 18, 14, FieldType::Bytes)]
+    {
+        schema.fields.push(Field { name: name.into(), offset, len, kind, aggregate: false });
+    }
+    schema.record_bytes = 32;
+    let file = store.create("old.0.32", &schema).unwrap();
+    let message = evenfall_feed_formats::itch::SystemEvent::default().encode();
+    let record =
+        [&1i64.to_le_bytes()[..], &0u64.to_le_bytes(), &12u16.to_le_bytes(), &message, &[0; 2]];
+    store.append(&file, &record.concat(), Level::Local).unwrap();
+    let mut recorder = recording::Recorder::new(&store, "old", 1, Level::Local).unwrap();
+    let order = evenfall_feed_formats::itch::AddOrder::default().encode();
+    recorder.push(0, 1, 2, MACH, &order).unwrap();
+    recorder.flush().unwrap();
+    let mut replay = recording::Replay::new(&store, "old", 0, i64::MIN..=i64::MAX).unwrap();
+    let read: Vec<_> = std::iter::from_fn(|| replay.next_message().unwrap()).collect();
+    assert_eq!((&read[0].bytes[..], &read[1].bytes[..]), (&message[..], &order[..]));
+    assert!(read.iter().all(|recorded| recorded.format == Format::OPAQUE));
+    assert_eq!(recording::format_of(&store, "old").unwrap(), ITCH);
+    assert_eq!(codec::of_untagged([&message[..], b"no ITCH"]), Format::OPAQUE);
 }
 
 /// Every file below, with its bytes.

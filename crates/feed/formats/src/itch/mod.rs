@@ -8,6 +8,7 @@
 //!
 //! Decoding is total: any bytes are a message or an [`ItchError`] that names what was found.
 
+pub(crate) mod codec;
 mod layout;
 mod symbols;
 mod types;

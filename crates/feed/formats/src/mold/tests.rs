@@ -77,21 +77,86 @@ fn a_gap_is_reported_requested_and_filled() {
     assert_eq!(tracker.counts().ignored, 1);
 }
 
+fn end(session: SessionId, sequence: u64) -> Bytes {
+    Bytes::copy_from_slice(&end_of_session(session, sequence))
+}
+
+fn say_end(tracker: &mut Tracker, sequence: u64) {
+    (0..END_PACKETS).for_each(|_| tracker.datagram(Side::A, &end(SESSION, sequence)).unwrap());
+}
+
+const NEXT: SessionId = SessionId(*b"  20191231");
+
 #[test]
 fn the_end_of_a_session_waits_for_its_holes_and_lets_the_next_one_in() {
     let mut tracker = Tracker::new(None, Limits::default());
     tracker.datagram(Side::A, &packet(5, &[b"5"])).unwrap();
-    tracker.datagram(Side::A, &Bytes::copy_from_slice(&end_of_session(SESSION, 7))).unwrap();
+    say_end(&mut tracker, 7);
     assert!(!tracker.is_ended());
-    let next = SessionId(*b"  20191231");
-    let first = PacketBuilder::new(next, 1, 100).finish().into();
-    let refused = Err(MoldError::OtherSession { running: SESSION, found: next });
+    let first = PacketBuilder::new(NEXT, 1, 100).finish().into();
+    let refused = Err(MoldError::OtherSession { running: SESSION, found: NEXT });
     assert_eq!(tracker.datagram(Side::A, &first), refused);
     tracker.abandon();
     assert_eq!(drain(&mut tracker), [message(5, b"5"), Event::Gap(6..7), Event::Lost(6..7)]);
     assert!(tracker.is_ended());
     tracker.datagram(Side::A, &first).unwrap();
-    assert_eq!(tracker.session(), Some(next));
+    assert_eq!(tracker.session(), Some(NEXT));
+}
+
+#[test]
+fn no_single_packet_ends_a_session() {
+    for end_at in [2, 1 << 60] {
+        let mut tracker = Tracker::new(Some(1), Limits::default());
+        tracker.datagram(Side::A, &packet(1, &[b"1"])).unwrap();
+        tracker.datagram(Side::A, &end(SESSION, end_at)).ok();
+        tracker.datagram(Side::B, &end(SESSION, end_at)).ok();
+        assert!(!tracker.is_ended());
+        tracker.datagram(Side::A, &packet(2, &[b"2"])).unwrap();
+        assert_eq!(drain(&mut tracker), [message(1, b"1"), message(2, b"2")]);
+        let early = Err(MoldError::EarlyEnd { sequence: 2, expected: 3 });
+        assert_eq!(tracker.datagram(Side::A, &end(SESSION, 2)), early);
+        assert!(!tracker.is_ended(), "a message stands behind the end");
+    }
+}
+
+#[test]
+fn yesterdays_end_begins_no_session_and_todays_messages_do() {
+    let mut tracker = Tracker::new(None, Limits::default());
+    let refused = Err(MoldError::EndOfUnknown { found: SESSION });
+    (0..9).for_each(|_| assert_eq!(tracker.datagram(Side::A, &end(SESSION, 100)), refused));
+    assert!(!tracker.is_ended());
+    let mut today = PacketBuilder::new(NEXT, 1, 100);
+    assert!(today.push(b"1"));
+    tracker.datagram(Side::A, &today.finish().into()).unwrap();
+    assert_eq!(drain(&mut tracker), [message(1, b"1")]);
+}
+
+/// Otherwise a refused heartbeat names the session, and then the end in front of the first message
+/// is taken.
+#[test]
+fn a_packet_that_is_refused_begins_no_session() {
+    let mut tracker = Tracker::new(Some(1), Limits::default());
+    let far = Bytes::copy_from_slice(&heartbeat(SESSION, 1 << 60));
+    assert!(matches!(tracker.datagram(Side::A, &far), Err(MoldError::Far(_))));
+    assert_eq!(tracker.session(), None);
+    let refused = Err(MoldError::EndOfUnknown { found: SESSION });
+    (0..9).for_each(|_| assert_eq!(tracker.datagram(Side::A, &end(SESSION, 1)), refused));
+    tracker.datagram(Side::A, &packet(1, &[b"1"])).unwrap();
+    assert_eq!(drain(&mut tracker), [message(1, b"1")]);
+}
+
+#[test]
+fn a_session_that_is_left_gives_what_it_held_and_lets_another_in() {
+    let mut tracker = Tracker::new(Some(1), Limits::default());
+    tracker.datagram(Side::A, &packet(2, &[b"2"])).unwrap();
+    tracker.leave();
+    let expected = [Event::Gap(1..2), Event::Lost(1..2), message(2, b"2")];
+    assert_eq!(drain(&mut tracker), expected);
+    assert!(!tracker.is_ended());
+    let mut failover = PacketBuilder::new(NEXT, 1, 100);
+    assert!(failover.push(b"1"));
+    tracker.datagram(Side::B, &failover.finish().into()).unwrap();
+    assert_eq!(drain(&mut tracker), [message(1, b"1")]);
 }
 
 proptest! {
@@ -103,6 +168,33 @@ proptest! {
             prop_assert_eq!(messages.count(), usize::from(packet.body.count()));
         }
         let _ = Request::decode(&bytes);
+    }
+
+    /// Fewer than [`FAR_PACKETS`] packets of any numbers, anywhere in a session: every message of
+    /// the session is delivered and the session goes on.
+    #[test]
+    fn wild_packets_neither_end_nor_move_a_session(
+        wild in prop::collection::vec((0usize..40, any::<u64>(), 0u16..3), 0..7),
+    ) {
+        let mut tracker = Tracker::new(Some(1), Limits { jump_max: 8, ..Limits::default() });
+        let mut delivered = Vec::new();
+        let far = |sequence: u64| sequence > 100 && sequence < u64::MAX - 1;
+        for at in 0..40 {
+            for &(_, sequence, kind) in wild.iter().filter(|(place, ..)| *place == at) {
+                let datagram = match kind {
+                    _ if !far(sequence) => continue,
+                    0 => packet(sequence, &[b"wild"]),
+                    1 => Bytes::copy_from_slice(&heartbeat(SESSION, sequence)),
+                    _ => end(SESSION, sequence),
+                };
+                prop_assert!(tracker.datagram(Side::B, &datagram).is_err());
+            }
+            tracker.datagram(Side::A, &packet(at as u64 + 1, &[b"true"])).unwrap();
+            delivered.extend(drain(&mut tracker));
+            prop_assert!(!tracker.is_ended());
+        }
+        let expected: Vec<Event> = (1..=40).map(|sequence| message(sequence, b"true")).collect();
+        prop_assert_eq!(delivered, expected);
     }
 
     /// Two lossy, reordered sides that together lose nothing give every message once, in order.

@@ -9,6 +9,9 @@
 //! The channel of a datagram is its destination address and port. The sender is left out: when a
 //! venue fails over to another publisher of the same group, order must hold across the two.
 //!
+//! The format of the datagrams is told once, by the structure of the first
+//! [`LOOK_DATAGRAMS`]: the one format whose packets all of them are, else none.
+//!
 //! What is not a whole UDP datagram is passed over and counted by reason in [`Skipped`]. A file
 //! whose structure is broken is an error at the byte where it breaks.
 
@@ -19,13 +22,19 @@ mod packet;
 #[cfg(test)]
 mod tests;
 
+use crate::codec::{self, Format};
 use crate::error::FeedError;
 use crate::input::Input;
 use crate::source::{Message, Source};
 use bytes::Bytes;
 use core::net::{IpAddr, SocketAddr};
 use packet::Skip;
+use std::collections::VecDeque;
 use std::io::Read;
+
+/// Datagrams by which a capture's format is told. Chance makes a packet of another format out of
+/// some four in a thousand, and not out of sixteen in a row.
+const LOOK_DATAGRAMS: usize = 16;
 
 /// Byte order of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,10 +104,36 @@ pub struct Skipped {
     pub cut: u64,
     /// Packets whose headers contradict their length.
     pub malformed: u64,
+    /// Messages of types that the format does not have. They are not passed over: they are given
+    /// as bytes that nobody reads.
+    pub unknown_types: u64,
+}
+
+impl core::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let reasons = [
+            (self.link_type, "frames of a link type that is not read"),
+            (self.not_ip, "frames without an IP packet"),
+            (self.not_udp, "packets of another protocol than UDP"),
+            (self.fragments, "fragments of datagrams, which are not put together"),
+            (self.cut, "datagrams cut by the capture: capture whole packets (tcpdump -s 0)"),
+            (self.malformed, "packets whose headers contradict their length"),
+        ];
+        let mut separator = "";
+        for (count, words) in reasons.iter().filter(|(count, _)| *count > 0) {
+            write!(f, "{separator}{count} {words}")?;
+            separator = "; ";
+        }
+        if self.unknown_types > 0 {
+            let count = self.unknown_types;
+            write!(f, "{separator}{count} messages of unknown types, passed on unread")?;
+        }
+        Ok(())
+    }
 }
 
 impl Skipped {
-    /// All of them.
+    /// All that was passed over.
     pub fn total(&self) -> u64 {
         self.link_type + self.not_ip + self.not_udp + self.fragments + self.cut + self.malformed
     }
@@ -128,6 +163,13 @@ pub struct PcapSource<R> {
     input: Input<R>,
     format: Option<FileFormat>,
     skipped: Skipped,
+    /// The tag of the datagrams, once it is known.
+    tag: Option<Format>,
+    /// Datagrams that were read to find the tag.
+    ahead: VecDeque<Datagram>,
+    /// What ended the look ahead before its time.
+    ahead_end: Option<Result<(), FeedError>>,
+    given: u64,
 }
 
 #[derive(Debug)]
@@ -140,7 +182,38 @@ impl<R: Read> PcapSource<R> {
     /// Reads `reader`; `name` is what errors call it.
     pub fn new(reader: R, name: &str) -> Self {
         let input = Input::new(reader, name);
-        Self { input, format: None, skipped: Skipped::default() }
+        Self {
+            input,
+            format: None,
+            skipped: Skipped::default(),
+            tag: None,
+            ahead: VecDeque::new(),
+            ahead_end: None,
+            given: 0,
+        }
+    }
+
+    /// The same, of datagrams whose format the user knows.
+    pub fn with_format(reader: R, name: &str, format: Option<Format>) -> Self {
+        Self { tag: format, ..Self::new(reader, name) }
+    }
+
+    /// Reads the first datagrams to tell their format by.
+    fn look_ahead(&mut self) -> Format {
+        while self.ahead.len() < LOOK_DATAGRAMS {
+            match self.next_datagram() {
+                Ok(Some(datagram)) => self.ahead.push_back(datagram),
+                Ok(None) => {
+                    self.ahead_end = Some(Ok(()));
+                    break;
+                }
+                Err(error) => {
+                    self.ahead_end = Some(Err(error));
+                    break;
+                }
+            }
+        }
+        codec::of_packets(self.ahead.iter().map(|datagram| &datagram.payload[..]))
     }
 
     /// The next UDP datagram; `None` at the end.
@@ -180,10 +253,20 @@ impl<R: Read> PcapSource<R> {
 
 impl<R: Read> Source for PcapSource<R> {
     fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
-        let Some(datagram) = self.next_datagram()? else { return Ok(None) };
+        let format = self.tag.unwrap_or_else(|| self.look_ahead());
+        self.tag = Some(format);
+        let datagram = match (self.ahead.pop_front(), self.ahead_end.clone()) {
+            (Some(datagram), _) => datagram,
+            (None, Some(end)) => return end.map(|()| None),
+            (None, None) => match self.next_datagram()? {
+                Some(datagram) => datagram,
+                None => return Ok(None),
+            },
+        };
         let Datagram { time_ns, destination, payload: bytes, .. } = datagram;
-        let index = self.input.index_last();
-        Ok(Some(Message { index, time_ns, shard_key: channel(destination), bytes }))
+        let (index, shard_key) = (self.given, channel(destination));
+        self.given += 1;
+        Ok(Some(Message { index, time_ns, shard_key, format, bytes }))
     }
 
     fn skipped(&self) -> Skipped {
@@ -200,5 +283,8 @@ pub fn channel(destination: SocketAddr) -> u32 {
     };
     let port = destination.port().to_be_bytes();
     let bytes = address.iter().chain(&port);
-    bytes.fold(0x811c_9dc5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    let hash = bytes
+        .fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // The key of what concerns all channels is no channel's.
+    hash.min(crate::sharding::GLOBAL - 1)
 }

@@ -195,8 +195,15 @@ fn what_is_no_whole_datagram_is_counted_by_reason() {
     ];
     let (datagrams, skipped) = read(&classic_file(false, false, 1, &frames));
     assert_eq!(datagrams.len(), 1);
-    let expected =
-        Skipped { not_ip: 1, not_udp: 1, fragments: 1, malformed: 3, cut: 1, link_type: 0 };
+    let expected = Skipped {
+        not_ip: 1,
+        not_udp: 1,
+        fragments: 1,
+        malformed: 3,
+        cut: 1,
+        link_type: 0,
+        ..Skipped::default()
+    };
     assert_eq!(skipped, expected);
     let (none, skipped) = read(&classic_file(false, false, 147, &frames));
     assert_eq!((none.len(), skipped.link_type), (0, 8));

@@ -21,7 +21,9 @@ mod plain;
 #[cfg(test)]
 mod tests;
 
+use crate::codec::ITCH;
 use crate::error::FeedError;
+use crate::itch::codec::Header;
 use crate::itch::{self, Alpha, Code, Kind, Owned, Price4, Stock};
 use crate::source::{Message, Source};
 use arrivals::Arrivals;
@@ -387,10 +389,11 @@ impl Source for Generator {
         }
         message.encode_into(&mut self.buffer);
         let bytes = self.buffer.split().freeze();
-        let (time_ns, shard_key) = (message.timestamp_ns(), message.stock_locate().into());
+        let header = Header { locate: message.stock_locate(), time_ns: message.timestamp_ns() };
+        let (time_ns, shard_key) = (header.time_ns, header.shard_key());
         let index = self.index;
         self.index += 1;
-        Ok(Some(Message { index, time_ns, shard_key, bytes }))
+        Ok(Some(Message { index, time_ns, shard_key, format: ITCH, bytes }))
     }
 }
 

@@ -11,8 +11,6 @@ use core::time::Duration;
 use evenfall_core::Timestamp;
 use evenfall_feed_formats::mold::{Request, Tracker};
 
-/// How long a hole may be the other side's delay: what two paths of one site differ by.
-const REORDER: Duration = Duration::from_millis(1);
 /// How long an answer may take before its request is repeated.
 const RETRY: Duration = Duration::from_millis(10);
 /// Messages of one request. A packet of 1,400 bytes holds that many of the longest messages of
@@ -44,6 +42,8 @@ struct Hole {
 #[derive(Debug)]
 pub(super) struct Gaps {
     patience: Duration,
+    /// How long a hole may be the other side's delay.
+    skew: Duration,
     /// Whether there is somebody to ask.
     asking: bool,
     hole: Option<Hole>,
@@ -53,8 +53,8 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    pub(super) fn new(patience: Duration, asking: bool) -> Self {
-        Self { patience, asking, hole: None, ask_at: Timestamp::MAX, asked_end: 0 }
+    pub(super) fn new(patience: Duration, skew: Duration, asking: bool) -> Self {
+        Self { patience, skew, asking, hole: None, ask_at: Timestamp::MAX, asked_end: 0 }
     }
 
     /// What to do about the holes that the tracker has.
@@ -82,9 +82,9 @@ impl Gaps {
     fn progress(&mut self, now: Timestamp, start: u64) -> Timestamp {
         match self.hole {
             Some(hole) if hole.start == start => return hole.since,
-            Some(_) if start >= self.asked_end => self.ask_at = self.ask_at.min(now + REORDER),
+            Some(_) if start >= self.asked_end => self.ask_at = self.ask_at.min(now + self.skew),
             Some(_) => {}
-            None => self.ask_at = now + REORDER,
+            None => self.ask_at = now + self.skew,
         }
         // The rest of a hole that is being filled: whoever answers has more.
         if self.hole.is_some() && start == self.asked_end {
@@ -113,6 +113,50 @@ impl Gaps {
     }
 }
 
+/// Datagrams of four bytes (milliseconds since the last, sequence, messages): what is asked for is
+/// missing, a round is bounded, and every moment ends in a wait.
+pub(crate) fn fuzz(data: &[u8]) {
+    use evenfall_feed_formats::arbiter::{Limits, Side};
+    use evenfall_feed_formats::mold::{PacketBuilder, SessionId};
+    /// An abandoned hole and a round of requests, and some to spare.
+    const STEPS_MAX: usize = 8;
+    let limits = Limits { messages_max: 64, ..Limits::default() };
+    let mut tracker = Tracker::new(Some(1), limits);
+    let mut gaps = Gaps::new(Duration::from_millis(50), Duration::from_millis(1), true);
+    let mut now = Timestamp::ZERO;
+    let (chunks, _) = data.as_chunks::<4>();
+    for &[ms, low, high, count] in chunks {
+        now += Duration::from_millis(ms.into());
+        let sequence = u64::from(u16::from_le_bytes([low, high]));
+        let mut packet = PacketBuilder::new(SessionId(*b"      fuzz"), sequence, 1_400);
+        (0..count % 8).for_each(|_| assert!(packet.push(b"message")));
+        let _ = tracker.datagram(Side::A, &packet.finish().into());
+        let mut steps = 0;
+        loop {
+            while tracker.poll().is_some() {}
+            match gaps.step(now, &tracker) {
+                Step::Wait(until) => {
+                    assert!(until > now);
+                    break;
+                }
+                Step::Abandon => tracker.abandon(),
+                Step::Ask(requests) => {
+                    assert!(!requests.is_empty() && requests.len() <= ROUND);
+                    for request in requests {
+                        let end = request.sequence + u64::from(request.count);
+                        let is_missing = |hole: core::ops::Range<u64>| {
+                            hole.start <= request.sequence && end <= hole.end
+                        };
+                        assert!(tracker.missing().any(is_missing), "{request:?}");
+                    }
+                }
+            }
+            steps += 1;
+            assert!(steps <= STEPS_MAX);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +166,7 @@ mod tests {
 
     const SESSION: SessionId = SessionId(*b"   session");
     const PATIENCE: Duration = Duration::from_millis(100);
+    const SKEW: Duration = Duration::from_millis(1);
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)
@@ -142,7 +187,7 @@ mod tests {
     #[test]
     fn a_hole_is_left_to_the_other_side_then_asked_for_then_given_up() {
         let mut tracker = Tracker::new(Some(1), Limits::default());
-        let mut gaps = Gaps::new(PATIENCE, true);
+        let mut gaps = Gaps::new(PATIENCE, SKEW, true);
         give(&mut tracker, 1..3);
         assert_eq!(gaps.step(at(0), &tracker), Step::Wait(Timestamp::MAX));
         give(&mut tracker, 5..6);
@@ -162,7 +207,7 @@ mod tests {
     #[test]
     fn a_long_hole_is_asked_for_in_rounds_of_packets_without_a_pause() {
         let mut tracker = Tracker::new(Some(1), Limits::default());
-        let mut gaps = Gaps::new(PATIENCE, true);
+        let mut gaps = Gaps::new(PATIENCE, SKEW, true);
         give(&mut tracker, 10_001..10_002);
         gaps.step(at(0), &tracker);
         let round = asked(gaps.step(at(1), &tracker));
@@ -174,7 +219,7 @@ mod tests {
     #[test]
     fn without_a_server_a_hole_only_waits() {
         let mut tracker = Tracker::new(Some(1), Limits::default());
-        let mut gaps = Gaps::new(PATIENCE, false);
+        let mut gaps = Gaps::new(PATIENCE, SKEW, false);
         give(&mut tracker, 2..3);
         assert_eq!(gaps.step(at(0), &tracker), Step::Wait(at(100)));
         assert_eq!(gaps.step(at(100), &tracker), Step::Abandon);

@@ -7,13 +7,14 @@
 //! | intake | what waits where, and what happens when it is full |
 //! |---|---|
 //! | [`replay`] | the next message; the file waits. Late messages count from their due time |
-//! | [`mold`] | one datagram, and what is held behind a hole (65,536 messages, 16 MiB: then the hole is given up); the rest in the kernel's receive buffers (`io.receive_buffer_bytes`), which drop the newest: a hole, asked for again |
+//! | [`mold`] | one datagram, and what is held behind a hole (`feed.mold_hold_messages`, `feed.mold_hold_bytes`: then the hole is given up); the rest in the kernel's receive buffers (`io.receive_buffer_bytes`), which drop the newest: a hole, asked for again |
 //! | [`handover`] | 16,384 messages and 32 MiB: then `publish` waits and `try_publish` refuses |
 
-mod gaps;
+pub mod gaps;
 pub mod handover;
 mod mold;
 mod replay;
+mod trust;
 
 use evenfall_core::Timestamp;
 use evenfall_feed_formats::{FeedError, Message};
@@ -97,10 +98,12 @@ pub struct FeedStatus {
     pub session: String,
     /// Messages in order.
     pub delivered: u64,
-    /// Messages whose first copy came over side A, or as an answer to a request.
+    /// Messages whose first copy came over side A.
     pub first_a: u64,
     /// Messages whose first copy came over side B.
     pub first_b: u64,
+    /// Messages whose first copy came as an answer to a request.
+    pub first_again: u64,
     /// Copies that were not the first.
     pub copies_ignored: u64,
     /// Holes: ranges of messages that were missing on both sides when their successors came.
@@ -111,8 +114,14 @@ pub struct FeedStatus {
     pub answers: u64,
     /// Messages given up.
     pub lost: u64,
-    /// Datagrams that were no packets of the session.
+    /// Datagrams that were no packets of MoldUDP64.
     pub malformed: u64,
+    /// Packets of addresses that a side does not listen to.
+    pub foreign: u64,
+    /// Packets whose sequence, or whose end of the session, contradicts the others.
+    pub far: u64,
+    /// Packets of sessions that are not followed.
+    pub other_sessions: u64,
 }
 
 impl FeedStatus {
@@ -121,11 +130,17 @@ impl FeedStatus {
         m.counter("feed_messages_total", "Messages of the live feed.", 0, self.delivered);
         m.counter("feed_first_a_total", "First copies over side A.", 0, self.first_a);
         m.counter("feed_first_b_total", "First copies over side B.", 0, self.first_b);
+        let again = "First copies that were answers to requests.";
+        m.counter("feed_first_again_total", again, 0, self.first_again);
         m.counter("feed_copies_ignored_total", "Further copies.", 0, self.copies_ignored);
         m.counter("feed_gaps_total", "Holes seen in the live feed.", 0, self.gaps);
         m.counter("feed_requests_total", "Requests for messages again.", 0, self.requests);
         m.counter("feed_answers_total", "Answers to requests.", 0, self.answers);
         m.counter("feed_lost_messages_total", "Messages given up.", 0, self.lost);
         m.counter("feed_malformed_datagrams_total", "No packets of it.", 0, self.malformed);
+        m.counter("feed_foreign_packets_total", "Packets of other sources.", 0, self.foreign);
+        m.counter("feed_far_packets_total", "Packets of places not believed.", 0, self.far);
+        let others = "Packets of sessions that are not followed.";
+        m.counter("feed_other_session_packets_total", others, 0, self.other_sessions);
     }
 }

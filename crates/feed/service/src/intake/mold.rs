@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
 use evenfall_feed_formats::arbiter::{Event, Limits, Side};
-use evenfall_feed_formats::mold::{Packet, Request, Tracker};
-use evenfall_feed_formats::{FeedError, Message};
+use evenfall_feed_formats::mold::{MoldError, Packet, Request, Tracker};
+use evenfall_feed_formats::{FeedError, Format, Message, codec};
 use evenfall_port::udp::{Options, UdpDriver};
 
 use super::gaps::{Gaps, Step};
+use super::trust::{Rival, SILENCE, Source};
 use super::{FeedStatus, Intake, News, Next};
 use crate::IntakeError;
 use evenfall_runtime::settings::{Io, Run};
@@ -20,8 +20,6 @@ use crate::settings::Feed;
 
 /// News that wait to be told; further ones are in the counters.
 const NEWS_MAX: usize = 64;
-/// Silence that is worth a word: a session sends a heartbeat every second.
-const SILENCE: Duration = Duration::from_secs(5);
 /// Frames that may wait to be sent: one round of requests.
 const REQUESTS_MAX: usize = 64;
 /// Arrival times kept for messages behind a hole are tidied when there are more than this.
@@ -36,16 +34,28 @@ enum Line {
     Answers(SocketAddr),
 }
 
+/// A socket and whom it listens to.
+struct Ear {
+    line: Line,
+    driver: UdpDriver,
+    source: Source,
+}
+
 /// A session as it arrives.
 pub(super) struct Mold {
-    lines: Vec<(Line, UdpDriver)>,
+    ears: Vec<Ear>,
+    limits: Limits,
     tracker: Tracker,
     gaps: Gaps,
+    rival: Rival,
     inbox: Vec<Arrival>,
-    arrived: VecDeque<(Line, Arrival)>,
+    /// What came, and the place of the socket that brought it.
+    arrived: VecDeque<(usize, Arrival)>,
     ready: VecDeque<(Message, Timestamp)>,
     /// When the datagram whose first message has this sequence came, while some are held.
     times: BTreeMap<u64, Timestamp>,
+    /// What the messages are: a session does not say it.
+    format: Format,
     news: Vec<News>,
     status: FeedStatus,
     given: u64,
@@ -82,24 +92,37 @@ impl Mold {
             multicast_interface: feed.mold_interface,
             ..Options::default()
         };
-        let mut lines = vec![(Line::Side(Side::A), UdpDriver::bind(address, options.clone())?)];
+        let bind = |line, address| {
+            let driver = UdpDriver::bind(address, options.clone())?;
+            Ok::<_, IntakeError>(Ear { line, driver, source: Source::new(&feed.mold_sources) })
+        };
+        let mut ears = vec![bind(Line::Side(Side::A), address)?];
         if let Some(b) = feed.mold_b {
-            lines.push((Line::Side(Side::B), UdpDriver::bind(b, options.clone())?));
+            ears.push(bind(Line::Side(Side::B), b)?);
         }
         if let Some(server) = feed.mold_request {
-            lines.push((Line::Answers(server), UdpDriver::bind(answers_at(server), options)?));
+            ears.push(bind(Line::Answers(server), answers_at(server))?);
         }
-        for note in lines.iter().flat_map(|(_, driver)| driver.notes()) {
+        for note in ears.iter().flat_map(|ear| ear.driver.notes()) {
             tracing::warn!("feed.mold: {note}");
         }
+        let limits = Limits {
+            messages_max: feed.mold_hold_messages,
+            bytes_max: feed.mold_hold_bytes,
+            ..Limits::default()
+        };
+        let (patience, skew) = (feed.mold_gap_timeout, feed.mold_skew);
         Ok(Self {
-            lines,
-            tracker: Tracker::new(feed.mold_from, Limits::default()),
-            gaps: Gaps::new(feed.mold_gap_timeout, feed.mold_request.is_some()),
+            ears,
+            limits,
+            tracker: Tracker::new(feed.mold_from, limits),
+            gaps: Gaps::new(patience, skew, feed.mold_request.is_some()),
+            rival: Rival::default(),
             inbox: Vec::new(),
             arrived: VecDeque::new(),
             ready: VecDeque::new(),
             times: BTreeMap::new(),
+            format: crate::input::format_named(feed.format.as_deref())?.unwrap_or(codec::ITCH),
             news: Vec::new(),
             status: FeedStatus::default(),
             given: 0,
@@ -114,50 +137,103 @@ impl Mold {
         }
     }
 
+    /// Tells of something that is counted: the first, the tenth, the hundredth.
+    fn tell_of(&mut self, count: u64, text: impl FnOnce() -> String) {
+        if 10u64.pow(count.ilog10()) == count {
+            self.tell("feed", format!("{} (number {count} of its kind)", text()));
+        }
+    }
+
     /// Reads a batch from each socket. Whether there was anything.
     fn receive(&mut self) -> bool {
-        for (line, driver) in &mut self.lines {
-            driver.recv(&mut self.inbox);
-            self.arrived.extend(self.inbox.drain(..).map(|arrival| (*line, arrival)));
+        for (place, ear) in self.ears.iter_mut().enumerate() {
+            ear.driver.recv(&mut self.inbox);
+            self.arrived.extend(self.inbox.drain(..).map(|arrival| (place, arrival)));
         }
         !self.arrived.is_empty()
     }
 
-    /// Hands one datagram to the tracker, and makes ready what that brings.
-    fn datagram(&mut self, line: Line, arrival: &Arrival) {
-        let side = match line {
-            Line::Side(side) => side,
-            Line::Answers(server) if server == arrival.from => {
+    /// The side that a packet came over; nothing of a packet from somewhere else.
+    fn side_of(&mut self, place: usize, arrival: &Arrival) -> Option<Side> {
+        let (from, ear) = (arrival.from, &self.ears[place]);
+        match ear.line {
+            Line::Side(side) if ear.source.admits(from, arrival.received) => return Some(side),
+            Line::Answers(server) if server == from => {
                 self.status.answers += 1;
-                Side::A
+                return Some(Side::Again);
             }
-            Line::Answers(_) => {
-                self.status.malformed += 1;
-                return;
-            }
+            _ => self.status.foreign += 1,
+        }
+        let why = "another address sends this side; feed.mold_sources lists those that may";
+        self.tell_of(self.status.foreign, || format!("ignored a packet of {from}: {why}"));
+        None
+    }
+
+    /// A packet of a side was taken: its sender is the side's source.
+    fn note_source(&mut self, place: usize, side: Side, arrival: &Arrival) {
+        let Some(before) = self.ears[place].source.take(arrival.from, arrival.received) else {
+            return;
         };
+        let instead = before.map_or_else(String::new, |old| format!(", before from {old}"));
+        self.tell("feed", format!("side {side:?} comes from {}{instead}", arrival.from));
+    }
+
+    /// Hands one datagram to the tracker, and makes ready what that brings.
+    fn datagram(&mut self, place: usize, arrival: &Arrival) {
+        let packet = match Packet::decode(&arrival.datagram) {
+            Ok(packet) => packet,
+            Err(error) => return self.refuse(error, arrival),
+        };
+        let Some(side) = self.side_of(place, arrival) else { return };
         let known = self.tracker.session();
-        if let Ok(packet) = Packet::decode(&arrival.datagram)
-            && packet.body.count() > 0
-            && self.times.len() < Limits::default().messages_max
+        let mut taken = self.tracker.datagram(side, &arrival.datagram);
+        if let Err(MoldError::OtherSession { running, found }) = taken
+            && self.rival.hear(found, self.silence(arrival.received))
         {
+            self.tell(
+                "feed",
+                format!("MoldUDP64 session {running} is silent: {found} is followed"),
+            );
+            self.tracker.leave();
+            self.drain(arrival.received);
+            self.times.clear();
+            taken = self.tracker.datagram(side, &arrival.datagram);
+        }
+        if let Err(error) = taken {
+            return self.refuse(error, arrival);
+        }
+        if packet.body.count() > 0 && self.times.len() < self.limits.messages_max {
             self.times.entry(packet.sequence).or_insert(arrival.received);
         }
-        if let Err(error) = self.tracker.datagram(side, &arrival.datagram) {
-            self.status.malformed += 1;
-            if self.status.malformed == 1 {
-                self.tell("feed", format!("first bad datagram, from {}: {error}", arrival.from));
-            }
-            return;
-        }
         self.heard = Some(arrival.received);
-        if known.is_none()
-            && let Some(session) = self.tracker.session()
-        {
+        self.rival.clear();
+        if side != Side::Again {
+            self.note_source(place, side, arrival);
+        }
+        if let Some(session) = self.tracker.session().filter(|session| known != Some(*session)) {
             self.status.session = session.to_string();
             self.tell("feed", format!("MoldUDP64 session {session} has been found"));
         }
         self.drain(arrival.received);
+    }
+
+    /// How long nothing has come of the session.
+    fn silence(&self, now: Timestamp) -> core::time::Duration {
+        self.heard.map_or(SILENCE, |heard| now.since(heard))
+    }
+
+    /// Counts and tells of a packet that is not taken.
+    fn refuse(&mut self, error: MoldError, arrival: &Arrival) {
+        let count = match error {
+            MoldError::Far(_) | MoldError::EarlyEnd { .. } => &mut self.status.far,
+            MoldError::OtherSession { .. } | MoldError::EndOfUnknown { .. } => {
+                &mut self.status.other_sessions
+            }
+            _ => &mut self.status.malformed,
+        };
+        *count += 1;
+        let count = *count;
+        self.tell_of(count, || format!("ignored a packet of {}: {error}", arrival.from));
     }
 
     /// Takes what the tracker says.
@@ -167,7 +243,7 @@ impl Mold {
                 Event::Message { sequence, bytes } => {
                     let earlier = self.times.range(..=sequence).next_back();
                     let at = earlier.map_or(now, |(_, at)| *at).min(now);
-                    let message = Message::live(self.given, at.nanos(), bytes);
+                    let message = Message::live(self.given, at.nanos(), self.format, bytes);
                     self.given += 1;
                     self.ready.push_back((message, at));
                 }
@@ -212,7 +288,7 @@ impl Mold {
     }
 
     fn ask(&mut self, requests: &[Request]) {
-        for (line, driver) in &mut self.lines {
+        for Ear { line, driver, .. } in &mut self.ears {
             let Line::Answers(server) = *line else { continue };
             for request in requests {
                 let transmit = Transmit {
@@ -231,7 +307,7 @@ impl Mold {
 
 impl Intake for Mold {
     fn begin(&mut self, _: Timestamp, driver: &mut UdpDriver) -> Result<(), IntakeError> {
-        let sockets: Vec<&UdpDriver> = self.lines.iter().map(|(_, driver)| driver).collect();
+        let sockets: Vec<&UdpDriver> = self.ears.iter().map(|ear| &ear.driver).collect();
         Ok(driver.watch(&sockets)?)
     }
 
@@ -243,8 +319,8 @@ impl Intake for Mold {
             if self.tracker.is_ended() {
                 return Ok(Next::End);
             }
-            if let Some((line, arrival)) = self.arrived.pop_front() {
-                self.datagram(line, &arrival);
+            if let Some((place, arrival)) = self.arrived.pop_front() {
+                self.datagram(place, &arrival);
                 continue;
             }
             let until = self.recover(now);
@@ -275,6 +351,7 @@ impl Intake for Mold {
             delivered: counts.delivered,
             first_a: counts.first_a,
             first_b: counts.first_b,
+            first_again: counts.first_again,
             copies_ignored: counts.ignored,
             lost: counts.lost,
             ..self.status.clone()

@@ -4,7 +4,7 @@ use evenfall_core::Timestamp;
 use evenfall_feed_formats::FeedError;
 use evenfall_port::udp::UdpDriver;
 
-use super::{Intake, Next};
+use super::{Intake, News, Next};
 use crate::input::{InputError, Schedule};
 use crate::IntakeError;
 use crate::settings::Feed;
@@ -14,6 +14,8 @@ pub(super) struct Replay {
     schedule: Schedule,
     start: Timestamp,
     title: String,
+    /// Whether the end was seen, and then whether it was spoken of.
+    ended: Option<bool>,
 }
 
 impl Replay {
@@ -22,7 +24,7 @@ impl Replay {
             Some(file) => file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             None => format!("generated, seed {}", feed.synthetic.seed),
         };
-        Ok(Self { schedule: Schedule::open(feed)?, start: Timestamp::ZERO, title })
+        Ok(Self { schedule: Schedule::open(feed)?, start: Timestamp::ZERO, title, ended: None })
     }
 }
 
@@ -33,13 +35,24 @@ impl Intake for Replay {
     }
 
     fn next(&mut self, now: Timestamp) -> Result<Next, FeedError> {
-        let Some((due, message)) = self.schedule.peek()? else { return Ok(Next::End) };
+        let Some((due, message)) = self.schedule.peek()? else {
+            self.ended.get_or_insert(false);
+            return Ok(Next::End);
+        };
         let at = self.start + *due;
         Ok(if at > now { Next::NotBefore(at) } else { Next::Message(message.clone(), at) })
     }
 
     fn take(&mut self) {
         self.schedule.take();
+    }
+
+    fn news(&mut self) -> Vec<News> {
+        if self.ended != Some(false) {
+            return Vec::new();
+        }
+        self.ended = Some(true);
+        self.schedule.remarks().into_iter().map(|text| ("feed", text)).collect()
     }
 
     fn title(&self) -> String {

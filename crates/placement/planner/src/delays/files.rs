@@ -53,6 +53,15 @@ pub struct Loaded {
     pub skipped_rows: usize,
 }
 
+impl Loaded {
+    /// How many rows were left out and the first of them, in a line; `None` when all are used.
+    pub fn skipped_summary(&self) -> Option<String> {
+        let first = self.skipped.first()?;
+        let count = self.skipped_rows;
+        Some(format!("{count} rows were left out; the first is {first}"))
+    }
+}
+
 impl Delays {
     /// Reads a dense matrix or a list of pairs; a list's first line names `parent` and `child`.
     ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use evenfall_core::{SyncTime, Timestamp};
 use evenfall_feed_formats::Message;
-use evenfall_feed_formats::sharding::{ContentHash, shard_of};
+use evenfall_feed_formats::sharding::{ContentHash, trees_of};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus};
@@ -85,6 +85,8 @@ struct Run<'a> {
     book: Book,
     hash: ContentHash,
     held_back: u64,
+    /// Trees that have the message that is published now, when the message goes by all of them.
+    published: u32,
     /// Frames of the rehearsal so far.
     rehearsed: usize,
 }
@@ -124,8 +126,17 @@ impl<'a> Run<'a> {
             .collect();
         let book = Book::new(settings, node.id, process.base.clock());
         let hash = ContentHash::new(trees as usize);
-        let mut run =
-            Self { settings, intake, process, roots, book, hash, held_back: 0, rehearsed: 0 };
+        let mut run = Self {
+            settings,
+            intake,
+            process,
+            roots,
+            book,
+            hash,
+            held_back: 0,
+            published: 0,
+            rehearsed: 0,
+        };
         let Self { process, roots, book, .. } = &mut run;
         process.keep_time(roots, true, &mut |m, now, event| book.on(m, now, event))?;
         Ok(run)
@@ -386,10 +397,26 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Hands a message to its tree. `false` when the tree has no room now.
+/// Hands a message to its tree, or to every tree when the message concerns all keys. `false` when a
+/// tree has no room now: the next call goes on with that tree.
 fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<bool, RoleError> {
-    let trees = run.settings.course.trees;
-    let tree = shard_of(message.shard_key, trees) as usize;
+    let trees = trees_of(message.shard_key, run.settings.course.trees);
+    for tree in trees.skip(run.published as usize) {
+        if !publish_by(run, tree as usize, message, scheduled)? {
+            return Ok(false);
+        }
+        run.published += 1;
+    }
+    run.published = 0;
+    Ok(true)
+}
+
+fn publish_by(
+    run: &mut Run<'_>,
+    tree: usize,
+    message: &Message,
+    scheduled: SyncTime,
+) -> Result<bool, RoleError> {
     // Before the message can be in a frame, its time must be in the queue.
     run.book.due(tree, scheduled.nanos());
     match run.on_root(tree, |root, now| root.publish(now, &message.bytes))? {

@@ -1,0 +1,123 @@
+//! ITCH 5.0 among the formats: what its messages say in common columns.
+
+use super::{Code, HEADER_BYTES, Kind, Owned, Price4, Stock, Symbols, View, timestamp_ns};
+use crate::codec::DAY_NS;
+use crate::event::Event;
+use crate::sharding::GLOBAL;
+
+/// The letters of all types, to take one of them as text.
+const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// What every message begins with, of a type that is known or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub locate: u16,
+    pub time_ns: u64,
+}
+
+impl Header {
+    /// Reads it off a message of an unknown type: a later version of the feed adds types, and their
+    /// bytes can be carried without being understood. Bytes whose type is no letter or digit, or
+    /// whose time is beyond a day, are damage.
+    pub fn of_unknown(message: &[u8]) -> Option<Self> {
+        let is_type = message.first().is_some_and(u8::is_ascii_alphanumeric);
+        if !is_type || message.len() < HEADER_BYTES || Kind::from_letter(message[0]).is_some() {
+            return None;
+        }
+        let locate = u16::from_be_bytes([message[1], message[2]]);
+        let time_ns = timestamp_ns(message);
+        (time_ns < DAY_NS).then_some(Self { locate, time_ns })
+    }
+
+    pub fn of(view: &View<'_>) -> Self {
+        Self { locate: view.stock_locate(), time_ns: view.timestamp_ns() }
+    }
+
+    /// Locate 0 is of no security: such a message (a system event, a circuit breaker of the whole
+    /// market) concerns all of them.
+    pub fn shard_key(self) -> u32 {
+        if self.locate == 0 { GLOBAL } else { self.locate.into() }
+    }
+}
+
+/// What a message says.
+pub(crate) fn event(message: &[u8], symbols: &mut Symbols) -> Option<Event> {
+    let view = View::decode(message).ok()?;
+    symbols.observe(&view);
+    Some(of_itch(&view, symbols.symbol(view.stock_locate())))
+}
+
+fn letter_text(letter: u8) -> Option<&'static str> {
+    let at = LETTERS.bytes().position(|known| known == letter)?;
+    LETTERS.get(at..=at)
+}
+
+fn letter(code: Code) -> Option<char> {
+    code.0.is_ascii_graphic().then_some(char::from(code.0))
+}
+
+fn dollars(price: Price4) -> Option<i64> {
+    Some(i64::from(price.0))
+}
+
+fn of_itch(view: &View<'_>, symbol: Option<Stock>) -> Event {
+    let event = Event {
+        kind: letter_text(view.kind().letter()),
+        stock_locate: Some(view.stock_locate()),
+        tracking_number: Some(view.tracking_number()),
+        event_ns: Some(view.timestamp_ns()),
+        symbol: view.stock().or(symbol),
+        ..Event::default()
+    };
+    let order = |reference: u64, shares: u32| Event {
+        order_reference: Some(reference),
+        shares: Some(u64::from(shares)),
+        ..event
+    };
+    match view.to_owned() {
+        Owned::AddOrder(m) => Event {
+            side: letter(m.side),
+            price: dollars(m.price),
+            ..order(m.order_reference, m.shares)
+        },
+        Owned::AddOrderMpid(m) => Event {
+            side: letter(m.side),
+            price: dollars(m.price),
+            ..order(m.order_reference, m.shares)
+        },
+        Owned::OrderExecuted(m) => Event {
+            match_number: Some(m.match_number),
+            printable: Some(true),
+            ..order(m.order_reference, m.executed_shares)
+        },
+        Owned::OrderExecutedWithPrice(m) => Event {
+            match_number: Some(m.match_number),
+            price: dollars(m.execution_price),
+            printable: Some(m.printable == Code(b'Y')),
+            ..order(m.order_reference, m.executed_shares)
+        },
+        Owned::OrderCancel(m) => order(m.order_reference, m.cancelled_shares),
+        Owned::OrderDelete(m) => Event { order_reference: Some(m.order_reference), ..event },
+        Owned::OrderReplace(m) => Event {
+            new_reference: Some(m.new_reference),
+            price: dollars(m.price),
+            ..order(m.original_reference, m.shares)
+        },
+        Owned::Trade(m) => Event {
+            side: letter(m.side),
+            price: dollars(m.price),
+            match_number: Some(m.match_number),
+            printable: Some(true),
+            ..order(m.order_reference, m.shares)
+        },
+        Owned::CrossTrade(m) => Event {
+            shares: Some(m.shares),
+            price: dollars(m.cross_price),
+            match_number: Some(m.match_number),
+            printable: Some(true),
+            ..event
+        },
+        Owned::BrokenTrade(m) => Event { match_number: Some(m.match_number), ..event },
+        _ => event,
+    }
+}

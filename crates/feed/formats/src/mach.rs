@@ -1,0 +1,100 @@
+//! MIAX MACH: packets of one exchange message each, several to a datagram. The type of the first
+//! message is read; what messages say is not decoded.
+//!
+//! ```text
+//!  0          8        10     11        12                                      little-endian
+//!  +----------+--------+------+---------+------+-- ...
+//!  | sequence | length | type | session | kind | message        type 0 heartbeat, 1 start and
+//!  +----------+--------+------+---------+------+-- ...               2 end of session, 3 message
+//! ```
+//!
+//! The length counts the twelve bytes in front. Source: MIAX Multicast Communication Header (MACH)
+//! and Top of Market Feed 1.9.
+
+use crate::codec::{Clock, Codec, Format, MACH};
+
+/// Bytes in front of a message.
+const HEAD_BYTES: usize = 12;
+/// The types that a packet may have.
+const TYPE_MAX: u8 = 3;
+/// The type of a packet with an exchange message.
+const TYPE_MESSAGE: u8 = 3;
+
+/// The codec.
+pub(crate) struct Mach;
+
+/// Type and kind of the first packet of a datagram that holds whole packets to its last byte; of a
+/// packet without a message the kind is 0.
+fn first(datagram: &[u8]) -> Option<(u8, u8)> {
+    let (mut rest, mut first) = (datagram, None);
+    while !rest.is_empty() {
+        let head: &[u8; HEAD_BYTES] = rest.first_chunk()?;
+        let length = usize::from(u16::from_le_bytes([head[8], head[9]]));
+        let packet = rest.get(..length).filter(|_| length >= HEAD_BYTES)?;
+        let kind = packet.get(HEAD_BYTES).copied();
+        if head[10] > TYPE_MAX || head[10] == TYPE_MESSAGE && kind.is_none() {
+            return None;
+        }
+        first.get_or_insert((head[10], kind.unwrap_or(0)));
+        rest = &rest[length..];
+    }
+    first
+}
+
+impl Codec for Mach {
+    fn format(&self) -> Format {
+        MACH
+    }
+
+    fn word(&self) -> &'static str {
+        "mach"
+    }
+
+    fn name(&self) -> &'static str {
+        "MIAX MACH (types are read, fields are not)"
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Epoch
+    }
+
+    fn is_packet(&self, datagram: &[u8]) -> bool {
+        first(datagram).is_some()
+    }
+
+    fn type_name(&self, message: &[u8]) -> Option<&'static str> {
+        Some(match first(message)? {
+            (0, _) => "Heartbeat",
+            (1, _) => "StartOfSession",
+            (2, _) => "EndOfSession",
+            (_, b'1') => "SystemTime",
+            (_, b'B' | b'W') => "TopOfMarketBid",
+            (_, b'O' | b'A') => "TopOfMarketOffer",
+            (_, b'd' | b'D') => "TopOfMarketBidAndOffer",
+            (_, b'T') => "LastSale",
+            (_, b'X') => "TradeCancel",
+            (_, b'P') => "SeriesUpdate",
+            (_, b'S') => "SystemState",
+            _ => "other message of MACH",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_are_told_by_the_lengths_of_all_their_packets() {
+        let packet = |kind: u8| {
+            let body = [kind, 1, 2, 3];
+            [&5u64.to_le_bytes()[..], &16u16.to_le_bytes(), &[3, 1], &body].concat()
+        };
+        let two = [packet(b'T'), packet(b'B')].concat();
+        assert_eq!(Mach.type_name(&two), Some("LastSale"));
+        for end in 0..two.len() {
+            assert_eq!(Mach.is_packet(&two[..end]), end == 16, "cut at {end}");
+        }
+        assert!(!Mach.is_packet(b"A\0\0 no packet of MACH"));
+    }
+}
