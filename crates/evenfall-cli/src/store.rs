@@ -89,7 +89,7 @@ struct Retain {
     dir: PathBuf,
     /// A file or a recording.
     name: String,
-    /// Records that are this much older than the newest may go, such as 30d.
+    /// Records that are older than this by the wall clock may go, such as 30d.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     age: Option<std::time::Duration>,
     /// Bytes of each file above this may go, the oldest first; counted in chunks of 4 MiB.

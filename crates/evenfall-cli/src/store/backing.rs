@@ -31,6 +31,15 @@ pub struct Backing {
     /// this directory has copies of.
     #[arg(long)]
     pub take_over: bool,
+    /// How far a record's time may lie ahead of this machine's clock; a batch with a later record
+    /// is refused.
+    #[arg(
+        long,
+        default_value = "1d",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    time_ahead: Duration,
     /// The server of a second node, such as 127.0.0.1:7411, that gets a copy of what is appended
     /// at the level replica.
     #[arg(long, value_name = "ADDRESS")]
@@ -47,7 +56,13 @@ impl Backing {
             take_over: self.take_over,
         });
         let (replica, keep_copies) = (self.replica, self.take_over);
-        let mut config = StoreConfig { cluster, replica, keep_copies, ..remembered(dir)? };
+        let mut config = StoreConfig {
+            cluster,
+            replica,
+            keep_copies,
+            time_ahead_max: self.time_ahead,
+            ..remembered(dir)?
+        };
         if let Some(place) = &self.objects {
             config.objects = Some(place.clone());
         } else if let (Some(cluster), None) = (&config.cluster, Names::objects_of(dir)?) {

@@ -138,7 +138,7 @@ fn messages(
             let is_wanted = symbol.is_none_or(|symbol| {
                 event.symbol.is_some_and(|found| found.trimmed() == symbol.as_bytes())
             });
-            if is_wanted && recorded.time_ns >= from && recorded.number >= first {
+            if is_wanted && recorded.indexed_ns >= from && recorded.number >= first {
                 each(Row { stream, recorded, event })?;
             }
         }

@@ -1,6 +1,7 @@
 //! [`Store`]: the files of one node, and the thread that owns its disk.
 
 mod adoption;
+mod config;
 mod copies;
 mod disk;
 mod disposal;
@@ -11,9 +12,8 @@ mod segments;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread::JoinHandle;
@@ -26,7 +26,7 @@ use evenfall_store::index::Summary;
 use evenfall_store::journal::Origin;
 use evenfall_store::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store::retention::Retention;
-use evenfall_store::volume::{JOURNAL_BYTES_MAX, Loss, Recovered};
+use evenfall_store::volume::{Loss, Recovered};
 use evenfall_store::{
     Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume, VolumeConfig,
 };
@@ -34,11 +34,9 @@ use evenfall_store::{
 use self::replication::Replication;
 use super::names::cluster::Member;
 use super::uploads::Uploads;
-use super::{
-    Bucket, BucketOptions, ClusterConfig, Directory, Level, Names, NamesError, StoreError, lock,
-    names, seal,
-};
+use super::{Bucket, Directory, Level, Names, NamesError, StoreError, lock, names, seal};
 
+pub use self::config::{StoreConfig, TIME_AHEAD_MAX, wall_clock_ns};
 pub use self::file::StoreFile;
 
 /// Shards of the cache: enough that readers on a few cores seldom meet.
@@ -50,65 +48,6 @@ const FLUSH_SEGMENTS: usize = 4_096;
 const TICK: Duration = Duration::from_millis(50);
 /// Segments that do not fill the flush above are synced after this long; retention looks as often.
 const FLUSH_LAG: Duration = Duration::from_millis(500);
-
-/// Limits of a store.
-#[derive(Clone, Debug)]
-pub struct StoreConfig {
-    /// The local directory.
-    pub directory: PathBuf,
-    /// Directory or address of the object store.
-    pub objects: Option<String>,
-    /// Options of the object store that come before those of the environment.
-    pub bucket_options: BucketOptions,
-    /// The cluster that the store is part of; without one, its directory has its own names.
-    pub cluster: Option<ClusterConfig>,
-    /// Number of this node among the store's nodes; a cluster gives its own.
-    pub node: u32,
-    /// Where the second node serves that `replica` waits for.
-    pub replica: Option<SocketAddr>,
-    /// Whether files that this directory holds as copies of another node's are its own from now
-    /// on. In a cluster [`ClusterConfig::take_over`] says it, and the lease decides.
-    pub keep_copies: bool,
-    /// Bytes of segments that no disk has yet; above, appends are refused by the stage `memory`.
-    pub memory_bytes_max: u64,
-    /// Bytes of chunks on the disk; above, and with nothing uploaded to make room, appends are
-    /// refused by the stage `local disk`.
-    pub local_bytes_max: u64,
-    /// Bytes of segments in the read cache.
-    pub cache_bytes: u64,
-    /// Bytes of a journal before the next.
-    pub journal_bytes_max: u64,
-    /// How often what fills no chunk is published.
-    pub publish_every: Duration,
-    /// What is kept of files that have no retention of their own.
-    pub keep: Retention,
-}
-
-impl StoreConfig {
-    /// Of a store in this directory, objects in `objects` below it.
-    pub fn new(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            objects: Some(directory.join("objects").display().to_string()),
-            bucket_options: BucketOptions::default(),
-            cluster: None,
-            node: 1,
-            replica: None,
-            keep_copies: false,
-            memory_bytes_max: 512 << 20,
-            local_bytes_max: 64 << 30,
-            cache_bytes: 256 << 20,
-            journal_bytes_max: JOURNAL_BYTES_MAX,
-            publish_every: Duration::from_secs(10),
-            keep: Retention::default(),
-        }
-    }
-
-    /// Segments of one shard of the read cache.
-    fn cache_segments(&self) -> usize {
-        self.cache_bytes as usize / SEGMENT_BYTES / SHARDS
-    }
-}
 
 /// What waits for the disk thread.
 #[derive(Default)]
@@ -371,8 +310,9 @@ impl Store {
     /// Appends whole records in order of time; gives the number of the first.
     ///
     /// # Errors
-    /// [`Error::Refused`] by a stage at its limit, and nothing is taken; what
-    /// [`Appender::append`] says; [`StoreError::Unreached`], and everything is.
+    /// [`Error::Refused`] by a stage at its limit, [`Error::TimeAhead`] of a record from the
+    /// future, what [`Appender::append`] says: nothing is taken then.
+    /// [`StoreError::Unreached`]: everything is taken.
     pub fn append(
         &self,
         file: &StoreFile,
@@ -405,6 +345,7 @@ impl Store {
         if level == Level::Replica {
             shared.admit_replica(file)?;
         }
+        appender.check_ahead(records, shared.time_limit_ns())?;
         let range = appender.append(records, &mut sealed)?;
         let is_waiting = matches!(level, Level::Local | Level::Replica);
         // The appender stays locked, so that its segments are queued in order.
@@ -559,6 +500,11 @@ impl Store {
         Ok(reader.summary(numbers, &file.schema)?)
     }
 
+    /// The wall clock of this store.
+    pub(super) fn now_ns(&self) -> i64 {
+        self.shared.now_ns()
+    }
+
     /// Sizes of the stages now.
     pub fn occupancy(&self) -> Occupancy {
         let shared = &self.shared;
@@ -698,6 +644,17 @@ impl Shared {
         }
         let what = "the store is open to read only".to_owned();
         Err(evenfall_core::StorageError::Failed { name: file.into(), what }.into())
+    }
+
+    /// The wall clock.
+    pub(super) fn now_ns(&self) -> i64 {
+        (self.config.clock)()
+    }
+
+    /// The latest time that a record may have now.
+    fn time_limit_ns(&self) -> i64 {
+        let ahead = i64::try_from(self.config.time_ahead_max.as_nanos()).unwrap_or(i64::MAX);
+        self.now_ns().saturating_add(ahead)
     }
 
     fn snapshot(&self, file: &StoreFile) -> Snapshot {
