@@ -129,6 +129,14 @@ pub enum Error {
         /// Its limit.
         bytes_max: u64,
     },
+    /// There is no room behind a queue, whatever its own limit is. Nothing was taken; the same
+    /// append may succeed once there is room.
+    NoRoom {
+        /// Which.
+        stage: Stage,
+        /// What said so.
+        why: StorageError,
+    },
     /// The disk or the object store.
     Storage(StorageError),
 }
@@ -137,7 +145,7 @@ impl Error {
     /// Whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Refused { .. } => true,
+            Self::Refused { .. } | Self::NoRoom { .. } => true,
             Self::Storage(error) => error.is_retryable(),
             _ => false,
         }
@@ -207,6 +215,7 @@ impl fmt::Display for Error {
                 f,
                 "the {stage} is at its limit, {bytes} of {bytes_max} bytes: try again later"
             ),
+            Self::NoRoom { stage, why } => write!(f, "the {stage} is full: {why}"),
             Self::Storage(error) => error.fmt(f),
         }
     }

@@ -17,10 +17,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_core::Disk as _;
+use evenfall_core::{Disk as _, StorageError};
 use evenfall_store::cache::{Cache, Interest};
 use evenfall_store::index::Summary;
 use evenfall_store::journal::Origin;
@@ -47,7 +47,16 @@ const FLUSH_SEGMENTS: usize = 4_096;
 /// How long the disk thread waits for work before it looks at its timers.
 const TICK: Duration = Duration::from_millis(50);
 /// Segments that do not fill the flush above are synced after this long; retention looks as often.
-const FLUSH_LAG: Duration = Duration::from_millis(500);
+/// With two looks of [`JOURNAL_LAG`] and a tick before it, an append at `memory` is on the disk half
+/// a second after its acknowledgement, and the time of one sync.
+const FLUSH_LAG: Duration = Duration::from_millis(250);
+/// How often the disk thread looks for records that nobody waits for and no journal has. A file
+/// whose open segment is the same at two looks is committed; in any other the segment has filled,
+/// and the flush has it.
+const JOURNAL_LAG: Duration = Duration::from_millis(100);
+/// How long an append waits for a disk whose commits fail: long enough for an error in passing, and
+/// short enough that a stop has answered everybody within five seconds.
+const TROUBLE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What waits for the disk thread.
 #[derive(Default)]
@@ -59,8 +68,12 @@ struct Queue {
     /// Group commits done.
     committed: u64,
     sealed: Vec<Sealed>,
+    /// Files with records that nobody waits for, since the last look at them.
+    lagging: BTreeSet<FileId>,
     /// The disk thread has been woken and will look.
     has_work: bool,
+    /// Since when commits fail, and how the last one did.
+    trouble: Option<(Instant, Error)>,
 }
 
 /// Sizes of the stages at one moment.
@@ -95,7 +108,7 @@ type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
 
 /// What all threads of a store share. Locks are taken in this order: `naming_turn` or
 /// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`; and
-/// for publications `block_turn`, a file's `published`, its `appender`.
+/// for publications `blocks`, a file's `published`, its `appender`.
 pub(super) struct Shared {
     /// Opened to read: nothing is claimed, written or uploaded.
     is_reading: bool,
@@ -120,10 +133,16 @@ pub(super) struct Shared {
     local_bytes: Arc<AtomicU64>,
     refused: AtomicU64,
     disk_errors: AtomicU64,
+    /// The disk had no room for what it was last asked to write.
+    is_disk_full: AtomicBool,
     pub(super) uploads: Uploads,
     replication: Option<Replication>,
-    /// Whose turn it is to write a block of metadata.
-    pub(super) block_turn: Mutex<()>,
+    /// Blocks of metadata as this life has put them last; locked by whoever writes one.
+    pub(super) blocks: Mutex<BTreeMap<u32, Option<Bytes>>>,
+    /// Blocks of earlier lives that are known to be in the object store.
+    pub(super) blocks_seen: Mutex<BTreeSet<String>>,
+    /// Blocks of earlier lives, read ahead of the files that are adopted; by name.
+    blocks_before: Mutex<BTreeMap<String, Bytes>>,
     /// Whose turn it is to give names to files.
     naming_turn: Mutex<()>,
     /// Whose turn it is to take files over.
@@ -349,7 +368,7 @@ impl Store {
         let range = appender.append(records, &mut sealed)?;
         let is_waiting = matches!(level, Level::Local | Level::Replica);
         // The appender stays locked, so that its segments are queued in order.
-        Ok((range.start, shared.queue(file.id, sealed, is_waiting)))
+        Ok((range.start, shared.queue(file, sealed, is_waiting)))
     }
 
     /// The second half, with what the first gave: returns when the level is reached.
@@ -399,8 +418,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoRecord`]; what keeps it from being read.
     pub fn record(&self, file: &StoreFile, number: u64) -> Result<Bytes, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         Ok(Reader::new(&at, &mut segments).record(number)?)
     }
 
@@ -409,8 +427,7 @@ impl Store {
     /// # Errors
     /// As [`record`](Self::record).
     pub fn record_at(&self, file: &StoreFile, time_ns: i64) -> Result<(u64, Bytes), StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
         let number = reader.latest_at(time_ns)?;
         Ok((number, reader.record(number)?))
@@ -427,8 +444,7 @@ impl Store {
         to_ns: i64,
         each: &mut dyn FnMut(Bytes) -> evenfall_store::Result<()>,
     ) -> Result<Range<u64>, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
         let numbers = reader.between(from_ns, to_ns)?;
         reader.records(numbers.clone(), each)?;
@@ -445,8 +461,7 @@ impl Store {
         from_ns: i64,
         to_ns: i64,
     ) -> Result<Range<u64>, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         Ok(Reader::new(&at, &mut segments).between(from_ns, to_ns)?)
     }
 
@@ -460,8 +475,7 @@ impl Store {
         file: &StoreFile,
         times_ns: &[(i64, i64)],
     ) -> Result<Vec<Range<u32>>, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
         let find = |(from_ns, to_ns): &(i64, i64)| Ok(reader.segments_between(*from_ns, *to_ns)?);
         times_ns.iter().map(find).collect()
@@ -477,8 +491,7 @@ impl Store {
         numbers: Range<u64>,
         each: &mut dyn FnMut(Bytes) -> evenfall_store::Result<()>,
     ) -> Result<(), StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Passing);
+        let (at, mut segments) = self.shared.reading(file, Interest::Passing);
         Ok(Reader::new(&at, &mut segments).records(numbers, each)?)
     }
 
@@ -493,8 +506,7 @@ impl Store {
         from_ns: i64,
         to_ns: i64,
     ) -> Result<Option<Summary>, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
         let numbers = reader.between(from_ns, to_ns)?;
         Ok(reader.summary(numbers, &file.schema)?)
@@ -569,6 +581,11 @@ fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandl
     })
 }
 
+/// The local disk has no room for this name.
+fn no_room(name: String) -> Error {
+    Error::NoRoom { stage: Stage::LocalDisk, why: StorageError::Full { name } }
+}
+
 fn origin(file: &StoreFile, token: u32) -> Origin {
     Origin { file: file.id, record_bytes: file.schema.record_bytes, token }
 }
@@ -615,9 +632,12 @@ impl Shared {
             volume: Mutex::new(volume),
             refused: AtomicU64::new(0),
             disk_errors: AtomicU64::new(0),
+            is_disk_full: AtomicBool::new(false),
             uploads: Uploads::default(),
             replication: config.replica.map(Replication::new),
-            block_turn: Mutex::new(()),
+            blocks: Mutex::default(),
+            blocks_seen: Mutex::default(),
+            blocks_before: Mutex::default(),
             naming_turn: Mutex::new(()),
             adoption_turn: Mutex::new(()),
             strays: Mutex::default(),
@@ -694,12 +714,20 @@ impl Shared {
         if local > self.config.local_bytes_max {
             return refuse(Stage::LocalDisk, local, self.config.local_bytes_max);
         }
+        if self.is_disk_full.load(Relaxed) {
+            self.refused.fetch_add(1, Relaxed);
+            return Err(no_room(self.config.directory.display().to_string()).into());
+        }
         Ok(())
     }
 
     /// Hands segments to the disk thread, and perhaps a file that someone waits for; gives the
     /// commit that will have it.
-    fn queue(&self, file: FileId, mut sealed: Vec<Sealed>, is_waiting: bool) -> u64 {
+    pub(super) fn queue(&self, file: &StoreFile, mut sealed: Vec<Sealed>, is_waiting: bool) -> u64 {
+        let begins_to_lag = !is_waiting && !file.is_lagging.swap(true, Relaxed);
+        if begins_to_lag {
+            lock(&self.queue).lagging.insert(file.id);
+        }
         if sealed.is_empty() && !is_waiting {
             return 0;
         }
@@ -708,7 +736,7 @@ impl Shared {
         let mut queue = lock(&self.queue);
         let mut ticket = 0;
         if is_waiting {
-            queue.waiting.insert(file);
+            queue.waiting.insert(file.id);
             ticket = queue.ticket + 1;
         }
         queue.sealed.append(&mut sealed);

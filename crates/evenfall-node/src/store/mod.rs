@@ -173,6 +173,13 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// Whether a disk has no room: waiting alone does not help.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Store(Error::NoRoom { .. }))
+    }
+}
+
 impl std::fmt::Display for StoreError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

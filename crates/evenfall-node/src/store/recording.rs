@@ -269,7 +269,7 @@ pub fn is_file_of(file: &str, recording: &str) -> bool {
     is_message_file_of(file, recording) || super::frames::is_file_of(file, recording)
 }
 
-/// A recorder has nowhere to put what is refused, so it waits.
+/// A recorder has nowhere to put what is refused, so it waits; a full disk it reports.
 pub(super) fn begin(
     store: &Store,
     file: &StoreFile,
@@ -278,7 +278,7 @@ pub(super) fn begin(
 ) -> Result<(u64, u64), StoreError> {
     loop {
         match store.append_begin(file, bytes, level) {
-            Err(error) if error.is_retryable() => std::thread::sleep(REFUSED),
+            Err(error) if error.is_retryable() && !error.is_full() => std::thread::sleep(REFUSED),
             done => return done,
         }
     }

@@ -88,7 +88,7 @@ impl Store {
         let known = known.saturating_mul(appender.layout().record_bytes());
         let mut sealed = Vec::new();
         appender.append(records.get(known..).unwrap_or_default(), &mut sealed)?;
-        Ok((have..appender.records(), shared.queue(file.id, sealed, true)))
+        Ok((have..appender.records(), shared.queue(file, sealed, true)))
     }
 }
 

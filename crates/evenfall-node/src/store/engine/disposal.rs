@@ -104,8 +104,11 @@ impl Shared {
         self.sweep(file, end)
     }
 
-    /// Deletes the chunks below this one, in order, wherever they are.
+    /// Deletes the chunks below this one, in order, wherever they are. Those that a reader is under
+    /// way to go at a later look.
     fn sweep(&self, file: &StoreFile, end: u32) -> Result<(), StoreError> {
+        let chunk_of = |record| file.layout().full_segments(record) / SEGMENTS_PER_CHUNK;
+        let end = file.first_pinned().map_or(end, |first| end.min(chunk_of(first)));
         let mut gone = lock(&file.gone_below);
         let from = match *gone {
             Some(from) => from,
