@@ -198,7 +198,10 @@ pub fn publish(
         }
     }
     let (bytes, count) = encode_tail(segments, end, &node)?;
-    objects.put(&tail_name(file, end.token, generation), bytes)?;
+    // A reader who is told of no segments asks for no tail.
+    if count > 0 {
+        objects.put(&tail_name(file, end.token, generation), bytes)?;
+    }
     (node.tail_segments, node.tail_generation) = (count, generation);
     Ok(node)
 }
@@ -252,6 +255,9 @@ impl<'a, O: Objects> Publication<'a, O> {
     /// # Errors
     /// [`Error::Damaged`] when objects are missing or not whole; [`Error::Storage`].
     pub fn open(objects: &'a O, node: MetadataNode) -> Result<Self> {
+        if node.tail_segments == 0 {
+            return Ok(Self { objects, node, tail: BTreeMap::new() });
+        }
         let name = tail_name_of(&node);
         let bytes = objects.get(&name, 0, TAIL_HEADER_BYTES + TAIL_SEGMENTS_MAX * SEGMENT_BYTES)?;
         let bytes = bytes.ok_or_else(|| Error::damaged(&name, "there is no such object"))?;

@@ -48,7 +48,19 @@ pub struct Backing {
 
 impl Backing {
     /// The configuration of a store in this directory.
+    ///
+    /// # Errors
+    /// Of an address: it would be made a directory of that name.
     pub fn config(&self, dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
+        if dir.to_str().is_some_and(|place| place.contains("://")) {
+            return Err(format!(
+                "{} is an address: this command works in the directory of a store, on the machine \
+                 that has it. A server takes records by `evenfall store append tcp://... NAME \
+                 --csv FILE`, and is read by `ls`, `read`, `tail` and `export`",
+                dir.display()
+            )
+            .into());
+        }
         let names = self.names.clone().map_or_else(|| Names::cluster_of(dir), |n| Ok(Some(n)))?;
         let cluster = names.map(|address| ClusterConfig {
             address,

@@ -34,7 +34,9 @@ use evenfall_store::{
 use self::replication::Replication;
 use super::names::cluster::Member;
 use super::uploads::Uploads;
-use super::{Bucket, Directory, Level, Names, NamesError, StoreError, lock, names, seal};
+use super::{
+    Bucket, Directory, Level, Names, NamesError, StoreError, expect_loopback, lock, names, seal,
+};
 
 pub use self::config::{StoreConfig, TIME_AHEAD_MAX, wall_clock_ns};
 pub use self::file::StoreFile;
@@ -186,6 +188,10 @@ impl Store {
     /// # Errors
     /// When disk, names or object store cannot be opened, or a file's data is in none of them.
     pub fn open(config: StoreConfig) -> Result<Opened, StoreError> {
+        if let Some(replica) = config.replica {
+            let refused = |what| StoreError::Replica { what, is_retryable: false };
+            expect_loopback("replica", replica).map_err(refused)?;
+        }
         let disk = Directory::open(&config.directory)?;
         // From now on the list of a clean stop is not true any more.
         disk.remove(seal::NAME)?;

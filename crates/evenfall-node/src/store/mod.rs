@@ -232,6 +232,21 @@ impl From<NamesError> for StoreError {
     }
 }
 
+/// Connections of the store have no key, and without a key nothing leaves loopback: servers, clients,
+/// second nodes and names all ask here first.
+///
+/// # Errors
+/// In words, of an address that is not of this machine alone.
+pub(crate) fn expect_loopback(what: &str, address: std::net::SocketAddr) -> Result<(), String> {
+    match address.ip().to_canonical().is_loopback() {
+        true => Ok(()),
+        false => Err(format!(
+            "{what} {address} is not loopback: the connection has no key, and without a key \
+             nothing leaves loopback; use 127.0.0.1 and a tunnel"
+        )),
+    }
+}
+
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -424,7 +424,7 @@ fn retention_waits_for_a_scan_that_is_under_way() {
     let file = store.create("a", &Schema::opaque(4_096)).unwrap();
     let end = 256 * 3 * 5 + 10;
     store.append(&file, &large(0..end), Level::Object).unwrap();
-    let keep = Retention { bytes_max: Some(8 << 20), age_ns_max: None };
+    let keep = Retention { bytes_max: Some(16 << 20), age_ns_max: None };
     let chunk = |number| path.path().join(chunk_name(Kind::Data, file.id, number));
     let (mut found, mut first) = (Vec::new(), 0);
     let numbers = store.read(&file, i64::MIN, i64::MAX, &mut |part| {
@@ -447,7 +447,7 @@ fn retention_waits_for_a_scan_that_is_under_way() {
     assert!(!chunk(0).exists());
     drop(archived);
     archived = archive.file("a").unwrap();
-    let less = Retention { bytes_max: Some(4 << 20), age_ns_max: None };
+    let less = Retention { bytes_max: Some(8 << 20), age_ns_max: None };
     let later = store.retain(&file, less).unwrap();
     assert!(later > first);
     let error = archived.read_numbers(first..end, &mut |_| Ok(())).unwrap_err();
