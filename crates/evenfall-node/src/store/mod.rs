@@ -74,7 +74,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Readable, and lost with the process.
+    /// Readable at once; on the disk half a second later, so that a crash loses what is younger.
     #[default]
     Memory,
     /// Survives a crash of the machine.
