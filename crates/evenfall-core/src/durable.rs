@@ -10,14 +10,14 @@
 //!     └───────────────handle_written─────────────────┘
 //! ```
 //!
-//! The writes of one log are carried out in the order in which they were polled, and are answered in
-//! that order. A driver has [`WRITES_MAX`] of them under way at most, and polls no more until some
-//! are answered. A write is answered once. What was polled and not answered before a crash may be
-//! there, be torn, or not be there.
+//! The writes of one log are carried out in the order in which they were polled, and are answered
+//! in that order. A driver has [`WRITES_MAX`] of them under way at most, and polls no more until
+//! some are answered. A write is answered once. What was polled and not answered before a crash may
+//! be there, be torn, or not be there.
 //!
 //! **A write that fails** leaves the end of its log unknown. Every later append to that log fails
-//! too, until a [`Change::Truncate`] or a [`Change::Replace`] of it succeeds: no append can follow a
-//! gap.
+//! too, until a [`Change::Truncate`] or a [`Change::Replace`] of it succeeds: no append can follow
+//! a gap.
 
 use bytes::Bytes;
 

@@ -1,8 +1,8 @@
 //! The writes of machines on a real disk: a thread that writes and syncs, so that no machine waits.
 //!
-//! The thread takes everything that is asked for at one time, writes all of it, syncs each log once,
-//! and answers. Many writes share one sync that way, and a machine that asks for little waits for
-//! one.
+//! The thread takes everything that is asked for at one time, writes all of it, syncs each log
+//! once, and answers. Many writes share one sync that way, and a machine that asks for little waits
+//! for one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};

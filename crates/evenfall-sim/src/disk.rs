@@ -2,9 +2,10 @@
 //!
 //! What is written is seen at once and is durable only behind a sync. In a crash each sector of an
 //! unsynced write stays or goes by itself; a name that was never synced may be forgotten, and a
-//! removed one may come back, with what was durable of it, until a sync of everything; a file that is
-//! made anew under its name does not change that. A sync that fails drops writes although reads still see them, as
-//! Linux does with its page cache. A disk may also lie: say that it has synced, and not have.
+//! removed one may come back, with what was durable of it, until a sync of everything; a file that
+//! is made anew under its name does not change that. A sync that fails drops writes although reads
+//! still see them, as Linux does with its page cache. A disk may also lie: say that it has synced,
+//! and not have.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -238,8 +238,8 @@ impl Appender {
         Ok(last)
     }
 
-    /// Refuses a batch that has a record later than `limit_ns`, and names the first. The last record
-    /// decides, because [`append`](Self::append) takes batches in order of time only.
+    /// Refuses a batch that has a record later than `limit_ns`, and names the first. The last
+    /// record decides, because [`append`](Self::append) takes batches in order of time only.
     ///
     /// # Errors
     /// [`Error::TimeAhead`].

@@ -181,9 +181,9 @@ impl fmt::Display for Error {
             ),
             Self::TimeAhead { at, time_ns, limit_ns } => write!(
                 f,
-                "record {at} of the batch has time {time_ns} ns, which is later than {limit_ns} ns: \
-                 the store takes no record so far ahead of this machine's clock, and nothing of \
-                 the batch was taken; correct the time or the clock, or allow more with \
+                "record {at} of the batch has time {time_ns} ns, which is later than {limit_ns} \
+                 ns: the store takes no record so far ahead of this machine's clock, and nothing \
+                 of the batch was taken; correct the time or the clock, or allow more with \
                  --time-ahead"
             ),
             Self::Ageless { file } => write!(

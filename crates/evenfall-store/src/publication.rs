@@ -7,8 +7,8 @@
 //!
 //! One primary: a put whose answer did not come in time may land after the put that followed it.
 //! Each try to publish a tail has a generation of its own in the tail's name, which the node says,
-//! so a late tail is one that nobody reads. A block of metadata is put only where none is, or in the
-//! place of the bytes that were put last ([`put_block`]), so a late block does nothing.
+//! so a late tail is one that nobody reads. A block of metadata is put only where none is, or in
+//! the place of the bytes that were put last ([`put_block`]), so a late block does nothing.
 //!
 //! Two primaries: what one primary alone writes carries its token in its name (tail, metadata,
 //! catalogue), so that a put of the old one that lands late changes an object that nobody reads
@@ -114,8 +114,8 @@ pub fn put_chunk(
 }
 
 /// Puts a block of metadata in the place of `last`, which this life put there before, and keeps it
-/// as the next `last`. Only one life writes a block: other bytes than `last` are those of an earlier
-/// try that took effect without an answer.
+/// as the next `last`. Only one life writes a block: other bytes than `last` are those of an
+/// earlier try that took effect without an answer.
 ///
 /// # Errors
 /// [`Error::Storage`]; the block may then be the old or the new one, and may be put again.

@@ -1,7 +1,7 @@
 //! One body over both disks: writes that a machine asks for and does not wait for.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::durable::{Change, Durable, WRITES_MAX, Write, WriteId};
@@ -96,14 +96,16 @@ impl Real {
 
 impl Disks for Real {
     fn run(&mut self, journal: &mut Journal, until: &dyn Fn(&Journal) -> bool) {
-        let end = Instant::now() + Duration::from_secs(60);
         let writes = self.writes();
         writes.drive(Timestamp::from_nanos(1), journal);
-        while !until(journal) {
-            assert!(Instant::now() < end, "never done");
+        for _ in 0..10_000 {
+            if until(journal) {
+                return;
+            }
             writes.wait(Duration::from_millis(100));
             writes.drive(Timestamp::from_nanos(1), journal);
         }
+        panic!("never done");
     }
 
     fn crash(&mut self) {

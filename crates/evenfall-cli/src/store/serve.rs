@@ -97,8 +97,8 @@ pub fn serve(args: &Serve) -> Outcome {
             continue;
         }
         println!(
-            "stopped: {} connections, {} turned away, {} made room, {} malformed, {} timed out, {} appends \
-             failed",
+            "stopped: {} connections, {} turned away, {} made room, {} malformed, {} timed out, \
+             {} appends failed",
             counts.accepted,
             counts.turned_away,
             counts.made_room,

@@ -154,8 +154,7 @@ fn records_are_appended_to_a_server_and_an_address_is_never_made_a_directory() {
     let (child, address) = serve(&dir);
     let server = format!("tcp://{address}");
     let header = say(&["store", "read", &server, "a"]).out;
-    let columns = header.trim().split(',').count();
-    let line = |n: u64| format!("{n}{}\n", ",00".repeat(columns - 1));
+    let line = |n: u64| format!("{n},{}\n", "00".repeat(8));
     std::fs::write(&table, header + &line(1) + &line(2)).expect("a file");
     let appended = say(&["store", "append", &server, "a", "--csv", &path(&table)]);
     assert!(appended.ok && appended.out.contains("2 records appended"), "{}", appended.err);

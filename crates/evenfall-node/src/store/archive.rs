@@ -317,8 +317,8 @@ impl ArchivedFile<'_> {
         read.map_err(|error| self.missing(first, error))
     }
 
-    /// What an object that is missing means, to a reader of records from this one on: damage, unless
-    /// retention let go of it meanwhile, which the metadata says first.
+    /// What an object that is missing means, to a reader of records from this one on: damage,
+    /// unless retention let go of it meanwhile, which the metadata says first.
     fn missing(&self, first: u64, error: Error) -> StoreError {
         let kept = match node_of(self.bucket, &self.entry) {
             Ok(Some(node)) if matches!(error, Error::Damaged { .. }) => node.first,

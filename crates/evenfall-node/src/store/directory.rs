@@ -56,10 +56,9 @@ fn locked(path: &Path, lock: FlockOperation) -> Result<File, StorageError> {
         Err(error) if error != Errno::WOULDBLOCK => Err(storage_error(&name, &error.into())),
         Err(_) => Err(StorageError::Unavailable {
             name,
-            what: format!(
-                "another process has the store open; stop it first, or, if it serves the \
-                 store (`evenfall store serve`), use its address, such as tcp://127.0.0.1:7410"
-            ),
+            what: "another process has the store open; stop it first, or, if it serves the store \
+                   (`evenfall store serve`), use its address, such as tcp://127.0.0.1:7410"
+                .into(),
         }),
     }
 }

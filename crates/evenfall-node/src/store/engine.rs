@@ -49,8 +49,8 @@ const FLUSH_SEGMENTS: usize = 4_096;
 /// How long the disk thread waits for work before it looks at its timers.
 const TICK: Duration = Duration::from_millis(50);
 /// Segments that do not fill the flush above are synced after this long; retention looks as often.
-/// With two looks of [`JOURNAL_LAG`] and a tick before it, an append at `memory` is on the disk half
-/// a second after its acknowledgement, and the time of one sync.
+/// With two looks of [`JOURNAL_LAG`] and a tick before it, an append at `memory` is on the disk
+/// half a second after its acknowledgement, and the time of one sync.
 const FLUSH_LAG: Duration = Duration::from_millis(250);
 /// How often the disk thread looks for records that nobody waits for and no journal has. A file
 /// whose open segment is the same at two looks is committed; in any other the segment has filled,

@@ -232,8 +232,8 @@ impl From<NamesError> for StoreError {
     }
 }
 
-/// Connections of the store have no key, and without a key nothing leaves loopback: servers, clients,
-/// second nodes and names all ask here first.
+/// Connections of the store have no key, and without a key nothing leaves loopback: servers,
+/// clients, second nodes and names all ask here first.
 ///
 /// # Errors
 /// In words, of an address that is not of this machine alone.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use evenfall_core::Objects as _;
@@ -20,6 +20,10 @@ use super::{StoreError, lock};
 
 /// Pause behind a request that failed.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// Tails of an earlier life that are deleted beside its last one: that life kept one for readers,
+/// and one may be of a try that failed.
+const TAILS_BEFORE: u32 = 2;
 
 /// Requests under way at once when many files are published: enough that a request takes the time
 /// of a few, and each may hold the bytes of a chunk and of a tail.
@@ -127,7 +131,7 @@ impl Shared {
                 }
             }
             if published_at.elapsed() > self.config.publish_every {
-                let published = self.publish_changed(&|| !self.is_stopping());
+                let published = self.publish_changed(&self.our_files(), &|| !self.is_stopping());
                 if published.and_then(|()| self.trim_all()).is_err() {
                     self.upload_failed();
                 }
@@ -159,9 +163,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Publishes every file that has changed, block by block, while it may go on.
-    pub(super) fn publish_changed(&self, goes_on: &dyn Fn() -> bool) -> Result<(), StoreError> {
-        let files = self.our_files();
+    /// Publishes every one of these files that has changed, block by block, while it may go on.
+    pub(super) fn publish_changed(
+        &self,
+        files: &[Arc<StoreFile>],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
         let mut blocks: BTreeMap<u32, Vec<&StoreFile>> = BTreeMap::new();
         for file in files.iter().filter(|file| is_changed(file)) {
             blocks.entry(file.entry.slot / NODES_PER_BLOCK as u32).or_default().push(file);
@@ -227,8 +234,8 @@ impl Shared {
     }
 
     /// Sees to it that the journal has what is published next: as long as the disk is whole, a
-    /// store that is opened again needs nothing from the objects. A disk that takes nothing does not
-    /// keep records from the objects: the next life then asks for what it lacks.
+    /// store that is opened again needs nothing from the objects. A disk that takes nothing does
+    /// not keep records from the objects: the next life then asks for what it lacks.
     fn commit_first(&self, files: &[&StoreFile]) {
         let behind = |file: &&&StoreFile| file.durable.load(Relaxed) < file.records();
         let tickets = files.iter().filter(behind).map(|file| self.queue(file, Vec::new(), true));
@@ -291,7 +298,11 @@ impl Shared {
         let later: Vec<&StoreFile> = files.iter().filter(is_later).copied().collect();
         let removed = in_parallel(&later, |file| {
             bucket.delete(&catalog_name(file.id, file.token_before))?;
-            bucket.delete(&file.tail_before)
+            // The one that was read last, and those of the tries and publications before it.
+            let newest = file.generation_before;
+            (newest.saturating_sub(TAILS_BEFORE)..=newest).try_for_each(|generation| {
+                bucket.delete(&tail_name(file.id, file.token_before, generation))
+            })
         });
         removed.into_iter().collect::<Result<(), _>>()?;
         files.iter().for_each(|file| file.is_listed.store(true, Relaxed));

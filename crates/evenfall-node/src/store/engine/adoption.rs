@@ -230,8 +230,8 @@ impl Shared {
         Ok(Adopted { file, tail })
     }
 
-    /// What of a file is in the objects. A disk that has all of that, by its own account, is not made
-    /// to ask them: a recorder whose disk is whole starts while its bucket is away.
+    /// What of a file is in the objects. A disk that has all of that, by its own account, is not
+    /// made to ask them: a recorder whose disk is whole starts while its bucket is away.
     fn published(&self, entry: &Entry, records: u64) -> Result<Option<MetadataNode>, StoreError> {
         let Some(bucket) = &self.bucket else { return Ok(None) };
         if let Some(node) = self.kept_node(entry, records) {

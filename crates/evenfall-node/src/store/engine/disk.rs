@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::{Disk as _, StorageError};
@@ -17,6 +17,10 @@ use super::{
     FLUSH_LAG, FLUSH_SEGMENTS, JOURNAL_LAG, SHARDS, Shared, TICK, TROUBLE_PATIENCE, no_room, origin,
 };
 use crate::store::{Directory, StoreError, lock};
+
+/// How long a stop lists files that have no record in the catalogue of the objects. The next life
+/// lists the others; until then a reader of objects alone does not know of them.
+const EMPTY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Says that the thread has ended, whatever ended it: who waits for a commit waits no longer.
 struct Ended<'a>(&'a AtomicBool);
@@ -309,7 +313,11 @@ impl Shared {
         drop(volume);
         // Who has lost its lease leaves what it has on the disk: the file may be another's.
         if self.bucket.is_some() && self.names.check_lease().is_ok() {
-            self.publish_changed(&|| true)?;
+            let (empty, others): (Vec<_>, Vec<_>) =
+                self.our_files().into_iter().partition(|file| file.records() == 0);
+            self.publish_changed(&others, &|| true)?;
+            let end = Instant::now() + EMPTY_PATIENCE;
+            self.publish_changed(&empty, &|| Instant::now() < end)?;
         }
         Ok(())
     }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use evenfall_store::layout::Layout;
 use evenfall_store::metadata::MetadataNode;
-use evenfall_store::publication::tail_name_of;
 use evenfall_store::retention::Retention;
 use evenfall_store::{Appender, FileId, Schema};
 
@@ -27,8 +26,8 @@ pub(in crate::store) struct Tails {
     pub(in crate::store) gone: u32,
 }
 
-/// How long retention waits for a reader: a client that takes its bytes this slowly is not worth the
-/// room that the old end of the file takes.
+/// How long retention waits for a reader: a client that takes its bytes this slowly is not worth
+/// the room that the old end of the file takes.
 const PIN_MAX: Duration = Duration::from_secs(600);
 
 /// Readers under way, by number: the first record that each may read, and since when.
@@ -82,8 +81,8 @@ pub struct StoreFile {
     pub(in crate::store) is_listed: AtomicBool,
     /// Token of the last publication before this life; zero of none.
     pub(in crate::store) token_before: u32,
-    /// The tail that the life before this one has published.
-    pub(in crate::store) tail_before: String,
+    /// Generation of the tail that the life before this one has published.
+    pub(in crate::store) generation_before: u32,
     /// Records that survive a crash of this node, as far as somebody waited for them.
     pub(in crate::store) durable: AtomicU64,
     /// It has records that nobody waits for, and the disk thread knows.
@@ -111,7 +110,7 @@ impl StoreFile {
             appender: Mutex::new(appender),
             uploaded: AtomicU32::new(published.data_chunks),
             tails: Mutex::new(Tails::default()),
-            tail_before: tail_name_of(&published),
+            generation_before: published.tail_generation,
             published: Mutex::new(published),
             first: AtomicU64::new(entry.first),
             pins: Mutex::default(),

@@ -401,6 +401,25 @@ fn a_restart_asks_no_objects_when_the_disk_is_whole() {
 }
 
 #[test]
+fn lives_and_publications_leave_no_tails_behind() {
+    let (path, objects) = directories();
+    let mut end = 0;
+    for _ in 0..3 {
+        let store = open(config(path.path(), objects.path()));
+        let file = store.create("a", &Schema::opaque(16)).unwrap();
+        for _ in 0..5 {
+            store.append(&file, &records(end..end + 10), Level::Object).unwrap();
+            end += 10;
+        }
+        let names = std::fs::read_dir(objects.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let tails: Vec<_> = names.filter(|name| name.starts_with("T-")).collect();
+        assert_eq!(tails.len(), 2, "the one that is read, and the one before it: {tails:?}");
+        drop((file, store));
+    }
+}
+
+#[test]
 fn a_disk_that_lost_what_was_published_asks_the_objects() {
     let (path, objects) = directories();
     let store = open(config(path.path(), objects.path()));
