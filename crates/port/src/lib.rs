@@ -16,6 +16,7 @@
 //! | [`udp`] | [`UdpDriver`](udp::UdpDriver): queues, batched send and receive, waiting |
 //! | [`run`] | [`Loop`](run::Loop): machines on a driver, by the rule of the contract |
 //! | [`clock`] | [`MonotonicClock`](clock::MonotonicClock), [`SyncSource`](clock::SyncSource) |
+//! | [`writes`] | [`Writes`](writes::Writes): a thread that writes and syncs for machines |
 //! | [`interrupt`] | SIGINT and SIGTERM as a flag and a wake-up |
 //! | [`pin`] | cores and scheduling of a thread |
 //! | [`lab`] | hosts as network namespaces on this machine |
@@ -40,6 +41,7 @@ pub mod run;
 mod sys;
 pub mod udp;
 pub mod waker;
+pub mod writes;
 
 pub use error::Error;
 pub use waker::Waker;

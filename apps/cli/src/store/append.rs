@@ -24,7 +24,8 @@ type Failure = Box<dyn std::error::Error>;
 /// Arguments of `evenfall store append`.
 #[derive(clap::Args, Debug)]
 pub struct Append {
-    /// The store's directory; made when it is not there.
+    /// The store's directory; made when it is not there. With --csv also tcp://127.0.0.1:7410 of a
+    /// server.
     dir: PathBuf,
     /// Name of the recording.
     name: String,
@@ -92,6 +93,11 @@ const NAMED_MAX: u64 = 10;
 
 /// Runs it.
 pub fn append(args: &Append) -> Outcome {
+    let address = args.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
+    if let (Some(table), Some(address)) = (&args.csv, address) {
+        let client = super::connect(address)?;
+        return records::append_to_server(client, &args.name, table, args.ack);
+    }
     if let Some(table) = &args.csv {
         let store = open_as(args.backing.config(&args.dir)?)?;
         let taken = records::append(&store, &args.name, table, args.ack);
@@ -102,8 +108,9 @@ pub fn append(args: &Append) -> Outcome {
         "what is to be appended? Give --feed FILE for a recording, or --csv FILE for the records \
          of a file that `store create` made",
     )?;
+    let config = args.backing.config(&args.dir)?;
     let mut messages = input::open(&feed_of(feed))?;
-    let store = open_as(args.backing.config(&args.dir)?)?;
+    let store = open_as(config)?;
     let taken = record(args, &mut messages, &store);
     store.close()?;
     taken

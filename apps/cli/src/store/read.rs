@@ -90,8 +90,12 @@ enum Subject {
 }
 
 impl Choice {
-    fn times(&self) -> (i64, i64) {
-        (self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX))
+    fn times(&self) -> Result<(i64, i64), Failure> {
+        let (from, to) = (self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX));
+        match from <= to {
+            true => Ok((from, to)),
+            false => Err("--from is later than --to: no time is between them".into()),
+        }
     }
 
     /// A header alone looks like a mistake of the program.
@@ -138,7 +142,7 @@ fn messages(
             let is_wanted = symbol.is_none_or(|symbol| {
                 event.symbol.is_some_and(|found| found.trimmed() == symbol.as_bytes())
             });
-            if is_wanted && recorded.time_ns >= from && recorded.number >= first {
+            if is_wanted && recorded.indexed_ns >= from && recorded.number >= first {
                 each(Row { stream, recorded, event })?;
             }
         }
@@ -236,7 +240,7 @@ fn records(
 
 fn write(choice: &Choice, format: Format, out: Option<&Path>) -> Result<u64, Failure> {
     let source = choice.place.source()?;
-    let (from, to) = choice.times();
+    let (from, to) = choice.times()?;
     let subject = choice.subject(&*source)?;
     if let Subject::File(file) = &subject {
         let mut out = Records::new(&file.schema, format, out)?;
@@ -276,7 +280,7 @@ pub fn tail(args: &Tail) -> Outcome {
         return follow(args);
     }
     let source = args.choice.place.source()?;
-    let (from, to) = args.choice.times();
+    let (from, to) = args.choice.times()?;
     let subject = args.choice.subject(&*source)?;
     if let Subject::File(file) = &subject {
         let mut out = Records::new(&file.schema, args.format, None)?;
