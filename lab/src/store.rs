@@ -22,7 +22,7 @@ use evenfall_store_format::index::Geometry;
 use evenfall_store_format::journal::{Batch, Origin};
 use evenfall_store_format::layout::{SEGMENT_BYTES, chunk_name, segment_place};
 use evenfall_store_format::metadata::{MetadataNode, decode_block, encode_block};
-use evenfall_store_format::publication::{End, Publication, publish};
+use evenfall_store_format::publication::{End, Publication, publish, put_block, tail_name_of};
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::{
     Appender, Error, FileId, Kind, Reader, Result, Schema, Sealed, Segments, Snapshot, Volume,
@@ -46,17 +46,23 @@ pub enum Mutant {
     ChunksUnsynced,
     /// The second node gets what the first has not committed.
     CopiedTooEarly,
+    /// Blocks of metadata are put whatever is there, so a late put undoes its successor.
+    BlockUnconditional,
+    /// All tails of a life have one name, so a late put undoes its successor.
+    TailInOnePlace,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::CommitWithoutSync,
         Self::SyncErrorIgnored,
         Self::TailForgotten,
         Self::PublishedTooEarly,
         Self::ChunksUnsynced,
         Self::CopiedTooEarly,
+        Self::BlockUnconditional,
+        Self::TailInOnePlace,
     ];
 }
 
@@ -127,6 +133,10 @@ struct Stream {
     /// Records that the second node has acknowledged.
     replica: u64,
     published: MetadataNode,
+    /// The block as this life put it last.
+    block: Option<Bytes>,
+    /// Tails that this life has tried to put.
+    generation: u32,
     clock: i64,
 }
 
@@ -255,8 +265,19 @@ impl Scene {
             let published = MetadataNode { file: FileId(file), ..MetadataNode::default() };
             let (truth, clock) = (Vec::new(), 0);
             let (local, object, replica) = (0, 0, 0);
-            let stream =
-                Stream { appender, schema, truth, local, object, replica, published, clock };
+            let (block, generation) = (None, 0);
+            let stream = Stream {
+                appender,
+                schema,
+                truth,
+                local,
+                object,
+                replica,
+                published,
+                block,
+                generation,
+                clock,
+            };
             volume.register(stream.origin());
             streams.push(stream);
         }
@@ -264,11 +285,17 @@ impl Scene {
         let rough = prng.chance(0.5);
         disk.set_faults(DiskFaults {
             write_fails: if rough { 0.02 } else { 0.0 },
+            read_fails: if rough { 0.02 } else { 0.0 },
             sync_fails: if rough { 0.05 } else { 0.0 },
             sync_lies,
             bytes_max: prng.chance(0.1).then_some(3 << 20),
         });
-        objects.set_faults(ObjectFaults { fails: 0.05, answers_late: 0.05, list_lag: 9 });
+        objects.set_faults(ObjectFaults {
+            fails: 0.05,
+            answers_late: 0.1,
+            late_by: 12,
+            list_lag: 9,
+        });
         let outcome = Outcome::default();
         let waiting = VecDeque::new();
         let append_bytes_max = if seed % 16 == 3 { 1_600_000 } else { 200_000 };
@@ -395,10 +422,20 @@ impl Scene {
             waiting: &self.waiting,
             objects: &self.objects,
         };
-        let Ok(node) = publish(&self.objects, &mut local, &end, &stream.published) else { return };
-        let block = encode_block(1, at as u32, &[node]);
-        let put = self.objects.put(&block_name(at), block);
+        stream.generation += u32::from(self.mutant != Some(Mutant::TailInOnePlace));
+        let (done, generation) = (&stream.published, stream.generation);
+        let published = publish(&self.objects, &mut local, &end, done, generation);
+        let Ok(node) = published else { return };
+        let (name, block) = (block_name(&node, at), encode_block(1, at as u32, &[node]));
+        let put = match self.mutant {
+            Some(Mutant::BlockUnconditional) => self.objects.put(&name, block).map_err(Into::into),
+            _ => put_block(&self.objects, &name, &mut stream.block, &block),
+        };
         if put.is_ok() || self.mutant == Some(Mutant::PublishedTooEarly) {
+            // Nobody reads the tail before this one any more; a delete may land late, or never.
+            if tail_name_of(&stream.published) != tail_name_of(&node) {
+                let _ = self.objects.delete(&tail_name_of(&stream.published));
+            }
             stream.published = node;
             stream.object = node.records;
             self.outcome.object += 1;
@@ -422,7 +459,12 @@ impl Scene {
         let appender = Some(&stream.appender);
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
         let mut local = Local { appender, volume, waiting, objects };
-        let found = everything(&snapshot, &mut local).map_err(|error| error.to_string())?;
+        let found = match everything(&snapshot, &mut local) {
+            Ok(found) => found,
+            // A disk that cannot be read now says so, and gives nothing false.
+            Err(Error::Storage(_)) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
         if found != stream.truth {
             return Err(format!("stream {at} reads otherwise than it was written"));
         }
@@ -455,7 +497,8 @@ impl Scene {
             self.recover(at, records, tail)?;
         }
         if self.prng.chance(0.5) {
-            let rough = DiskFaults { write_fails: 0.02, sync_fails: 0.05, ..faults };
+            let rough =
+                DiskFaults { write_fails: 0.02, sync_fails: 0.05, read_fails: 0.02, ..faults };
             self.disk.set_faults(rough);
         }
         Ok(())
@@ -484,6 +527,7 @@ impl Scene {
         };
         let appender = Appender::resume(file, token, stream.schema.clone(), resumption);
         stream.appender = appender.map_err(words)?;
+        (stream.block, stream.generation) = (None, 0);
         // What was built again is readable from now on.
         self.waiting.extend(rebuilt);
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
@@ -524,7 +568,8 @@ impl Scene {
                 continue;
             }
             let read = || -> Result<(u64, Vec<u8>)> {
-                let block = self.objects.get(&block_name(at), 0, usize::MAX)?;
+                let name = block_name(&stream.published, at);
+                let block = self.objects.get(&name, 0, usize::MAX)?;
                 let nodes = decode_block(&block.unwrap_or_default(), "block")?;
                 let mut publication = Publication::open(&self.objects, nodes[0])?;
                 let snapshot = publication.snapshot(&stream.schema)?;
@@ -544,8 +589,9 @@ impl Scene {
     }
 }
 
-fn block_name(at: usize) -> String {
-    evenfall_store_format::layout::block_name(1, at as u32)
+/// Each life has blocks of its own.
+fn block_name(node: &MetadataNode, at: usize) -> String {
+    evenfall_store_format::layout::block_name(node.token, at as u32)
 }
 
 /// Tries again while it makes sense to.

@@ -88,7 +88,7 @@ struct Retain {
     dir: PathBuf,
     /// A file or a recording.
     name: String,
-    /// Records that are this much older than the newest may go, such as 30d.
+    /// Records that are older than this by the wall clock may go, such as 30d.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     age: Option<std::time::Duration>,
     /// Bytes of each file above this may go, the oldest first; counted in chunks of 4 MiB.
@@ -134,7 +134,7 @@ fn said(opened: Opened) -> Store {
 fn tell(losses: &[Loss]) {
     for loss in losses {
         let kind = if loss.is_torn_end { "note" } else { "damage" };
-        eprintln!("{kind}: {}: {}", loss.place, loss.what);
+        eprintln!("{kind}: {}: {}", printable(&loss.place), loss.what);
     }
 }
 
@@ -156,6 +156,22 @@ pub fn open_to_read(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
     Ok(said(Store::open_to_read(backing::remembered(dir)?)?))
 }
 
+/// Connects to a server; gives up after five seconds when it does not answer.
+fn connect(address: &str) -> Result<Client, Box<dyn std::error::Error>> {
+    let wrong = |error| format!("tcp://{address}: {error}: write tcp://127.0.0.1:7410");
+    Ok(Client::connect(address.parse().map_err(wrong)?)?)
+}
+
+/// A name as it may go to a terminal: whoever creates a file chooses it, escape sequences and line
+/// ends too.
+fn printable(name: &str) -> String {
+    let shown = |c: char| match c {
+        '"' | '\'' => c.to_string(),
+        c => c.escape_debug().to_string(),
+    };
+    name.chars().map(shown).collect()
+}
+
 impl Place {
     /// Whether it is a server's address.
     fn is_served(&self) -> bool {
@@ -165,7 +181,7 @@ impl Place {
     fn source(&self) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
         let address = self.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
         if let Some(address) = address.filter(|_| !self.objects) {
-            return Ok(Box::new(RemoteSource::new(Client::connect(address.parse()?)?)));
+            return Ok(Box::new(RemoteSource::new(connect(address)?)));
         }
         let place = self.dir.display().to_string();
         if place.starts_with("etcd://") {
@@ -192,7 +208,7 @@ fn ls(args: &Ls) -> Outcome {
                 "schema": schema});
             println!("{line}");
         } else {
-            println!("{:>12} records {bytes:>14} bytes  {}", file.records, file.name);
+            println!("{:>12} records {bytes:>14} bytes  {}", file.records, printable(&file.name));
         }
     }
     Ok(())
@@ -229,7 +245,7 @@ fn retain(args: &Retain) -> Outcome {
     change(&args.dir, &args.backing, |store| {
         for file in files_of(store, &args.name)? {
             let first = store.retain(&file, retention)?;
-            let (records, name) = (file.records(), &file.name);
+            let (records, name) = (file.records(), printable(&file.name));
             println!("{name}: {} of {records} records are kept", records - first.min(records));
         }
         Ok(())
@@ -240,7 +256,7 @@ fn delete(args: &Delete) -> Outcome {
     change(&args.dir, &args.backing, |store| {
         for file in files_of(store, &args.name)? {
             store.delete(&file.name)?;
-            println!("{} deleted: {} records", file.name, file.records());
+            println!("{} deleted: {} records", printable(&file.name), file.records());
         }
         Ok(())
     })

@@ -5,12 +5,14 @@
 //! | [`time`] | [`Timestamp`] (local clock), [`SyncTime`] (synchronised clock), [`Clock`] between them |
 //! | [`prng`] | [`Prng`], seeded and passed in |
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
+//! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |
 //! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
 //!
 //! Nothing here does IO, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
+pub mod durable;
 pub mod histogram;
 pub mod machine;
 pub mod prng;
@@ -18,6 +20,7 @@ pub mod seal;
 pub mod storage;
 pub mod time;
 
+pub use durable::{Durable, Write, WriteId};
 pub use histogram::{Histogram, SparseHistogram, Summary, nearest_rank};
 pub use machine::{
     Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Machine, Malformed,

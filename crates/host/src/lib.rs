@@ -9,6 +9,7 @@
 //! | [`process`] | children that do not outlive their parent |
 //! | [`procstat`] | processor time and memory of a process |
 //! | [`lab`] | hosts as network namespaces on this machine |
+//! | [`writes`] | a thread that writes and syncs for machines |
 //! | [`waker`] | ends the wait of another thread |
 
 #[cfg(not(target_os = "linux"))]
@@ -23,6 +24,7 @@ pub mod process;
 pub mod procstat;
 mod sys;
 pub mod waker;
+pub mod writes;
 
 pub use error::Error;
 pub use sys::checked;

@@ -2,8 +2,10 @@
 //!
 //! What is written is seen at once and is durable only behind a sync. In a crash each sector of an
 //! unsynced write stays or goes by itself; a name that was never synced may be forgotten, and a
-//! removed one may come back. A sync that fails drops writes although reads still see them, as
-//! Linux does with its page cache. A disk may also lie: say that it has synced, and not have.
+//! removed one may come back, with what was durable of it, until a sync of everything; a file that
+//! is made anew under its name does not change that. A sync that fails drops writes although reads
+//! still see them, as Linux does with its page cache. A disk may also lie: say that it has synced,
+//! and not have.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,6 +26,8 @@ pub struct DiskFaults {
     pub sync_fails: f64,
     /// Share of syncs that say they did and did not.
     pub sync_lies: f64,
+    /// Share of reads that fail, and succeed when they are made again.
+    pub read_fails: f64,
     /// Bytes on the disk above which writes say that it is full.
     pub bytes_max: Option<u64>,
 }
@@ -38,6 +42,9 @@ struct File {
     pending: Vec<(usize, Vec<u8>)>,
     /// Removed, and the removal not synced.
     removed: bool,
+    /// Made anew where a file was removed: what was durable of that comes back in a crash before a
+    /// sync.
+    before: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -75,6 +82,7 @@ fn tear(bytes: &mut Vec<u8>, offset: usize, part: &[u8], prng: &mut Prng) {
 
 impl File {
     fn keep(&mut self) {
+        self.before = None;
         let durable = self.durable.get_or_insert_default();
         for (offset, part) in self.pending.drain(..) {
             place(durable, offset, &part);
@@ -107,6 +115,12 @@ impl SimDisk {
                 return false;
             }
             file.removed = false;
+            if let Some(before) = file.before.take()
+                && prng.chance(0.5)
+            {
+                file.pending.clear();
+                file.durable = Some(before);
+            }
             if file.durable.is_none() && prng.chance(0.5) {
                 return false;
             }
@@ -119,6 +133,24 @@ impl SimDisk {
     /// Other faults from now on.
     pub fn set_faults(&self, faults: DiskFaults) {
         self.0.borrow_mut().faults = faults;
+    }
+
+    /// Gives the file these bytes and no others, in one step: a crash before a sync leaves the old
+    /// ones or these.
+    ///
+    /// # Errors
+    /// Nothing has changed then.
+    pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
+        let state = &mut *self.0.borrow_mut();
+        if state.prng.chance(state.faults.write_fails) {
+            return Err(Self::fail(state, name));
+        }
+        let file = state.files.entry(name.into()).or_default();
+        let before = file.before.take().or_else(|| file.durable.take()).unwrap_or_default();
+        let seen = bytes.to_vec();
+        let (durable, before) = (Some(seen.clone()), Some(before));
+        *file = File { seen, durable, before, ..File::default() };
+        Ok(())
     }
 
     /// Flips a bit where one is: in the `at`-th byte of all files, in order of names.
@@ -159,7 +191,8 @@ impl Disk for SimDisk {
         }
         let file = state.files.entry(name.into()).or_default();
         if file.removed {
-            *file = File::default();
+            let before = file.before.take().or_else(|| file.durable.take());
+            *file = File { before, ..File::default() };
         }
         if state.prng.chance(state.faults.write_fails) {
             let mut part = Vec::new();
@@ -205,7 +238,12 @@ impl Disk for SimDisk {
     }
 
     fn read(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError> {
-        let state = self.0.borrow();
+        let state = &mut *self.0.borrow_mut();
+        // The device is asked for what is there, and for nothing else.
+        let share = state.faults.read_fails;
+        if share > 0.0 && state.files.contains_key(name) && state.prng.chance(share) {
+            return Err(Self::fail(state, name));
+        }
         let file = state.files.get(name).filter(|file| !file.removed);
         let bytes = file.map_or(&[][..], |file| &file.seen);
         let from = (offset as usize).min(bytes.len());
@@ -246,6 +284,36 @@ mod tests {
             torn += u32::from(kept > 0 && kept < 4_096);
         }
         assert!(torn > 5, "{torn}");
+    }
+
+    #[test]
+    fn a_removed_file_may_come_back_until_a_sync_whatever_has_its_name() {
+        let mut old = 0;
+        for seed in 0..50 {
+            let disk = SimDisk::new(seed, DiskFaults::default());
+            disk.write("a", 0, &[1; 512]).unwrap();
+            disk.sync("a").unwrap();
+            disk.remove("a").unwrap();
+            disk.write("a", 0, &[2; 512]).unwrap();
+            let synced = seed % 2 == 0;
+            if synced {
+                disk.sync("a").unwrap();
+            }
+            disk.crash();
+            let is_old = disk.read("a", 0, 512).unwrap() == vec![1; 512];
+            assert!(!(synced && is_old), "seed {seed}");
+            old += u32::from(is_old);
+        }
+        assert!(old > 5, "{old}");
+    }
+
+    #[test]
+    fn a_read_that_failed_succeeds_later() {
+        let disk = SimDisk::new(1, DiskFaults { read_fails: 0.5, ..DiskFaults::default() });
+        disk.write("a", 0, &[1; 512]).unwrap();
+        let reads: Vec<_> = (0..50).map(|_| disk.read("a", 0, 512)).collect();
+        assert!(reads.iter().any(Result::is_err) && reads.iter().any(Result::is_ok));
+        assert!(disk.read("other", 0, 1).unwrap().is_empty());
     }
 
     #[test]

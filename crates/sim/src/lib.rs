@@ -36,7 +36,8 @@
 //! | [`observer`] | [`Observer`]: who watches a run and acts in it |
 //! | [`faults`] | [`Fault`], plans of faults from a seed, coverage |
 //! | [`disk`] | [`SimDisk`]: tears writes, fails or forgets syncs, survives crashes |
-//! | [`objects`] | [`SimObjects`]: fails, answers late, lists late |
+//! | [`objects`] | [`SimObjects`]: fails, answers late, takes effect late, lists late |
+//! | [`writes`] | [`SimWrites`]: what machines have written, torn or lost in a crash |
 //! | [`campaign`] | many seeds on all cores |
 //! | [`transcript`] | a run as text |
 //! | [`strict`] | [`Strict`]: the rule of the contract, asserted |
@@ -121,6 +122,7 @@ mod time;
 mod timers;
 pub mod transcript;
 pub mod world;
+pub mod writes;
 
 use core::fmt;
 
@@ -139,6 +141,7 @@ pub use strict::Strict;
 pub use time::SimTime;
 pub use transcript::Transcript;
 pub use world::{Action, PartitionId, Tally, World};
+pub use writes::SimWrites;
 
 /// A node of a world: one machine with one address. Numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

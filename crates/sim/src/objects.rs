@@ -1,7 +1,9 @@
 //! An object store that fails, answers too late, and lists late.
 //!
-//! A request may fail before or after it has taken effect, and the caller cannot tell which. A
-//! listing shows puts and deletes only some requests later. Reads of one name see the last put.
+//! A request may fail before or after it has taken effect, and the caller cannot tell which. One
+//! that was not answered in time may also be under way still, and take effect behind requests that
+//! were made after it. A listing shows puts and deletes only some requests later. Reads of one name
+//! see the last put that took effect.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,10 +17,21 @@ use evenfall_core::{Objects, Prng, PutOutcome, StorageError};
 pub struct ObjectFaults {
     /// Share of requests that fail without effect.
     pub fails: f64,
-    /// Share of requests that take effect and whose answer comes too late.
+    /// Share of requests whose answer comes too late, and which take effect.
     pub answers_late: f64,
+    /// Most requests behind which such a one takes effect; zero of effects at once.
+    pub late_by: u64,
     /// Requests after which a listing shows a put or delete.
     pub list_lag: u64,
+}
+
+/// A request that changes something.
+#[derive(Debug)]
+enum Change {
+    Put(Bytes),
+    PutNew(Bytes),
+    Swap(Bytes, Bytes),
+    Delete,
 }
 
 #[derive(Debug)]
@@ -27,6 +40,8 @@ struct State {
     /// Name, whether it is there, and the request at which a listing learns it.
     listed: Vec<(u64, String, bool)>,
     shown: BTreeMap<String, ()>,
+    /// Unanswered requests, and the request behind which each takes effect.
+    under_way: Vec<(u64, String, Change)>,
     requests: u64,
     failures: u64,
     faults: ObjectFaults,
@@ -44,6 +59,7 @@ impl SimObjects {
             objects: BTreeMap::new(),
             listed: Vec::new(),
             shown: BTreeMap::new(),
+            under_way: Vec::new(),
             requests: 0,
             failures: 0,
             faults,
@@ -62,21 +78,68 @@ impl SimObjects {
         (state.requests, state.failures)
     }
 
-    fn request<T>(&self, name: &str, act: impl FnOnce(&mut State) -> T) -> Result<T, StorageError> {
+    /// Begins a request; says how it fails, if it does.
+    fn begin(&self) -> Option<Failure> {
         let state = &mut *self.0.borrow_mut();
         state.requests += 1;
-        let (fails, late) = (state.faults.fails, state.faults.answers_late);
-        let what = if state.prng.chance(fails) {
-            "503 slow down"
-        } else {
-            let done = act(state);
-            if !state.prng.chance(late) {
-                return Ok(done);
+        let (now, under_way) = (state.requests, std::mem::take(&mut state.under_way));
+        for (at, name, change) in under_way {
+            match at <= now {
+                true => drop(state.apply(&name, change)),
+                false => state.under_way.push((at, name, change)),
             }
-            "no answer in time"
+        }
+        let (fails, late) = (state.faults.fails, state.faults.answers_late);
+        let failure = match state.prng.chance(fails) {
+            true => Failure::Refused,
+            false if state.prng.chance(late) => Failure::Unanswered,
+            false => return None,
         };
         state.failures += 1;
-        Err(StorageError::Unavailable { name: name.into(), what: what.into() })
+        Some(failure)
+    }
+
+    fn change(&self, name: &str, change: Change) -> Result<PutOutcome, StorageError> {
+        let failure = self.begin();
+        let state = &mut *self.0.borrow_mut();
+        match failure {
+            None => return Ok(state.apply(name, change)),
+            Some(Failure::Refused) => {}
+            Some(Failure::Unanswered) if state.faults.late_by == 0 || state.prng.chance(0.5) => {
+                state.apply(name, change);
+            }
+            Some(Failure::Unanswered) => {
+                let at = state.requests + 1 + state.prng.below(state.faults.late_by);
+                state.under_way.push((at, name.into(), change));
+            }
+        }
+        Err(failure.unwrap_or(Failure::Refused).of(name))
+    }
+
+    fn look<T>(&self, name: &str, look: impl FnOnce(&mut State) -> T) -> Result<T, StorageError> {
+        match self.begin() {
+            Some(failure) => Err(failure.of(name)),
+            None => Ok(look(&mut self.0.borrow_mut())),
+        }
+    }
+}
+
+/// How a request fails.
+#[derive(Clone, Copy)]
+enum Failure {
+    /// Without effect.
+    Refused,
+    /// With its effect, at once or later.
+    Unanswered,
+}
+
+impl Failure {
+    fn of(self, name: &str) -> StorageError {
+        let what = match self {
+            Self::Refused => "503 slow down",
+            Self::Unanswered => "no answer in time",
+        };
+        StorageError::Unavailable { name: name.into(), what: what.into() }
     }
 }
 
@@ -84,39 +147,40 @@ impl State {
     fn note(&mut self, name: &str, there: bool) {
         self.listed.push((self.requests + self.faults.list_lag, name.into(), there));
     }
+
+    fn apply(&mut self, name: &str, change: Change) -> PutOutcome {
+        let there = self.objects.get(name);
+        let bytes = match change {
+            Change::PutNew(_) if there.is_some() => return PutOutcome::Exists,
+            Change::Swap(was, _) if there != Some(&was) => return PutOutcome::Exists,
+            Change::Put(bytes) | Change::PutNew(bytes) | Change::Swap(_, bytes) => bytes,
+            Change::Delete => {
+                self.objects.remove(name);
+                self.note(name, false);
+                return PutOutcome::Created;
+            }
+        };
+        self.objects.insert(name.into(), bytes);
+        self.note(name, true);
+        PutOutcome::Created
+    }
 }
 
 impl Objects for SimObjects {
     fn put(&self, name: &str, bytes: Bytes) -> Result<(), StorageError> {
-        self.request(name, |state| {
-            state.objects.insert(name.into(), bytes);
-            state.note(name, true);
-        })
+        self.change(name, Change::Put(bytes)).map(drop)
     }
 
     fn put_new(&self, name: &str, bytes: Bytes) -> Result<PutOutcome, StorageError> {
-        self.request(name, |state| {
-            if state.objects.contains_key(name) {
-                return PutOutcome::Exists;
-            }
-            state.objects.insert(name.into(), bytes);
-            state.note(name, true);
-            PutOutcome::Created
-        })
+        self.change(name, Change::PutNew(bytes))
     }
 
     fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Result<PutOutcome, StorageError> {
-        self.request(name, |state| {
-            if state.objects.get(name) != Some(was) {
-                return PutOutcome::Exists;
-            }
-            state.objects.insert(name.into(), bytes);
-            PutOutcome::Created
-        })
+        self.change(name, Change::Swap(was.clone(), bytes))
     }
 
     fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError> {
-        self.request(name, |state| {
+        self.look(name, |state| {
             let bytes = state.objects.get(name)?;
             let from = (offset as usize).min(bytes.len());
             Some(bytes.slice(from..from.saturating_add(len).min(bytes.len())))
@@ -124,14 +188,11 @@ impl Objects for SimObjects {
     }
 
     fn delete(&self, name: &str) -> Result<(), StorageError> {
-        self.request(name, |state| {
-            state.objects.remove(name);
-            state.note(name, false);
-        })
+        self.change(name, Change::Delete).map(drop)
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<String>, StorageError> {
-        self.request(prefix, |state| {
+        self.look(prefix, |state| {
             let now = state.requests;
             let due = state.listed.iter().take_while(|(at, ..)| *at <= now).count();
             for (_, name, there) in state.listed.drain(..due) {
@@ -142,5 +203,29 @@ impl Objects for SimObjects {
             }
             state.shown.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unanswered_put_may_land_behind_its_successor() {
+        let (mut overtaken, mut at_once) = (0, 0);
+        for seed in 0..50 {
+            let late = ObjectFaults { answers_late: 1.0, late_by: 3, ..ObjectFaults::default() };
+            let objects = SimObjects::new(seed, late);
+            assert!(objects.put("a", Bytes::from_static(b"old")).is_err());
+            objects.set_faults(ObjectFaults::default());
+            at_once += u32::from(objects.get("a", 0, 9).unwrap().is_some());
+            objects.put("a", Bytes::from_static(b"new")).unwrap();
+            for _ in 0..3 {
+                objects.list("").unwrap();
+            }
+            let there = objects.get("a", 0, 9).unwrap().unwrap();
+            overtaken += u32::from(there == "old");
+        }
+        assert!(overtaken > 5 && at_once > 5, "{overtaken} {at_once}");
     }
 }

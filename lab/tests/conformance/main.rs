@@ -9,6 +9,7 @@ mod actor;
 mod caller;
 mod net;
 mod probe;
+mod writes;
 
 use std::time::Duration;
 

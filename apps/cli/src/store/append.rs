@@ -24,7 +24,8 @@ type Failure = Box<dyn std::error::Error>;
 /// Arguments of `evenfall store append`.
 #[derive(clap::Args, Debug)]
 pub struct Append {
-    /// The store's directory; made when it is not there.
+    /// The store's directory; made when it is not there. With --csv also tcp://127.0.0.1:7410 of a
+    /// server.
     dir: PathBuf,
     /// Name of the recording.
     name: String,
@@ -101,6 +102,11 @@ const NAMED_MAX: u64 = 10;
 
 /// Runs it.
 pub fn append(args: &Append) -> Outcome {
+    let address = args.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
+    if let (Some(table), Some(address)) = (&args.csv, address) {
+        let client = super::connect(address)?;
+        return records::append_to_server(client, &args.name, table, args.ack);
+    }
     if let Some(table) = &args.csv {
         let store = open_as(args.backing.config(&args.dir)?)?;
         let taken = records::append(&store, &args.name, table, args.ack);

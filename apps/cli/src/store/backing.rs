@@ -31,6 +31,15 @@ pub struct Backing {
     /// this directory has copies of.
     #[arg(long)]
     pub take_over: bool,
+    /// How far a record's time may lie ahead of this machine's clock; a batch with a later record
+    /// is refused.
+    #[arg(
+        long,
+        default_value = "1d",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    time_ahead: Duration,
     /// The server of a second node, such as 127.0.0.1:7411, that gets a copy of what is appended
     /// at the level replica.
     #[arg(long, value_name = "ADDRESS")]
@@ -39,7 +48,19 @@ pub struct Backing {
 
 impl Backing {
     /// The configuration of a store in this directory.
+    ///
+    /// # Errors
+    /// Of an address: it would be made a directory of that name.
     pub fn config(&self, dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
+        if dir.to_str().is_some_and(|place| place.contains("://")) {
+            return Err(format!(
+                "{} is an address: this command works in the directory of a store, on the machine \
+                 that has it. A server takes records by `evenfall store append tcp://... NAME \
+                 --csv FILE`, and is read by `ls`, `read`, `tail` and `export`",
+                dir.display()
+            )
+            .into());
+        }
         let names = self.names.clone().map_or_else(|| Names::cluster_of(dir), |n| Ok(Some(n)))?;
         let cluster = names.map(|address| ClusterConfig {
             address,
@@ -47,7 +68,13 @@ impl Backing {
             take_over: self.take_over,
         });
         let (replica, keep_copies) = (self.replica, self.take_over);
-        let mut config = StoreConfig { cluster, replica, keep_copies, ..remembered(dir)? };
+        let mut config = StoreConfig {
+            cluster,
+            replica,
+            keep_copies,
+            time_ahead_max: self.time_ahead,
+            ..remembered(dir)?
+        };
         if let Some(place) = &self.objects {
             config.objects = Some(place.clone());
         } else if let (Some(cluster), None) = (&config.cluster, Names::objects_of(dir)?) {

@@ -143,7 +143,8 @@ pub fn verify(args: &Verify) -> Outcome {
         true => seal::verify_archive(&args.dir.display().to_string())?,
         false => seal::verify_directory(&args.dir)?,
     };
-    println!("{} segments, {} commits, {} bytes", seen.segments, seen.commits, seen.bytes);
+    let commits = if seen.commits == 1 { "commit" } else { "commits" };
+    println!("{} segments, {} {commits}, {} bytes", seen.segments, seen.commits, seen.bytes);
     let mut damaged = 0;
     for finding in &seen.findings {
         let is_excused = finding.is_torn_end && args.partial;

@@ -97,6 +97,18 @@ impl Choice {
     /// The times that are chosen. A time of day is that of the subject's only day, by the clock of
     /// the venue.
     fn times(&self, source: &dyn RecordSource, subject: &Subject) -> Result<(i64, i64), Failure> {
+        let (from, to) = self.times_as_given(source, subject)?;
+        match from <= to {
+            true => Ok((from, to)),
+            false => Err("--from is later than --to: no time is between them".into()),
+        }
+    }
+
+    fn times_as_given(
+        &self,
+        source: &dyn RecordSource,
+        subject: &Subject,
+    ) -> Result<(i64, i64), Failure> {
         let (from, to) = (self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX));
         let is_asked =
             self.from.is_some_and(times::is_of_day) || self.to.is_some_and(times::is_of_day);
@@ -183,7 +195,7 @@ fn messages(
             let is_wanted = symbol.is_none_or(|symbol| {
                 row.event.symbol.is_some_and(|found| found.trimmed() == symbol.as_bytes())
             });
-            if is_wanted && row.recorded.time_ns >= from && row.recorded.number >= first {
+            if is_wanted && row.recorded.indexed_ns >= from && row.recorded.number >= first {
                 each(row)?;
             }
         }

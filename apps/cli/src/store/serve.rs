@@ -49,7 +49,8 @@ pub struct Serve {
     /// Bytes kept of each file that has no retention of its own; all of them when left out.
     #[arg(long)]
     keep_bytes: Option<u64>,
-    /// A connection that asks for nothing for this long is closed.
+    /// A connection that asks for nothing for this long is closed; one that has never asked for
+    /// anything after 30s, and the longest idle one when 256 are open and another comes.
     #[arg(
         long,
         default_value = "1h",
@@ -102,10 +103,11 @@ pub fn serve(args: &Serve) -> Outcome {
             continue;
         }
         offer!(
-            "stopped: {} connections, {} turned away, {} malformed, {} timed out, {} appends \
-             failed",
+            "stopped: {} connections, {} turned away, {} made room, {} malformed, {} timed out, \
+             {} appends failed",
             counts.accepted,
             counts.turned_away,
+            counts.made_room,
             counts.malformed,
             counts.timed_out,
             counts.failed_appends

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use evenfall_store_format::retention::TIMES_OF_DAY_END_NS;
+
 /// What may be written.
 const FORMS: &str = "nanoseconds, 2026-11-21T09:30:00Z, 09:30, 09:30:00 or 09:30:00.5";
-/// Times before this are times of day: `99:59:59` is the last that can be written.
-const TIMES_OF_DAY_S: i64 = 100 * 3_600;
 const NANOS: i64 = 1_000_000_000;
 
 /// Nanoseconds since 1970, or since midnight of a time of day.
@@ -43,7 +43,7 @@ fn time_of_day(text: &str) -> Option<i64> {
 
 /// Whether a time counts from midnight and not from 1970.
 pub fn is_of_day(ns: i64) -> bool {
-    (0..TIMES_OF_DAY_S * NANOS).contains(&ns)
+    (0..TIMES_OF_DAY_END_NS).contains(&ns)
 }
 
 /// A time to the second, as [`time_ns`] takes it.

@@ -85,6 +85,93 @@ fn what_a_killed_server_acknowledged_local_is_there_after_its_restart() {
 }
 
 #[test]
+fn what_a_killed_server_acknowledged_at_memory_a_second_ago_is_there() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("store");
+    let (mut child, address) = serve(&dir);
+    let mut client = Client::connect(address).expect("a connection");
+    let file = client.create("a", &Schema::opaque(16)).expect("a file");
+    // Segments that fill, and the beginning of one that does not.
+    for batch in 0..55 {
+        client.append(&file, &records(batch), Level::Memory).expect("a request");
+    }
+    while let Some(completion) = client.completion().expect("a reply") {
+        completion.first.expect("taken");
+    }
+    // The bound that the documentation states, and as much again for a busy machine.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    process::send(child.id(), process::Signal::Kill);
+    child.wait().expect("its end");
+    let (child, address) = serve(&dir);
+    let mut client = Client::connect(address).expect("a connection");
+    assert_eq!(client.open("a").expect("the file").numbers.end, 55 * BATCH);
+    drop(client);
+    process::send(child.id(), process::Signal::Terminate);
+    assert!(finish(child).ok);
+}
+
+#[test]
+fn a_server_on_a_full_disk_answers_and_ends() {
+    let scratch = Scratch::new();
+    let disk = scratch.path("disk");
+    std::fs::create_dir_all(&disk).expect("a directory");
+    let mount = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"])
+        .arg(&disk)
+        .output();
+    if !mount.is_ok_and(|done| done.status.success()) {
+        println!("skipped: a tmpfs cannot be mounted here (root can)");
+        return;
+    }
+    let (child, address) = serve(&disk.join("store"));
+    let mut client = Client::connect(address).expect("a connection");
+    let file = client.create("a", &Schema::opaque(16)).expect("a file");
+    let said = (0..20_000).find_map(|batch| {
+        client.append(&file, &records(batch), Level::Local).expect("a request");
+        let completion = client.completion().expect("a reply").expect("an append");
+        completion.first.err().map(|error| error.to_string())
+    });
+    let said = said.expect("twelve megabytes are not enough");
+    assert!(said.contains("the local disk is full"), "{said}");
+    drop(client);
+    process::send(child.id(), process::Signal::Terminate);
+    let ended = finish(child);
+    assert!(ended.err.contains("no room left"), "{}", ended.err);
+    std::process::Command::new("umount").arg("-l").arg(&disk).status().expect("umount");
+}
+
+#[test]
+fn records_are_appended_to_a_server_and_an_address_is_never_made_a_directory() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("store");
+    let schema = scratch.path("schema.json");
+    let text = serde_json::to_string(&Schema::opaque(16)).expect("a schema");
+    std::fs::write(&schema, text).expect("a file");
+    let path = |path: &Path| path.display().to_string();
+    let made = say(&["store", "create", &path(&dir), "a", "--schema", &path(&schema)]);
+    assert!(made.ok, "{}", made.err);
+    let table = scratch.path("table.csv");
+    let (child, address) = serve(&dir);
+    let server = format!("tcp://{address}");
+    let header = say(&["store", "read", &server, "a"]).out;
+    let line = |n: u64| format!("{n},{}\n", "00".repeat(8));
+    std::fs::write(&table, header + &line(1) + &line(2)).expect("a file");
+    let appended = say(&["store", "append", &server, "a", "--csv", &path(&table)]);
+    assert!(appended.ok && appended.out.contains("2 records appended"), "{}", appended.err);
+    let mut client = Client::connect(address).expect("a connection");
+    client.create("red\u{1b}[31m\nname", &Schema::opaque(16)).expect("a file");
+    let listed = say(&["store", "ls", &server]).out;
+    assert!(listed.contains("2 records") && !listed.contains('\u{1b}'), "{listed}");
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    let feed = say(&["store", "append", &server, "b", "--feed", &path(&table)]);
+    assert!(!feed.ok && feed.err.contains("is an address"), "{}", feed.err);
+    assert!(!Path::new("tcp:").exists());
+    drop(client);
+    process::send(child.id(), process::Signal::Terminate);
+    assert!(finish(child).ok);
+}
+
+#[test]
 fn a_served_store_does_not_leave_loopback() {
     let scratch = Scratch::new();
     let dir = scratch.path("store").display().to_string();

@@ -89,7 +89,8 @@ impl<'a> FrameLog<'a> {
     /// Takes the next frame of its stream.
     pub fn push(&mut self, release: &Release, time_ns: i64) {
         let Some(pending) = self.streams.get_mut(&release.stream) else { return };
-        pending.last_ns = pending.last_ns.max(time_ns);
+        // Indexed like messages: a stamp from the future moves no later frame.
+        pending.last_ns = time_ns.min(self.store.now_ns()).max(pending.last_ns);
         let bytes = &mut pending.bytes;
         bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
         for word in [

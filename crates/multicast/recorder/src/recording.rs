@@ -12,13 +12,16 @@
 //! +-----------+-----------+--------+--------+-------------------
 //! ```
 //!
-//! The format is the tag of the message's codec ([`evenfall_feed_formats::codec`]). Recordings of earlier
-//! versions have no such byte: their messages begin at byte 18, as their schema says. Their format,
-//! and that of messages whose tag says nothing, is the one that reads the recording's first
+//! The format is the tag of the message's codec ([`evenfall_feed_formats::codec`]). Recordings of
+//! earlier versions have no such byte: their messages begin at byte 18, as their schema says. Their
+//! format, and that of messages whose tag says nothing, is the one that reads the recording's first
 //! [`FORMAT_MESSAGES`] messages, all of them ([`format_of`]). A recording goes on as it began.
 //!
-//! The time is when the message was released, or the feed's own; it never goes back within a file,
-//! and a message whose own time does is kept under the time before it.
+//! The time of a message is when it was released, or the feed's own. A file is indexed by the first
+//! eight bytes of its records, which never go back. A message whose own time is before the one in
+//! front of it, or ahead of this machine's clock, is indexed by the nearest time that is neither,
+//! and its own time follows the message: the highest bit of the length says so. One wrong stamp
+//! therefore changes no other message's time, and every stamp is kept as it came.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +38,10 @@ const HEAD_BYTES: usize = 19;
 const UNTAGGED_HEAD_BYTES: usize = 18;
 /// Messages by which the format of a recording without tags is told.
 pub const FORMAT_MESSAGES: usize = 1_000;
+/// Set in the length of a message whose own time follows it. The largest record is shorter.
+const OWN_TIME: u16 = 1 << 15;
+/// Bytes of that time.
+const OWN_TIME_BYTES: usize = 8;
 /// Record lengths. ITCH messages have 12 to 50 bytes and fill the first three well; the last
 /// holds any datagram's worth.
 const CLASSES: [u16; 6] = [32, 48, 72, 160, 1_024, 16_352];
@@ -111,6 +118,43 @@ struct Pending {
     next: u64,
 }
 
+impl Pending {
+    fn put(
+        &mut self,
+        number: u64,
+        indexed_ns: i64,
+        format: Option<Format>,
+        message: &[u8],
+        own_time_ns: Option<i64>,
+        record_bytes: u16,
+    ) {
+        (self.next, self.last_ns) = (number + 1, indexed_ns);
+        let end = self.bytes.len() + usize::from(record_bytes);
+        let flag = if own_time_ns.is_some() { OWN_TIME } else { 0 };
+        let length = message.len() as u16 | flag;
+        self.bytes.extend_from_slice(&indexed_ns.to_le_bytes());
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        self.bytes.extend(format.map(|format| format.0));
+        self.bytes.extend_from_slice(message);
+        self.bytes.extend(own_time_ns.iter().flat_map(|time_ns| time_ns.to_le_bytes()));
+        self.bytes.resize(end, 0);
+    }
+}
+
+/// A message out of its record.
+fn parse(record: &[u8], head_bytes: usize) -> Recorded {
+    let indexed_ns = evenfall_store_format::layout::record_time(record);
+    let length = u16::from_le_bytes([record[16], record[17]]);
+    let is_tagged = head_bytes == HEAD_BYTES;
+    let format = if is_tagged { Format(record[HEAD_BYTES - 1]) } else { Format::OPAQUE };
+    let body = &record[head_bytes..];
+    let (message, rest) = body.split_at(usize::from(length & !OWN_TIME).min(body.len()));
+    let own_time = rest.first_chunk().filter(|_| length & OWN_TIME != 0);
+    let time_ns = own_time.map_or(indexed_ns, |bytes| i64::from_le_bytes(*bytes));
+    Recorded { number: number_of(record), time_ns, format, indexed_ns, bytes: message.to_vec() }
+}
+
 /// Writes a recording.
 pub struct Recorder<'a> {
     store: &'a Store,
@@ -128,10 +172,13 @@ pub struct Recorder<'a> {
 pub struct Recorded {
     /// Its number in the stream.
     pub number: u64,
-    /// Its time.
+    /// Its own time.
     pub time_ns: i64,
     /// The tag of its codec; opaque in a recording that has no tags.
     pub format: Format,
+    /// The time that it is found by: another one than its own when that went back, or lay in the
+    /// future when the message came.
+    pub indexed_ns: i64,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
@@ -187,11 +234,35 @@ impl<'a> Recorder<'a> {
         format: Format,
         message: &[u8],
     ) -> Result<(), StoreError> {
-        let needed = self.head_bytes + message.len();
-        let class = CLASSES.into_iter().find(|class| usize::from(*class) >= needed);
-        let class = class.ok_or(evenfall_store_format::Error::RecordLength { record_bytes: needed })?;
-        let pending = match self.files.entry((stream, class)) {
-            std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
+        let head_bytes = self.head_bytes;
+        let needed = head_bytes + message.len();
+        let too_long = || evenfall_store_format::Error::RecordLength { record_bytes: needed };
+        let now_ns = self.store.now_ns();
+        let mut fitting = CLASSES.into_iter().filter(|class| usize::from(*class) >= needed);
+        let is_full = loop {
+            let class = fitting.next().ok_or_else(too_long)?;
+            let pending = self.pending(stream, class)?;
+            if number < pending.next {
+                break false;
+            }
+            let indexed_ns = time_ns.min(now_ns).max(pending.last_ns);
+            let has_own_time = indexed_ns != time_ns;
+            if has_own_time && needed + OWN_TIME_BYTES > usize::from(class) {
+                continue;
+            }
+            let own_time_ns = has_own_time.then_some(time_ns);
+            let format = (head_bytes == HEAD_BYTES).then_some(format);
+            pending.put(number, indexed_ns, format, message, own_time_ns, class);
+            break pending.bytes.len() >= BATCH_BYTES;
+        };
+        self.messages += 1;
+        if is_full { self.flush() } else { Ok(()) }
+    }
+
+    /// The file of a size class.
+    fn pending(&mut self, stream: u32, class: u16) -> Result<&mut Pending, StoreError> {
+        match self.files.entry((stream, class)) {
+            std::collections::btree_map::Entry::Occupied(there) => Ok(there.into_mut()),
             std::collections::btree_map::Entry::Vacant(free) => {
                 let name = file_name(&self.name, stream, class);
                 let schema = schema(class, &self.arrival, self.head_bytes);
@@ -201,25 +272,9 @@ impl<'a> Recorder<'a> {
                     Some(last) => number_of(&self.store.record(&file, last)?) + 1,
                     None => 0,
                 };
-                free.insert(Pending { file, bytes: Vec::new(), last_ns, next })
+                Ok(free.insert(Pending { file, bytes: Vec::new(), last_ns, next }))
             }
-        };
-        self.messages += 1;
-        if number < pending.next {
-            return Ok(());
         }
-        pending.next = number + 1;
-        pending.last_ns = pending.last_ns.max(time_ns);
-        let end = pending.bytes.len() + usize::from(class);
-        pending.bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
-        pending.bytes.extend_from_slice(&number.to_le_bytes());
-        pending.bytes.extend_from_slice(&(message.len() as u16).to_le_bytes());
-        if self.head_bytes == HEAD_BYTES {
-            pending.bytes.push(format.0);
-        }
-        pending.bytes.extend_from_slice(message);
-        pending.bytes.resize(end, 0);
-        if end >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
     /// Appends what was gathered, of all files at once, so that they share a commit. When it
@@ -267,7 +322,7 @@ pub fn is_file_of(file: &str, recording: &str) -> bool {
     is_message_file_of(file, recording) || crate::frames::is_file_of(file, recording)
 }
 
-/// A recorder has nowhere to put what is refused, so it waits.
+/// A recorder has nowhere to put what is refused, so it waits; a full disk it reports.
 pub(super) fn begin(
     store: &Store,
     file: &StoreFile,
@@ -276,7 +331,7 @@ pub(super) fn begin(
 ) -> Result<(u64, u64), StoreError> {
     loop {
         match store.append_begin(file, bytes, level) {
-            Err(error) if error.is_retryable() => std::thread::sleep(REFUSED),
+            Err(error) if error.is_retryable() && !error.is_full() => std::thread::sleep(REFUSED),
             done => return done,
         }
     }
@@ -383,6 +438,8 @@ fn number_of(record: &[u8]) -> u64 {
 pub struct Replay<'a> {
     source: &'a dyn RecordSource,
     cursors: Vec<Cursor>,
+    /// The number behind the last message that was given.
+    next: Option<u64>,
 }
 
 impl<'a> Replay<'a> {
@@ -407,7 +464,7 @@ impl<'a> Replay<'a> {
             let (head_bytes, records) = (head_bytes(&file.schema), Vec::new());
             cursors.push(Cursor { name: file.name, size, head_bytes, next, end, records, at: 0 });
         }
-        Ok(Self { source, cursors })
+        Ok(Self { source, cursors, next: None })
     }
 
     /// Those from this number on.
@@ -441,24 +498,25 @@ impl<'a> Replay<'a> {
     /// # Errors
     /// What the source says.
     pub fn next_message(&mut self) -> Result<Option<Recorded>, StoreError> {
-        let mut first: Option<(u64, usize)> = None;
-        for (at, cursor) in self.cursors.iter_mut().enumerate() {
-            if let Some(record) = cursor.head(self.source)? {
-                let number = number_of(record);
-                first = Some(first.map_or((number, at), |best| best.min((number, at))));
+        loop {
+            let mut first: Option<(u64, usize)> = None;
+            for (at, cursor) in self.cursors.iter_mut().enumerate() {
+                if let Some(record) = cursor.head(self.source)? {
+                    let number = number_of(record);
+                    first = Some(first.map_or((number, at), |best| best.min((number, at))));
+                }
+            }
+            let Some((number, at)) = first else { return Ok(None) };
+            let cursor = &mut self.cursors[at];
+            let head_bytes = cursor.head_bytes;
+            let Some(record) = cursor.head(self.source)? else { return Ok(None) };
+            let recorded = parse(record, head_bytes);
+            cursor.at += cursor.size;
+            // A message that was pushed again after a crash may be in two size classes.
+            if self.next.is_none_or(|next| number >= next) {
+                self.next = Some(number + 1);
+                return Ok(Some(recorded));
             }
         }
-        let Some((number, at)) = first else { return Ok(None) };
-        let cursor = &mut self.cursors[at];
-        let head_bytes = cursor.head_bytes;
-        let Some(record) = cursor.head(self.source)? else { return Ok(None) };
-        let time_ns = evenfall_store_format::layout::record_time(record);
-        let len = usize::from(u16::from_le_bytes([record[16], record[17]]));
-        let is_tagged = head_bytes == HEAD_BYTES;
-        let format = if is_tagged { Format(record[HEAD_BYTES - 1]) } else { Format::OPAQUE };
-        let body = record.get(head_bytes..head_bytes + len).unwrap_or(&record[head_bytes..]);
-        let bytes = body.to_vec();
-        cursor.at += cursor.size;
-        Ok(Some(Recorded { number, time_ns, format, bytes }))
     }
 }

@@ -94,20 +94,41 @@ pub(super) fn node_of(bucket: &Bucket, entry: &Entry) -> Result<Option<MetadataN
     if entry.listed == 0 {
         return Ok(None);
     }
-    let name = block_name(entry.listed, entry.slot / NODES_PER_BLOCK as u32);
-    let absent = || Error::Damaged {
-        place: name.clone(),
-        what: format!(
-            "file {} was published, and its metadata is not in the object store: it is another \
-             bucket, or was lost",
-            entry.id
-        ),
-    };
+    let name = block_of(entry);
+    let absent = || absent(&name, entry.id);
     let bytes = bucket.get(&name, 0, SEGMENT_BYTES)?.ok_or_else(absent)?;
-    let nodes = decode_block(&bytes, &name)?;
+    Ok(Some(node_in(&bytes, &name, entry)?.ok_or_else(absent)?))
+}
+
+/// The block of metadata of a file that was published is not there.
+pub(super) fn absent(block: &str, file: FileId) -> Error {
+    Error::Damaged {
+        place: block.into(),
+        what: format!(
+            "file {file} was published, and its metadata is not in the object store: it is another \
+             bucket, or was lost"
+        ),
+    }
+}
+
+/// The block that has the metadata node of this file, as it was last published.
+pub(super) fn block_of(entry: &Entry) -> String {
+    block_name(entry.listed, entry.slot / NODES_PER_BLOCK as u32)
+}
+
+/// The metadata node of a file in its block; `None` when the block has another one there.
+///
+/// # Errors
+/// [`Error::Damaged`].
+pub(super) fn node_in(
+    block: &[u8],
+    name: &str,
+    entry: &Entry,
+) -> Result<Option<MetadataNode>, StoreError> {
+    let nodes = decode_block(block, name)?;
     let node = nodes.get(entry.slot as usize % NODES_PER_BLOCK).copied();
     let node = node.filter(|node| node.file == entry.id && node.token == entry.listed);
-    let mut node = node.ok_or_else(absent)?;
+    let Some(mut node) = node else { return Ok(None) };
     // Earlier versions counted chunks that were uploaded ahead of the records: who goes on from
     // here has none of those.
     let full = entry.schema.layout()?.full_segments(node.records);
@@ -188,6 +209,8 @@ pub struct Archive {
 
 /// A file of an archive at one moment.
 pub struct ArchivedFile<'a> {
+    bucket: &'a Bucket,
+    entry: Entry,
     snapshot: Snapshot,
     last_ns: i64,
     segments: ChunkReader<'a>,
@@ -241,11 +264,23 @@ impl<'a> ArchivedFile<'a> {
     /// [`Error::UnknownFile`], [`Error::Damaged`], what the object store says.
     pub fn open(bucket: &'a Bucket, entry: &Entry) -> Result<Self, StoreError> {
         let unknown = || Error::UnknownFile { file: entry.id.to_string() };
-        let node = node_of(bucket, entry)?.ok_or_else(unknown)?;
-        let publication = Publication::open(bucket, node)?;
+        let mut node = node_of(bucket, entry)?.ok_or_else(unknown)?;
+        let publication = loop {
+            let opened = Publication::open(bucket, node);
+            if !matches!(opened, Err(Error::Damaged { .. })) {
+                break opened?;
+            }
+            // The tail goes two publications after its own.
+            let newer = node_of(bucket, entry)?.ok_or_else(unknown)?;
+            if newer.tail_generation == node.tail_generation {
+                break opened?;
+            }
+            node = newer;
+        };
         let snapshot = publication.snapshot(&entry.schema)?;
         let segments = ChunkReader::new(bucket, publication.into_tail());
-        Ok(Self { snapshot, last_ns: node.last_ns, segments })
+        let entry = entry.clone();
+        Ok(Self { bucket, entry, snapshot, last_ns: node.last_ns, segments })
     }
 }
 
@@ -277,7 +312,23 @@ impl ArchivedFile<'_> {
         numbers: std::ops::Range<u64>,
         each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
     ) -> Result<(), StoreError> {
-        Ok(Reader::new(&self.snapshot, &mut self.segments).records(numbers, each)?)
+        let first = numbers.start;
+        let read = Reader::new(&self.snapshot, &mut self.segments).records(numbers, each);
+        read.map_err(|error| self.missing(first, error))
+    }
+
+    /// What an object that is missing means, to a reader of records from this one on: damage,
+    /// unless retention let go of it meanwhile, which the metadata says first.
+    fn missing(&self, first: u64, error: Error) -> StoreError {
+        let kept = match node_of(self.bucket, &self.entry) {
+            Ok(Some(node)) if matches!(error, Error::Damaged { .. }) => node.first,
+            _ => return error.into(),
+        };
+        if kept <= first {
+            return error.into();
+        }
+        let record = format!("{first}: retention let go of it while it was read");
+        Error::NoRecord { record, first: kept, end: self.snapshot.records }.into()
     }
 
     /// The records from one time to another, both included.
@@ -290,9 +341,8 @@ impl ArchivedFile<'_> {
         to_ns: i64,
         each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
     ) -> Result<std::ops::Range<u64>, StoreError> {
-        let mut reader = Reader::new(&self.snapshot, &mut self.segments);
-        let numbers = reader.between(from_ns, to_ns)?;
-        reader.records(numbers.clone(), each)?;
+        let numbers = self.find(from_ns, to_ns)?;
+        self.read_numbers(numbers.clone(), each)?;
         Ok(numbers)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,14 +16,17 @@ use super::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
 };
 use super::source::Each;
-use super::{Entry, Level, Listed, RecordSource, StoreError};
+use super::{Entry, Level, Listed, RecordSource, StoreError, expect_loopback};
 
 /// Requests above this are written at once.
 const WRITE_BYTES: usize = 64 << 10;
 /// Completions that may wait to be taken.
 const DONE_MAX: usize = 1 << 20;
-/// A server that says nothing for this long is gone.
+/// A server that says nothing for this long is gone: a read may wait for a slow object store.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// A server that does not say for this long which version it speaks does not run: no disk is asked
+/// for that.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A file on a connection.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ pub struct Completion {
 /// A connection. Appends go out in packs: [`flush`](Self::flush) sends what waits.
 pub struct Client {
     stream: TcpStream,
+    /// How long a reply may take to begin.
+    patience: Duration,
     out: Vec<u8>,
     input: Vec<u8>,
     /// The bytes of `input` that have come and are not read yet.
@@ -84,12 +89,16 @@ impl Client {
     /// As [`connect`](Self::connect).
     pub fn connect_within(address: SocketAddr, timeout: Duration) -> Result<Self, StoreError> {
         let said = |error| broken(format!("{address}: {error}"));
-        let stream = TcpStream::connect_timeout(&address, timeout).map_err(said)?;
+        expect_loopback("store server", address).map_err(broken)?;
+        // A server that is there says so at once; only its disk and objects may take longer.
+        let patience = timeout.min(GREETING_TIMEOUT);
+        let stream = TcpStream::connect_timeout(&address, patience).map_err(said)?;
         stream.set_nodelay(true).map_err(said)?;
-        stream.set_read_timeout(Some(timeout)).map_err(said)?;
+        stream.set_read_timeout(Some(patience)).map_err(said)?;
         stream.set_write_timeout(Some(timeout)).map_err(said)?;
         let mut client = Self {
             stream,
+            patience,
             out: Vec::new(),
             input: vec![0; HEADER_BYTES + BODY_BYTES_MAX],
             came: 0..0,
@@ -107,6 +116,8 @@ impl Client {
             _ => None,
         })?;
         client.credit_max = client.credit;
+        client.stream.set_read_timeout(Some(timeout)).map_err(said)?;
+        client.patience = timeout;
         Ok(client)
     }
 
@@ -428,7 +439,13 @@ impl Client {
             }
             self.input.copy_within(self.came.clone(), 0);
             self.came = 0..self.came.len();
-            let read = self.stream.read(&mut self.input[self.came.end..]).map_err(broken)?;
+            let read = self.stream.read(&mut self.input[self.came.end..]);
+            let read = read.map_err(|error| match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    broken(format!("the server has not answered within {:?}", self.patience))
+                }
+                _ => broken(error),
+            })?;
             if read == 0 {
                 return Err(broken("the server closed it"));
             }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use evenfall_core::{Disk, StorageError};
 use evenfall_store_format::layout::parse_chunk_name;
 use rustix::fs::{Advice, FlockOperation};
+use rustix::io::Errno;
 
 /// Files kept open; a thousand streams are written in turns, and opening costs a system call more.
 const OPEN_MAX: usize = 512;
@@ -52,12 +53,12 @@ fn locked(path: &Path, lock: FlockOperation) -> Result<File, StorageError> {
     let directory = File::open(path).map_err(|error| storage_error(&name, &error))?;
     match rustix::fs::flock(&directory, lock) {
         Ok(()) => Ok(directory),
-        Err(error) => Err(StorageError::Unavailable {
+        Err(error) if error != Errno::WOULDBLOCK => Err(storage_error(&name, &error.into())),
+        Err(_) => Err(StorageError::Unavailable {
             name,
-            what: format!(
-                "another process has the store open ({error}); stop it first, or, if it serves the \
-                 store (`evenfall store serve`), use its address, such as tcp://127.0.0.1:7410"
-            ),
+            what: "another process has the store open; stop it first, or, if it serves the store \
+                   (`evenfall store serve`), use its address, such as tcp://127.0.0.1:7410"
+                .into(),
         }),
     }
 }

@@ -1,6 +1,7 @@
 //! [`Store`]: the files of one node, and the thread that owns its disk.
 
 mod adoption;
+mod config;
 mod copies;
 mod disk;
 mod disposal;
@@ -11,22 +12,21 @@ mod segments;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_core::Disk as _;
+use evenfall_core::{Disk as _, StorageError};
 use evenfall_store_format::cache::{Cache, Interest};
 use evenfall_store_format::index::Summary;
 use evenfall_store_format::journal::Origin;
 use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store_format::retention::Retention;
-use evenfall_store_format::volume::{JOURNAL_BYTES_MAX, Loss, Recovered};
+use evenfall_store_format::volume::{Loss, Recovered};
 use evenfall_store_format::{
     Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume, VolumeConfig,
 };
@@ -35,10 +35,10 @@ use self::replication::Replication;
 use super::names::cluster::Member;
 use super::uploads::Uploads;
 use super::{
-    Bucket, BucketOptions, ClusterConfig, Directory, Level, Names, NamesError, StoreError, lock,
-    names, seal,
+    Bucket, Directory, Level, Names, NamesError, StoreError, expect_loopback, lock, names, seal,
 };
 
+pub use self::config::{StoreConfig, TIME_AHEAD_MAX, wall_clock_ns};
 pub use self::file::StoreFile;
 
 /// Shards of the cache: enough that readers on a few cores seldom meet.
@@ -49,66 +49,16 @@ const FLUSH_SEGMENTS: usize = 4_096;
 /// How long the disk thread waits for work before it looks at its timers.
 const TICK: Duration = Duration::from_millis(50);
 /// Segments that do not fill the flush above are synced after this long; retention looks as often.
-const FLUSH_LAG: Duration = Duration::from_millis(500);
-
-/// Limits of a store.
-#[derive(Clone, Debug)]
-pub struct StoreConfig {
-    /// The local directory.
-    pub directory: PathBuf,
-    /// Directory or address of the object store.
-    pub objects: Option<String>,
-    /// Options of the object store that come before those of the environment.
-    pub bucket_options: BucketOptions,
-    /// The cluster that the store is part of; without one, its directory has its own names.
-    pub cluster: Option<ClusterConfig>,
-    /// Number of this node among the store's nodes; a cluster gives its own.
-    pub node: u32,
-    /// Where the second node serves that `replica` waits for.
-    pub replica: Option<SocketAddr>,
-    /// Whether files that this directory holds as copies of another node's are its own from now
-    /// on. In a cluster [`ClusterConfig::take_over`] says it, and the lease decides.
-    pub keep_copies: bool,
-    /// Bytes of segments that no disk has yet; above, appends are refused by the stage `memory`.
-    pub memory_bytes_max: u64,
-    /// Bytes of chunks on the disk; above, and with nothing uploaded to make room, appends are
-    /// refused by the stage `local disk`.
-    pub local_bytes_max: u64,
-    /// Bytes of segments in the read cache.
-    pub cache_bytes: u64,
-    /// Bytes of a journal before the next.
-    pub journal_bytes_max: u64,
-    /// How often what fills no chunk is published.
-    pub publish_every: Duration,
-    /// What is kept of files that have no retention of their own.
-    pub keep: Retention,
-}
-
-impl StoreConfig {
-    /// Of a store in this directory, objects in `objects` below it.
-    pub fn new(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            objects: Some(directory.join("objects").display().to_string()),
-            bucket_options: BucketOptions::default(),
-            cluster: None,
-            node: 1,
-            replica: None,
-            keep_copies: false,
-            memory_bytes_max: 512 << 20,
-            local_bytes_max: 64 << 30,
-            cache_bytes: 256 << 20,
-            journal_bytes_max: JOURNAL_BYTES_MAX,
-            publish_every: Duration::from_secs(10),
-            keep: Retention::default(),
-        }
-    }
-
-    /// Segments of one shard of the read cache.
-    fn cache_segments(&self) -> usize {
-        self.cache_bytes as usize / SEGMENT_BYTES / SHARDS
-    }
-}
+/// With two looks of [`JOURNAL_LAG`] and a tick before it, an append at `memory` is on the disk
+/// half a second after its acknowledgement, and the time of one sync.
+const FLUSH_LAG: Duration = Duration::from_millis(250);
+/// How often the disk thread looks for records that nobody waits for and no journal has. A file
+/// whose open segment is the same at two looks is committed; in any other the segment has filled,
+/// and the flush has it.
+const JOURNAL_LAG: Duration = Duration::from_millis(100);
+/// How long an append waits for a disk whose commits fail: long enough for an error in passing, and
+/// short enough that a stop has answered everybody within five seconds.
+const TROUBLE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What waits for the disk thread.
 #[derive(Default)]
@@ -120,8 +70,12 @@ struct Queue {
     /// Group commits done.
     committed: u64,
     sealed: Vec<Sealed>,
+    /// Files with records that nobody waits for, since the last look at them.
+    lagging: BTreeSet<FileId>,
     /// The disk thread has been woken and will look.
     has_work: bool,
+    /// Since when commits fail, and how the last one did.
+    trouble: Option<(Instant, Error)>,
 }
 
 /// Sizes of the stages at one moment.
@@ -156,7 +110,7 @@ type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
 
 /// What all threads of a store share. Locks are taken in this order: `naming_turn` or
 /// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`; and
-/// for publications `block_turn`, a file's `published`, its `appender`.
+/// for publications `blocks`, a file's `published`, its `appender`.
 pub(super) struct Shared {
     /// Opened to read: nothing is claimed, written or uploaded.
     is_reading: bool,
@@ -181,10 +135,16 @@ pub(super) struct Shared {
     local_bytes: Arc<AtomicU64>,
     refused: AtomicU64,
     disk_errors: AtomicU64,
+    /// The disk had no room for what it was last asked to write.
+    is_disk_full: AtomicBool,
     pub(super) uploads: Uploads,
     replication: Option<Replication>,
-    /// Whose turn it is to write a block of metadata.
-    pub(super) block_turn: Mutex<()>,
+    /// Blocks of metadata as this life has put them last; locked by whoever writes one.
+    pub(super) blocks: Mutex<BTreeMap<u32, Option<Bytes>>>,
+    /// Blocks of earlier lives that are known to be in the object store.
+    pub(super) blocks_seen: Mutex<BTreeSet<String>>,
+    /// Blocks of earlier lives, read ahead of the files that are adopted; by name.
+    blocks_before: Mutex<BTreeMap<String, Bytes>>,
     /// Whose turn it is to give names to files.
     naming_turn: Mutex<()>,
     /// Whose turn it is to take files over.
@@ -228,6 +188,10 @@ impl Store {
     /// # Errors
     /// When disk, names or object store cannot be opened, or a file's data is in none of them.
     pub fn open(config: StoreConfig) -> Result<Opened, StoreError> {
+        if let Some(replica) = config.replica {
+            let refused = |what| StoreError::Replica { what, is_retryable: false };
+            expect_loopback("replica", replica).map_err(refused)?;
+        }
         let disk = Directory::open(&config.directory)?;
         // From now on the list of a clean stop is not true any more.
         disk.remove(seal::NAME)?;
@@ -371,8 +335,9 @@ impl Store {
     /// Appends whole records in order of time; gives the number of the first.
     ///
     /// # Errors
-    /// [`Error::Refused`] by a stage at its limit, and nothing is taken; what
-    /// [`Appender::append`] says; [`StoreError::Unreached`], and everything is.
+    /// [`Error::Refused`] by a stage at its limit, [`Error::TimeAhead`] of a record from the
+    /// future, what [`Appender::append`] says: nothing is taken then.
+    /// [`StoreError::Unreached`]: everything is taken.
     pub fn append(
         &self,
         file: &StoreFile,
@@ -405,10 +370,11 @@ impl Store {
         if level == Level::Replica {
             shared.admit_replica(file)?;
         }
+        appender.check_ahead(records, shared.time_limit_ns())?;
         let range = appender.append(records, &mut sealed)?;
         let is_waiting = matches!(level, Level::Local | Level::Replica);
         // The appender stays locked, so that its segments are queued in order.
-        Ok((range.start, shared.queue(file.id, sealed, is_waiting)))
+        Ok((range.start, shared.queue(file, sealed, is_waiting)))
     }
 
     /// The second half, with what the first gave: returns when the level is reached.
@@ -458,8 +424,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoRecord`]; what keeps it from being read.
     pub fn record(&self, file: &StoreFile, number: u64) -> Result<Bytes, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         Ok(Reader::new(&at, &mut segments).record(number)?)
     }
 
@@ -468,8 +433,7 @@ impl Store {
     /// # Errors
     /// As [`record`](Self::record).
     pub fn record_at(&self, file: &StoreFile, time_ns: i64) -> Result<(u64, Bytes), StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
         let number = reader.latest_at(time_ns)?;
         Ok((number, reader.record(number)?))
@@ -486,8 +450,7 @@ impl Store {
         to_ns: i64,
         each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
     ) -> Result<Range<u64>, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
         let numbers = reader.between(from_ns, to_ns)?;
         reader.records(numbers.clone(), each)?;
@@ -504,8 +467,7 @@ impl Store {
         from_ns: i64,
         to_ns: i64,
     ) -> Result<Range<u64>, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         Ok(Reader::new(&at, &mut segments).between(from_ns, to_ns)?)
     }
 
@@ -519,8 +481,7 @@ impl Store {
         file: &StoreFile,
         times_ns: &[(i64, i64)],
     ) -> Result<Vec<Range<u32>>, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
         let find = |(from_ns, to_ns): &(i64, i64)| Ok(reader.segments_between(*from_ns, *to_ns)?);
         times_ns.iter().map(find).collect()
@@ -536,8 +497,7 @@ impl Store {
         numbers: Range<u64>,
         each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
     ) -> Result<(), StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Passing);
+        let (at, mut segments) = self.shared.reading(file, Interest::Passing);
         Ok(Reader::new(&at, &mut segments).records(numbers, each)?)
     }
 
@@ -552,11 +512,15 @@ impl Store {
         from_ns: i64,
         to_ns: i64,
     ) -> Result<Option<Summary>, StoreError> {
-        let at = self.shared.snapshot(file);
-        let mut segments = self.shared.segments(file, Interest::Recent);
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
         let numbers = reader.between(from_ns, to_ns)?;
         Ok(reader.summary(numbers, &file.schema)?)
+    }
+
+    /// The wall clock of this store.
+    pub fn now_ns(&self) -> i64 {
+        self.shared.now_ns()
     }
 
     /// Sizes of the stages now.
@@ -623,6 +587,11 @@ fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandl
     })
 }
 
+/// The local disk has no room for this name.
+fn no_room(name: String) -> Error {
+    Error::NoRoom { stage: Stage::LocalDisk, why: StorageError::Full { name } }
+}
+
 fn origin(file: &StoreFile, token: u32) -> Origin {
     Origin { file: file.id, record_bytes: file.schema.record_bytes, token }
 }
@@ -669,9 +638,12 @@ impl Shared {
             volume: Mutex::new(volume),
             refused: AtomicU64::new(0),
             disk_errors: AtomicU64::new(0),
+            is_disk_full: AtomicBool::new(false),
             uploads: Uploads::default(),
             replication: config.replica.map(Replication::new),
-            block_turn: Mutex::new(()),
+            blocks: Mutex::default(),
+            blocks_seen: Mutex::default(),
+            blocks_before: Mutex::default(),
             naming_turn: Mutex::new(()),
             adoption_turn: Mutex::new(()),
             strays: Mutex::default(),
@@ -698,6 +670,17 @@ impl Shared {
         }
         let what = "the store is open to read only".to_owned();
         Err(evenfall_core::StorageError::Failed { name: file.into(), what }.into())
+    }
+
+    /// The wall clock.
+    pub fn now_ns(&self) -> i64 {
+        (self.config.clock)()
+    }
+
+    /// The latest time that a record may have now.
+    fn time_limit_ns(&self) -> i64 {
+        let ahead = i64::try_from(self.config.time_ahead_max.as_nanos()).unwrap_or(i64::MAX);
+        self.now_ns().saturating_add(ahead)
     }
 
     fn snapshot(&self, file: &StoreFile) -> Snapshot {
@@ -737,12 +720,20 @@ impl Shared {
         if local > self.config.local_bytes_max {
             return refuse(Stage::LocalDisk, local, self.config.local_bytes_max);
         }
+        if self.is_disk_full.load(Relaxed) {
+            self.refused.fetch_add(1, Relaxed);
+            return Err(no_room(self.config.directory.display().to_string()).into());
+        }
         Ok(())
     }
 
     /// Hands segments to the disk thread, and perhaps a file that someone waits for; gives the
     /// commit that will have it.
-    fn queue(&self, file: FileId, mut sealed: Vec<Sealed>, is_waiting: bool) -> u64 {
+    pub(super) fn queue(&self, file: &StoreFile, mut sealed: Vec<Sealed>, is_waiting: bool) -> u64 {
+        let begins_to_lag = !is_waiting && !file.is_lagging.swap(true, Relaxed);
+        if begins_to_lag {
+            lock(&self.queue).lagging.insert(file.id);
+        }
         if sealed.is_empty() && !is_waiting {
             return 0;
         }
@@ -751,7 +742,7 @@ impl Shared {
         let mut queue = lock(&self.queue);
         let mut ticket = 0;
         if is_waiting {
-            queue.waiting.insert(file);
+            queue.waiting.insert(file.id);
             ticket = queue.ticket + 1;
         }
         queue.sealed.append(&mut sealed);

@@ -71,7 +71,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Readable, and lost with the process.
+    /// Readable at once; on the disk half a second later, so that a crash loses what is younger.
     #[default]
     Memory,
     /// Survives a crash of the machine.
@@ -170,6 +170,13 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// Whether a disk has no room: waiting alone does not help.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Store(Error::NoRoom { .. }))
+    }
+}
+
 impl std::fmt::Display for StoreError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -219,6 +226,21 @@ impl From<NamesError> for StoreError {
             }
             other => Self::Names(other),
         }
+    }
+}
+
+/// Connections of the store have no key, and without a key nothing leaves loopback: servers,
+/// clients, second nodes and names all ask here first.
+///
+/// # Errors
+/// In words, of an address that is not of this machine alone.
+pub fn expect_loopback(what: &str, address: std::net::SocketAddr) -> Result<(), String> {
+    match address.ip().to_canonical().is_loopback() {
+        true => Ok(()),
+        false => Err(format!(
+            "{what} {address} is not loopback: the connection has no key, and without a key \
+             nothing leaves loopback; use 127.0.0.1 and a tunnel"
+        )),
     }
 }
 

@@ -126,6 +126,84 @@ fn a_full_memory_refuses_by_name_and_takes_nothing() {
     }
 }
 
+/// A moment of 2026, so that tests decide what the wall clock says.
+const NOW_NS: i64 = 1_790_000_000_000_000_000;
+const DAY_NS: i64 = 86_400 * 1_000_000_000;
+
+fn dated(path: &Path) -> StoreConfig {
+    StoreConfig { objects: None, clock: || NOW_NS, ..StoreConfig::new(path) }
+}
+
+fn stamped(times: &[i64]) -> Vec<u8> {
+    times.iter().flat_map(|ns| [ns.to_le_bytes(), [0; 8]].concat()).collect()
+}
+
+#[test]
+fn a_record_from_the_future_is_refused_by_its_number_and_ends_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dated(dir.path())).unwrap().store;
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    store.append(&file, &stamped(&[NOW_NS, NOW_NS + DAY_NS]), Level::Local).unwrap();
+    for bad in [NOW_NS + DAY_NS + 1, i64::MAX] {
+        let batch = stamped(&[NOW_NS + DAY_NS, bad, bad]);
+        let error = store.append(&file, &batch, Level::Local).unwrap_err();
+        assert!(error.to_string().contains("record 1 of the batch"), "{error}");
+        assert!(!error.is_retryable(), "{error}");
+    }
+    assert_eq!(store.append(&file, &stamped(&[NOW_NS + DAY_NS]), Level::Local).unwrap(), 2);
+}
+
+#[test]
+fn age_counts_from_the_wall_clock_so_a_quiet_file_ages_and_a_stamp_erases_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dated(dir.path())).unwrap().store;
+    let age = |days: u64| evenfall_store_format::retention::Retention {
+        age_ns_max: Some(days * DAY_NS as u64),
+        bytes_max: None,
+    };
+    // Chunks of 256 segments of three records, all two days old, and one stamp a day ahead.
+    let old = (0..256 * 3 * 3).flat_map(|n: i64| {
+        [(NOW_NS - 2 * DAY_NS + n).to_le_bytes().to_vec(), vec![0; 4_088]].concat()
+    });
+    let ahead = [(NOW_NS + DAY_NS).to_le_bytes().to_vec(), vec![0; 4_088]].concat();
+    let quiet = store.create("quiet", &Schema::opaque(4_096)).unwrap();
+    store.append(&quiet, &old.collect::<Vec<u8>>(), Level::Local).unwrap();
+    store.append(&quiet, &ahead, Level::Local).unwrap();
+    assert_eq!(store.retain(&quiet, age(3)).unwrap(), 0, "nothing is three days old");
+    assert_eq!(store.retain(&quiet, age(1)).unwrap(), 256 * 3 * 2, "all but the last chunk is");
+    let day = store.create("day", &Schema::opaque(16)).unwrap();
+    store.append(&day, &stamped(&[34_200_000_000_000]), Level::Local).unwrap();
+    let error = store.retain(&day, age(1)).unwrap_err();
+    assert!(error.to_string().contains("count from midnight"), "{error}");
+}
+
+#[test]
+fn a_recording_keeps_every_stamp_as_it_came_and_one_wrong_stamp_moves_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dated(dir.path())).unwrap().store;
+    // Lengths around the border of a class, so that an own time does not fit behind some.
+    let times = [-90, -80, 400 * DAY_NS, -70, -75, -60, i64::MAX - NOW_NS, -50, -50];
+    let message = |n: usize| vec![n as u8; 6 + n];
+    let mut recorder = recording::Recorder::new(&store, "r", 1, Level::Local).unwrap();
+    for (n, ns) in times.iter().enumerate() {
+        recorder.push(0, n as u64, NOW_NS + ns, &message(n)).unwrap();
+    }
+    recorder.flush().unwrap();
+    let read = |times: std::ops::RangeInclusive<i64>| {
+        let mut replay = recording::Replay::new(&store, "r", 0, times).unwrap();
+        std::iter::from_fn(move || replay.next_message().unwrap()).collect::<Vec<_>>()
+    };
+    let all = read(i64::MIN..=i64::MAX);
+    assert_eq!(all.len(), times.len());
+    for (n, recorded) in all.iter().enumerate() {
+        assert_eq!((recorded.number, &recorded.bytes), (n as u64, &message(n)));
+        assert_eq!(recorded.time_ns, NOW_NS + times[n], "message {n}");
+        assert!(recorded.indexed_ns <= NOW_NS, "message {n}");
+    }
+    // What was sent in order before the clock's time is found by it.
+    assert!(read(i64::MIN..=NOW_NS - 80).iter().map(|m| m.number).eq(0..2));
+}
+
 #[test]
 fn a_second_process_is_refused() {
     let dir = tempfile::tempdir().unwrap();

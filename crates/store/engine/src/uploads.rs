@@ -1,8 +1,8 @@
 //! Chunks and tails on their way into the object store.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use evenfall_core::Objects as _;
@@ -11,7 +11,7 @@ use evenfall_store_format::layout::{
     SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, tail_name,
 };
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block, encode_block};
-use evenfall_store_format::publication::{End, gather_chunk, publish, put_chunk};
+use evenfall_store_format::publication::{End, gather_chunk, publish, put_block, put_chunk};
 use evenfall_store_format::{FileId, Kind};
 
 use super::archive;
@@ -20,6 +20,38 @@ use super::{StoreError, lock};
 
 /// Pause behind a request that failed.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// Tails of an earlier life that are deleted beside its last one: that life kept one for readers,
+/// and one may be of a try that failed.
+const TAILS_BEFORE: u32 = 2;
+
+/// Requests under way at once when many files are published: enough that a request takes the time
+/// of a few, and each may hold the bytes of a chunk and of a tail.
+const AT_ONCE: usize = 8;
+
+/// What `each` says of every item, in their order, from a few threads.
+fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    if items.len() < 2 {
+        return items.iter().map(each).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let at = next.fetch_add(1, Relaxed)
+            && let Some(item) = items.get(at)
+        {
+            done.push((at, each(item)));
+        }
+        done
+    };
+    let mut all: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE.min(items.len())).map(|_| scope.spawn(work)).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.flat_map(|done| done.expect("a thread that only publishes")).collect()
+    });
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, result)| result).collect()
+}
 
 #[derive(Default)]
 struct Due {
@@ -99,7 +131,7 @@ impl Shared {
                 }
             }
             if published_at.elapsed() > self.config.publish_every {
-                let published = self.publish_changed(&|| !self.is_stopping());
+                let published = self.publish_changed(&self.our_files(), &|| !self.is_stopping());
                 if published.and_then(|()| self.trim_all()).is_err() {
                     self.upload_failed();
                 }
@@ -131,9 +163,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Publishes every file that has changed, block by block, while it may go on.
-    pub(super) fn publish_changed(&self, goes_on: &dyn Fn() -> bool) -> Result<(), StoreError> {
-        let files = self.our_files();
+    /// Publishes every one of these files that has changed, block by block, while it may go on.
+    pub(super) fn publish_changed(
+        &self,
+        files: &[Arc<StoreFile>],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
         let mut blocks: BTreeMap<u32, Vec<&StoreFile>> = BTreeMap::new();
         for file in files.iter().filter(|file| is_changed(file)) {
             blocks.entry(file.entry.slot / NODES_PER_BLOCK as u32).or_default().push(file);
@@ -156,10 +191,13 @@ impl Shared {
     /// Tails, then the block of metadata, then, once in the life of a primary, the entries of the
     /// catalogue. A file that fails keeps back none of the others.
     fn publish_block(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
+        self.check_objects(block, files)?;
+        self.commit_first(files);
+        let tails = in_parallel(files, |file| self.publish_tail(file));
         let mut done = Ok(());
         let mut ready = Vec::new();
-        for file in files {
-            match self.publish_tail(file) {
+        for (file, published) in files.iter().zip(tails) {
+            match published {
                 Ok(()) => ready.push(*file),
                 Err(error) => done = done.and(Err(error)),
             }
@@ -172,9 +210,38 @@ impl Shared {
             ready.iter().for_each(|file| file.is_listed.store(false, Relaxed));
             return Err(error);
         }
+        in_parallel(&ready, |file| self.drop_tails(file));
         let unlisted = |file: &&StoreFile| !file.is_listed.load(Relaxed);
         let unlisted: Vec<&StoreFile> = ready.into_iter().filter(unlisted).collect();
         done.and(self.list(block, &unlisted))
+    }
+
+    /// A store that was opened without its objects has them now, or says that they are lost: what
+    /// this life would add is no use without the chunks that earlier ones have put.
+    fn check_objects(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        for file in files.iter().filter(|file| !file.is_listed.load(Relaxed)) {
+            let name = block_name(file.token_before, block);
+            if file.token_before == 0 || lock(&self.blocks_seen).contains(&name) {
+                continue;
+            }
+            if bucket.get(&name, 0, 1)?.is_none() {
+                return Err(archive::absent(&name, file.id).into());
+            }
+            lock(&self.blocks_seen).insert(name);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the journal has what is published next: as long as the disk is whole, a
+    /// store that is opened again needs nothing from the objects. A disk that takes nothing does
+    /// not keep records from the objects: the next life then asks for what it lacks.
+    fn commit_first(&self, files: &[&StoreFile]) {
+        let behind = |file: &&&StoreFile| file.durable.load(Relaxed) < file.records();
+        let tickets = files.iter().filter(behind).map(|file| self.queue(file, Vec::new(), true));
+        if let Some(ticket) = tickets.max() {
+            let _ = self.await_commit(ticket);
+        }
     }
 
     fn publish_tail(&self, file: &StoreFile) -> Result<(), StoreError> {
@@ -185,10 +252,33 @@ impl Shared {
         let mut segments = self.segments(file, Interest::Passing);
         let chunks = file.uploaded.load(Relaxed);
         let done = MetadataNode { data_chunks: chunks, ..*published };
-        *published = publish(bucket, &mut segments, &end, &done)?;
+        let generation = {
+            let mut tails = lock(&file.tails);
+            tails.last += 1;
+            tails.last
+        };
+        *published = publish(bucket, &mut segments, &end, &done, generation)?;
         file.uploaded.store(published.data_chunks, Relaxed);
         (chunks..published.data_chunks).for_each(|c| self.uploads.is_uploaded(file.id, c));
         Ok(())
+    }
+
+    /// Deletes the tails that no reader follows any more. What cannot be deleted now is tried again
+    /// with the next publication.
+    fn drop_tails(&self, file: &StoreFile) {
+        let Some(bucket) = &self.bucket else { return };
+        let current = lock(&file.published).tail_generation;
+        let mut tails = lock(&file.tails);
+        if tails.current != current {
+            (tails.kept, tails.current) = (tails.current, current);
+        }
+        while tails.gone + 1 < tails.kept {
+            let name = tail_name(file.id, file.entry.token, tails.gone + 1);
+            if bucket.delete(&name).is_err() {
+                return;
+            }
+            tails.gone += 1;
+        }
     }
 
     /// Puts files into the catalogue, tells the names that this life has published them, and
@@ -198,21 +288,25 @@ impl Shared {
             return Ok(());
         }
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        for file in files {
-            archive::put_catalog(bucket, &file.name, &file.entry_now())?;
-        }
+        let put =
+            in_parallel(files, |file| archive::put_catalog(bucket, &file.name, &file.entry_now()));
+        put.into_iter().collect::<Result<(), _>>()?;
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         self.names.list_published(&names)?;
-        let mut before = BTreeSet::new();
-        for file in files {
-            let token = file.token_before;
-            if token > 0 && token != file.entry.token {
-                bucket.delete(&catalog_name(file.id, token))?;
-                bucket.delete(&tail_name(file.id, token))?;
-                before.insert(token);
-            }
-            file.is_listed.store(true, Relaxed);
-        }
+        let is_later =
+            |file: &&&StoreFile| file.token_before > 0 && file.token_before != file.entry.token;
+        let later: Vec<&StoreFile> = files.iter().filter(is_later).copied().collect();
+        let removed = in_parallel(&later, |file| {
+            bucket.delete(&catalog_name(file.id, file.token_before))?;
+            // The one that was read last, and those of the tries and publications before it.
+            let newest = file.generation_before;
+            (newest.saturating_sub(TAILS_BEFORE)..=newest).try_for_each(|generation| {
+                bucket.delete(&tail_name(file.id, file.token_before, generation))
+            })
+        });
+        removed.into_iter().collect::<Result<(), _>>()?;
+        files.iter().for_each(|file| file.is_listed.store(true, Relaxed));
+        let before: BTreeSet<u32> = later.iter().map(|file| file.token_before).collect();
         before.into_iter().try_for_each(|token| self.drop_block(block, token))
     }
 
@@ -228,6 +322,7 @@ impl Shared {
         };
         if nodes.iter().all(is_past) {
             bucket.delete(&name)?;
+            self.names.local().keep_block(&name, None)?;
         }
         Ok(())
     }
@@ -236,7 +331,7 @@ impl Shared {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let first = block * NODES_PER_BLOCK as u32;
         // One writer at a time, so that an older block never follows a newer one.
-        let _turn = lock(&self.block_turn);
+        let mut blocks = lock(&self.blocks);
         let none = MetadataNode::default();
         let mut nodes = vec![none; NODES_PER_BLOCK];
         for file in self.our_files() {
@@ -249,7 +344,10 @@ impl Shared {
         let token = self.names.token();
         nodes.iter_mut().filter(|node| node.token != token).for_each(|node| *node = none);
         let bytes = encode_block(self.names.node(), block, &nodes);
-        bucket.put(&block_name(token, block), bytes)?;
-        Ok(())
+        let name = block_name(token, block);
+        // Kept before it is put: what a later life finds here is never less than what the objects
+        // have, so that it knows without them whether its disk has all of that.
+        self.names.local().keep_block(&name, Some(&bytes))?;
+        Ok(put_block(bucket, &name, blocks.entry(block).or_default(), &bytes)?)
     }
 }

@@ -238,6 +238,21 @@ impl Appender {
         Ok(last)
     }
 
+    /// Refuses a batch that has a record later than `limit_ns`, and names the first. The last
+    /// record decides, because [`append`](Self::append) takes batches in order of time only.
+    ///
+    /// # Errors
+    /// [`Error::TimeAhead`].
+    pub fn check_ahead(&self, records: &[u8], limit_ns: i64) -> Result<()> {
+        let times = || records.chunks_exact(self.layout.record_bytes()).map(record_time);
+        if times().next_back().is_none_or(|last| last <= limit_ns) {
+            return Ok(());
+        }
+        let first = times().enumerate().find(|(_, time_ns)| *time_ns > limit_ns);
+        let (at, time_ns) = first.unwrap_or_default();
+        Err(Error::TimeAhead { at, time_ns, limit_ns })
+    }
+
     fn seal(&mut self, sealed: &mut Vec<Sealed>) {
         let mut bytes = std::mem::take(&mut self.open);
         let entry = self.summary_of(&bytes[SEGMENT_HEADER_BYTES..]);
@@ -346,6 +361,10 @@ mod tests {
             appender.append(&[0; 17], &mut sealed),
             Err(Error::BatchLength { bytes: 17, record_bytes: 16 })
         ));
+        let ahead = records([20, 30, 40].into_iter());
+        let refused = Error::TimeAhead { at: 1, time_ns: 30, limit_ns: 29 };
+        assert_eq!(appender.check_ahead(&ahead, 29), Err(refused));
+        assert_eq!(appender.check_ahead(&ahead, 40), Ok(()));
         assert_eq!((appender.records(), appender.last_ns()), (10, 19));
         assert_eq!(appender.append(&records(19..21), &mut sealed), Ok(10..12));
     }

@@ -54,6 +54,20 @@ pub enum Error {
         /// The time it may not be before.
         limit_ns: i64,
     },
+    /// A record's time lies too far ahead of the clock. Nothing of the batch was taken.
+    TimeAhead {
+        /// Place in the batch.
+        at: usize,
+        /// Its time.
+        time_ns: i64,
+        /// The latest time that is taken now.
+        limit_ns: i64,
+    },
+    /// The times of a file count from midnight, so its records have no age.
+    Ageless {
+        /// The file's name.
+        file: String,
+    },
     /// A file has 2^32 segments at most.
     FileFull {
         /// Records in it.
@@ -115,6 +129,14 @@ pub enum Error {
         /// Its limit.
         bytes_max: u64,
     },
+    /// There is no room behind a queue, whatever its own limit is. Nothing was taken; the same
+    /// append may succeed once there is room.
+    NoRoom {
+        /// Which.
+        stage: Stage,
+        /// What said so.
+        why: StorageError,
+    },
     /// The disk or the object store.
     Storage(StorageError),
 }
@@ -123,7 +145,7 @@ impl Error {
     /// Whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Refused { .. } => true,
+            Self::Refused { .. } | Self::NoRoom { .. } => true,
             Self::Storage(error) => error.is_retryable(),
             _ => false,
         }
@@ -157,6 +179,18 @@ impl fmt::Display for Error {
                 "record {at} of the batch has time {time_ns} ns, before {limit_ns} ns: send in \
                  order, or give the file a wider window"
             ),
+            Self::TimeAhead { at, time_ns, limit_ns } => write!(
+                f,
+                "record {at} of the batch has time {time_ns} ns, which is later than {limit_ns} \
+                 ns: the store takes no record so far ahead of this machine's clock, and nothing \
+                 of the batch was taken; correct the time or the clock, or allow more with \
+                 --time-ahead"
+            ),
+            Self::Ageless { file } => write!(
+                f,
+                "the times of {file} count from midnight, so its records have no age: keep less \
+                 of it by bytes"
+            ),
             Self::FileFull { records } => {
                 write!(f, "record {records} is past the end of any file: start a new file")
             }
@@ -181,6 +215,7 @@ impl fmt::Display for Error {
                 f,
                 "the {stage} is at its limit, {bytes} of {bytes_max} bytes: try again later"
             ),
+            Self::NoRoom { stage, why } => write!(f, "the {stage} is full: {why}"),
             Self::Storage(error) => error.fmt(f),
         }
     }

@@ -8,7 +8,7 @@
 //! record n      segment n / R, slot n % R          R = (16,384 - 32) / record length
 //! segment s     chunk s / 256, byte (s % 256) * 16,384 of it
 //! chunk c       D-<file id>-<c>   data             I-<file id>-<c>   index
-//! tail          T-<file id>-<token>                metadata block    M-<token>-<block>
+//! tail          T-<file id>-<token>-<generation>   metadata block    M-<token>-<block>
 //! catalogue     S-<file id>-<token>
 //! ```
 
@@ -97,9 +97,14 @@ pub fn parse_chunk_name(name: &str) -> Option<(Kind, FileId, u32)> {
 }
 
 /// The name of the object with what does not fill a chunk yet. The token is part of it, so that an
-/// old primary cannot replace what a new one wrote.
-pub fn tail_name(file: FileId, token: u32) -> String {
-    format!("T-{file}-{token:08x}")
+/// old primary cannot replace what a new one wrote. The generation is part of it, so that a put
+/// that lands after its successor cannot replace what that wrote. Earlier versions had no
+/// generation: their metadata says zero.
+pub fn tail_name(file: FileId, token: u32, generation: u32) -> String {
+    match generation {
+        0 => format!("T-{file}-{token:08x}"),
+        _ => format!("T-{file}-{token:08x}-{generation:08x}"),
+    }
 }
 
 /// The name of a block of metadata nodes. The token is that of one life of one store node, which

@@ -12,7 +12,8 @@
 //!  8  store node  u32                 12  record bytes u16     44  index chunks        u32
 //! 12  block       u32                 14  aggregates   u16     48  index nodes         u32
 //! 16  nodes       u32                 16  records      u64     52  tail segments       u32
-//! 20  zero                            24  time of last i64     56  zero
+//! 20  zero                            24  time of last i64     56  tail generation     u32
+//!                                                              60  zero
 //! 28  crc32c      u32  of all else
 //! 32  nodes ...
 //! ```
@@ -55,6 +56,8 @@ pub struct MetadataNode {
     pub index_nodes: u32,
     /// Segments in the tail object.
     pub tail_segments: u32,
+    /// Which of the tails that its life has put; zero of versions that put them all in one place.
+    pub tail_generation: u32,
 }
 
 impl MetadataNode {
@@ -66,8 +69,14 @@ impl MetadataNode {
         out[16..24].copy_from_slice(&self.records.to_le_bytes());
         out[24..32].copy_from_slice(&self.last_ns.to_le_bytes());
         out[32..40].copy_from_slice(&self.first.to_le_bytes());
-        let counts = [self.data_chunks, self.index_chunks, self.index_nodes, self.tail_segments];
-        for (count, out) in counts.iter().zip(out[40..56].chunks_exact_mut(4)) {
+        let counts = [
+            self.data_chunks,
+            self.index_chunks,
+            self.index_nodes,
+            self.tail_segments,
+            self.tail_generation,
+        ];
+        for (count, out) in counts.iter().zip(out[40..60].chunks_exact_mut(4)) {
             out.copy_from_slice(&count.to_le_bytes());
         }
     }
@@ -88,6 +97,7 @@ impl MetadataNode {
             index_chunks: word(44),
             index_nodes: word(48),
             tail_segments: word(52),
+            tail_generation: word(56),
         }
     }
 }
@@ -152,6 +162,7 @@ mod tests {
             records: n * 1_000,
             last_ns: -1,
             tail_segments: 9,
+            tail_generation: 3,
             ..MetadataNode::default()
         };
         let nodes: Vec<_> = (0..NODES_PER_BLOCK as u64).map(node).collect();

@@ -5,6 +5,11 @@
 //! both reach: a reader who follows the node never meets a half-done publication, and listing is
 //! not needed. Every step can be repeated.
 //!
+//! One primary: a put whose answer did not come in time may land after the put that followed it.
+//! Each try to publish a tail has a generation of its own in the tail's name, which the node says,
+//! so a late tail is one that nobody reads. A block of metadata is put only where none is, or in
+//! the place of the bytes that were put last ([`put_block`]), so a late block does nothing.
+//!
 //! Two primaries: what one primary alone writes carries its token in its name (tail, metadata,
 //! catalogue), so that a put of the old one that lands late changes an object that nobody reads
 //! any more. Chunks are the exception, because their names are computed by readers. A chunk is put
@@ -108,6 +113,36 @@ pub fn put_chunk(
     Err(evenfall_core::StorageError::Unavailable { name, what }.into())
 }
 
+/// Puts a block of metadata in the place of `last`, which this life put there before, and keeps it
+/// as the next `last`. Only one life writes a block: other bytes than `last` are those of an
+/// earlier try that took effect without an answer.
+///
+/// # Errors
+/// [`Error::Storage`]; the block may then be the old or the new one, and may be put again.
+pub fn put_block(
+    objects: &impl Objects,
+    name: &str,
+    last: &mut Option<Bytes>,
+    bytes: &Bytes,
+) -> Result<()> {
+    for _ in 0..SWAPS_MAX {
+        let outcome = match last {
+            Some(was) => objects.swap(name, was, bytes.clone())?,
+            None => objects.put_new(name, bytes.clone())?,
+        };
+        if outcome == PutOutcome::Created {
+            *last = Some(bytes.clone());
+            return Ok(());
+        }
+        *last = objects.get(name, 0, SEGMENT_BYTES)?;
+        if last.as_ref() == Some(bytes) {
+            return Ok(());
+        }
+    }
+    let what = "earlier puts of it take effect one by one".to_owned();
+    Err(evenfall_core::StorageError::Unavailable { name: name.into(), what }.into())
+}
+
 /// The segments of one chunk, one behind the other.
 ///
 /// # Errors
@@ -125,7 +160,8 @@ pub fn gather_chunk(
 }
 
 /// Publishes a file up to `end`, from what `done` says is there already. The node that comes back
-/// must be put into its block; then, and not before, readers see it.
+/// must be put into its block; then, and not before, readers see it. `generation` is greater than
+/// that of any earlier try of this life, whatever became of it.
 ///
 /// # Errors
 /// [`Error::Fenced`]; what a segment or the object store says. It may be called again.
@@ -134,6 +170,7 @@ pub fn publish(
     segments: &mut dyn Segments,
     end: &End,
     done: &MetadataNode,
+    generation: u32,
 ) -> Result<MetadataNode> {
     let (file, at) = (end.at.file, &end.at);
     let full = at.layout.full_segments(at.records);
@@ -161,8 +198,11 @@ pub fn publish(
         }
     }
     let (bytes, count) = encode_tail(segments, end, &node)?;
-    objects.put(&tail_name(file, end.token), bytes)?;
-    node.tail_segments = count;
+    // A reader who is told of no segments asks for no tail.
+    if count > 0 {
+        objects.put(&tail_name(file, end.token, generation), bytes)?;
+    }
+    (node.tail_segments, node.tail_generation) = (count, generation);
     Ok(node)
 }
 
@@ -196,6 +236,11 @@ fn encode_tail(
     Ok((bytes.freeze(), counts[0] + counts[1]))
 }
 
+/// The name of the tail that a node speaks of.
+pub fn tail_name_of(node: &MetadataNode) -> String {
+    tail_name(node.file, node.token, node.tail_generation)
+}
+
 /// A file as the object store has it.
 #[derive(Debug)]
 pub struct Publication<'a, O> {
@@ -210,7 +255,10 @@ impl<'a, O: Objects> Publication<'a, O> {
     /// # Errors
     /// [`Error::Damaged`] when objects are missing or not whole; [`Error::Storage`].
     pub fn open(objects: &'a O, node: MetadataNode) -> Result<Self> {
-        let name = tail_name(node.file, node.token);
+        if node.tail_segments == 0 {
+            return Ok(Self { objects, node, tail: BTreeMap::new() });
+        }
+        let name = tail_name_of(&node);
         let bytes = objects.get(&name, 0, TAIL_HEADER_BYTES + TAIL_SEGMENTS_MAX * SEGMENT_BYTES)?;
         let bytes = bytes.ok_or_else(|| Error::damaged(&name, "there is no such object"))?;
         let tail = decode_tail(&bytes, node.file, &name)?;
@@ -224,7 +272,7 @@ impl<'a, O: Objects> Publication<'a, O> {
     pub fn snapshot(&self, schema: &Schema) -> Result<Snapshot> {
         let (layout, geometry) = (schema.layout()?, schema.geometry()?);
         let file = self.node.file;
-        let short = || Error::damaged(tail_name(file, self.node.token), "it is an older one");
+        let short = || Error::damaged(tail_name_of(&self.node), "it is an older one");
         let full = layout.full_segments(self.node.records);
         let open = (self.node.records - layout.first_record(full)) as usize;
         let mut tail = Bytes::new();

@@ -8,10 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::{CHUNK_BYTES, Layout, SEGMENTS_PER_CHUNK};
 
+/// Times before this count from some midnight and say no date: `99:59:59` is the last time of day
+/// that can be written. Records with these times have no age.
+pub const TIMES_OF_DAY_END_NS: i64 = 100 * 3_600 * 1_000_000_000;
+
 /// How long and how much of a file is kept. Without either, everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// Records older than this behind the newest may go, in nanoseconds.
+    /// Records that are older than this by the wall clock may go, in nanoseconds.
     pub age_ns_max: Option<u64>,
     /// Bytes of chunks above this may go.
     pub bytes_max: Option<u64>,
@@ -29,10 +33,12 @@ impl Retention {
         by_age.max(by_bytes).min(full.saturating_sub(1))
     }
 
-    /// The time before which records may go.
-    pub fn horizon_ns(&self, newest_ns: i64) -> Option<i64> {
-        let age = self.age_ns_max?;
-        Some(newest_ns.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)))
+    /// The time before which records may go at `now_ns` of the wall clock; `None` of a file whose
+    /// newest record has a time of day alone. The newest record does not move the horizon: a stamp
+    /// from the future must not let go of the past, and a file that gets nothing grows old.
+    pub fn horizon_ns(&self, newest_ns: i64, now_ns: i64) -> Option<i64> {
+        let age = self.age_ns_max.filter(|_| newest_ns >= TIMES_OF_DAY_END_NS)?;
+        Some(now_ns.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)))
     }
 }
 
@@ -53,6 +59,17 @@ mod tests {
         assert_eq!(age.first_chunk(layout, records, chunk * 4 + 9), 4);
         assert_eq!(age.first_chunk(layout, records, records), 9);
         assert_eq!(age.first_chunk(layout, 5, 5), 0);
-        assert_eq!(age.horizon_ns(i64::MIN + 1), Some(i64::MIN));
+    }
+
+    #[test]
+    fn age_counts_from_the_wall_clock_and_times_of_day_have_none() {
+        let now_ns = 1_700_000_000_000_000_000;
+        let age = Retention { age_ns_max: Some(5), bytes_max: None };
+        for newest_ns in [now_ns - 1_000, now_ns, i64::MAX] {
+            assert_eq!(age.horizon_ns(newest_ns, now_ns), Some(now_ns - 5));
+        }
+        assert_eq!(age.horizon_ns(57_600_000_000_000, now_ns), None);
+        assert_eq!(age.horizon_ns(i64::MIN, now_ns), None);
+        assert_eq!(Retention::default().horizon_ns(now_ns, now_ns), None);
     }
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use evenfall_core::StorageError;
 use evenfall_store_format::{FileId, Schema};
 
-use super::Served;
+use super::{Idle, Served};
 use evenfall_store_engine::names::cluster::Member;
 use evenfall_store_engine::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
@@ -41,6 +41,11 @@ const WRITE_BYTES: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client may take to say which protocol it speaks.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client that has said what it speaks may take to ask for something.
+const SILENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long one that is turned away may take to say what it wanted, so that it can be answered: the
+/// port takes no other connection meanwhile.
+const TURN_AWAY_TIMEOUT: Duration = Duration::from_millis(50);
 /// A client that takes nothing for this long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -74,12 +79,14 @@ struct Replies {
     spent: u64,
     requests: u64,
     is_broken: bool,
+    idle: Arc<Idle>,
 }
 
 impl Replies {
     fn spend(&mut self, cost: u64) -> Result<(), Malformed> {
         self.spent += cost;
         self.requests += 1;
+        self.idle.end();
         match self.spent > CREDIT_BYTES || self.requests > REQUESTS_MAX {
             true => Err(Malformed("requests over the credit")),
             false => Ok(()),
@@ -89,6 +96,9 @@ impl Replies {
     fn last(&mut self, request: u32, cost: u64, reply: &Reply<'_>) {
         self.spent -= cost;
         self.requests -= 1;
+        if self.requests == 0 {
+            self.idle.begin();
+        }
         self.put(request, cost, reply);
     }
 
@@ -151,7 +161,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Serves it until it ends; says whether that was the fault of the client's bytes.
-    pub(super) fn serve(served: &Arc<Served>, stream: TcpStream) -> bool {
+    pub(super) fn serve(served: &Arc<Served>, stream: TcpStream, idle: Arc<Idle>) -> bool {
         let Ok(writing) = stream.try_clone() else { return false };
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
@@ -163,6 +173,7 @@ impl Connection {
             spent: 0,
             requests: 0,
             is_broken: false,
+            idle,
         };
         let mut connection = Self {
             served: Arc::clone(served),
@@ -189,6 +200,7 @@ impl Connection {
     fn run(&mut self, mut stream: &TcpStream) -> Result<(), Broken> {
         let mut buffer = vec![0; READ_BYTES];
         let mut filled = 0;
+        let mut has_asked = false;
         let started = Instant::now();
         loop {
             let read = match stream.read(&mut buffer[filled..]) {
@@ -213,8 +225,13 @@ impl Connection {
                 let request = Request::decode(&header, body)?;
                 let was_greeted = self.is_greeted;
                 self.answer(&header, request)?;
+                // One that never asks for anything is not kept as long as one that did.
+                let timeout = self.served.idle_timeout;
                 if self.is_greeted && !was_greeted {
-                    stream.set_read_timeout(Some(self.served.idle_timeout))?;
+                    stream.set_read_timeout(Some(timeout.min(SILENT_TIMEOUT)))?;
+                } else if !has_asked {
+                    stream.set_read_timeout(Some(timeout))?;
+                    has_asked = true;
                 }
                 at += HEADER_BYTES + body.len();
             }
@@ -263,6 +280,7 @@ impl Connection {
         self.is_greeted = true;
         replies.spent = 0;
         replies.requests = 0;
+        replies.idle.begin();
         let hello = Reply::Hello { version, requests_max: REQUESTS_MAX as u32 };
         replies.put(header.request, CREDIT_BYTES, &hello);
         Ok(())
@@ -475,6 +493,20 @@ impl Connection {
         };
         Ok(replies.flush().map_err(gone)?)
     }
+}
+
+/// Tells a client in words why it is not served.
+pub(super) fn turn_away(mut stream: TcpStream, connections: usize) {
+    let _ = stream.set_read_timeout(Some(TURN_AWAY_TIMEOUT));
+    let _ = stream.set_write_timeout(Some(TURN_AWAY_TIMEOUT));
+    // Bytes that are not read would take the answer with them.
+    let mut asked = [0; 256];
+    let read = stream.read(&mut asked).unwrap_or(0);
+    let Ok(Some((header, _))) = frame(&asked[..read]) else { return };
+    let what = format!("{connections} connections have something under way here: try again later");
+    let mut reply = Vec::new();
+    Reply::Failed { is_retryable: true, what: &what }.encode(header.request, 0, &mut reply);
+    let _ = stream.write_all(&reply);
 }
 
 fn is_timeout(error: &io::Error) -> bool {

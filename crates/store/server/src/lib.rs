@@ -13,14 +13,17 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::connection::Connection;
-use evenfall_store_engine::{Store, StoreError, lock};
+use evenfall_store_engine::{Store, StoreError, expect_loopback, lock};
 
 /// Connections at once: each has a thread or two, and some megabytes.
 const CONNECTIONS_MAX: usize = 256;
 
+/// A connection that has just asked for something asks again, most likely: it is not closed for a
+/// newcomer.
+const IDLE_MIN: Duration = Duration::from_secs(1);
 /// A connection that asks for nothing for this long, and waits for nothing, is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
@@ -29,8 +32,10 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 pub struct ServerCounts {
     /// Connections accepted.
     pub accepted: u64,
-    /// Connections closed at once, because there were 256.
+    /// Connections closed at once, because there were 256 that had something under way.
     pub turned_away: u64,
+    /// Connections that had nothing under way, closed for a newcomer.
+    pub made_room: u64,
     /// Connections closed because of bytes that are not the protocol, or over their credit.
     pub malformed: u64,
     /// Connections closed because their client said nothing for too long.
@@ -45,6 +50,7 @@ pub struct ServerCounts {
 struct Counters {
     accepted: AtomicU64,
     turned_away: AtomicU64,
+    made_room: AtomicU64,
     malformed: AtomicU64,
     timed_out: AtomicU64,
     failed_appends: AtomicU64,
@@ -57,7 +63,35 @@ struct Served {
     counters: Counters,
     idle_timeout: Duration,
     is_stopping: AtomicBool,
-    open: Mutex<BTreeMap<u64, (TcpStream, JoinHandle<()>)>>,
+    open: Mutex<BTreeMap<u64, Open>>,
+}
+
+/// A connection that is served.
+struct Open {
+    stream: TcpStream,
+    thread: JoinHandle<()>,
+    idle: Arc<Idle>,
+}
+
+/// Since when a connection has nothing under way.
+struct Idle(Mutex<Option<Instant>>);
+
+impl Idle {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(Instant::now()))))
+    }
+
+    fn begin(&self) {
+        lock(&self.0).get_or_insert_with(Instant::now);
+    }
+
+    fn end(&self) {
+        *lock(&self.0) = None;
+    }
+
+    fn since(&self) -> Option<Instant> {
+        *lock(&self.0)
+    }
 }
 
 /// A store on a port, until it is stopped or dropped.
@@ -90,12 +124,7 @@ impl Server {
         listen: SocketAddr,
         idle_timeout: Duration,
     ) -> Result<Self, StoreError> {
-        if !listen.ip().is_loopback() {
-            return Err(failed(format!(
-                "{listen} is not loopback: the store's connections have no key, and without a key \
-                 nothing leaves loopback; listen on 127.0.0.1 and tunnel"
-            )));
-        }
+        expect_loopback("listen address", listen).map_err(failed)?;
         let said = |error| failed(format!("listen on {listen}: {error}"));
         let listener = TcpListener::bind(listen).map_err(said)?;
         let address = listener.local_addr().map_err(said)?;
@@ -124,6 +153,7 @@ impl Server {
         ServerCounts {
             accepted: counters.accepted.load(Relaxed),
             turned_away: counters.turned_away.load(Relaxed),
+            made_room: counters.made_room.load(Relaxed),
             malformed: counters.malformed.load(Relaxed),
             timed_out: counters.timed_out.load(Relaxed),
             failed_appends: counters.failed_appends.load(Relaxed),
@@ -146,9 +176,9 @@ impl Server {
             let _ = acceptor.join();
         }
         let open = std::mem::take(&mut *lock(&self.served.open));
-        for (stream, thread) in open.into_values() {
-            let _ = stream.shutdown(Shutdown::Both);
-            let _ = thread.join();
+        for one in open.into_values() {
+            let _ = one.stream.shutdown(Shutdown::Both);
+            let _ = one.thread.join();
         }
     }
 }
@@ -157,6 +187,17 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Takes the connection that has had nothing under way for longest out of them, if there is one: a
+/// newcomer has something to ask, and 256 silent clients must not lock it out.
+fn longest_idle(open: &mut BTreeMap<u64, Open>) -> Option<Open> {
+    let idle = open.iter().filter_map(|(number, one)| Some((one.idle.since()?, *number)));
+    let (since, number) = idle.min()?;
+    if since.elapsed() < IDLE_MIN {
+        return None;
+    }
+    open.remove(&number)
 }
 
 fn accept(served: &Arc<Served>, listener: &TcpListener) {
@@ -171,22 +212,35 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
             continue;
         };
         let mut open = lock(&served.open);
-        open.retain(|_, (_, thread)| !thread.is_finished());
+        open.retain(|_, one| !one.thread.is_finished());
         if open.len() >= CONNECTIONS_MAX {
-            served.counters.turned_away.fetch_add(1, Relaxed);
-            continue;
+            match longest_idle(&mut open) {
+                Some(one) => {
+                    let _ = one.stream.shutdown(Shutdown::Both);
+                    let _ = one.thread.join();
+                    served.counters.made_room.fetch_add(1, Relaxed);
+                }
+                None => {
+                    drop(open);
+                    served.counters.turned_away.fetch_add(1, Relaxed);
+                    connection::turn_away(stream, CONNECTIONS_MAX);
+                    continue;
+                }
+            }
         }
         let shared = Arc::clone(served);
         let thread = std::thread::Builder::new().name("store-connection".into());
         let Ok(kept) = stream.try_clone() else { continue };
+        let idle = Idle::new();
+        let seen = Arc::clone(&idle);
         let run = move || {
-            if Connection::serve(&shared, stream) {
+            if Connection::serve(&shared, stream, seen) {
                 shared.counters.malformed.fetch_add(1, Relaxed);
             }
         };
         if let Ok(thread) = thread.spawn(run) {
             served.counters.accepted.fetch_add(1, Relaxed);
-            open.insert(number, (kept, thread));
+            open.insert(number, Open { stream: kept, thread, idle });
         }
     }
 }

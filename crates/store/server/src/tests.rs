@@ -165,4 +165,57 @@ fn without_a_key_nothing_leaves_loopback() {
     let refused = Server::start(store, "0.0.0.0:0".parse().unwrap());
     let words = refused.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(words.contains("nothing leaves loopback"), "{words}");
+    let elsewhere = "192.0.2.7:7411".parse().unwrap();
+    let words = Client::connect(elsewhere).err().unwrap().to_string();
+    assert!(words.contains("nothing leaves loopback"), "{words}");
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { replica: Some(elsewhere), ..StoreConfig::new(dir.path()) };
+    let words = Store::open(config).err().unwrap().to_string();
+    assert!(words.contains("nothing leaves loopback"), "{words}");
+}
+
+#[test]
+fn silent_clients_make_room_for_one_that_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let silent: Vec<_> =
+        (0..super::CONNECTIONS_MAX).map(|_| Client::connect(server.address()).unwrap()).collect();
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    let mut client = loop {
+        match Client::connect(server.address()) {
+            Ok(client) => break client,
+            Err(error) => assert!(error.to_string().contains("try again later"), "{error}"),
+        }
+        assert!(std::time::Instant::now() < end, "nobody made room");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(client.list().is_ok());
+    assert!(server.counts().made_room > 0);
+    drop((silent, client));
+}
+
+#[test]
+fn a_stranger_with_a_token_that_no_primary_has_fences_nobody() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(StoreConfig::new(first.path())).unwrap().store;
+    let entry = store.create("a", &Schema::opaque(16)).unwrap().entry.clone();
+    let server = start(second.path());
+    let mut client = Client::connect(server.address()).unwrap();
+    for token in [0, u32::MAX] {
+        let stranger = evenfall_store_engine::Entry { token, ..entry.clone() };
+        assert!(client.follow("new", &stranger).is_err(), "{token}");
+    }
+    client.follow("a", &entry).unwrap();
+    let stranger = evenfall_store_engine::Entry { token: u32::MAX, ..entry.clone() };
+    let error = client.follow("a", &stranger).unwrap_err();
+    assert!(error.to_string().contains("lives after"), "{error}");
+    client.follow("a", &entry).unwrap();
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up_in_words() {
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let timeout = Duration::from_millis(50);
+    let error = Client::connect_within(deaf.local_addr().unwrap(), timeout).err().unwrap();
+    assert!(error.to_string().contains("has not answered within 50ms"), "{error}");
 }

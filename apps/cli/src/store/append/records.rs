@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenfall_store_engine::import::Table;
-use evenfall_store_engine::{Level, Store, StoreFile};
-use evenfall_store_format::Field;
+use evenfall_store_engine::{Client, Level, RemoteFile, Store, StoreFile};
 use evenfall_store_format::layout::record_time;
+use evenfall_store_format::{Field, Schema};
 
 use super::Window;
 use crate::Outcome;
@@ -16,10 +16,38 @@ use crate::Outcome;
 /// Bytes gathered before they are appended.
 const BATCH_BYTES: usize = 256 << 10;
 
+/// Where records go.
+enum Sink<'a> {
+    Store(&'a Store, Arc<StoreFile>),
+    Server(Box<Client>, RemoteFile),
+}
+
+impl Sink<'_> {
+    fn schema(&self) -> &Schema {
+        match self {
+            Self::Store(_, file) => &file.schema,
+            Self::Server(_, file) => &file.schema,
+        }
+    }
+
+    /// Returns when the records have reached the level.
+    fn append(&mut self, records: &[u8], level: Level) -> Outcome {
+        match self {
+            Self::Store(store, file) => store.append(file, records, level).map(drop)?,
+            Self::Server(client, file) => {
+                client.append(file, records, level)?;
+                while let Some(completion) = client.completion()? {
+                    completion.first?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Records on their way into a file, perhaps through its window.
 struct Intake<'a> {
-    store: &'a Store,
-    file: Arc<StoreFile>,
+    sink: Sink<'a>,
     level: Level,
     window: Option<Window>,
     sequence: Option<Field>,
@@ -45,8 +73,9 @@ impl Intake<'_> {
     }
 
     fn flush(&mut self) -> Outcome {
-        self.store.append(&self.file, &self.batch, self.level)?;
-        self.appended += (self.batch.len() / usize::from(self.file.schema.record_bytes)) as u64;
+        self.sink.append(&self.batch, self.level)?;
+        let record_bytes = usize::from(self.sink.schema().record_bytes);
+        self.appended += (self.batch.len() / record_bytes) as u64;
         self.batch.clear();
         Ok(())
     }
@@ -61,6 +90,16 @@ impl Intake<'_> {
 
 /// Appends the records of a CSV; what came before a wrong line is appended, and the line is said.
 pub fn append(store: &Store, name: &str, table: &Path, level: Level) -> Outcome {
+    take_all(Sink::Store(store, store.file(name)?), name, table, level)
+}
+
+/// The same, to a file that a server has.
+pub fn append_to_server(mut client: Client, name: &str, table: &Path, level: Level) -> Outcome {
+    let file = client.open(name)?;
+    take_all(Sink::Server(Box::new(client), file), name, table, level)
+}
+
+fn take_all(sink: Sink<'_>, name: &str, table: &Path, level: Level) -> Outcome {
     let place = table.display();
     let mut lines: Box<dyn BufRead> = match table.as_os_str() == "-" {
         true => Box::new(std::io::stdin().lock()),
@@ -69,13 +108,11 @@ pub fn append(store: &Store, name: &str, table: &Path, level: Level) -> Outcome 
             Box::new(BufReader::new(file))
         }
     };
-    let file = store.file(name)?;
-    let arrival = file.schema.arrival.clone();
+    let schema = sink.schema().clone();
     let mut intake = Intake {
-        store,
-        window: Window::of(arrival.window_ns),
-        sequence: file.schema.field(&arrival.sequence).cloned(),
-        file: Arc::clone(&file),
+        sink,
+        window: Window::of(schema.arrival.window_ns),
+        sequence: schema.field(&schema.arrival.sequence).cloned(),
         level,
         batch: Vec::new(),
         appended: 0,
@@ -83,7 +120,7 @@ pub fn append(store: &Store, name: &str, table: &Path, level: Level) -> Outcome 
     let mut text = String::new();
     lines.read_line(&mut text)?;
     let wrong = |line: u64, why: String| format!("{place}, line {line}: {why}");
-    let columns = Table::new(&file.schema, text.trim_end()).map_err(|why| wrong(1, why))?;
+    let columns = Table::new(&schema, text.trim_end()).map_err(|why| wrong(1, why))?;
     let mut taken: Outcome = Ok(());
     for line in 2.. {
         text.clear();

@@ -18,6 +18,9 @@ use super::{FLUSH_SEGMENTS, Shared, StoreFile, TakenOver, origin};
 use crate::names::Claimed;
 use crate::{Entry, StoreError, archive, lock};
 
+/// Blocks of metadata that are read at once when a store is opened without its own account of them.
+const BLOCKS_AT_ONCE: usize = 16;
+
 /// A file that is ready to be installed, once its segments are synced.
 pub(super) struct Adopted {
     file: StoreFile,
@@ -38,6 +41,10 @@ impl Shared {
                 self.names.claim(take_over || self.config.keep_copies, true, &BTreeSet::new())?
             }
         };
+        let records = |entry: &Entry| found.files.get(&entry.id).map_or(0, |file| file.records);
+        let entries = claimed.iter().map(|one: &Claimed| &one.entry);
+        let is_known = |entry: &&Entry| self.kept_node(entry, records(entry)).is_some();
+        self.read_blocks(entries.filter(|entry| !is_known(entry)));
         let mut adopted = Vec::new();
         for one in claimed {
             let recovered = found.files.remove(&one.entry.id);
@@ -57,6 +64,7 @@ impl Shared {
             self.install_many(&mut adopted)?;
         }
         self.install_all(adopted)?;
+        lock(&self.blocks_before).clear();
         self.adopt_copies(&before, found)?;
         self.put_strays_aside(&before, found)?;
         for (file, lost) in &found.files {
@@ -199,7 +207,8 @@ impl Shared {
         losses: &mut Vec<Loss>,
     ) -> Result<Adopted, StoreError> {
         let schema = Arc::new(entry.schema.clone());
-        let published = self.published(&entry)?;
+        let on_disk = recovered.as_ref().filter(|_| old_token.is_none());
+        let published = self.published(&entry, on_disk.map_or(0, |file| file.records))?;
         entry.first = entry.first.max(published.map_or(0, |node| node.first));
         if let (Some(token), Some(old)) = (old_token, &recovered) {
             self.put_aside(&name, &entry, old, token, losses)?;
@@ -221,12 +230,50 @@ impl Shared {
         Ok(Adopted { file, tail })
     }
 
-    fn published(&self, entry: &Entry) -> Result<Option<MetadataNode>, StoreError> {
+    /// What of a file is in the objects. A disk that has all of that, by its own account, is not
+    /// made to ask them: a recorder whose disk is whole starts while its bucket is away.
+    fn published(&self, entry: &Entry, records: u64) -> Result<Option<MetadataNode>, StoreError> {
         let Some(bucket) = &self.bucket else { return Ok(None) };
+        if let Some(node) = self.kept_node(entry, records) {
+            return Ok(Some(node));
+        }
+        let name = archive::block_of(entry);
+        if let Some(block) = lock(&self.blocks_before).get(&name)
+            && let Some(node) = archive::node_in(block, &name, entry)?
+        {
+            return Ok(Some(node));
+        }
         match archive::node_of(bucket, entry) {
             // Another node may have the file by now: what this directory has can be read still.
             Err(StoreError::Store(Error::Damaged { .. })) if self.is_reading => Ok(None),
             node => node,
+        }
+    }
+
+    /// The metadata node that was kept when the file was last published from here, if the disk has
+    /// as many records.
+    fn kept_node(&self, entry: &Entry, records: u64) -> Option<MetadataNode> {
+        let name = archive::block_of(entry);
+        // What cannot be read is asked of the objects.
+        let block = self.names.local().block(&name).ok()??;
+        let node = archive::node_in(&block, &name, entry).ok()??;
+        (node.records <= records).then_some(node)
+    }
+
+    /// Reads the blocks of metadata of these files ahead, each once and several at a time. What
+    /// fails is asked for again, and said, when the file is adopted.
+    fn read_blocks<'a>(&self, entries: impl Iterator<Item = &'a Entry>) {
+        let Some(bucket) = &self.bucket else { return };
+        let listed = entries.filter(|entry| entry.listed > 0 && !entry.is_deleted);
+        let names: BTreeSet<String> = listed.map(archive::block_of).collect();
+        let names: Vec<String> = names.into_iter().collect();
+        for names in names.chunks(BLOCKS_AT_ONCE) {
+            let fetch = |name: &String| bucket.fetch(name, 0, SEGMENT_BYTES);
+            let fetches: Vec<_> = names.iter().map(fetch).collect();
+            for (name, fetch) in names.iter().zip(fetches) {
+                let Ok(Some(block)) = bucket.wait(fetch) else { return };
+                lock(&self.blocks_before).insert(name.clone(), block);
+            }
         }
     }
 

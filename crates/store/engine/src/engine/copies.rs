@@ -27,6 +27,7 @@ impl Store {
         let shared = &self.shared;
         shared.check_writing(name)?;
         original.schema.check()?;
+        shared.check_token(name, original)?;
         // One at a time, so that no two connections begin the same copy.
         let _turn = lock(&shared.naming_turn);
         let Some(file) = shared.named(name) else {
@@ -88,11 +89,40 @@ impl Store {
         let known = known.saturating_mul(appender.layout().record_bytes());
         let mut sealed = Vec::new();
         appender.append(records.get(known..).unwrap_or_default(), &mut sealed)?;
-        Ok((have..appender.records(), shared.queue(file.id, sealed, true)))
+        Ok((have..appender.records(), shared.queue(file, sealed, true)))
     }
 }
 
+/// Lives that a primary may have had since its copy last heard of it: a start a second for twelve
+/// days. A later token is not believed, so that one wrong or hostile request cannot fence the
+/// primary for good.
+const LIVES_MAX: u32 = 1 << 20;
+
 impl Shared {
+    /// Refuses tokens that no primary of this file can have. Nothing here is authenticated: whoever
+    /// reaches the port can still fence a primary of a store without a cluster, life by life.
+    fn check_token(&self, name: &str, original: &Entry) -> Result<(), StoreError> {
+        let token = original.token;
+        if token == 0 {
+            return refused(format!("{name}: token 0 is no primary's"));
+        }
+        if let Some(member) = self.names.member() {
+            let known = member.cluster().find(name)?.map_or(0, |entry| entry.token);
+            return match token > known {
+                true => refused(format!("{name}: the cluster knows no token {token} of it")),
+                false => Ok(()),
+            };
+        }
+        let held = self.named(name).map_or(0, |file| file.copies.load(Relaxed));
+        match token > held.saturating_add(LIVES_MAX) {
+            true => refused(format!(
+                "{name}: token {token} is more than {LIVES_MAX} lives after {held}, the last one \
+                 known here; if it is right, delete the copy here and begin it anew"
+            )),
+            false => Ok(()),
+        }
+    }
+
     fn begin_copy(&self, name: &str, original: &Entry) -> Result<Arc<StoreFile>, StoreError> {
         let entry = self.names.copy(name, original)?;
         // Its segments carry the token of this life, as all that this disk has.

@@ -1,20 +1,26 @@
 //! The thread that owns the disk: commits, chunks, syncs, checkpoints.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_core::Disk as _;
+use evenfall_core::{Disk as _, StorageError};
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::journal::Batch;
 use evenfall_store_format::layout::SEGMENT_BYTES;
 use evenfall_store_format::volume::pieces;
-use evenfall_store_format::{FileId, Kind, Sealed, Volume};
+use evenfall_store_format::{Error, FileId, Kind, Sealed, Volume};
 
-use super::{FLUSH_LAG, FLUSH_SEGMENTS, SHARDS, Shared, TICK, origin};
+use super::{
+    FLUSH_LAG, FLUSH_SEGMENTS, JOURNAL_LAG, SHARDS, Shared, TICK, TROUBLE_PATIENCE, no_room, origin,
+};
 use crate::{Directory, StoreError, lock};
+
+/// How long a stop lists files that have no record in the catalogue of the objects. The next life
+/// lists the others; until then a reader of objects alone does not know of them.
+const EMPTY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Says that the thread has ended, whatever ended it: who waits for a commit waits no longer.
 struct Ended<'a>(&'a AtomicBool);
@@ -25,6 +31,8 @@ impl Drop for Ended<'_> {
     }
 }
 
+type VolumeGuard<'a> = MutexGuard<'a, Volume<Directory>>;
+
 /// What the disk thread does at one time.
 struct Turn {
     /// Files whose records are waited for.
@@ -34,11 +42,16 @@ struct Turn {
 }
 
 impl Shared {
-    pub(super) fn await_commit(&self, ticket: u64) -> Result<(), StoreError> {
+    pub(crate) fn await_commit(&self, ticket: u64) -> Result<(), StoreError> {
         let mut queue = lock(&self.queue);
         while queue.committed < ticket {
             if self.disk_ended.load(Relaxed) {
                 return Err(StoreError::Closing);
+            }
+            if let Some((since, error)) = &queue.trouble
+                && since.elapsed() >= TROUBLE_PATIENCE
+            {
+                return Err(error.clone().into());
             }
             let waited = self.done.wait_timeout(queue, TICK);
             queue = waited.unwrap_or_else(|e| e.into_inner()).0;
@@ -49,10 +62,18 @@ impl Shared {
     pub(super) fn run_disk(&self) {
         let _ended = Ended(&self.disk_ended);
         let mut batch = Batch::default();
+        let (mut lagging, mut looked_at) = (BTreeMap::new(), Instant::now());
         loop {
-            let turn = self.take_work();
-            let mut volume = lock(&self.volume);
-            self.commit(&mut volume, &turn, &mut batch);
+            let mut turn = self.take_work();
+            if looked_at.elapsed() >= JOURNAL_LAG {
+                self.look_at_lagging(&mut lagging, &mut turn);
+                looked_at = Instant::now();
+            }
+            let Some(mut volume) = self.commit(lock(&self.volume), &turn, &mut batch) else {
+                // The store stops, and the disk fails still.
+                drop(lock(&self.queue).sealed.splice(..0, turn.sealed));
+                return;
+            };
             for sealed in turn.sealed {
                 self.note(volume.write(sealed));
             }
@@ -66,6 +87,28 @@ impl Shared {
             if turn.stop {
                 return;
             }
+        }
+    }
+
+    /// Adds the files whose records have waited in an open segment since the last look to those
+    /// that this turn commits. `lagging` has the others, each with the segment that was open.
+    fn look_at_lagging(&self, lagging: &mut BTreeMap<FileId, u32>, turn: &mut Turn) {
+        let new = std::mem::take(&mut lock(&self.queue).lagging);
+        for (id, seen) in std::mem::take(lagging) {
+            let Some(file) = self.file_of(id) else { continue };
+            let appender = lock(&file.appender);
+            let open = appender.index().segments();
+            if open == seen {
+                // What is appended from here on is seen by another look.
+                file.is_lagging.store(false, Relaxed);
+                turn.waiting.insert(id);
+            } else {
+                lagging.insert(id, open);
+            }
+        }
+        for id in new {
+            let Some(file) = self.file_of(id) else { continue };
+            lagging.insert(id, lock(&file.appender).index().segments());
         }
     }
 
@@ -109,6 +152,10 @@ impl Shared {
         let synced = self.disk.sync_all();
         let flushed = lock(&self.volume).end_flush(synced.map_err(Into::into));
         self.release(flushed?);
+        // While commits fail, they decide.
+        if lock(&self.queue).trouble.is_none() {
+            self.is_disk_full.store(false, Relaxed);
+        }
         if !is_checkpoint {
             return Ok(());
         }
@@ -131,8 +178,13 @@ impl Shared {
     }
 
     /// Commits what the files that are waited for have and no chunk has, until it is done: whoever
-    /// waits has been promised nothing until then.
-    fn commit(&self, volume: &mut Volume<Directory>, turn: &Turn, batch: &mut Batch) {
+    /// waits has been promised nothing until then. `None` when the store stops before.
+    fn commit<'a>(
+        &'a self,
+        mut volume: VolumeGuard<'a>,
+        turn: &Turn,
+        batch: &mut Batch,
+    ) -> Option<VolumeGuard<'a>> {
         let mut reached = Vec::new();
         for id in &turn.waiting {
             let Some(file) = self.file_of(*id) else { continue };
@@ -144,36 +196,67 @@ impl Shared {
             let Some((first, records)) = taken else { continue };
             let origin = origin(&file, token);
             for (first, piece) in pieces(origin, first, &records) {
-                if !batch.fits(piece.len()) && !self.commit_batch(volume, batch) {
-                    return;
+                if !batch.fits(piece.len()) {
+                    volume = self.commit_batch(volume, batch)?;
                 }
                 batch.push_records(origin, first, piece);
             }
         }
-        if !batch.is_empty() && !self.commit_batch(volume, batch) {
-            return;
+        if !batch.is_empty() {
+            volume = self.commit_batch(volume, batch)?;
         }
         self.committed(reached);
         lock(&self.queue).committed += 1;
         self.done.notify_all();
+        Some(volume)
     }
 
-    /// Whether it was done: not when the store is stopping and the disk still fails.
-    fn commit_batch(&self, volume: &mut Volume<Directory>, batch: &mut Batch) -> bool {
+    /// Others have the volume between two tries, so that a disk that fails holds up nobody who
+    /// does not wait for it.
+    fn commit_batch<'a>(
+        &'a self,
+        mut volume: VolumeGuard<'a>,
+        batch: &mut Batch,
+    ) -> Option<VolumeGuard<'a>> {
         while let Err(error) = volume.commit(batch) {
-            self.note::<()>(Err(error));
+            drop(volume);
+            self.is_in_trouble(error);
             if self.is_stopping() {
-                return false;
+                return None;
             }
             std::thread::sleep(TICK);
+            volume = lock(&self.volume);
         }
         batch.clear();
-        true
+        lock(&self.queue).trouble = None;
+        self.is_disk_full.store(false, Relaxed);
+        Some(volume)
     }
 
+    /// Commits fail: whoever waits for one is told after a while.
+    fn is_in_trouble(&self, error: Error) {
+        self.note::<()>(Err(error.clone()));
+        let error = match error {
+            Error::Storage(StorageError::Full { name }) => no_room(name),
+            other => other,
+        };
+        let mut queue = lock(&self.queue);
+        let since = queue.trouble.take().map_or_else(Instant::now, |(since, _)| since);
+        queue.trouble = Some((since, error));
+        drop(queue);
+        self.done.notify_all();
+    }
+
+    /// Counts a failure of the disk, and remembers whether it has room.
     fn note<T>(&self, done: evenfall_store_format::Result<T>) {
-        if done.is_err() {
-            self.disk_errors.fetch_add(1, Relaxed);
+        match done {
+            Ok(_) => {}
+            Err(error) => {
+                self.disk_errors.fetch_add(1, Relaxed);
+                if matches!(error, Error::Storage(StorageError::Full { .. })) {
+                    self.is_disk_full.store(true, Relaxed);
+                }
+            }
         }
     }
 
@@ -230,7 +313,11 @@ impl Shared {
         drop(volume);
         // Who has lost its lease leaves what it has on the disk: the file may be another's.
         if self.bucket.is_some() && self.names.check_lease().is_ok() {
-            self.publish_changed(&|| true)?;
+            let (empty, others): (Vec<_>, Vec<_>) =
+                self.our_files().into_iter().partition(|file| file.records() == 0);
+            self.publish_changed(&others, &|| true)?;
+            let end = Instant::now() + EMPTY_PATIENCE;
+            self.publish_changed(&empty, &|| Instant::now() < end)?;
         }
         Ok(())
     }

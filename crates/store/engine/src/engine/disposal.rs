@@ -12,7 +12,7 @@ use evenfall_core::{Disk as _, Objects as _};
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{SEGMENTS_PER_CHUNK, chunk_name};
 use evenfall_store_format::metadata::NODES_PER_BLOCK;
-use evenfall_store_format::retention::Retention;
+use evenfall_store_format::retention::{Retention, TIMES_OF_DAY_END_NS};
 use evenfall_store_format::{Error, Kind, Reader};
 
 use super::{Shared, Store, StoreFile};
@@ -24,10 +24,15 @@ impl Store {
     /// first record that is kept: whole chunks go, and the newest stays.
     ///
     /// # Errors
-    /// What names, disk or object store say; it may be called again.
+    /// [`Error::Ageless`] of an age for times of day; what names, disk or object store say, and it
+    /// may be called again.
     pub fn retain(&self, file: &StoreFile, retention: Retention) -> Result<u64, StoreError> {
         self.shared.check_writing(&file.name)?;
         file.check_ours()?;
+        let has_no_date = file.last_ns().is_some_and(|newest| newest < TIMES_OF_DAY_END_NS);
+        if retention.age_ns_max.is_some() && has_no_date {
+            return Err(Error::Ageless { file: file.name.clone() }.into());
+        }
         self.shared.names.keep(&file.name, file.first(), retention)?;
         *lock(&file.retention) = retention;
         // The catalogue says it too, for who has nothing but the objects.
@@ -67,7 +72,8 @@ impl Shared {
         let retention = file.retention();
         let at = self.snapshot(file);
         let mut first_by_age = 0;
-        let horizon = file.last_ns().and_then(|newest| retention.horizon_ns(newest));
+        let now_ns = self.now_ns();
+        let horizon = file.last_ns().and_then(|newest| retention.horizon_ns(newest, now_ns));
         if let Some(horizon) = horizon {
             let mut segments = self.segments(file, Interest::Passing);
             first_by_age = Reader::new(&at, &mut segments).between(horizon, i64::MAX)?.start;
@@ -98,8 +104,11 @@ impl Shared {
         self.sweep(file, end)
     }
 
-    /// Deletes the chunks below this one, in order, wherever they are.
+    /// Deletes the chunks below this one, in order, wherever they are. Those that a reader is under
+    /// way to go at a later look.
     fn sweep(&self, file: &StoreFile, end: u32) -> Result<(), StoreError> {
+        let chunk_of = |record| file.layout().full_segments(record) / SEGMENTS_PER_CHUNK;
+        let end = file.first_pinned().map_or(end, |first| end.min(chunk_of(first)));
         let mut gone = lock(&file.gone_below);
         let from = match *gone {
             Some(from) => from,

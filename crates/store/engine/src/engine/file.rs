@@ -1,13 +1,53 @@
 //! A file of an open store.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use evenfall_store_format::layout::Layout;
 use evenfall_store_format::metadata::MetadataNode;
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{Appender, FileId, Schema};
 
 use crate::{Entry, StoreError, lock};
+
+/// Generations of tails in the object store.
+#[derive(Debug, Default)]
+pub(crate) struct Tails {
+    /// Of the last try, whatever became of it.
+    pub(crate) last: u32,
+    /// Of the publication that readers follow.
+    pub(crate) current: u32,
+    /// Those behind `gone` and before `kept` are in nobody's way any more. A reader may have
+    /// followed the publication before the current one, which is therefore kept.
+    pub(crate) kept: u32,
+    /// All up to this one are deleted.
+    pub(crate) gone: u32,
+}
+
+/// How long retention waits for a reader: a client that takes its bytes this slowly is not worth
+/// the room that the old end of the file takes.
+const PIN_MAX: Duration = Duration::from_secs(600);
+
+/// Readers under way, by number: the first record that each may read, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Pins {
+    next: u64,
+    readers: BTreeMap<u64, (u64, Instant)>,
+}
+
+/// A reader under way: what it may read stays until it is dropped.
+pub(super) struct Pin<'a> {
+    file: &'a StoreFile,
+    number: u64,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        lock(&self.file.pins).readers.remove(&self.number);
+    }
+}
 
 /// A file of an open store.
 #[derive(Debug)]
@@ -23,11 +63,15 @@ pub struct StoreFile {
     pub(crate) appender: Mutex<Appender>,
     /// What of it is in the object store, as its last publication says.
     pub(crate) published: Mutex<MetadataNode>,
+    /// The tails that this life has put; it changes while `published` is locked.
+    pub(crate) tails: Mutex<Tails>,
     /// Full chunks that are objects: some of them may be in no publication yet. It changes while
     /// `published` is locked.
     pub(crate) uploaded: AtomicU32,
     /// First record that is kept.
     pub(super) first: AtomicU64,
+    /// Who reads it.
+    pins: Mutex<Pins>,
     /// The chunk below which there is none any more, once that is known.
     pub(super) gone_below: Mutex<Option<u32>>,
     pub(super) retention: Mutex<Retention>,
@@ -37,8 +81,12 @@ pub struct StoreFile {
     pub(crate) is_listed: AtomicBool,
     /// Token of the last publication before this life; zero of none.
     pub(crate) token_before: u32,
+    /// Generation of the tail that the life before this one has published.
+    pub(crate) generation_before: u32,
     /// Records that survive a crash of this node, as far as somebody waited for them.
     pub durable: AtomicU64,
+    /// It has records that nobody waits for, and the disk thread knows.
+    pub(super) is_lagging: AtomicBool,
     /// Of a copy the token of the primary whose records it takes; zero of a file of our own.
     pub(super) copies: AtomicU32,
 }
@@ -61,13 +109,17 @@ impl StoreFile {
             durable: AtomicU64::new(appender.records()),
             appender: Mutex::new(appender),
             uploaded: AtomicU32::new(published.data_chunks),
+            tails: Mutex::new(Tails::default()),
+            generation_before: published.tail_generation,
             published: Mutex::new(published),
             first: AtomicU64::new(entry.first),
+            pins: Mutex::default(),
             gone_below: Mutex::new((entry.first == 0).then_some(0)),
             retention: Mutex::new(entry.retention),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
             token_before: entry.listed,
+            is_lagging: AtomicBool::new(false),
             copies: AtomicU32::new(entry.copies.unwrap_or(0)),
             entry,
         }
@@ -84,6 +136,11 @@ impl StoreFile {
         }
     }
 
+    /// Its arithmetic.
+    pub(super) fn layout(&self) -> Layout {
+        lock(&self.appender).layout()
+    }
+
     /// Records so far.
     pub fn records(&self) -> u64 {
         lock(&self.appender).records()
@@ -92,6 +149,23 @@ impl StoreFile {
     /// First record that is kept.
     pub fn first(&self) -> u64 {
         self.first.load(Relaxed)
+    }
+
+    /// Keeps what can be read now until the pin is dropped, or for [`PIN_MAX`].
+    pub(super) fn pin(&self) -> Pin<'_> {
+        let mut pins = lock(&self.pins);
+        let number = pins.next;
+        pins.next += 1;
+        // Read under the lock: retention moves it first, and looks for readers then.
+        pins.readers.insert(number, (self.first(), Instant::now()));
+        Pin { file: self, number }
+    }
+
+    /// The first record that a reader under way may read; `None` without readers.
+    pub(super) fn first_pinned(&self) -> Option<u64> {
+        let pins = lock(&self.pins);
+        let waited_for = pins.readers.values().filter(|(_, since)| since.elapsed() < PIN_MAX);
+        waited_for.map(|(first, _)| *first).min()
     }
 
     /// How long and how much of it is kept.

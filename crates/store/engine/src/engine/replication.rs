@@ -356,8 +356,7 @@ impl Shared {
     fn send(&self, client: &mut Client, link: &mut Link, bytes: usize) -> Result<(), StoreError> {
         let size = usize::from(link.file.schema.record_bytes);
         let end = link.file.durable.load(Relaxed).min(link.sent + (bytes / size).max(1) as u64);
-        let at = self.snapshot(&link.file);
-        let mut segments = self.segments(&link.file, Interest::Passing);
+        let (at, mut segments) = self.reading(&link.file, Interest::Passing);
         let (mut next, mut part) = (link.sent, Vec::new());
         let most = BODY_BYTES_MAX - 8;
         let mut failed = None;

@@ -8,8 +8,9 @@ use evenfall_core::Disk as _;
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{chunk_name, segment_place};
 use evenfall_store_format::volume::read_segment;
-use evenfall_store_format::{Error, FileId, Kind, Segments};
+use evenfall_store_format::{Error, FileId, Kind, Segments, Snapshot};
 
+use super::file::Pin;
 use super::{SHARDS, Shared, StoreFile};
 use crate::lock;
 use crate::parts::{Parts, fetch_segment};
@@ -21,15 +22,27 @@ pub(crate) struct FileSegments<'a> {
     interest: Interest,
     /// What a scan reads that has left the disk.
     parts: Parts,
+    /// Retention waits for who reads by a snapshot.
+    _pin: Option<Pin<'a>>,
 }
 
 impl Shared {
+    /// The file at this moment, and the way to its segments, which stay as long as that is there.
+    pub(crate) fn reading<'a>(
+        &'a self,
+        file: &'a StoreFile,
+        interest: Interest,
+    ) -> (Snapshot, FileSegments<'a>) {
+        let pin = Some(file.pin());
+        (self.snapshot(file), FileSegments { _pin: pin, ..self.segments(file, interest) })
+    }
+
     pub(crate) fn segments<'a>(
         &'a self,
         file: &'a StoreFile,
         interest: Interest,
     ) -> FileSegments<'a> {
-        FileSegments { shared: self, file, interest, parts: Parts::default() }
+        FileSegments { shared: self, file, interest, parts: Parts::default(), _pin: None }
     }
 }
 
@@ -42,6 +55,22 @@ fn unsynced(of: &StoreFile, kind: Kind, number: u32) -> Option<Bytes> {
 }
 
 impl FileSegments<'_> {
+    /// What a missing segment means: damage, unless retention or a deletion took it from a reader
+    /// that was too slow.
+    fn missing(&self, number: u32, error: Error) -> Error {
+        let (name, first, end) = (&self.file.name, self.file.first(), self.file.records());
+        if self.shared.check_kept(self.file).is_err() {
+            return Error::UnknownFile { file: name.clone() };
+        }
+        if !matches!(error, Error::Damaged { .. })
+            || number >= self.file.layout().full_segments(first)
+        {
+            return error;
+        }
+        let record = format!("in segment {number}: retention let go of it while it was read");
+        Error::NoRecord { record, first, end }
+    }
+
     /// A segment that has left the disk.
     fn fetch(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store_format::Result<Bytes> {
         let Some(bucket) = &self.shared.bucket else {
@@ -78,7 +107,10 @@ impl Segments for FileSegments<'_> {
         }
         let found = match read_segment(&self.shared.disk, kind, file, number)? {
             Some(bytes) => bytes,
-            None => self.fetch(kind, file, number)?,
+            None => self.fetch(kind, file, number).map_err(|error| match kind {
+                Kind::Data => self.missing(number, error),
+                Kind::Index => error,
+            })?,
         };
         lock(shard).insert(key, found.clone(), self.interest);
         Ok(found)

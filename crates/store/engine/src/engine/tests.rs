@@ -132,7 +132,7 @@ fn an_append_that_is_taken_and_does_not_reach_its_level_is_not_to_be_repeated() 
     let store = open(config(path.path(), objects.path()));
     let file = store.create("a", &Schema::opaque(16)).unwrap();
     store.append(&file, &records(0..100), Level::Object).unwrap();
-    let tail = Blocked::at(objects.path().join("T-0000000000000001-00000001"));
+    let tail = Blocked::at(objects.path().join("T-0000000000000001-00000001-00000002"));
     let unreached = store.append(&file, &records(100..200), Level::Object).unwrap_err();
     assert!(!unreached.is_retryable(), "{unreached}");
     assert!(unreached.to_string().contains("records from 100 on are taken"), "{unreached}");
@@ -266,6 +266,211 @@ fn a_deletion_that_was_cut_short_is_finished_by_the_next_life() {
     }
     let again = store.create("a", &Schema::opaque(16)).unwrap();
     assert_ne!(again.id, FileId(1));
+}
+
+#[test]
+fn what_is_acknowledged_at_memory_is_in_the_journal_soon() {
+    let path = tempfile::tempdir().unwrap();
+    let config = StoreConfig { objects: None, ..StoreConfig::new(path.path()) };
+    let store = open(config.clone());
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    let mut end = 0;
+    // A few records of an open segment; later ones; several segments and the beginning of another.
+    for count in [5, 5, 2_500] {
+        store.append(&file, &records(end..end + count), Level::Memory).unwrap();
+        end += count;
+        eventually("the tail in a journal", || file.durable.load(Relaxed) == end);
+    }
+    drop((file, store));
+    assert!(all_of(&open(config), "a") == records(0..end));
+}
+
+/// A file system of a few megabytes; nothing where it cannot be mounted.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mounted() -> Option<Self> {
+        let path = tempfile::tempdir().unwrap();
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"])
+            .arg(path.path())
+            .output();
+        let is_mounted = mount.is_ok_and(|done| done.status.success());
+        if !is_mounted {
+            println!("skipped: a tmpfs cannot be mounted here (root can)");
+        }
+        is_mounted.then_some(Self(path))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_answers_every_append_by_its_name_and_goes_on_when_there_is_room() {
+    let Some(small) = Small::mounted() else { return };
+    let ballast = small.0.path().join("ballast");
+    let directory = small.0.path().join("store");
+    let config = StoreConfig { objects: None, ..StoreConfig::new(&directory) };
+    let store = open(config.clone());
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    store.append(&file, &records(0..1_000), Level::Local).unwrap();
+    // A write that fails in the middle has filled the disk.
+    let _ = std::fs::write(&ballast, vec![0; 12 << 20]);
+    let mut end = 1_000;
+    let mut refused = 0;
+    for level in [Level::Local, Level::Memory, Level::Local, Level::Memory].repeat(3) {
+        let error = loop {
+            match store.append(&file, &records(end..end + 20_000), level) {
+                Ok(_) => end = file.records(),
+                Err(error) => break error,
+            }
+        };
+        end = file.records();
+        assert!(error.to_string().contains("the local disk is full"), "{error}");
+        refused += u32::from(error.is_retryable());
+    }
+    assert!(refused > 0, "none was refused before it was taken");
+    std::fs::remove_file(&ballast).unwrap();
+    eventually("room", || store.append(&file, &records(end..end + 1), Level::Local).is_ok());
+    drop((file, store));
+    assert!(all_of(&open(config), "a") == records(0..end + 1));
+}
+
+#[test]
+fn a_store_on_a_full_disk_closes_with_an_error_and_keeps_what_it_acknowledged() {
+    let Some(small) = Small::mounted() else { return };
+    let ballast = small.0.path().join("ballast");
+    let directory = small.0.path().join("store");
+    let config = StoreConfig { objects: None, ..StoreConfig::new(&directory) };
+    let store = open(config.clone());
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    store.append(&file, &records(0..1_000), Level::Local).unwrap();
+    let _ = std::fs::write(&ballast, vec![0; 12 << 20]);
+    let mut end = 1_000;
+    while store.append(&file, &records(end..end + 20_000), Level::Local).is_ok() {
+        end = file.records();
+    }
+    drop(file);
+    let error = store.close().unwrap_err();
+    assert!(error.to_string().contains("no room left"), "{error}");
+    std::fs::remove_file(&ballast).unwrap();
+    let there = all_of(&open(config), "a");
+    assert!(there.len() as u64 >= end * 16 && there == records(0..there.len() as u64 / 16));
+}
+
+#[test]
+fn a_restart_asks_no_objects_when_the_disk_is_whole() {
+    let (path, objects) = directories();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let away = elsewhere.path().join("away");
+    for is_clean in [false, true] {
+        let store = open(config(path.path(), objects.path()));
+        let names = ["a", "b"].map(|name| format!("{name}{is_clean}"));
+        for name in &names {
+            let file = store.create(name, &Schema::opaque(16)).unwrap();
+            store.append(&file, &records(0..CHUNK + 10), Level::Memory).unwrap();
+            store.append(&file, &records(CHUNK + 10..CHUNK + 20), Level::Object).unwrap();
+            store.append(&file, &records(CHUNK + 20..CHUNK + 30), Level::Local).unwrap();
+        }
+        match is_clean {
+            true => store.close().unwrap(),
+            false => drop(store),
+        }
+        // An empty bucket is worse than one that does not answer.
+        std::fs::rename(objects.path(), &away).unwrap();
+        let store = open(config(path.path(), objects.path()));
+        for name in &names {
+            assert!(all_of(&store, name) == records(0..CHUNK + 30), "{name}");
+        }
+        let file = store.file(&names[0]).unwrap();
+        let error = store.append(&file, &records(CHUNK + 30..CHUNK + 40), Level::Object);
+        assert!(error.unwrap_err().to_string().contains("it is another bucket, or was lost"));
+        std::fs::remove_dir_all(objects.path()).unwrap();
+        std::fs::rename(&away, objects.path()).unwrap();
+        store.append(&file, &records(CHUNK + 40..CHUNK + 50), Level::Object).unwrap();
+        let archive = Archive::open(objects.path().to_str().unwrap()).unwrap();
+        let numbers = archive.between(&names[0], i64::MIN, i64::MAX).unwrap();
+        assert!(archive.numbers(&names[0], numbers).unwrap() == records(0..CHUNK + 50));
+        drop(file);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn lives_and_publications_leave_no_tails_behind() {
+    let (path, objects) = directories();
+    let mut end = 0;
+    for _ in 0..3 {
+        let store = open(config(path.path(), objects.path()));
+        let file = store.create("a", &Schema::opaque(16)).unwrap();
+        for _ in 0..5 {
+            store.append(&file, &records(end..end + 10), Level::Object).unwrap();
+            end += 10;
+        }
+        let names = std::fs::read_dir(objects.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let tails: Vec<_> = names.filter(|name| name.starts_with("T-")).collect();
+        assert_eq!(tails.len(), 2, "the one that is read, and the one before it: {tails:?}");
+        drop((file, store));
+    }
+}
+
+#[test]
+fn a_disk_that_lost_what_was_published_asks_the_objects() {
+    let (path, objects) = directories();
+    let store = open(config(path.path(), objects.path()));
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    store.append(&file, &records(0..5_000), Level::Object).unwrap();
+    drop((file, store));
+    for entry in std::fs::read_dir(path.path()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_string_lossy().starts_with("J-") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let store = open(config(path.path(), objects.path()));
+    assert!(all_of(&store, "a") == records(0..5_000));
+}
+
+#[test]
+fn retention_waits_for_a_scan_that_is_under_way() {
+    let (path, objects) = directories();
+    let store = open(config(path.path(), objects.path()));
+    let file = store.create("a", &Schema::opaque(4_096)).unwrap();
+    let end = 256 * 3 * 5 + 10;
+    store.append(&file, &large(0..end), Level::Object).unwrap();
+    let keep = Retention { bytes_max: Some(16 << 20), age_ns_max: None };
+    let chunk = |number| path.path().join(chunk_name(Kind::Data, file.id, number));
+    let (mut found, mut first) = (Vec::new(), 0);
+    let numbers = store.read(&file, i64::MIN, i64::MAX, &mut |part| {
+        if found.is_empty() {
+            first = store.retain(&file, keep).unwrap();
+            // Nothing that is cached may help the reader.
+            let cache = &store.shared.cache;
+            cache.iter().for_each(|shard| *lock(shard) = evenfall_store_format::cache::Cache::new(1));
+        }
+        found.extend_from_slice(&part);
+        Ok(())
+    });
+    assert_eq!(numbers.unwrap(), 0..end);
+    assert!(found == large(0..end));
+    assert!(first > 0 && chunk(0).exists());
+    // A reader of objects is known to nobody, and is told what became of the records.
+    let archive = Archive::open(objects.path().to_str().unwrap()).unwrap();
+    let mut archived = archive.file("a").unwrap();
+    assert_eq!(store.retain(&file, keep).unwrap(), first);
+    assert!(!chunk(0).exists());
+    drop(archived);
+    archived = archive.file("a").unwrap();
+    let less = Retention { bytes_max: Some(8 << 20), age_ns_max: None };
+    let later = store.retain(&file, less).unwrap();
+    assert!(later > first);
+    let error = archived.read_numbers(first..end, &mut |_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("retention let go"), "{error}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use super::{Claimed, Entry, NamesError};
 const FILES: TableDefinition<&str, &[u8]> = TableDefinition::new("files");
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 const SETTINGS: TableDefinition<&str, &str> = TableDefinition::new("settings");
+/// Blocks of metadata by the names that their objects have.
+const BLOCKS: TableDefinition<&str, &[u8]> = TableDefinition::new("blocks");
 
 impl<E: Into<redb::Error>> From<E> for NamesError {
     fn from(error: E) -> Self {
@@ -89,6 +91,7 @@ impl Embedded {
         write.open_table(FILES)?;
         write.open_table(COUNTERS)?;
         write.open_table(SETTINGS)?;
+        write.open_table(BLOCKS)?;
         write.commit()?;
         Ok(Self { database, token: AtomicU32::new(0) })
     }
@@ -216,6 +219,33 @@ impl Embedded {
                 change(&mut entry);
                 let bytes = serde_json::to_vec(&entry).unwrap_or_default();
                 table.insert(*name, bytes.as_slice())?;
+            }
+        }
+        write.commit()?;
+        Ok(())
+    }
+
+    /// The block of metadata of this name, as it was about to be published.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn block(&self, name: &str) -> Result<Option<Vec<u8>>, NamesError> {
+        let read = self.database.begin_read()?;
+        let table = read.open_table(BLOCKS)?;
+        Ok(table.get(name)?.map(|bytes| bytes.value().to_vec()))
+    }
+
+    /// Keeps a block of metadata, or forgets it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep_block(&self, name: &str, bytes: Option<&[u8]>) -> Result<(), NamesError> {
+        let write = self.database.begin_write()?;
+        {
+            let mut table = write.open_table(BLOCKS)?;
+            match bytes {
+                Some(bytes) => drop(table.insert(name, bytes)?),
+                None => drop(table.remove(name)?),
             }
         }
         write.commit()?;

@@ -27,6 +27,7 @@ use self::wire::{
     TxnResponse,
 };
 use super::NamesError;
+use crate::expect_loopback;
 
 /// An endpoint that does not take a connection for so long is passed over.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -65,11 +66,8 @@ impl Etcd {
             let resolved = endpoint.to_socket_addrs();
             let addresses =
                 resolved.map_err(|error| failed(format!("etcd endpoint {endpoint}: {error}")))?;
-            if addresses.into_iter().any(|address| !address.ip().is_loopback()) {
-                return Err(failed(format!(
-                    "etcd endpoint {endpoint} is not loopback: the connection has no key, and \
-                     without a key nothing leaves loopback; tunnel to it"
-                )));
+            for address in addresses {
+                expect_loopback(&format!("etcd endpoint {endpoint}:"), address).map_err(failed)?;
             }
             let url = Endpoint::from_shared(format!("http://{endpoint}"));
             let url = url.map_err(|error| failed(format!("etcd endpoint {endpoint}: {error}")))?;

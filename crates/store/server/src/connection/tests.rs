@@ -19,7 +19,8 @@ fn behind_a_write_that_failed_nothing_is_written() {
     let stream = listener.accept().unwrap().0;
     stream.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
     let (bytes, spent, requests) = (Vec::new(), 16, 1);
-    let mut replies = Replies { served, stream, bytes, spent, requests, is_broken: false };
+    let mut replies =
+        Replies { served, stream, bytes, spent, requests, is_broken: false, idle: Idle::new() };
     // A client that reads nothing, until the socket takes no more.
     let part = vec![7; 1 << 16];
     let mut sent = 0;

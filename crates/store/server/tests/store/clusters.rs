@@ -238,7 +238,7 @@ fn a_file_that_cannot_be_taken_over_yet_keeps_back_no_other_and_is_tried_again()
     }
     let new = backend.open(second.path());
     drop(old);
-    let tail = objects.path().join("T-0000000000000001-00000001");
+    let tail = objects.path().join("T-0000000000000001-00000001-00000001");
     let elsewhere = tail.with_extension("gone");
     std::fs::rename(&tail, &elsewhere).expect("a lost object");
     let mut failed = Vec::new();

@@ -1,0 +1,217 @@
+//! The writes of machines on a real disk: a thread that writes and syncs, so that no machine waits.
+//!
+//! The thread takes everything that is asked for at one time, writes all of it, syncs each log
+//! once, and answers. Many writes share one sync that way, and a machine that asks for little waits
+//! for one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::durable::{Change, Durable, WRITES_MAX, Write, WriteId};
+use evenfall_core::{StorageError, Timestamp};
+
+/// Logs of one directory, each with an open file: a machine has two or three.
+const LOGS_MAX: usize = 64;
+
+type Answer = (WriteId, Result<(), StorageError>);
+
+/// Carries out what machines ask for, in one directory. When it is dropped, what was polled is
+/// carried out, and nobody is told.
+#[derive(Debug)]
+pub struct Writes {
+    directory: PathBuf,
+    requests: Option<SyncSender<Write>>,
+    answers: Receiver<Answer>,
+    /// Answers that came while somebody waited.
+    came: Vec<Answer>,
+    under_way: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writes {
+    /// In this directory, which is made when it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made or opened.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        let (requests, taken) = sync_channel(WRITES_MAX);
+        let (answer, answers) = channel();
+        let logs = Logs {
+            handle: File::open(directory)?,
+            directory: directory.to_owned(),
+            open: BTreeMap::new(),
+            broken: BTreeSet::new(),
+        };
+        let thread = std::thread::Builder::new().name("durable".into());
+        let thread = Some(thread.spawn(move || logs.run(&taken, &answer))?);
+        let (directory, came) = (directory.to_owned(), Vec::new());
+        Ok(Self { directory, requests: Some(requests), answers, came, under_way: 0, thread })
+    }
+
+    /// Gives the machine the answers that have come, and takes what it wants written.
+    pub fn drive(&mut self, now: Timestamp, machine: &mut impl Durable) {
+        for (id, done) in std::mem::take(&mut self.came).into_iter().chain(self.answers.try_iter())
+        {
+            self.under_way -= 1;
+            machine.handle_written(now, id, done);
+        }
+        while self.under_way < WRITES_MAX {
+            let Some(write) = machine.poll_write() else { return };
+            self.under_way += 1;
+            let id = write.id;
+            let is_taken = self.requests.as_ref().is_some_and(|to| to.send(write).is_ok());
+            if !is_taken {
+                let what = "the thread that writes has ended".to_owned();
+                self.came.push((id, Err(StorageError::Failed { name: "writes".into(), what })));
+            }
+        }
+    }
+
+    /// Sleeps until there is an answer, or for this long.
+    pub fn wait(&mut self, timeout: Duration) {
+        if !self.came.is_empty() || self.under_way == 0 {
+            return;
+        }
+        match self.answers.recv_timeout(timeout) {
+            Ok(answer) => self.came.push(answer),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+    }
+
+    /// The bytes of a log, none when it is not there: what a machine starts from.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn read(&self, log: &str) -> Result<Bytes, StorageError> {
+        match std::fs::read(self.directory.join(log)) {
+            Ok(bytes) => Ok(bytes.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Bytes::new()),
+            Err(error) => Err(storage_error(log, &error)),
+        }
+    }
+}
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn storage_error(name: &str, error: &io::Error) -> StorageError {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            StorageError::Full { name: name.into() }
+        }
+        _ => StorageError::Failed { name: name.into(), what: error.to_string() },
+    }
+}
+
+/// The thread's own.
+struct Logs {
+    directory: PathBuf,
+    handle: File,
+    open: BTreeMap<String, File>,
+    /// Logs whose end is unknown, because a write of them failed.
+    broken: BTreeSet<String>,
+}
+
+impl Logs {
+    fn run(mut self, taken: &Receiver<Write>, answer: &Sender<Answer>) {
+        while let Ok(first) = taken.recv() {
+            let writes: Vec<Write> =
+                std::iter::once(first).chain(taken.try_iter().take(WRITES_MAX - 1)).collect();
+            for done in self.carry_out(&writes) {
+                // Nobody may be there to be told.
+                let _ = answer.send(done);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, writes: &[Write]) -> Vec<Answer> {
+        let mut answers: Vec<Answer> = Vec::with_capacity(writes.len());
+        for write in writes {
+            let done = self.change(write);
+            if done.is_err() {
+                self.broken.insert(write.log.clone());
+            }
+            answers.push((write.id, done));
+        }
+        let logs: BTreeSet<&String> = writes.iter().map(|write| &write.log).collect();
+        for log in logs {
+            let Some(file) = self.open.get(log) else { continue };
+            let Err(error) = file.sync_data() else { continue };
+            // Nobody knows which of them the disk has.
+            self.broken.insert(log.clone());
+            for (write, (_, done)) in writes.iter().zip(&mut answers) {
+                if write.log == *log && done.is_ok() {
+                    *done = Err(storage_error(log, &error));
+                }
+            }
+        }
+        answers
+    }
+
+    fn change(&mut self, write: &Write) -> Result<(), StorageError> {
+        write.check_name()?;
+        let (log, failed) = (&write.log, |error: io::Error| storage_error(&write.log, &error));
+        match &write.change {
+            Change::Append(_) if self.broken.contains(log) => {
+                let what = "an earlier write of this log failed: truncate or replace it".to_owned();
+                return Err(StorageError::Failed { name: log.clone(), what });
+            }
+            Change::Append(bytes) => return self.file(log)?.write_all(bytes).map_err(failed),
+            Change::Truncate(keep) => {
+                let file = self.file(log)?;
+                let len = file.metadata().map_err(failed)?.len();
+                let cut = file.set_len(len.min(*keep)).and_then(|()| file.sync_data());
+                cut.map_err(failed)?;
+            }
+            Change::Replace(bytes) => {
+                self.replace(log, bytes).map_err(failed)?;
+                // Until then the old file is synced for the writes before this one.
+                self.open.remove(log);
+            }
+        }
+        self.broken.remove(log);
+        Ok(())
+    }
+
+    /// A file of another name that is whole and synced takes the place of the log in one step.
+    fn replace(&self, log: &str, bytes: &[u8]) -> io::Result<()> {
+        let new = self.directory.join(format!("{log}.new"));
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        std::fs::rename(&new, self.directory.join(log))?;
+        self.handle.sync_all()
+    }
+
+    fn file(&mut self, log: &str) -> Result<&mut File, StorageError> {
+        let failed = |error: io::Error| storage_error(log, &error);
+        if !self.open.contains_key(log) {
+            if self.open.len() == LOGS_MAX {
+                let what =
+                    format!("{LOGS_MAX} logs are open in this directory, and no more may be");
+                return Err(StorageError::Failed { name: log.into(), what });
+            }
+            let path = self.directory.join(log);
+            let is_new = !path.exists();
+            let file = OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
+            if is_new {
+                self.handle.sync_all().map_err(failed)?;
+            }
+            self.open.insert(log.to_owned(), file);
+        }
+        Ok(self.open.get_mut(log).expect("it was opened"))
+    }
+}

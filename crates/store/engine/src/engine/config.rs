@@ -1,0 +1,86 @@
+//! The limits of a store, and the clock that ages count from.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_store_format::layout::SEGMENT_BYTES;
+use evenfall_store_format::retention::Retention;
+use evenfall_store_format::volume::JOURNAL_BYTES_MAX;
+
+use crate::{BucketOptions, ClusterConfig};
+
+/// Limits of a store.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// The local directory.
+    pub directory: PathBuf,
+    /// Directory or address of the object store.
+    pub objects: Option<String>,
+    /// Options of the object store that come before those of the environment.
+    pub bucket_options: BucketOptions,
+    /// The cluster that the store is part of; without one, its directory has its own names.
+    pub cluster: Option<ClusterConfig>,
+    /// Number of this node among the store's nodes; a cluster gives its own.
+    pub node: u32,
+    /// Where the second node serves that `replica` waits for.
+    pub replica: Option<SocketAddr>,
+    /// Whether files that this directory holds as copies of another node's are its own from now
+    /// on. In a cluster [`ClusterConfig::take_over`] says it, and the lease decides.
+    pub keep_copies: bool,
+    /// Bytes of segments that no disk has yet; above, appends are refused by the stage `memory`.
+    pub memory_bytes_max: u64,
+    /// Bytes of chunks on the disk; above, and with nothing uploaded to make room, appends are
+    /// refused by the stage `local disk`.
+    pub local_bytes_max: u64,
+    /// Bytes of segments in the read cache.
+    pub cache_bytes: u64,
+    /// Bytes of a journal before the next.
+    pub journal_bytes_max: u64,
+    /// How often what fills no chunk is published.
+    pub publish_every: Duration,
+    /// What is kept of files that have no retention of their own.
+    pub keep: Retention,
+    /// How far a record's time may lie ahead of the clock. A batch with a later record is refused:
+    /// a file takes records in order of time, so that later time would end the file.
+    pub time_ahead_max: Duration,
+    /// The wall clock, in nanoseconds since 1970: ages and the limit above count from it.
+    pub clock: fn() -> i64,
+}
+
+/// A day: times of any zone pass, and a wrong year does not.
+pub const TIME_AHEAD_MAX: Duration = Duration::from_secs(86_400);
+
+/// Nanoseconds since 1970 by this machine's clock.
+pub fn wall_clock_ns() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX)
+}
+
+impl StoreConfig {
+    /// Of a store in this directory, objects in `objects` below it.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            objects: Some(directory.join("objects").display().to_string()),
+            bucket_options: BucketOptions::default(),
+            cluster: None,
+            node: 1,
+            replica: None,
+            keep_copies: false,
+            memory_bytes_max: 512 << 20,
+            local_bytes_max: 64 << 30,
+            cache_bytes: 256 << 20,
+            journal_bytes_max: JOURNAL_BYTES_MAX,
+            publish_every: Duration::from_secs(10),
+            keep: Retention::default(),
+            time_ahead_max: TIME_AHEAD_MAX,
+            clock: wall_clock_ns,
+        }
+    }
+
+    /// Segments of one shard of the read cache.
+    pub(super) fn cache_segments(&self) -> usize {
+        self.cache_bytes as usize / SEGMENT_BYTES / super::SHARDS
+    }
+}
