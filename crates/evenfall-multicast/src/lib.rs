@@ -76,6 +76,7 @@ mod hold;
 mod members;
 mod merge;
 mod outbox;
+mod pace;
 pub mod receiver;
 pub mod recorder;
 pub mod relay;

@@ -77,8 +77,8 @@ impl Relay {
         Self {
             groups: (group(0), group(1)),
             ring: Ring::new(&config.repair, 0),
+            desk: Desk::new(&config.repair),
             up: Uplink::new(config, who, Role::Proxy, key, now),
-            desk: Desk::default(),
             merger: Merger::default(),
             events: VecDeque::new(),
             installs: VecDeque::new(),
@@ -121,7 +121,7 @@ impl Relay {
             News::Restarted { place, .. } => {
                 // Frames are numbered from zero again: old ones must not pass for new ones.
                 self.ring = Ring::new(&self.up.config.repair, 0);
-                self.desk = Desk::default();
+                self.desk = Desk::new(&self.up.config.repair);
                 self.merger = Merger::default();
                 self.finished = false;
                 self.on_news(now, News::Placed(place));
@@ -257,6 +257,7 @@ impl Machine for Relay {
         if let Some(limit) = self.up.overdue(now) {
             self.up.give_up(limit);
         }
+        self.desk.handle_timeout(now);
         if self.beacon_at.is_some_and(|at| at <= now) {
             self.beacon(now);
         }
@@ -285,13 +286,17 @@ impl Machine for Relay {
         if let Some(transmit) = self.up.out.next(now) {
             return Some(transmit);
         }
-        let (to, frame) = self.desk.next(&self.ring)?;
+        let (to, frame) = self.desk.next(now, &self.ring)?;
         self.status.repairs_sent += 1;
         Some(self.up.out.repair(now, to, &frame))
     }
 
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.up.out.next(now)
+    }
+
     fn poll_timeout(&self) -> Option<Timestamp> {
         let up = self.up.poll_timeout();
-        self.beacon_at.into_iter().chain(up).min()
+        self.beacon_at.into_iter().chain(up).chain(self.desk.poll_timeout()).min()
     }
 }

@@ -215,7 +215,7 @@ impl Root {
             epoch,
             out,
             ring: Ring::new(&config.repair, 0),
-            desk: Desk::default(),
+            desk: Desk::new(&config.repair),
             merger: Merger::default(),
             hold: HoldControl::new(config.deadline),
             watch: Watch::default(),
@@ -696,6 +696,7 @@ impl Machine for Root {
     fn handle_timeout(&mut self, now: Timestamp) {
         self.members.handle_timeout(now, &self.config, self.start());
         self.flush(now);
+        self.desk.handle_timeout(now);
         if self.report_at <= now {
             self.report_at = now + self.config.membership.report_interval;
             self.digest(now);
@@ -722,16 +723,19 @@ impl Machine for Root {
         if let Some(transmit) = self.out.next(now) {
             return Some(transmit);
         }
-        let (to, frame) = self.desk.next(&self.ring)?;
+        let (to, frame) = self.desk.next(now, &self.ring)?;
         self.status.repairs_sent += 1;
         Some(self.out.repair(now, to, &frame))
     }
 
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.out.next(now)
+    }
+
     fn poll_timeout(&self) -> Option<Timestamp> {
         let close = (self.open.count > 0).then_some(self.next_close);
-        [Some(self.report_at), Some(self.beacon_at), close, self.members.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        let members = self.members.poll_timeout();
+        let timers = [Some(self.report_at), Some(self.beacon_at), close, members];
+        timers.into_iter().chain([self.desk.poll_timeout()]).flatten().min()
     }
 }

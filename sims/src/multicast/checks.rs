@@ -306,7 +306,9 @@ impl Checks {
             }
             ReceiverEvent::Replaying { first, .. } => life.next = Some(*first),
             ReceiverEvent::CaughtUp => self.caught_up += 1,
-            ReceiverEvent::Placed(_) | ReceiverEvent::NotReplayed => {}
+            ReceiverEvent::Placed(_)
+            | ReceiverEvent::NotReplayed
+            | ReceiverEvent::FallingBehind { .. } => {}
             ReceiverEvent::Released(release) => self.release(seen, release),
             ReceiverEvent::Lost { first, frames, first_message, messages } => {
                 self.lose(seen, (*first, *frames), (*first_message, *messages));
