@@ -124,6 +124,8 @@ pub struct ReceiverStatus {
     pub held: u64,
     /// Frames refused because too many were held; they are repaired later.
     pub refused_full: u64,
+    /// Delays of sampled frames that reports had no room for.
+    pub samples_dropped: u64,
     /// What came in wrong.
     pub refusals: Refusals,
 }
@@ -237,6 +239,7 @@ impl Receiver {
             tally: self.tally(),
             held: self.held.len() as u64,
             refused_full: self.refused_full,
+            samples_dropped: self.margins.dropped(),
             refusals: self.up.refusals,
         }
     }
@@ -567,9 +570,15 @@ impl Machine for Receiver {
         if self.up.report_due(now) {
             self.watch_replay(now);
             self.margins.tally = self.tally();
-            let report = self.margins.take(now, self.up.who.id, &mut self.up.edges);
+            if self.replay_until.is_some() {
+                // It lacks frames that the tree brought in time.
+                self.margins.skip_a_number();
+            }
+            let mut report = self.margins.take(now, self.up.who.id, &mut self.up.edges);
+            let body = report.encode(self.up.body_bytes_max());
+            self.margins.put_back(report);
             if let Some(parent) = self.up.parent() {
-                self.up.out.control_to(parent, Kind::Report, report.encode());
+                self.up.out.control_to(parent, Kind::Report, body);
             }
         }
     }

@@ -1,6 +1,5 @@
 //! The proxy: forwards the first copy of every frame, keeps it for repair, merges reports.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -11,12 +10,12 @@ use evenfall_core::{
 
 use crate::config::Config;
 use crate::control::{Beacon, Place, Reason, Report, Role, Tally, decode_ranges, encode_verdict};
-use crate::merge::Merger;
+use crate::merge::{Merger, Wait};
 use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
-use crate::wire::{Datagram, Kind};
+use crate::wire::{Datagram, Kind, SAMPLED};
 
 /// What a proxy tells its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +45,8 @@ pub struct RelayStatus {
     pub given_up: u64,
     /// Frames dropped because the driver did not keep up.
     pub dropped: u64,
+    /// Delays of sampled frames that reports had no room for.
+    pub samples_dropped: u64,
     /// What it keeps now.
     pub stored: Stored,
     /// What came in wrong.
@@ -98,6 +99,7 @@ impl Relay {
     pub fn status(&self) -> RelayStatus {
         RelayStatus {
             dropped: self.up.out.dropped,
+            samples_dropped: self.merger.dropped(),
             repaired: self.up.repaired,
             given_up: self.up.given_up,
             refusals: self.up.refusals,
@@ -171,6 +173,9 @@ impl Relay {
             return;
         }
         self.status.forwarded += 1;
+        if frame.flags & SAMPLED != 0 && !way.children.is_empty() {
+            self.merger.sampled(now, frame.fixed.sequence);
+        }
         self.forwarded_since_beacon = true;
         self.up.out.live(Destination::Group(group), view, frame);
     }
@@ -214,13 +219,13 @@ impl Relay {
     }
 
     fn report(&mut self, now: Timestamp) {
-        let patience: Duration = self.up.interval() * 2;
         self.merger.add_edges(self.up.who.id, &mut self.up.edges);
-        let report = self.merger.take(now, patience);
+        let mut report = self.merger.take(now, &Wait::new(&self.up.config));
+        let (tally, body) = (report.tally, report.encode(self.up.body_bytes_max()));
+        self.merger.put_back(report);
         if let Some(parent) = self.up.parent() {
-            self.up.out.control_to(parent, Kind::Report, report.encode());
+            self.up.out.control_to(parent, Kind::Report, body);
         }
-        let tally = report.tally;
         // A spare has nobody below. It may be needed until the root, done with all, falls silent.
         let idle = self.place().is_some_and(|place| place.children.is_empty())
             && self.up.root_silence(now) >= self.up.config.membership.silence;

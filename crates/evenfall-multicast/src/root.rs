@@ -14,12 +14,12 @@ use evenfall_core::{
 
 use crate::config::{Config, Mode};
 use crate::control::{
-    Beacon, Join, Peer, Reason, Report, Role, Tally, Worst, decode_ranges, decode_verdict,
+    Beacon, Join, Peer, Reason, Report, Role, Sample, Tally, Worst, decode_ranges, decode_verdict,
     encode_verdict,
 };
 use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
-use crate::merge::{Merger, saturating_ns};
+use crate::merge::{Merger, Wait, saturating_ns};
 use crate::outbox::Outbox;
 use crate::replace::{Known, Replacement, Replacements, Step, Watch};
 use crate::ring::{Desk, Frame, Ring, Stored};
@@ -142,11 +142,14 @@ struct SampledFrame {
     hold_ns: Option<u32>,
     messages: u16,
     load: LoadClass,
+    /// Whether it was late, once that is known.
+    judged: Option<bool>,
 }
 
 /// Frames sampled back to back; a receiver's report holds twice as many.
 const SAMPLE_BURST: u32 = 100;
-/// Sampled frames remembered until their OML is known.
+/// Sampled frames remembered: four seconds at the default rate. What is reported later does not
+/// count.
 const SAMPLED_MAX: usize = 8_192;
 
 /// The root of one tree.
@@ -393,6 +396,9 @@ impl Root {
         let frame = Frame { fixed, flags, body };
         self.ring.insert(frame.clone());
         if !self.view.children.is_empty() {
+            if flags & SAMPLED != 0 {
+                self.merger.sampled(now, frame.fixed.sequence);
+            }
             self.out.live(Destination::Group(self.groups.0), self.view.number, frame);
             self.sent_since_beacon = true;
         }
@@ -414,7 +420,7 @@ impl Root {
         self.next_sample += every;
         let held = fixed.deadline > SyncTime::ZERO;
         let hold = held.then(|| saturating_ns(fixed.deadline.since(fixed.origin)));
-        let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load };
+        let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load, judged: None };
         self.sampled_frames.insert(fixed.sequence, sampled);
         if self.sampled_frames.len() > SAMPLED_MAX {
             self.sampled_frames.pop_first();
@@ -548,20 +554,8 @@ impl Root {
 
     /// Takes the round of reports that ends now, and sets the hold by it.
     fn digest(&mut self, now: Timestamp) {
-        let interval = self.config.membership.report_interval;
-        // Every level above the receivers may have waited two intervals for a late report.
-        let patience = interval * 2 * u32::from(self.view.depth.max(1));
-        let report = self.merger.take(now, patience);
-        for sample in &report.samples {
-            let Some(frame) = self.sampled_frames.remove(&sample.sequence) else {
-                continue;
-            };
-            let late = frame.hold_ns.map(|hold| sample.latest_ns > hold);
-            self.watch.observe(now, sample.sequence, sample.latest_ns);
-            self.hold.observe(now, frame.load, sample.latest_ns, frame.messages, late);
-            self.status.sampled += u64::from(late.is_some());
-            self.status.sampled_late += u64::from(late == Some(true));
-        }
+        let report = self.merger.take(now, &Wait::new(&self.config));
+        report.samples.iter().for_each(|sample| self.judge(now, sample));
         self.hold.update(now, report.p95_ns);
         self.reconsider(now, &report);
         if !report.worst.is_empty() {
@@ -571,6 +565,30 @@ impl Root {
             self.members.suspect(now, self.me, child, Reason::Silent, &self.config);
         }
         self.check_finished();
+    }
+
+    /// Whether a sampled frame was in time everywhere. A frame that is missing somewhere was not,
+    /// and a frame that was in time as far as was known may turn out to have come late: then it
+    /// counts once more, as late.
+    fn judge(&mut self, now: Timestamp, sample: &Sample) {
+        let Some(frame) = self.sampled_frames.get_mut(&sample.sequence) else { return };
+        let is_missing = sample.missing > 0;
+        if sample.receivers == 0 && !is_missing {
+            // Nobody reports: it is not known how it went.
+            return;
+        }
+        let oml_ns = if is_missing { u32::MAX } else { sample.latest_ns };
+        let late = frame.hold_ns.map(|hold| oml_ns > hold);
+        let again = frame.judged.replace(late.unwrap_or(false));
+        if again == Some(true) || (again.is_some() && late != Some(true)) {
+            return;
+        }
+        self.status.sampled += u64::from(late.is_some() && again.is_none());
+        self.status.sampled_late += u64::from(late == Some(true));
+        self.hold.observe(now, frame.load, oml_ns, frame.messages, late);
+        if !is_missing {
+            self.watch.observe(now, sample.sequence, sample.latest_ns);
+        }
     }
 
     /// Whether a straggler is to be replaced, by what the reports say.

@@ -699,6 +699,11 @@ impl Uplink {
         now.since(self.root_heard)
     }
 
+    /// Room for a body in a control datagram that IP does not have to fragment.
+    pub(crate) fn body_bytes_max(&self) -> usize {
+        self.config.framing.datagram_bytes - wire::HEADER_BYTES
+    }
+
     pub(crate) fn interval(&self) -> Duration {
         self.config.membership.report_interval
     }
