@@ -5,13 +5,15 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use evenfall_core::{Class, NodeId, Prng, Timestamp, nearest_rank};
+use evenfall_multicast::config::Rule;
 use evenfall_multicast::{Begin, Config, Mode, ReceiverEvent, Root, wire};
 use evenfall_sim::{
-    ClockSpec, Cloud, CloudProfile, HostSpec, Network, NodeIndex, Observer, Packet, Seen, SimTime,
-    Verdict, World,
+    ClockSpec, Cloud, CloudProfile, Fault, HostSpec, Network, NodeIndex, Observer, Packet, Rates,
+    Seen, SimTime, Verdict, World,
 };
 use evenfall_sims::multicast::cast::Cast;
 use evenfall_sims::multicast::node::{Node, NodeEvent};
+use evenfall_sims::multicast::{Params, run};
 
 const MS: Duration = Duration::from_millis(1);
 /// The feed is put on the agenda this much at a time.
@@ -81,6 +83,11 @@ impl<N: Network> Observer<Node, N> for Log {
     }
 
     fn sent(&mut self, packet: &Packet, datagram: &[u8], _: Verdict) {
+        if packet.class == Class::Control {
+            let bytes_max = Config::default().framing.datagram_bytes;
+            let kind = datagram[KIND_OFFSET];
+            assert!(datagram.len() <= bytes_max, "kind {kind}: {} bytes", datagram.len());
+        }
         if packet.class == Class::Control && datagram[KIND_OFFSET] == wire::Kind::Nack as u8 {
             self.asked.push((packet.at, packet.from));
         }
@@ -221,6 +228,58 @@ fn nodes_that_miss_the_same_frame_do_not_ask_at_the_same_time() {
     assert_eq!(stage.log.lost, 0);
     // Without jitter all of them ask within this time.
     assert!(most <= 110 / 2, "{most} of 110 nodes asked within {window:?}");
+}
+
+#[test]
+fn orders_and_reports_of_a_thousand_children_fit_their_datagrams() {
+    let mut config = Config { mode: Mode::Tree, ..Config::default() };
+    (config.shape.depth, config.shape.fanout) = (Some(2), Some(1));
+    let crew = Crew { proxies: 1, receivers: 1_000, recorders: 0 };
+    let mut stage = Stage::new(config, crew, HostSpec::default());
+    // What is longer than a datagram is noticed when it is sent.
+    stage.feed(200, MS * 500);
+    stage.idle(MS * 100);
+    let children = match stage.world.machine(NodeIndex(1)) {
+        Node::Relay(relay) => relay.place().map(|place| place.children.len()),
+        _ => None,
+    };
+    assert_eq!(children, Some(1_000));
+    assert_eq!((stage.log.live.len(), stage.log.lost), (100_000, 0));
+}
+
+/// A receiver that is cut off for half a second, and a network that loses one packet of 500, reports
+/// among them: the share of frames that were in time everywhere, as the root counts it live, and as
+/// the ledger finds it from what every receiver released.
+#[test]
+fn the_live_share_of_frames_in_time_agrees_with_the_ledger_under_loss() {
+    let mut config = Config::default();
+    config.deadline.rule = Rule::MaxP95;
+    config.shape.hedging = 0;
+    config.membership.silence = Duration::from_secs(5);
+    let rates = Rates { loss: 0.002, ..Rates::default() };
+    let receivers = 40;
+    let params = Params {
+        config,
+        receivers,
+        rate: 2_000.0,
+        duration: Duration::from_secs(6),
+        warm_up: MS * 200,
+        cloud: CloudProfile::constant(HOP),
+        ..Params::default()
+    };
+    let cut = NodeIndex(1 + params.proxies() + receivers / 2);
+    let faults = vec![
+        (Duration::ZERO, Fault::Rates(rates)),
+        (MS * 2_000, Fault::Partition(vec![cut])),
+        (MS * 2_500, Fault::Heal),
+    ];
+    let run = run(&Params { faults, ..params });
+    let root = &run.roots[0];
+    let live = 1.0 - root.sampled_late as f64 / root.sampled as f64;
+    let ledger = run.results.on_time_fraction.expect("frames were held");
+    println!("in time: live {live:.4} of {} frames, ledger {ledger:.4}", root.sampled);
+    assert!((live - ledger).abs() <= 0.02, "live {live:.4}, ledger {ledger:.4}");
+    assert!(ledger < 0.95, "a run without late frames shows nothing");
 }
 
 #[test]

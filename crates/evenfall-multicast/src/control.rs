@@ -286,11 +286,13 @@ impl Located {
 /// Ranges of missing frames: first and count.
 pub(crate) type Ranges = Vec<(u64, u16)>;
 
-/// Most ranges in one request: 10 bytes each keep it in one datagram.
+/// Bytes of a range in a request; the count in front of the ranges takes less.
+pub(crate) const RANGE_BYTES: usize = 10;
+/// Most ranges in one request: a kilobyte.
 pub(crate) const RANGES_MAX: usize = 100;
 
 pub(crate) fn encode_ranges(ranges: &[(u64, u16)]) -> Bytes {
-    let mut out = BytesMut::with_capacity(2 + ranges.len() * 10);
+    let mut out = BytesMut::with_capacity(2 + ranges.len() * RANGE_BYTES);
     out.put_u16_le(ranges.len() as u16);
     for &(first, count) in ranges {
         out.put_u64_le(first);

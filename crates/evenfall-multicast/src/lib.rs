@@ -77,6 +77,7 @@ mod members;
 mod merge;
 mod outbox;
 mod pace;
+mod parts;
 pub mod receiver;
 pub mod recorder;
 pub mod relay;

@@ -29,8 +29,9 @@ use crate::control::{Report, Sample, Tally, WORST_MAX, Worst};
 /// Samples that may wait for further children: two seconds at the default rate. As many are
 /// remembered after they have gone up.
 const PENDING_MAX: usize = 4_096;
-/// Samples that may wait for room in a report: half a second at the default rate.
-const READY_MAX: usize = 1_024;
+/// Samples that may wait for room in a report: two seconds at the default rate, which a receiver
+/// that was cut off for so long has all at once.
+const READY_MAX: usize = 4_096;
 /// Levels below a node beyond which it does not wait longer: 15 report intervals are enough.
 const HEIGHT_MAX: u8 = 3;
 /// The 95th percentile covers between one and two of these.

@@ -641,7 +641,10 @@ impl Root {
         for action in self.members.take_actions() {
             match action {
                 Action::Assign(to, place) => {
-                    self.out.control_to(to, Kind::Assign, place.encode());
+                    let bytes_max = self.config.framing.datagram_bytes - HEADER_BYTES;
+                    for part in crate::parts::split(&place, bytes_max) {
+                        self.out.control_to(to, Kind::Assign, part);
+                    }
                 }
                 Action::Probe(to) => {
                     let body = bytes::Bytes::copy_from_slice(&now.nanos().to_le_bytes());

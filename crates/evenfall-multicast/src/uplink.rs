@@ -10,11 +10,12 @@ use evenfall_core::{Arrival, Class, Clock, Malformed, NodeId, Prng, Timestamp};
 
 use crate::config::Config;
 use crate::control::{
-    Beacon, Begin, Join, Located, Peer, Place, RANGES_MAX, Reason, Role, decode_verdict,
-    encode_ranges, encode_verdict,
+    Beacon, Begin, Join, Located, Peer, Place, RANGE_BYTES, RANGES_MAX, Reason, Role,
+    decode_verdict, encode_ranges, encode_verdict,
 };
 use crate::merge::Edges;
 use crate::outbox::Outbox;
+use crate::parts::Assembly;
 use crate::seal::{Seal, SharedKey};
 use crate::window::{Answer, Gaps, Seen, Window};
 use crate::wire::{self, Datagram, Kind};
@@ -82,6 +83,8 @@ pub(crate) struct Uplink {
     pub out: Outbox,
     pub place: Option<Place>,
     pub previous: Option<Place>,
+    /// The place that is on its way.
+    assembly: Assembly,
     pub window: Option<Window>,
     pub gaps: Gaps,
     pub edges: Edges,
@@ -143,6 +146,7 @@ impl Uplink {
             role,
             place: None,
             previous: None,
+            assembly: Assembly::default(),
             window: None,
             gaps: Gaps::default(),
             edges: Edges::default(),
@@ -308,7 +312,8 @@ impl Uplink {
         now: Timestamp,
         datagram: &Datagram,
     ) -> Result<Option<News>, Malformed> {
-        let mut place = Place::decode(&datagram.body)?;
+        let part = self.assembly.take(datagram.fixed.epoch, &datagram.body)?;
+        let Some(mut place) = part else { return Ok(None) };
         if place.sources.is_empty() {
             place.sources.push(Peer { id: datagram.hop.from, addr: self.who.root });
         }
@@ -650,7 +655,8 @@ impl Uplink {
 
     /// Asks for what is missing; whoever does not answer is followed by the next target.
     fn ask(&mut self, now: Timestamp) {
-        let due = self.gaps.due(now, self.config.repair.retry, RANGES_MAX);
+        let ranges = RANGES_MAX.min(self.body_bytes_max() / RANGE_BYTES - 1);
+        let due = self.gaps.due(now, self.config.repair.retry, ranges);
         let targets = self.targets();
         let mut asks: Vec<Vec<(u64, u16)>> = vec![Vec::new(); targets.len()];
         for ask in due {

@@ -83,8 +83,8 @@ pub struct Mutation {
 
 /// Every how many releases something goes wrong.
 const EVERY: u64 = 97;
-/// Frames that wait while a slow child is served.
-const STARVED: u32 = 4;
+/// Frames that wait while a slow child is served: a request is for up to 512.
+const STARVED: u32 = 32;
 /// Offset of the kind of a datagram, see [`wire`].
 const KIND_OFFSET: usize = 3;
 /// Offset of the number of released messages in a report: behind the header, the receivers and the
