@@ -444,8 +444,8 @@ pub(crate) struct Report {
     pub tally: Tally,
     /// Maximum over receivers of their 95th percentile delay, ns.
     pub p95_ns: u32,
-    /// Number of this report. The next one has the next number, unless samples were dropped: where
-    /// a number is missing, frames that are in no report may have arrived all the same.
+    /// Number of this report. The next one has the next number, unless samples were dropped or put
+    /// off: where a number is missing, frames that are in no report may have arrived all the same.
     pub serial: u32,
     /// Levels of the tree below the sender; none below a receiver.
     pub height: u8,

@@ -13,8 +13,8 @@
 //! 7 8 _ 10                     ->    not known: the others are judged without this child
 //! ```
 //!
-//! A node that has to drop samples, and a receiver that is being replayed to, leaves out a number on
-//! purpose. What arrives after a frame was judged goes up by itself, and the root counts the frame
+//! A node that has to drop samples or to put them off, and a receiver that is being replayed to,
+//! leaves out a number on purpose. What arrives after a frame was judged goes up by itself, and the root counts the frame
 //! as late then.
 
 use core::time::Duration;
@@ -128,6 +128,14 @@ impl Ready {
         self.samples.push(sample);
     }
 
+    /// These had no room in the report. Until all are told, what is in no report may have arrived.
+    fn put_back(&mut self, samples: Vec<Sample>) {
+        if !samples.is_empty() {
+            self.serial = self.serial.wrapping_add(1);
+        }
+        self.samples = samples;
+    }
+
     fn next_serial(&mut self) -> u32 {
         self.serial = self.serial.wrapping_add(1);
         self.serial
@@ -169,7 +177,7 @@ impl Margins {
 
     /// Samples that had no room in the last report.
     pub(crate) fn put_back(&mut self, report: Report) {
-        self.ready.samples = report.samples;
+        self.ready.put_back(report.samples);
     }
 
     /// Samples dropped because reports had no room for them.
@@ -439,7 +447,7 @@ impl Merger {
 
     /// Samples that had no room in the last report.
     pub(crate) fn put_back(&mut self, report: Report) {
-        self.ready.samples = report.samples;
+        self.ready.put_back(report.samples);
     }
 
     /// Samples dropped because reports had no room for them.

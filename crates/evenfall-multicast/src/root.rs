@@ -143,7 +143,7 @@ struct SampledFrame {
     messages: u16,
     load: LoadClass,
     /// Whether it was late, once that is known.
-    judged: Option<bool>,
+    was_late: Option<bool>,
 }
 
 /// Frames sampled back to back; a receiver's report holds twice as many.
@@ -420,7 +420,7 @@ impl Root {
         self.next_sample += every;
         let held = fixed.deadline > SyncTime::ZERO;
         let hold = held.then(|| saturating_ns(fixed.deadline.since(fixed.origin)));
-        let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load, judged: None };
+        let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load, was_late: None };
         self.sampled_frames.insert(fixed.sequence, sampled);
         if self.sampled_frames.len() > SAMPLED_MAX {
             self.sampled_frames.pop_first();
@@ -568,26 +568,36 @@ impl Root {
     }
 
     /// Whether a sampled frame was in time everywhere. A frame that is missing somewhere was not,
-    /// and a frame that was in time as far as was known may turn out to have come late: then it
-    /// counts once more, as late.
+    /// and a frame that was in time as far as was known may turn out to have come late.
+    ///
+    /// What a frame takes that came by a repair long after it was judged, or not at all, is no
+    /// reason for a longer hold, since no hold helps such a frame: it only counts as late.
     fn judge(&mut self, now: Timestamp, sample: &Sample) {
         let Some(frame) = self.sampled_frames.get_mut(&sample.sequence) else { return };
-        let is_missing = sample.missing > 0;
-        if sample.receivers == 0 && !is_missing {
+        if sample.receivers == 0 && sample.missing == 0 {
             // Nobody reports: it is not known how it went.
             return;
         }
-        let oml_ns = if is_missing { u32::MAX } else { sample.latest_ns };
-        let late = frame.hold_ns.map(|hold| oml_ns > hold);
-        let again = frame.judged.replace(late.unwrap_or(false));
-        if again == Some(true) || (again.is_some() && late != Some(true)) {
-            return;
-        }
-        self.status.sampled += u64::from(late.is_some() && again.is_none());
-        self.status.sampled_late += u64::from(late == Some(true));
-        self.hold.observe(now, frame.load, oml_ns, frame.messages, late);
-        if !is_missing {
-            self.watch.observe(now, sample.sequence, sample.latest_ns);
+        let late = frame.hold_ns.map(|hold| sample.missing > 0 || sample.latest_ns > hold);
+        let (load, messages) = (frame.load, frame.messages);
+        match frame.was_late {
+            None => {
+                frame.was_late = Some(late == Some(true));
+                self.status.sampled += u64::from(late.is_some());
+                self.status.sampled_late += u64::from(late == Some(true));
+                if sample.receivers > 0 {
+                    self.watch.observe(now, sample.sequence, sample.latest_ns);
+                    self.hold.observe(now, load, sample.latest_ns, messages, late);
+                } else if let Some(late) = late {
+                    self.hold.correct(load, messages, late);
+                }
+            }
+            Some(false) if late == Some(true) => {
+                frame.was_late = Some(true);
+                self.status.sampled_late += 1;
+                self.hold.correct(load, messages, true);
+            }
+            Some(_) => {}
         }
     }
 
