@@ -56,7 +56,10 @@ const BURST: u32 = 64;
 const IN_TURN_EVERY: u32 = 8;
 /// The pace of replay beside the live feed: seven eighths of it, which the foremost asker gets, are
 /// three quarters more than the feed grows meanwhile.
-const FEED_MULTIPLE: u64 = 2;
+const FEED_MULTIPLE: f64 = 2.0;
+/// The pace is at most so many times the configured rate: after an outage the recorder hears of
+/// many frames at once, which is no rate of the feed.
+const PACE_MULTIPLE_MAX: u32 = 8;
 /// How often the rate of the live feed is measured.
 const RATE_EVERY: Duration = Duration::from_secs(1);
 
@@ -240,8 +243,9 @@ impl Recorder {
         let next = self.receiver.up().heard();
         let frames = next.saturating_sub(first) as f64 / span.as_secs_f64();
         let least = self.config.repair.recorder_frames_per_second;
-        let feed = (FEED_MULTIPLE as f64 * frames) as u32;
-        self.pace.set_rate(if first == 0 { least } else { least.max(feed) });
+        let feed = (FEED_MULTIPLE * frames) as u32;
+        let most = least.saturating_mul(PACE_MULTIPLE_MAX);
+        self.pace.set_rate(if first == 0 { least } else { feed.clamp(least, most) });
         self.measured = (now, next);
     }
 
