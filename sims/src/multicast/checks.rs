@@ -34,7 +34,7 @@ pub enum Check {
     Content,
     /// Deadlines never decrease.
     Monotone,
-    /// Rings, queues and windows stay within their configuration.
+    /// Rings, queues, windows and control datagrams stay within their configuration.
     Bounded,
     /// Nothing is lost that could be repaired.
     Repaired,
