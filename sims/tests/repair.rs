@@ -247,9 +247,9 @@ fn orders_and_reports_of_a_thousand_children_fit_their_datagrams() {
     assert_eq!((stage.log.live.len(), stage.log.lost), (100_000, 0));
 }
 
-/// A receiver that is cut off for half a second, and a network that loses one packet of 500, reports
-/// among them: the share of frames that were in time everywhere, as the root counts it live, and as
-/// the ledger finds it from what every receiver released.
+/// A receiver that is cut off for half a second, and a network that loses one packet of 500,
+/// reports among them: the share of frames that were in time everywhere, as the root counts it
+/// live, and as the ledger finds it from what every receiver released.
 #[test]
 fn the_live_share_of_frames_in_time_agrees_with_the_ledger_under_loss() {
     let mut config = Config::default();

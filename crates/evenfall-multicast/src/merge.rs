@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A node that has to drop samples or to put them off, and a receiver that is being replayed to,
-//! leaves out a number on purpose. What arrives after a frame was judged goes up by itself, and the root counts the frame
-//! as late then.
+//! leaves out a number on purpose. What arrives after a frame was judged goes up by itself, and the
+//! root counts the frame as late then.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -401,8 +401,8 @@ impl Merger {
     }
 
     /// How many receivers of a frame that has waited for `patience` are known to lack it: those of
-    /// children that told nothing of it, although every report of theirs came, from before the frame
-    /// was sent until now.
+    /// children that told nothing of it, although every report of theirs came, from before the
+    /// frame was sent until now.
     fn missing(&self, now: Timestamp, frame: &Pending, patience: Duration, wait: &Wait) -> u32 {
         let silent = self.parents().filter(|child| !frame.is_told_by(child.slot));
         let lacking = silent.filter(|child| {

@@ -88,8 +88,8 @@ pub enum ReceiverEvent {
     /// All that was to be replayed is released, or reported lost, and so is all that was sent
     /// meanwhile and could not be held: what follows is the live feed.
     CaughtUp,
-    /// For five seconds the replay has not gained on the live feed. This receiver catches up only if
-    /// the feed slows down, or if others that are being served finish first.
+    /// For five seconds the replay has not gained on the live feed. This receiver catches up only
+    /// if the feed slows down, or if others that are being served finish first.
     FallingBehind {
         /// Frames between the next one to release and the newest one.
         behind: u64,

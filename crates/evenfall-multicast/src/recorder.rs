@@ -20,8 +20,8 @@
 //!
 //! Equal shares would help nobody: each of two late joiners would get as much as the feed grows
 //! meanwhile. The asker that is nearest to the live feed is served first, until it needs the
-//! recorder no more; every eighth read is for the others in turn, so that none of them gives up. A frame is sealed as the root sealed it, so that a
-//! copy from the archive is the same bytes.
+//! recorder no more; every eighth read is for the others in turn, so that none of them gives up. A
+//! frame is sealed as the root sealed it, so that a copy from the archive is the same bytes.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

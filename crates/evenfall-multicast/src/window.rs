@@ -188,8 +188,8 @@ impl Gaps {
         self.gaps.front().map(|gap| gap.progress)
     }
 
-    /// Notes that `first..end` is missing, and may be asked for after `delay`. Returns a frame below
-    /// which everything must be given up because too many ranges are open.
+    /// Notes that `first..end` is missing, and may be asked for after `delay`. Returns a frame
+    /// below which everything must be given up because too many ranges are open.
     pub(crate) fn open(
         &mut self,
         now: Timestamp,

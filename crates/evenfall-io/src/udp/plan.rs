@@ -18,8 +18,8 @@
 //! laid out destination by destination, each with runs of equally long frames as one segmented
 //! send; the order of frames per destination is the order in which they were queued. Which
 //! destination comes first changes from layout to layout, so that no member of a group is always
-//! served last. A run takes a shorter frame as its last, as the kernel allows. Destinations that get the same frames share
-//! the same iovecs.
+//! served last. A run takes a shorter frame as its last, as the kernel allows. Destinations that
+//! get the same frames share the same iovecs.
 //!
 //! The kernel may take a part of a plan. It stays where it is, with a cursor, until it is done.
 
