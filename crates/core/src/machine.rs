@@ -7,7 +7,8 @@
 //!    or [`handle_clock`](Machine::handle_clock);
 //! 3. drain [`poll_event`](Machine::poll_event) until `None`;
 //! 4. apply [`poll_install`](Machine::poll_install) until `None`;
-//! 5. pull [`poll_transmit`](Machine::poll_transmit) as fast as it can send, and no faster;
+//! 5. pull [`poll_transmit`](Machine::poll_transmit) as fast as it can send, and no faster; while
+//!    only the queue of a less urgent class is full, pull [`poll_urgent`](Machine::poll_urgent);
 //! 6. sleep until [`poll_timeout`](Machine::poll_timeout) or the next arrival; arrivals may wait to
 //!    be read until [`poll_lull`](Machine::poll_lull).
 //!
@@ -190,6 +191,15 @@ pub trait Machine {
 
     /// The next datagram, stamped with `now` as its time of sending.
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit>;
+
+    /// The next datagram of the classes [`Class::Control`] and [`Class::Live`], as
+    /// [`poll_transmit`](Self::poll_transmit) would give it. A driver that has no room for a less
+    /// urgent class asks here, so that a full queue of repairs does not hold up the feed. A machine
+    /// without such classes leaves this out.
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        let _ = now;
+        None
+    }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called; `None` for never. Must be
     /// cheap: drivers ask after every input.

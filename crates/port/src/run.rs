@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use evenfall_core::{Arrival, ClockReading, Machine, Malformed, Timestamp};
+use evenfall_core::{Arrival, Class, ClockReading, Machine, Malformed, Timestamp};
 
 use evenfall_host::Error;
 use evenfall_host::clock::{ClockWatch, MonotonicClock};
@@ -288,14 +288,18 @@ impl Loop {
         self.first = (self.first + 1) % count.max(1);
         for turn in 0..count {
             let owner = (self.first + turn) % count;
-            while driver.has_room() {
+            while driver.has_room_for(Class::Live) {
                 if pulled == TRANSMITS_PER_TURN {
                     driver.flush();
                     return true;
                 }
-                let Some(transmit) = machines[owner].poll_transmit(MonotonicClock::now()) else {
-                    break;
+                let now = MonotonicClock::now();
+                let transmit = match driver.has_room() {
+                    true => machines[owner].poll_transmit(now),
+                    // Repairs that the kernel does not take yet must not hold up the feed.
+                    false => machines[owner].poll_urgent(now),
                 };
+                let Some(transmit) = transmit else { break };
                 // A refusal is in the driver's counters, and the machine's repair is the remedy.
                 let _: Result<(), Refusal> = driver.push_for(owner, transmit);
                 pulled += 1;

@@ -155,3 +155,72 @@ fn after_a_rest_what_is_due_goes_before_what_has_arrived() {
     }
     panic!("an arrival always went first");
 }
+
+/// Has repairs without end, and one frame of the feed that comes up after some of them.
+struct Repairing {
+    to: SocketAddr,
+    repairs: usize,
+    is_live_sent: bool,
+}
+
+/// Repairs that the machine gives before its frame of the feed.
+const REPAIRS_BEFORE: usize = 4;
+
+impl Repairing {
+    fn transmit(&self, class: Class) -> Transmit {
+        let head = Head::new(&[class as u8]);
+        Transmit { class, to: Destination::One(self.to), head, body: bytes::Bytes::new() }
+    }
+}
+
+impl Machine for Repairing {
+    type Event = ();
+
+    fn handle(&mut self, _: Timestamp, _: Arrival) -> Result<(), Malformed> {
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, _: Timestamp) {}
+
+    fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        None
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        let urgent = self.poll_urgent(now);
+        self.repairs += 1;
+        urgent.or_else(|| Some(self.transmit(Class::Repair)))
+    }
+
+    fn poll_urgent(&mut self, _: Timestamp) -> Option<Transmit> {
+        let is_due = self.repairs >= REPAIRS_BEFORE;
+        (is_due && !std::mem::replace(&mut self.is_live_sent, true))
+            .then(|| self.transmit(Class::Live))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        None
+    }
+}
+
+#[test]
+fn the_feed_is_pulled_while_the_queue_of_repairs_is_full() {
+    let loopback: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+    let outside = UdpSocket::bind(loopback).unwrap();
+    let to = outside.local_addr().unwrap();
+    let options = Options { queue_frames_max: REPAIRS_BEFORE, ..Options::default() };
+    let mut driver = UdpDriver::bind(loopback, options).unwrap();
+    let mut machine = [Repairing { to, repairs: 0, is_live_sent: false }];
+    let now = MonotonicClock::now();
+    Loop::new().turn(&mut machine, &mut driver, Some(now), &mut |_, _, ()| {}).unwrap();
+    outside.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut first = [0; 8];
+    outside.recv(&mut first).unwrap();
+    assert_eq!(first[0], Class::Live as u8, "the feed goes before the repairs that wait");
+}

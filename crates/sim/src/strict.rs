@@ -89,6 +89,10 @@ impl<M: Machine> Machine for Strict<M> {
         transmit
     }
 
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.inner.poll_urgent(now)
+    }
+
     fn poll_timeout(&self) -> Option<Timestamp> {
         self.inner.poll_timeout()
     }

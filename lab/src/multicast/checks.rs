@@ -34,7 +34,7 @@ pub enum Check {
     Content,
     /// Deadlines never decrease.
     Monotone,
-    /// Rings, queues and windows stay within their configuration.
+    /// Rings, queues, windows and control datagrams stay within their configuration.
     Bounded,
     /// Nothing is lost that could be repaired.
     Repaired,
@@ -306,7 +306,9 @@ impl Checks {
             }
             ReceiverEvent::Replaying { first, .. } => life.next = Some(*first),
             ReceiverEvent::CaughtUp => self.caught_up += 1,
-            ReceiverEvent::Placed(_) | ReceiverEvent::NotReplayed => {}
+            ReceiverEvent::Placed(_)
+            | ReceiverEvent::NotReplayed
+            | ReceiverEvent::FallingBehind { .. } => {}
             ReceiverEvent::Released(release) => self.release(seen, release),
             ReceiverEvent::Lost { first, frames, first_message, messages } => {
                 self.lose(seen, (*first, *frames), (*first_message, *messages));

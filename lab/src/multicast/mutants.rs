@@ -45,11 +45,13 @@ pub enum Mutant {
     ServesTheSlowFirst,
     /// Lets go of a straggler before the spare feeds.
     BreaksBeforeMaking,
+    /// Reports more than a datagram holds.
+    ReportsTooMuch,
 }
 
 impl Mutant {
     /// All of them, each with the checker that must catch it.
-    pub const ALL: [(Self, Check); 14] = [
+    pub const ALL: [(Self, Check); 15] = [
         (Self::ReleasesTwice, Check::Twice),
         (Self::SwapsFrames, Check::Order),
         (Self::ReleasesEarly, Check::Early),
@@ -64,6 +66,7 @@ impl Mutant {
         (Self::IgnoresRoot, Check::RootLost),
         (Self::ServesTheSlowFirst, Check::Siblings),
         (Self::BreaksBeforeMaking, Check::Switched),
+        (Self::ReportsTooMuch, Check::Bounded),
     ];
 }
 
@@ -83,8 +86,8 @@ pub struct Mutation {
 
 /// Every how many releases something goes wrong.
 const EVERY: u64 = 97;
-/// Frames that wait while a slow child is served.
-const STARVED: u32 = 4;
+/// Frames that wait while a slow child is served: a request is for up to 512.
+const STARVED: u32 = 32;
 /// Offset of the kind of a datagram, see [`wire`].
 const KIND_OFFSET: usize = 3;
 /// Offset of the number of released messages in a report: behind the header, the receivers and the
@@ -137,9 +140,12 @@ impl Mutation {
         }
     }
 
-    /// Whether this datagram leaves.
-    pub fn sends(&mut self, transmit: &Transmit) -> bool {
+    /// Whether this datagram leaves, perhaps altered.
+    pub fn sends(&mut self, transmit: &mut Transmit) -> bool {
         let kind = transmit.head.as_slice().get(KIND_OFFSET).copied();
+        if self.mutant == Mutant::ReportsTooMuch && kind == Some(wire::Kind::Report as u8) {
+            transmit.body = Bytes::from([&transmit.body[..], &[0; 1_500]].concat());
+        }
         if self.starved > 0 && transmit.class == Class::Live {
             self.starved -= 1;
             return false;

@@ -3,9 +3,12 @@
 
 use core::time::Duration;
 
-use evenfall_core::{NodeId, Prng, Timestamp};
+use evenfall_core::{Class, NodeId, Prng, Timestamp};
 use evenfall_multicast_machine::{Begin, Root, RootEvent};
-use evenfall_sim::{Action, Cloud, Fault, NodeIndex, Observer, Seen, SimTime, Transcript, World};
+use evenfall_sim::{
+    Action, Cloud, Fault, NodeIndex, Observer, Packet, Seen, SimTime, Transcript,
+    Verdict as NetworkVerdict, World,
+};
 
 use super::cast::{Cast, message};
 use super::checks::{Check, Checks, size_of};
@@ -246,6 +249,14 @@ impl Observer<Subject, Cloud> for Owner {
             }
             Node::Relay(_) | Node::Recorder(_) => {}
         });
+    }
+
+    fn sent(&mut self, packet: &Packet, datagram: &[u8], _: NetworkVerdict) {
+        let most = self.scene.config.framing.datagram_bytes;
+        if packet.class == Class::Control && datagram.len() > most {
+            let what = format!("a control datagram of {} bytes", datagram.len());
+            self.checks.fail(Check::Bounded, packet.at, packet.from, what);
+        }
     }
 
     fn token(&mut self, world: &mut World<Subject, Cloud>, token: u64) {

@@ -98,8 +98,8 @@ impl Machine for Subject {
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         loop {
-            let transmit = self.inner.poll_transmit(now)?;
-            if self.mutation.as_mut().is_none_or(|mutation| mutation.sends(&transmit)) {
+            let mut transmit = self.inner.poll_transmit(now)?;
+            if self.mutation.as_mut().is_none_or(|mutation| mutation.sends(&mut transmit)) {
                 return Some(transmit);
             }
         }

@@ -286,11 +286,13 @@ impl Located {
 /// Ranges of missing frames: first and count.
 pub(crate) type Ranges = Vec<(u64, u16)>;
 
-/// Most ranges in one request: 10 bytes each keep it in one datagram.
+/// Bytes of a range in a request; the count in front of the ranges takes less.
+pub(crate) const RANGE_BYTES: usize = 10;
+/// Most ranges in one request: a kilobyte.
 pub(crate) const RANGES_MAX: usize = 100;
 
 pub(crate) fn encode_ranges(ranges: &[(u64, u16)]) -> Bytes {
-    let mut out = BytesMut::with_capacity(2 + ranges.len() * 10);
+    let mut out = BytesMut::with_capacity(2 + ranges.len() * RANGE_BYTES);
     out.put_u16_le(ranges.len() as u16);
     for &(first, count) in ranges {
         out.put_u64_le(first);
@@ -417,8 +419,10 @@ pub struct Sample {
     pub sequence: u64,
     /// From the root's send time to the latest of these receivers, ns; saturates at 4.29 s.
     pub latest_ns: u32,
-    /// How many receivers it covers.
+    /// How many receivers are known to have it.
     pub receivers: u32,
+    /// How many are known to lack it: their reports came, and it was in none.
+    pub missing: u32,
 }
 
 /// A host or an edge that stands out. An edge names both ends; a host only itself.
@@ -440,47 +444,139 @@ pub(crate) struct Report {
     pub tally: Tally,
     /// Maximum over receivers of their 95th percentile delay, ns.
     pub p95_ns: u32,
-    pub samples: Vec<Sample>,
+    /// Number of this report. The next one has the next number, unless samples were dropped or put
+    /// off: where a number is missing, frames that are in no report may have arrived all the same.
+    pub serial: u32,
+    /// Levels of the tree below the sender; none below a receiver.
+    pub height: u8,
     pub worst: Vec<Worst>,
     /// Delays since the last report.
     pub delays: Histogram,
+    /// In order of frame number.
+    pub samples: Vec<Sample>,
 }
 
-/// Most samples in one report, 16 bytes each.
-pub(crate) const SAMPLES_MAX: usize = 200;
+/// Most samples in one report, and so in one datagram of any size that is allowed.
+pub(crate) const SAMPLES_MAX: usize = 4_096;
 /// Most worst hosts and edges in one report: "a few by name".
 pub(crate) const WORST_MAX: usize = 8;
+/// Bytes of an entry of [`Report::worst`].
+const WORST_BYTES: usize = 16;
+/// Bytes of a report with nothing in its lists.
+const REPORT_BYTES_MIN: usize = 69;
+
+fn put_varint(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+/// Bytes that [`put_varint`] writes.
+fn varint_bytes(value: u64) -> usize {
+    (u64::BITS - value.leading_zeros()).div_ceil(7).max(1) as usize
+}
+
+fn varint(r: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let mut value = 0;
+    for shift in (0..u64::BITS).step_by(7) {
+        let byte = r.u8()?;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(r.malformed("a number of more than 64 bits"))
+}
+
+fn varint_u32(r: &mut Reader<'_>) -> Result<u32, Malformed> {
+    u32::try_from(varint(r)?).map_err(|_| r.malformed("a number of more than 32 bits"))
+}
+
+/// The counts of a histogram in at most so many bytes: where they do not fit, neighbouring buckets
+/// are added up in the upper one, so that no delay looks shorter than it was.
+fn fold(delays: &Histogram, bytes_max: usize) -> Vec<(u8, u64)> {
+    const { assert!(evenfall_core::histogram::BUCKETS <= 1 << u8::BITS) };
+    let mut folded: Vec<(u8, u64)> = Vec::new();
+    for bits in 0..=u8::BITS {
+        folded.clear();
+        for (bucket, count) in delays.occupied() {
+            let upper = (bucket | ((1 << bits) - 1)).min(evenfall_core::histogram::BUCKETS - 1);
+            match folded.last_mut().filter(|(last, _)| usize::from(*last) == upper) {
+                Some((_, sum)) => *sum = sum.saturating_add(count),
+                None => folded.push((upper as u8, count)),
+            }
+        }
+        let bytes: usize = folded.iter().map(|(_, count)| 1 + varint_bytes(*count)).sum();
+        if bytes <= bytes_max {
+            break;
+        }
+    }
+    folded
+}
 
 impl Report {
-    pub(crate) fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(512);
+    /// The report in at most so many bytes. Samples that did not fit, the newest, stay in it: the
+    /// next report begins with them.
+    ///
+    /// A quarter of the room is for the worst hosts, a third for the histogram, and what they leave
+    /// is for samples.
+    pub(crate) fn encode(&mut self, bytes_max: usize) -> Bytes {
+        self.samples.sort_unstable_by_key(|sample| sample.sequence);
+        let mut out = BytesMut::with_capacity(bytes_max.min(2_048));
         self.tally.put(&mut out);
         out.put_u32_le(self.p95_ns);
-        out.put_u8(self.worst.len() as u8);
-        for w in &self.worst {
+        out.put_u32_le(self.serial);
+        out.put_u8(self.height);
+        let room = bytes_max.saturating_sub(REPORT_BYTES_MIN);
+        let worst = self.worst.len().min(room / 4 / WORST_BYTES);
+        out.put_u8(worst as u8);
+        for w in &self.worst[..worst] {
             out.put_u32_le(w.from.0);
             out.put_u32_le(w.to.0);
             out.put_u32_le(w.mean_ns);
             out.put_u32_le(w.max_ns);
         }
-        out.put_u8(self.samples.len() as u8);
-        for s in &self.samples {
-            out.put_u64_le(s.sequence);
-            out.put_u32_le(s.latest_ns);
-            out.put_u32_le(s.receivers);
+        let delays = fold(&self.delays, room / 3);
+        out.put_u8(delays.len() as u8);
+        for (bucket, count) in delays {
+            out.put_u8(bucket);
+            put_varint(&mut out, count);
         }
-        let buckets = self.delays.occupied().count();
-        out.put_u16_le(buckets as u16);
-        for (bucket, count) in self.delays.occupied() {
-            out.put_u16_le(bucket as u16);
-            out.put_u32_le(u32::try_from(count).unwrap_or(u32::MAX));
-        }
+        let told = self.put_samples(&mut out, bytes_max);
+        self.samples.drain(..told);
         out.freeze()
+    }
+
+    /// How many samples had room.
+    fn put_samples(&self, out: &mut BytesMut, bytes_max: usize) -> usize {
+        let count_at = out.len();
+        out.put_u16_le(0);
+        let (mut told, mut after) = (0, 0);
+        for s in self.samples.iter().take(SAMPLES_MAX) {
+            let step = s.sequence - after;
+            let parts = [step, s.latest_ns.into(), s.receivers.into(), s.missing.into()];
+            let bytes: usize = parts.into_iter().map(varint_bytes).sum();
+            if out.len() + bytes > bytes_max {
+                break;
+            }
+            parts.into_iter().for_each(|part| put_varint(out, part));
+            (told, after) = (told + 1, s.sequence);
+        }
+        out[count_at..count_at + 2].copy_from_slice(&(told as u16).to_le_bytes());
+        told
     }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(body);
-        let mut report = Self { tally: Tally::read(&mut r)?, p95_ns: r.u32()?, ..Self::default() };
+        let mut report = Self {
+            tally: Tally::read(&mut r)?,
+            p95_ns: r.u32()?,
+            serial: r.u32()?,
+            height: r.u8()?,
+            ..Self::default()
+        };
         let worst = usize::from(r.u8()?);
         if worst > WORST_MAX {
             return Err(r.malformed("more worst hosts than allowed"));
@@ -493,23 +589,26 @@ impl Report {
                 max_ns: r.u32()?,
             });
         }
-        let samples = usize::from(r.u8()?);
+        for _ in 0..r.u8()? {
+            let (bucket, count) = (usize::from(r.u8()?), varint(&mut r)?);
+            if bucket >= evenfall_core::histogram::BUCKETS {
+                return Err(r.malformed("histogram bucket out of range"));
+            }
+            report.delays.add(bucket, count);
+        }
+        let samples = usize::from(r.u16()?);
         if samples > SAMPLES_MAX {
             return Err(r.malformed("more samples than allowed"));
         }
+        let mut sequence = 0_u64;
         for _ in 0..samples {
-            report.samples.push(Sample {
-                sequence: r.number()?,
-                latest_ns: r.u32()?,
-                receivers: r.u32()?,
-            });
-        }
-        for _ in 0..r.u16()? {
-            let (bucket, count) = (r.u16()?, r.u32()?);
-            if usize::from(bucket) >= evenfall_core::histogram::BUCKETS {
-                return Err(r.malformed("histogram bucket out of range"));
+            sequence = sequence.saturating_add(varint(&mut r)?);
+            if sequence > NUMBER_MAX {
+                return Err(r.malformed("a number that no stream reaches"));
             }
-            report.delays.add(usize::from(bucket), u64::from(count));
+            let (latest_ns, receivers) = (varint_u32(&mut r)?, varint_u32(&mut r)?);
+            let missing = varint_u32(&mut r)?;
+            report.samples.push(Sample { sequence, latest_ns, receivers, missing });
         }
         r.finish()?;
         Ok(report)
@@ -520,6 +619,55 @@ impl Report {
 mod tests {
     use super::*;
     use core::time::Duration;
+
+    /// Room for any report of these tests.
+    const ROOMY: usize = 1_368;
+
+    /// A report that says as much as it can: every bucket, the worst hosts, and these samples.
+    fn full_report(samples: u64) -> Report {
+        let mut report = Report::default();
+        (0..evenfall_core::histogram::BUCKETS).for_each(|b| report.delays.add(b, 1 << 40));
+        let worst = Worst { from: NodeId(1), to: NodeId(2), mean_ns: 3, max_ns: 4 };
+        report.worst = vec![worst; WORST_MAX];
+        let sample = |n| Sample {
+            sequence: (1 << 40) + n * 20,
+            latest_ns: 300_000 + n as u32,
+            receivers: 1_000,
+            missing: 0,
+        };
+        report.samples = (0..samples).map(sample).collect();
+        report
+    }
+
+    #[test]
+    fn a_report_fits_its_datagram_and_tells_the_rest_in_the_next() {
+        for bytes_max in [192, 1_368] {
+            let mut report = full_report(500);
+            let all = report.samples.clone();
+            let mut told = Vec::new();
+            while !report.samples.is_empty() {
+                let before = report.samples.len();
+                let bytes = report.encode(bytes_max);
+                assert!(bytes.len() <= bytes_max, "{} of {bytes_max}", bytes.len());
+                let back = Report::decode(&bytes).unwrap();
+                assert_eq!(back.delays.total(), report.delays.total());
+                assert!(back.delays.quantile(0.5) >= report.delays.quantile(0.5));
+                told.extend(back.samples);
+                assert!(report.samples.len() < before, "{bytes_max} bytes hold no sample");
+            }
+            assert_eq!(told, all);
+        }
+    }
+
+    #[test]
+    fn fifty_milliseconds_of_two_thousand_samples_a_second_fit_one_datagram() {
+        let mut report = full_report(100);
+        report.delays = Histogram::default();
+        // A thousand receivers at 30,000 frames a second, over two octaves.
+        (40..56).for_each(|bucket| report.delays.add(bucket, 100_000));
+        report.encode(ROOMY);
+        assert_eq!(report.samples, []);
+    }
 
     #[test]
     fn bodies_survive_the_wire() {
@@ -548,10 +696,11 @@ mod tests {
         }
         let mut report = Report { p95_ns: 4, ..Report::default() };
         report.tally.late = 7;
-        report.samples.push(Sample { sequence: 3, latest_ns: 99, receivers: 2 });
+        report.samples.push(Sample { sequence: 3, latest_ns: 99, receivers: 2, missing: 1 });
         report.delays.record(Duration::from_micros(80));
-        let back = Report::decode(&report.encode()).unwrap();
-        assert_eq!((back.tally, back.samples), (report.tally, report.samples));
+        let samples = report.samples.clone();
+        let back = Report::decode(&report.encode(ROOMY)).unwrap();
+        assert_eq!((back.tally, back.samples), (report.tally, samples));
         assert_eq!(back.delays, report.delays);
         for reason in Reason::ALL {
             let body = encode_verdict(NodeId(4), reason);
@@ -562,9 +711,9 @@ mod tests {
     #[test]
     fn truncated_bodies_are_malformed() {
         let mut report = Report::default();
-        report.samples.push(Sample { sequence: 3, latest_ns: 99, receivers: 2 });
+        report.samples.push(Sample { sequence: 3, latest_ns: 99, receivers: 2, missing: 1 });
         report.delays.record(Duration::from_micros(80));
-        let bytes = report.encode();
+        let bytes = report.encode(ROOMY);
         for len in 0..bytes.len() {
             assert!(Report::decode(&bytes[..len]).is_err(), "{len}");
         }

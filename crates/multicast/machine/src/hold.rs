@@ -213,6 +213,15 @@ impl HoldControl {
         (self.hold(), self.class)
     }
 
+    /// So many messages were late, or were not, whatever their OML is: it may not be known.
+    pub(crate) fn correct(&mut self, class: LoadClass, messages: u16, late: bool) {
+        let allowed = 1.0 - self.config.target;
+        let wrong = allowed - f64::from(u8::from(late));
+        let share = &mut self.share[usize::from(class)];
+        let correction = STEP * f64::from(messages.max(1)) * wrong;
+        *share = (*share + correction).clamp(*SHARE.start(), *SHARE.end());
+    }
+
     /// The OML of a frame of so many messages became known, and whether it was late (if it had a
     /// deadline).
     pub(crate) fn observe(
@@ -225,11 +234,7 @@ impl HoldControl {
     ) {
         let messages = messages.max(1);
         if let Some(late) = late {
-            let allowed = 1.0 - self.config.target;
-            let wrong = allowed - f64::from(u8::from(late));
-            let share = &mut self.share[usize::from(class)];
-            let correction = STEP * f64::from(messages) * wrong;
-            *share = (*share + correction).clamp(*SHARE.start(), *SHARE.end());
+            self.correct(class, messages, late);
         }
         let observed = Observed { at: now, oml_ns, messages };
         self.steady[usize::from(class)].push(observed);

@@ -76,6 +76,8 @@ mod hold;
 mod members;
 mod merge;
 mod outbox;
+mod pace;
+mod parts;
 pub mod receiver;
 pub mod recorder;
 pub mod relay;

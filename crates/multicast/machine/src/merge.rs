@@ -3,17 +3,37 @@
 //! Per sampled frame the tree takes the maximum over receivers, so that the root learns the true
 //! overall latency (OML) of those frames: percentiles of single receivers would not tell it, since
 //! what counts is whether *all* had a message in time.
+//!
+//! A receiver that lacks a frame reports nothing of it, and neither does a receiver whose report
+//! was lost on the way. Reports are numbered to tell the two apart:
+//!
+//! ```text
+//! reports that came from a child     the frame is in none of them
+//! 7 8 9 10, none is missing    ->    the child lacks it: `missing`, and late at the root
+//! 7 8 _ 10                     ->    not known: the others are judged without this child
+//! ```
+//!
+//! A node that has to drop samples or to put them off, and a receiver that is being replayed to,
+//! leaves out a number on purpose. What arrives after a frame was judged goes up by itself, and the
+//! root counts the frame as late then.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenfall_core::time::nanos;
 use evenfall_core::{Histogram, NodeId, Timestamp};
 
-use crate::control::{Report, SAMPLES_MAX, Sample, Tally, WORST_MAX, Worst};
+use crate::config::Config;
+use crate::control::{Report, Sample, Tally, WORST_MAX, Worst};
 
-/// Samples that may wait for further children: one second at the default rate.
-const PENDING_MAX: usize = 2_048;
+/// Samples that may wait for further children: two seconds at the default rate. As many are
+/// remembered after they have gone up.
+const PENDING_MAX: usize = 4_096;
+/// Samples that may wait for room in a report: two seconds at the default rate, which a receiver
+/// that was cut off for so long has all at once.
+const READY_MAX: usize = 4_096;
+/// Levels below a node beyond which it does not wait longer: 15 report intervals are enough.
+const HEIGHT_MAX: u8 = 3;
 /// The 95th percentile covers between one and two of these.
 const P95_WINDOW: Duration = Duration::from_millis(500);
 
@@ -84,11 +104,49 @@ fn keep_worst(worst: &mut Vec<Worst>) {
     worst.truncate(WORST_MAX);
 }
 
+/// Samples on their way into the next report, and its number.
+#[derive(Clone, Debug, Default)]
+struct Ready {
+    samples: Vec<Sample>,
+    serial: u32,
+    dropped: u64,
+}
+
+impl Ready {
+    /// Adds a sample. Where too many wait every second one is dropped, so that those that are left
+    /// are spread evenly over the time.
+    fn push(&mut self, sample: Sample) {
+        if self.samples.len() >= READY_MAX {
+            let mut keep = false;
+            self.samples.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.dropped += (READY_MAX - self.samples.len()) as u64;
+            self.serial = self.serial.wrapping_add(1);
+        }
+        self.samples.push(sample);
+    }
+
+    /// These had no room in the report. Until all are told, what is in no report may have arrived.
+    fn put_back(&mut self, samples: Vec<Sample>) {
+        if !samples.is_empty() {
+            self.serial = self.serial.wrapping_add(1);
+        }
+        self.samples = samples;
+    }
+
+    fn next_serial(&mut self) -> u32 {
+        self.serial = self.serial.wrapping_add(1);
+        self.serial
+    }
+}
+
 /// What one receiver measures.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Margins {
     pub tally: Tally,
-    samples: Vec<Sample>,
+    ready: Ready,
     delays: Histogram,
     /// Two halves of the sliding window of the 95th percentile.
     recent: [Histogram; 2],
@@ -99,16 +157,32 @@ impl Margins {
     /// A frame arrived for the first time, `delay` after the root sent it.
     pub(crate) fn arrived(&mut self, sequence: u64, delay: Duration, sampled: bool) {
         self.delays.record(delay);
-        if sampled && self.samples.len() < SAMPLES_MAX {
-            self.samples.push(Sample { sequence, latest_ns: saturating_ns(delay), receivers: 1 });
+        if sampled {
+            let latest_ns = saturating_ns(delay);
+            self.ready.push(Sample { sequence, latest_ns, receivers: 1, missing: 0 });
         }
     }
 
     /// The root started anew: what was measured of its last run is not told to the new one.
     pub(crate) fn restart(&mut self) {
         self.tally = Tally { receivers: 1, ..Tally::default() };
-        self.samples.clear();
+        self.ready.samples.clear();
         self.delays.clear();
+    }
+
+    /// Samples are not all told: what is in no report may have arrived.
+    pub(crate) fn skip_a_number(&mut self) {
+        self.ready.serial = self.ready.serial.wrapping_add(1);
+    }
+
+    /// Samples that had no room in the last report.
+    pub(crate) fn put_back(&mut self, report: Report) {
+        self.ready.put_back(report.samples);
+    }
+
+    /// Samples dropped because reports had no room for them.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.ready.dropped
     }
 
     /// The report of the interval that ends now.
@@ -127,7 +201,9 @@ impl Margins {
         Report {
             tally: self.tally,
             p95_ns: saturating_ns(both.quantile(0.95)),
-            samples: core::mem::take(&mut self.samples),
+            serial: self.ready.next_serial(),
+            height: 0,
+            samples: core::mem::take(&mut self.ready.samples),
             worst,
             delays: core::mem::take(&mut self.delays),
         }
@@ -141,13 +217,72 @@ struct Child {
     is_spare: bool,
     /// The last report's cumulative part, if there was one since it was last forgotten.
     last: Option<(Tally, u32)>,
+    /// Number of the last report.
+    serial: u32,
+    /// Since when no report of this child is missing.
+    whole_since: Timestamp,
+    /// Levels below it.
+    height: u8,
+    /// Its bit in [`Pending::told_by`].
+    slot: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Pending {
     latest_ns: u32,
     receivers: u32,
+    missing: u32,
     since: Timestamp,
+    /// The children that said something of this frame, a bit each.
+    told_by: Vec<u64>,
+}
+
+impl Pending {
+    fn new(since: Timestamp) -> Self {
+        Self { latest_ns: 0, receivers: 0, missing: 0, since, told_by: Vec::new() }
+    }
+
+    fn add(&mut self, sample: &Sample, slot: usize) {
+        self.latest_ns = self.latest_ns.max(sample.latest_ns);
+        self.receivers = self.receivers.saturating_add(sample.receivers);
+        self.missing = self.missing.saturating_add(sample.missing);
+        if self.told_by.len() <= slot / 64 {
+            self.told_by.resize(slot / 64 + 1, 0);
+        }
+        self.told_by[slot / 64] |= 1 << (slot % 64);
+    }
+
+    fn is_told_by(&self, slot: usize) -> bool {
+        self.told_by.get(slot / 64).is_some_and(|word| word & 1 << (slot % 64) != 0)
+    }
+
+    fn sample(&self, sequence: u64) -> Sample {
+        let (latest_ns, receivers, missing) = (self.latest_ns, self.receivers, self.missing);
+        Sample { sequence, latest_ns, receivers, missing }
+    }
+}
+
+/// How long samples wait for children.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    /// Time between two reports of a node.
+    pub interval: Duration,
+    /// Longest hold: what arrives after it is late in any case.
+    pub hold_max: Duration,
+}
+
+impl Wait {
+    pub(crate) fn new(config: &Config) -> Self {
+        let interval = config.membership.report_interval;
+        Self { interval, hold_max: config.deadline.hold_max }
+    }
+
+    /// Three intervals for the children of receivers' parents. A node higher up waits until a node
+    /// below it has waited, and reported, twice over: 7 intervals, then 15.
+    fn patience(&self, height: u8) -> Duration {
+        let intervals = (2 << height.min(HEIGHT_MAX)) - 1;
+        (self.interval * intervals).max(self.hold_max + self.interval * 2)
+    }
 }
 
 /// Merges the reports of the children.
@@ -155,11 +290,31 @@ struct Pending {
 pub(crate) struct Merger {
     children: BTreeMap<NodeId, Child>,
     pending: BTreeMap<u64, Pending>,
+    /// Frames that have gone up, the latest of them.
+    judged: BTreeSet<u64>,
+    ready: Ready,
     worst: Vec<Worst>,
     delays: Histogram,
 }
 
 impl Merger {
+    /// This node has sent a frame that receivers report.
+    pub(crate) fn sampled(&mut self, now: Timestamp, sequence: u64) {
+        if !self.judged.contains(&sequence) {
+            self.pending.entry(sequence).or_insert_with(|| Pending::new(now));
+            self.bound();
+        }
+    }
+
+    fn bound(&mut self) {
+        while self.pending.len() > PENDING_MAX {
+            self.pending.pop_first();
+        }
+        while self.judged.len() > PENDING_MAX {
+            self.judged.pop_first();
+        }
+    }
+
     /// From now on exactly these report. Known ones keep what they said, but what a spare said when
     /// it had children is for others to say now.
     pub(crate) fn expect(
@@ -170,9 +325,22 @@ impl Merger {
     ) {
         let old = core::mem::take(&mut self.children);
         let all = children.map(|id| (id, false)).chain(spares.map(|id| (id, true)));
+        // A place that is given again belongs to a child of which nothing is known yet.
+        let mut free = {
+            let taken: BTreeSet<usize> = old.values().map(|child| child.slot).collect();
+            (0..).filter(move |slot| !taken.contains(slot))
+        };
         for (id, is_spare) in all {
-            let (heard, last) = old.get(&id).map_or((now, None), |child| (child.heard, child.last));
-            self.children.insert(id, Child { heard, is_spare, last });
+            let child = old.get(&id).copied().unwrap_or_else(|| Child {
+                heard: now,
+                is_spare,
+                last: None,
+                serial: 0,
+                whole_since: now,
+                height: 0,
+                slot: free.next().expect("numbers do not end"),
+            });
+            self.children.insert(id, Child { is_spare, ..child });
         }
     }
 
@@ -184,19 +352,24 @@ impl Merger {
     /// Takes a report in; `false` when its sender is not a child.
     pub(crate) fn absorb(&mut self, now: Timestamp, from: NodeId, report: &Report) -> bool {
         let Some(child) = self.children.get_mut(&from) else { return false };
+        if child.last.is_none() || report.serial != child.serial.wrapping_add(1) {
+            child.whole_since = now;
+        }
         (child.heard, child.last) = (now, Some((report.tally, report.p95_ns)));
+        (child.serial, child.height) = (report.serial, report.height);
+        let slot = child.slot;
         self.delays.merge(&report.delays);
         self.worst.extend_from_slice(&report.worst);
         keep_worst(&mut self.worst);
         for s in &report.samples {
-            let fresh = Pending { latest_ns: 0, receivers: 0, since: now };
-            let pending = self.pending.entry(s.sequence).or_insert(fresh);
-            pending.latest_ns = pending.latest_ns.max(s.latest_ns);
-            pending.receivers = pending.receivers.saturating_add(s.receivers);
+            if self.judged.contains(&s.sequence) {
+                self.ready.push(*s);
+            } else {
+                let fresh = || Pending::new(now);
+                self.pending.entry(s.sequence).or_insert_with(fresh).add(s, slot);
+            }
         }
-        while self.pending.len() > PENDING_MAX {
-            self.pending.pop_first();
-        }
+        self.bound();
         true
     }
 
@@ -227,30 +400,59 @@ impl Merger {
         sum
     }
 
-    /// The merged report of the interval that ends now. Samples that lack receivers wait for
-    /// `patience` first.
-    pub(crate) fn take(&mut self, now: Timestamp, patience: Duration) -> Report {
+    /// How many receivers of a frame that has waited for `patience` are known to lack it: those of
+    /// children that told nothing of it, although every report of theirs came, from before the
+    /// frame was sent until now.
+    fn missing(&self, now: Timestamp, frame: &Pending, patience: Duration, wait: &Wait) -> u32 {
+        let silent = self.parents().filter(|child| !frame.is_told_by(child.slot));
+        let lacking = silent.filter(|child| {
+            child.whole_since + patience <= frame.since
+                && now.since(child.heard) * 2 < wait.interval * 3
+        });
+        let receivers = lacking.filter_map(|child| child.last).map(|(tally, _)| tally.receivers);
+        receivers.fold(0, u32::saturating_add)
+    }
+
+    /// The merged report of the interval that ends now. A sample that lacks receivers waits first,
+    /// until every level below has waited for its own.
+    pub(crate) fn take(&mut self, now: Timestamp, wait: &Wait) -> Report {
         let tally = self.tally();
         let all_heard = self.parents().all(|c| c.last.is_some());
         let p95_ns = self.parents().filter_map(|c| c.last).map(|(_, p)| p).max();
-        let mut samples = Vec::new();
-        self.pending.retain(|&sequence, p| {
-            let whole = all_heard && p.receivers >= tally.receivers;
-            let ripe = whole || now.since(p.since) >= patience;
-            if ripe && samples.len() < SAMPLES_MAX {
-                let (latest_ns, receivers) = (p.latest_ns, p.receivers);
-                samples.push(Sample { sequence, latest_ns, receivers });
-                return false;
+        let height = 1 + self.parents().map(|c| c.height.min(u8::MAX - 1)).max().unwrap_or(0);
+        let patience = wait.patience(height);
+        let whole =
+            |p: &Pending| all_heard && p.receivers.saturating_add(p.missing) >= tally.receivers;
+        let ripe = |(_, p): &(&u64, &Pending)| whole(p) || now.since(p.since) >= patience;
+        let ripened: Vec<u64> = self.pending.iter().filter(ripe).map(|(s, _)| *s).collect();
+        for sequence in ripened {
+            let Some(mut frame) = self.pending.remove(&sequence) else { continue };
+            if !whole(&frame) {
+                let missing = self.missing(now, &frame, patience, wait);
+                frame.missing = frame.missing.saturating_add(missing);
             }
-            true
-        });
+            self.judged.insert(sequence);
+            self.ready.push(frame.sample(sequence));
+        }
         Report {
             tally,
             p95_ns: p95_ns.unwrap_or(0),
-            samples,
+            serial: self.ready.next_serial(),
+            height,
+            samples: core::mem::take(&mut self.ready.samples),
             worst: core::mem::take(&mut self.worst),
             delays: core::mem::take(&mut self.delays),
         }
+    }
+
+    /// Samples that had no room in the last report.
+    pub(crate) fn put_back(&mut self, report: Report) {
+        self.ready.put_back(report.samples);
+    }
+
+    /// Samples dropped because reports had no room for them.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.ready.dropped
     }
 
     /// Adds this node's own edges to what goes up next.
@@ -266,14 +468,20 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_millis(100);
+    const INTERVAL: Duration = Duration::from_millis(50);
+    const WAIT: Wait = Wait { interval: INTERVAL, hold_max: Duration::from_millis(50) };
+    const PATIENCE: Duration = Duration::from_millis(150);
 
     fn report(receivers: u32, samples: &[(u64, u32)]) -> Report {
         let mut report = Report { p95_ns: 10 * receivers, ..Report::default() };
         report.tally.receivers = receivers;
-        let sample = |&(sequence, latest_ns)| Sample { sequence, latest_ns, receivers };
+        let sample = |&(sequence, latest_ns)| Sample { sequence, latest_ns, receivers, missing: 0 };
         report.samples = samples.iter().map(sample).collect();
         report
+    }
+
+    fn sample(sequence: u64, latest_ns: u32, receivers: u32, missing: u32) -> Sample {
+        Sample { sequence, latest_ns, receivers, missing }
     }
 
     #[test]
@@ -282,13 +490,73 @@ mod tests {
         let now = Timestamp::from_nanos(1);
         merger.expect(now, [NodeId(1), NodeId(2)].into_iter(), empty());
         assert!(merger.absorb(now, NodeId(1), &report(2, &[(7, 50), (8, 90)])));
-        assert!(merger.take(now, PATIENCE).samples.is_empty());
+        assert!(merger.take(now, &WAIT).samples.is_empty());
         assert!(merger.absorb(now, NodeId(2), &report(3, &[(7, 70)])));
-        let merged = merger.take(now, PATIENCE);
-        assert_eq!(merged.samples, [Sample { sequence: 7, latest_ns: 70, receivers: 5 }]);
+        let merged = merger.take(now, &WAIT);
+        assert_eq!(merged.samples, [sample(7, 70, 5, 0)]);
         assert_eq!((merged.p95_ns, merged.tally.receivers), (30, 5));
-        let late = merger.take(now + PATIENCE, PATIENCE);
-        assert_eq!(late.samples, [Sample { sequence: 8, latest_ns: 90, receivers: 2 }]);
+        let late = merger.take(now + PATIENCE, &WAIT);
+        assert_eq!(late.samples, [sample(8, 90, 2, 0)], "nothing is known of the second child");
+    }
+
+    /// Two children report four times each; `lost` reports of the second child do not come. A frame
+    /// is sent after the fourth round, and only the first child has it.
+    fn frame_that_a_child_does_not_report(lost: &[u32]) -> Sample {
+        let mut merger = Merger::default();
+        let mut now = Timestamp::from_nanos(1 << 40);
+        merger.expect(now, [NodeId(1), NodeId(2)].into_iter(), empty());
+        for round in 1..=9 {
+            let samples: &[(u64, u32)] = if round == 5 { &[(7, 50)] } else { &[] };
+            if round == 5 {
+                merger.sampled(now, 7);
+            }
+            for (child, samples) in [(NodeId(1), samples), (NodeId(2), &[])] {
+                let report = Report { serial: round, ..report(1, samples) };
+                if child == NodeId(1) || !lost.contains(&round) {
+                    merger.absorb(now, child, &report);
+                }
+            }
+            if let Some(sample) = merger.take(now, &WAIT).samples.first() {
+                return *sample;
+            }
+            now += INTERVAL;
+        }
+        panic!("patience never ended");
+    }
+
+    #[test]
+    fn a_frame_that_no_report_names_is_missing_unless_a_report_is() {
+        assert_eq!(frame_that_a_child_does_not_report(&[]), sample(7, 50, 1, 1));
+        for lost in 2..=7 {
+            let judged = frame_that_a_child_does_not_report(&[lost]);
+            assert_eq!(judged, sample(7, 50, 1, 0), "report {lost} did not come");
+        }
+    }
+
+    #[test]
+    fn what_arrives_after_a_frame_was_judged_goes_up_by_itself() {
+        let mut merger = Merger::default();
+        let now = Timestamp::from_nanos(1);
+        merger.expect(now, [NodeId(1), NodeId(2)].into_iter(), empty());
+        merger.absorb(now, NodeId(1), &report(1, &[(7, 50)]));
+        let later = now + PATIENCE;
+        assert_eq!(merger.take(later, &WAIT).samples.len(), 1);
+        merger.sampled(later, 7);
+        merger.absorb(later, NodeId(2), &report(1, &[(7, 900)]));
+        assert_eq!(merger.take(later, &WAIT).samples, [sample(7, 900, 1, 0)]);
+        assert!(merger.take(later + PATIENCE, &WAIT).samples.is_empty());
+    }
+
+    #[test]
+    fn samples_beyond_the_room_are_thinned_evenly_counted_and_not_taken_for_losses() {
+        let mut margins = Margins::default();
+        let first = margins.take(Timestamp::ZERO, NodeId(1), &mut Edges::default()).serial;
+        (0..READY_MAX as u64 + 1).for_each(|s| margins.arrived(s, INTERVAL, true));
+        assert_eq!(margins.dropped(), READY_MAX as u64 / 2);
+        let report = margins.take(Timestamp::ZERO, NodeId(1), &mut Edges::default());
+        assert_eq!(report.serial, first + 2, "a number is left out");
+        let kept: Vec<u64> = report.samples.iter().take(3).map(|s| s.sequence).collect();
+        assert_eq!(kept, [0, 2, 4]);
     }
 
     #[test]
@@ -304,7 +572,7 @@ mod tests {
         assert_eq!(merger.silent(later, PATIENCE), [NodeId(2)]);
         assert!(merger.silent(later, PATIENCE).is_empty(), "named once per silence");
         assert_eq!(merger.tally().receivers, 2);
-        assert_eq!(merger.take(later, PATIENCE).p95_ns, 20, "no longer the forgotten child's");
+        assert_eq!(merger.take(later, &WAIT).p95_ns, 20, "no longer the forgotten child's");
     }
 
     #[test]

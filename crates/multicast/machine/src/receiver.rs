@@ -1,6 +1,7 @@
 //! The receiver: holds each message until its deadline by its own clock, releases in order, asks
 //! for what is missing, reports what it lost and how much margin it had.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
@@ -84,8 +85,19 @@ pub enum ReceiverEvent {
         /// Number of its first message.
         first_message: u64,
     },
-    /// All that was to be replayed is released, or reported lost: what follows is the live feed.
+    /// All that was to be replayed is released, or reported lost, and so is all that was sent
+    /// meanwhile and could not be held: what follows is the live feed.
     CaughtUp,
+    /// For five seconds the replay has not gained on the live feed. This receiver catches up only
+    /// if the feed slows down, or if others that are being served finish first.
+    FallingBehind {
+        /// Frames between the next one to release and the newest one.
+        behind: u64,
+        /// Frames replayed per second.
+        replayed_per_second: u64,
+        /// Frames that the feed grew by per second.
+        live_per_second: u64,
+    },
     /// No recorder could say where to begin: what was before the live feed is reported lost.
     NotReplayed,
     /// Everything up to the end of the stream was released or reported lost.
@@ -112,8 +124,22 @@ pub struct ReceiverStatus {
     pub held: u64,
     /// Frames refused because too many were held; they are repaired later.
     pub refused_full: u64,
+    /// Delays of sampled frames that reports had no room for.
+    pub samples_dropped: u64,
     /// What came in wrong.
     pub refusals: Refusals,
+}
+
+/// Time in which a replay has to gain on the live feed: several turns of a recorder that serves
+/// others first.
+const GAIN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How far a replay was at some time.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Timestamp,
+    next: u64,
+    heard: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -144,6 +170,8 @@ pub struct Receiver {
     from_message: u64,
     /// The first frame that is not replayed, until it is reached.
     replay_until: Option<u64>,
+    /// Where the replay was when its gain was measured.
+    replay_mark: Option<Mark>,
     /// Where to go on, until there is a place.
     resume: Option<Resume>,
 }
@@ -190,6 +218,7 @@ impl Receiver {
             refused_full: 0,
             from_message: 0,
             replay_until: None,
+            replay_mark: None,
             resume: None,
         }
     }
@@ -210,6 +239,7 @@ impl Receiver {
             tally: self.tally(),
             held: self.held.len() as u64,
             refused_full: self.refused_full,
+            samples_dropped: self.margins.dropped(),
             refusals: self.up.refusals,
         }
     }
@@ -333,8 +363,7 @@ impl Receiver {
         }
         if !self.up.reach(sequence) {
             // Recorders are asked for it when what they have before it is here.
-            self.refused_full += 1;
-            self.up.hear_of(now, sequence + 1);
+            self.refuse(now, sequence);
             return Ok(());
         }
         // Counted from the next frame to release, so that there is always room for what others wait
@@ -343,8 +372,7 @@ impl Receiver {
         let from = if self.held.is_empty() { settled.max(self.next) } else { self.next };
         if sequence >= from + self.up.config.framing.held_frames as u64 {
             // It is asked for when it has come nearer.
-            self.refused_full += 1;
-            self.up.hear_of(now, sequence + 1);
+            self.refuse(now, sequence);
             return Ok(());
         }
         // Opened before it counts as seen: a tampered copy must not hide the genuine one.
@@ -375,6 +403,39 @@ impl Receiver {
         self.held.insert(sequence, held);
         self.release(now);
         Ok(())
+    }
+
+    /// There is no room for a frame yet.
+    fn refuse(&mut self, now: Timestamp, sequence: u64) {
+        self.refused_full += 1;
+        // The live feed begins after all that has to be replayed in its stead.
+        self.replay_until = self.replay_until.map(|until| until.max(sequence + 1));
+        self.up.hear_of(now, sequence + 1);
+    }
+
+    /// Says so when a replay does not gain on the live feed.
+    fn watch_replay(&mut self, now: Timestamp) {
+        if self.replay_until.is_none() {
+            self.replay_mark = None;
+            return;
+        }
+        let mark = Mark { at: now, next: self.next, heard: self.up.heard() };
+        let last = *self.replay_mark.get_or_insert(mark);
+        let span = now.since(last.at);
+        if span < GAIN_WITHIN {
+            return;
+        }
+        self.replay_mark = Some(mark);
+        let per_second = |frames: u64| (frames as f64 / span.as_secs_f64()) as u64;
+        let replayed = mark.next.saturating_sub(last.next);
+        let live = mark.heard.saturating_sub(last.heard);
+        if replayed <= live {
+            self.events.push_back(ReceiverEvent::FallingBehind {
+                behind: mark.heard.saturating_sub(mark.next),
+                replayed_per_second: per_second(replayed),
+                live_per_second: per_second(live),
+            });
+        }
     }
 
     /// Releases what is due and in order, and reports what the window has given up.
@@ -507,10 +568,17 @@ impl Machine for Receiver {
         }
         self.release(now);
         if self.up.report_due(now) {
+            self.watch_replay(now);
             self.margins.tally = self.tally();
-            let report = self.margins.take(now, self.up.who.id, &mut self.up.edges);
+            if self.replay_until.is_some() {
+                // It lacks frames that the tree brought in time.
+                self.margins.skip_a_number();
+            }
+            let mut report = self.margins.take(now, self.up.who.id, &mut self.up.edges);
+            let body = report.encode(self.up.body_bytes_max());
+            self.margins.put_back(report);
             if let Some(parent) = self.up.parent() {
-                self.up.out.control_to(parent, Kind::Report, report.encode());
+                self.up.out.control_to(parent, Kind::Report, body);
             }
         }
     }
@@ -529,6 +597,10 @@ impl Machine for Receiver {
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.up.out.next(now)
+    }
+
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
         self.up.out.next(now)
     }
 

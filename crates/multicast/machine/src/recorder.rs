@@ -14,10 +14,14 @@
 //!  asker  <--Data--   Recorder  <--supply------   owner
 //! ```
 //!
-//! What an asker waits for is bounded by `repair.child_queue_max`; askers are served in turn; all
-//! of it leaves no faster than `repair.recorder_frames_per_second`. What does not fit, or is not in
-//! the archive, is dropped and asked for again. A frame is sealed as the root sealed it, so that a
-//! copy from the archive is the same bytes.
+//! What an asker waits for is bounded by `repair.child_queue_max`. All of it leaves no faster than
+//! `repair.recorder_frames_per_second`, or twice as fast as the live feed, whichever is more. What
+//! does not fit, or is not in the archive, is dropped and asked for again.
+//!
+//! Equal shares would help nobody: each of two late joiners would get as much as the feed grows
+//! meanwhile. The asker that is nearest to the live feed is served first, until it needs the
+//! recorder no more; every eighth read is for the others in turn, so that none of them gives up. A
+//! frame is sealed as the root sealed it, so that a copy from the archive is the same bytes.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,6 +35,7 @@ use evenfall_core::{
 
 use crate::config::Config;
 use crate::control::{Begin, Located, Place, Role, decode_ranges};
+use crate::pace::Pace;
 use crate::receiver::{Receiver, ReceiverEvent, ReceiverStatus, Resume};
 use crate::ring::Frame;
 use crate::seal::SharedKey;
@@ -47,6 +52,16 @@ const READS_MAX: usize = 4;
 const WAITING_MAX: usize = 256;
 /// Frames that may leave at once after a pause: a full segmented send.
 const BURST: u32 = 64;
+/// Of so many reads one is for the askers in turn; the others are for the foremost asker.
+const IN_TURN_EVERY: u32 = 8;
+/// The pace of replay beside the live feed: seven eighths of it, which the foremost asker gets, are
+/// three quarters more than the feed grows meanwhile.
+const FEED_MULTIPLE: f64 = 2.0;
+/// The pace is at most so many times the configured rate: after an outage the recorder hears of
+/// many frames at once, which is no rate of the feed.
+const PACE_MULTIPLE_MAX: u32 = 8;
+/// How often the rate of the live feed is measured.
+const RATE_EVERY: Duration = Duration::from_secs(1);
 
 /// A frame as it is archived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,10 +132,13 @@ pub struct Recorder {
     asked: BTreeMap<NodeId, Asker>,
     /// Whose turn it was last.
     last: NodeId,
+    /// Reads so far, for the order of the askers.
+    turns: u32,
     reads: usize,
     ready: VecDeque<(SocketAddr, Frame)>,
-    /// When the next frame may leave.
-    send_at: Timestamp,
+    pace: Pace,
+    /// When the rate of the feed was measured, and the next frame of the feed then.
+    measured: (Timestamp, u64),
     status: RecorderStatus,
 }
 
@@ -132,9 +150,11 @@ impl Recorder {
             config,
             asked: BTreeMap::new(),
             last: NodeId(0),
+            turns: 0,
             reads: 0,
             ready: VecDeque::new(),
-            send_at: now,
+            pace: Pace::new(config.repair.recorder_frames_per_second, BURST),
+            measured: (now, 0),
             status: RecorderStatus::default(),
         }
     }
@@ -180,14 +200,9 @@ impl Recorder {
         if self.reads >= READS_MAX || self.ready.len() >= WAITING_MAX {
             return None;
         }
-        let waits = |asker: &Asker| !asker.wanted.is_empty() || asker.locate.is_some();
-        let after = NodeId(self.last.0.wrapping_add(1));
-        let mut turns = self.asked.range_mut(after..).find(|(_, asker)| waits(asker));
-        if turns.is_none() {
-            turns = self.asked.iter_mut().find(|(_, asker)| waits(asker));
-        }
-        let (&id, asker) = turns?;
-        self.last = id;
+        let id = self.next_asker()?;
+        self.turns = self.turns.wrapping_add(1);
+        let asker = self.asked.get_mut(&id)?;
         self.reads += 1;
         asker.reads += 1;
         if let Some(begin) = asker.locate.take() {
@@ -199,6 +214,39 @@ impl Recorder {
             end += 1;
         }
         Some(Wanted::Frames { asker: id, first, count: (end - first) as u16 })
+    }
+
+    /// Who is served next: mostly the asker that is nearest to the live feed.
+    fn next_asker(&mut self) -> Option<NodeId> {
+        let waits =
+            |(_, asker): &(&NodeId, &Asker)| !asker.wanted.is_empty() || asker.locate.is_some();
+        if !self.turns.is_multiple_of(IN_TURN_EVERY) {
+            // Whoever asks where to begin is answered in one read.
+            let place = |asker: &Asker| (asker.locate.is_some(), asker.wanted.first().copied());
+            let foremost = self.asked.iter().filter(waits).max_by_key(|(_, asker)| place(asker));
+            return foremost.map(|(id, _)| *id);
+        }
+        let after = NodeId(self.last.0.wrapping_add(1));
+        let later = self.asked.range(after..).find(waits);
+        let (&id, _) = later.or_else(|| self.asked.iter().find(waits))?;
+        self.last = id;
+        Some(id)
+    }
+
+    /// Replay keeps up with the feed, however fast the feed is.
+    fn follow_feed(&mut self, now: Timestamp) {
+        let (since, first) = self.measured;
+        let span = now.since(since);
+        if span < RATE_EVERY {
+            return;
+        }
+        let next = self.receiver.up().heard();
+        let frames = next.saturating_sub(first) as f64 / span.as_secs_f64();
+        let least = self.config.repair.recorder_frames_per_second;
+        let feed = (FEED_MULTIPLE * frames) as u32;
+        let most = least.saturating_mul(PACE_MULTIPLE_MAX);
+        self.pace.set_rate(if first == 0 { least } else { feed.clamp(least, most) });
+        self.measured = (now, next);
     }
 
     fn answered(&mut self, asker: NodeId) -> Option<SocketAddr> {
@@ -300,12 +348,11 @@ impl Recorder {
 
     /// A copy that may leave by now.
     fn paced(&mut self, now: Timestamp) -> Option<Transmit> {
-        if self.send_at > now {
+        if self.ready.is_empty() || !self.pace.allows(now) {
             return None;
         }
         let (to, frame) = self.ready.pop_front()?;
-        let every = Duration::from_secs(1) / self.config.repair.recorder_frames_per_second;
-        self.send_at = self.send_at.max(now - every * BURST) + every;
+        self.pace.spend(now);
         self.status.repairs_sent += 1;
         Some(self.receiver.up().out.repair(now, to, &frame))
     }
@@ -325,6 +372,8 @@ impl Machine for Recorder {
 
     fn handle_timeout(&mut self, now: Timestamp) {
         self.receiver.handle_timeout(now);
+        self.pace.handle_timeout(now);
+        self.follow_feed(now);
     }
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
@@ -349,8 +398,11 @@ impl Machine for Recorder {
         self.receiver.poll_transmit(now).or_else(|| self.paced(now))
     }
 
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.receiver.poll_urgent(now)
+    }
+
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let paced = (!self.ready.is_empty()).then_some(self.send_at);
-        self.receiver.poll_timeout().into_iter().chain(paced).min()
+        self.receiver.poll_timeout().into_iter().chain(self.pace.retry_at()).min()
     }
 }

@@ -1,6 +1,5 @@
 //! The proxy: forwards the first copy of every frame, keeps it for repair, merges reports.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -11,12 +10,12 @@ use evenfall_core::{
 
 use crate::config::Config;
 use crate::control::{Beacon, Place, Reason, Report, Role, Tally, decode_ranges, encode_verdict};
-use crate::merge::Merger;
+use crate::merge::{Merger, Wait};
 use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
-use crate::wire::{Datagram, Kind};
+use crate::wire::{Datagram, Kind, SAMPLED};
 
 /// What a proxy tells its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +45,8 @@ pub struct RelayStatus {
     pub given_up: u64,
     /// Frames dropped because the driver did not keep up.
     pub dropped: u64,
+    /// Delays of sampled frames that reports had no room for.
+    pub samples_dropped: u64,
     /// What it keeps now.
     pub stored: Stored,
     /// What came in wrong.
@@ -77,8 +78,8 @@ impl Relay {
         Self {
             groups: (group(0), group(1)),
             ring: Ring::new(&config.repair, 0),
+            desk: Desk::new(&config.repair),
             up: Uplink::new(config, who, Role::Proxy, key, now),
-            desk: Desk::default(),
             merger: Merger::default(),
             events: VecDeque::new(),
             installs: VecDeque::new(),
@@ -98,6 +99,7 @@ impl Relay {
     pub fn status(&self) -> RelayStatus {
         RelayStatus {
             dropped: self.up.out.dropped,
+            samples_dropped: self.merger.dropped(),
             repaired: self.up.repaired,
             given_up: self.up.given_up,
             refusals: self.up.refusals,
@@ -121,7 +123,7 @@ impl Relay {
             News::Restarted { place, .. } => {
                 // Frames are numbered from zero again: old ones must not pass for new ones.
                 self.ring = Ring::new(&self.up.config.repair, 0);
-                self.desk = Desk::default();
+                self.desk = Desk::new(&self.up.config.repair);
                 self.merger = Merger::default();
                 self.finished = false;
                 self.on_news(now, News::Placed(place));
@@ -171,6 +173,9 @@ impl Relay {
             return;
         }
         self.status.forwarded += 1;
+        if frame.flags & SAMPLED != 0 && !way.children.is_empty() {
+            self.merger.sampled(now, frame.fixed.sequence);
+        }
         self.forwarded_since_beacon = true;
         self.up.out.live(Destination::Group(group), view, frame);
     }
@@ -214,13 +219,13 @@ impl Relay {
     }
 
     fn report(&mut self, now: Timestamp) {
-        let patience: Duration = self.up.interval() * 2;
         self.merger.add_edges(self.up.who.id, &mut self.up.edges);
-        let report = self.merger.take(now, patience);
+        let mut report = self.merger.take(now, &Wait::new(&self.up.config));
+        let (tally, body) = (report.tally, report.encode(self.up.body_bytes_max()));
+        self.merger.put_back(report);
         if let Some(parent) = self.up.parent() {
-            self.up.out.control_to(parent, Kind::Report, report.encode());
+            self.up.out.control_to(parent, Kind::Report, body);
         }
-        let tally = report.tally;
         // A spare has nobody below. It may be needed until the root, done with all, falls silent.
         let idle = self.place().is_some_and(|place| place.children.is_empty())
             && self.up.root_silence(now) >= self.up.config.membership.silence;
@@ -257,6 +262,7 @@ impl Machine for Relay {
         if let Some(limit) = self.up.overdue(now) {
             self.up.give_up(limit);
         }
+        self.desk.handle_timeout(now);
         if self.beacon_at.is_some_and(|at| at <= now) {
             self.beacon(now);
         }
@@ -285,13 +291,17 @@ impl Machine for Relay {
         if let Some(transmit) = self.up.out.next(now) {
             return Some(transmit);
         }
-        let (to, frame) = self.desk.next(&self.ring)?;
+        let (to, frame) = self.desk.next(now, &self.ring)?;
         self.status.repairs_sent += 1;
         Some(self.up.out.repair(now, to, &frame))
     }
 
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.up.out.next(now)
+    }
+
     fn poll_timeout(&self) -> Option<Timestamp> {
         let up = self.up.poll_timeout();
-        self.beacon_at.into_iter().chain(up).min()
+        self.beacon_at.into_iter().chain(up).chain(self.desk.poll_timeout()).min()
     }
 }

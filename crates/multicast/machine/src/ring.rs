@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use crate::config::Repair;
+use crate::pace::Pace;
 use crate::wire::Fixed;
 
 /// A frame as it is forwarded: header, flags, sealed body.
@@ -100,17 +101,32 @@ struct Queue {
     wanted: BTreeSet<u64>,
 }
 
-/// Serves repair requests in turn, so that an asker with a long queue delays nobody else.
-#[derive(Clone, Debug, Default)]
+/// Copies that may leave at once. A full datagram takes 12 us on a link of 1 Gb/s: a live frame
+/// waits at most a tenth of a millisecond behind these.
+const BURST: u32 = 8;
+
+/// Serves repair requests in turn, so that an asker with a long queue delays nobody else, and no
+/// faster than `repair.frames_per_second`, so that the live feed is not delayed either.
+#[derive(Clone, Debug)]
 pub(crate) struct Desk {
     queues: BTreeMap<NodeId, Queue>,
     /// Requests dropped per asker because its queue was full, and since when they are counted.
     drops: BTreeMap<NodeId, (Timestamp, u32)>,
     /// Whose turn it was last.
     last: NodeId,
+    pace: Pace,
 }
 
 impl Desk {
+    pub(crate) fn new(config: &Repair) -> Self {
+        Self {
+            queues: BTreeMap::new(),
+            drops: BTreeMap::new(),
+            last: NodeId(0),
+            pace: Pace::new(config.frames_per_second, BURST),
+        }
+    }
+
     /// Queues a request. Returns `true` when the asker overflowed its queue so often within a
     /// second that it is too slow to stay.
     pub(crate) fn ask(
@@ -165,9 +181,18 @@ impl Desk {
         self.drops.remove(&node);
     }
 
-    /// The next copy to send.
-    pub(crate) fn next(&mut self, ring: &Ring) -> Option<(SocketAddr, Frame)> {
-        while !self.queues.is_empty() {
+    /// When a copy may leave that was wanted too early.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.pace.retry_at()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        self.pace.handle_timeout(now);
+    }
+
+    /// The next copy to send, if one may leave by now.
+    pub(crate) fn next(&mut self, now: Timestamp, ring: &Ring) -> Option<(SocketAddr, Frame)> {
+        while !self.queues.is_empty() && self.pace.allows(now) {
             let after = self.queues.range(NodeId(self.last.0.wrapping_add(1))..).next();
             let node = *after.or_else(|| self.queues.iter().next())?.0;
             self.last = node;
@@ -178,6 +203,7 @@ impl Desk {
                 self.queues.remove(&node);
             }
             if let Some(frame) = found {
+                self.pace.spend(now);
                 return Some((to, frame));
             }
         }
@@ -214,20 +240,22 @@ mod tests {
     fn askers_are_served_in_turn_and_an_overflowing_one_is_named() {
         let mut ring = Ring::new(&config(), 0);
         (0..8).for_each(|s| ring.insert(frame(s, 1)));
-        let mut desk = Desk::default();
-        let asker = |n: u32| (NodeId(n), SocketAddr::from(([127, 0, 0, 1], n as u16)));
         let config = Repair { evict_after_drops: 5, ..config() };
-        assert!(!desk.ask(Timestamp::ZERO, asker(1), &[(0, 8)], &ring, &config));
-        assert!(!desk.ask(Timestamp::ZERO, asker(2), &[(6, 9)], &ring, &config));
-        let order: Vec<(u16, u64)> = core::iter::from_fn(|| desk.next(&ring))
+        let mut desk = Desk::new(&config);
+        let now = Timestamp::from_nanos(1 << 40);
+        let asker = |n: u32| (NodeId(n), SocketAddr::from(([127, 0, 0, 1], n as u16)));
+        assert!(!desk.ask(now, asker(1), &[(0, 8)], &ring, &config));
+        assert!(!desk.ask(now, asker(2), &[(6, 9)], &ring, &config));
+        let order: Vec<(u16, u64)> = core::iter::from_fn(|| desk.next(now, &ring))
             .map(|(to, frame)| (to.port(), frame.fixed.sequence))
             .collect();
         assert_eq!(order, [(1, 0), (2, 6), (1, 1), (2, 7), (1, 2), (1, 3)]);
-        assert!(desk.ask(Timestamp::ZERO, asker(1), &[(0, 8)], &ring, &config), "4 + 4 drops");
-        assert!(!desk.ask(Timestamp::ZERO, asker(2), &[(3, 2), (0, u16::MAX)], &ring, &config));
+        assert!(desk.ask(now, asker(1), &[(0, 8)], &ring, &config), "4 + 4 drops");
+        assert!(!desk.ask(now, asker(2), &[(3, 2), (0, u16::MAX)], &ring, &config));
         desk.forget(NodeId(1));
-        assert!(!desk.ask(Timestamp::ZERO, asker(2), &[(3, 2)], &ring, &config));
-        let sent: Vec<u64> = core::iter::from_fn(|| desk.next(&ring))
+        assert!(!desk.ask(now, asker(2), &[(3, 2)], &ring, &config));
+        let later = now + core::time::Duration::from_secs(1);
+        let sent: Vec<u64> = core::iter::from_fn(|| desk.next(later, &ring))
             .map(|(_, frame)| frame.fixed.sequence)
             .collect();
         assert_eq!(sent, [0, 1, 3, 4], "asked for twice, sent once");

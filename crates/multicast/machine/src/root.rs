@@ -14,12 +14,12 @@ use evenfall_core::{
 
 use crate::config::{Config, Mode};
 use crate::control::{
-    Beacon, Join, Peer, Reason, Report, Role, Tally, Worst, decode_ranges, decode_verdict,
+    Beacon, Join, Peer, Reason, Report, Role, Sample, Tally, Worst, decode_ranges, decode_verdict,
     encode_verdict,
 };
 use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
-use crate::merge::{Merger, saturating_ns};
+use crate::merge::{Merger, Wait, saturating_ns};
 use crate::outbox::Outbox;
 use crate::replace::{Known, Replacement, Replacements, Step, Watch};
 use crate::ring::{Desk, Frame, Ring, Stored};
@@ -142,11 +142,14 @@ struct SampledFrame {
     hold_ns: Option<u32>,
     messages: u16,
     load: LoadClass,
+    /// Whether it was late, once that is known.
+    was_late: Option<bool>,
 }
 
 /// Frames sampled back to back; a receiver's report holds twice as many.
 const SAMPLE_BURST: u32 = 100;
-/// Sampled frames remembered until their OML is known.
+/// Sampled frames remembered: four seconds at the default rate. What is reported later does not
+/// count.
 const SAMPLED_MAX: usize = 8_192;
 
 /// The root of one tree.
@@ -215,7 +218,7 @@ impl Root {
             epoch,
             out,
             ring: Ring::new(&config.repair, 0),
-            desk: Desk::default(),
+            desk: Desk::new(&config.repair),
             merger: Merger::default(),
             hold: HoldControl::new(config.deadline),
             watch: Watch::default(),
@@ -393,6 +396,9 @@ impl Root {
         let frame = Frame { fixed, flags, body };
         self.ring.insert(frame.clone());
         if !self.view.children.is_empty() {
+            if flags & SAMPLED != 0 {
+                self.merger.sampled(now, frame.fixed.sequence);
+            }
             self.out.live(Destination::Group(self.groups.0), self.view.number, frame);
             self.sent_since_beacon = true;
         }
@@ -414,7 +420,7 @@ impl Root {
         self.next_sample += every;
         let held = fixed.deadline > SyncTime::ZERO;
         let hold = held.then(|| saturating_ns(fixed.deadline.since(fixed.origin)));
-        let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load };
+        let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load, was_late: None };
         self.sampled_frames.insert(fixed.sequence, sampled);
         if self.sampled_frames.len() > SAMPLED_MAX {
             self.sampled_frames.pop_first();
@@ -548,20 +554,8 @@ impl Root {
 
     /// Takes the round of reports that ends now, and sets the hold by it.
     fn digest(&mut self, now: Timestamp) {
-        let interval = self.config.membership.report_interval;
-        // Every level above the receivers may have waited two intervals for a late report.
-        let patience = interval * 2 * u32::from(self.view.depth.max(1));
-        let report = self.merger.take(now, patience);
-        for sample in &report.samples {
-            let Some(frame) = self.sampled_frames.remove(&sample.sequence) else {
-                continue;
-            };
-            let late = frame.hold_ns.map(|hold| sample.latest_ns > hold);
-            self.watch.observe(now, sample.sequence, sample.latest_ns);
-            self.hold.observe(now, frame.load, sample.latest_ns, frame.messages, late);
-            self.status.sampled += u64::from(late.is_some());
-            self.status.sampled_late += u64::from(late == Some(true));
-        }
+        let report = self.merger.take(now, &Wait::new(&self.config));
+        report.samples.iter().for_each(|sample| self.judge(now, sample));
         self.hold.update(now, report.p95_ns);
         self.reconsider(now, &report);
         if !report.worst.is_empty() {
@@ -571,6 +565,40 @@ impl Root {
             self.members.suspect(now, self.me, child, Reason::Silent, &self.config);
         }
         self.check_finished();
+    }
+
+    /// Whether a sampled frame was in time everywhere. A frame that is missing somewhere was not,
+    /// and a frame that was in time as far as was known may turn out to have come late.
+    ///
+    /// What a frame takes that came by a repair long after it was judged, or not at all, is no
+    /// reason for a longer hold, since no hold helps such a frame: it only counts as late.
+    fn judge(&mut self, now: Timestamp, sample: &Sample) {
+        let Some(frame) = self.sampled_frames.get_mut(&sample.sequence) else { return };
+        if sample.receivers == 0 && sample.missing == 0 {
+            // Nobody reports: it is not known how it went.
+            return;
+        }
+        let late = frame.hold_ns.map(|hold| sample.missing > 0 || sample.latest_ns > hold);
+        let (load, messages) = (frame.load, frame.messages);
+        match frame.was_late {
+            None => {
+                frame.was_late = Some(late == Some(true));
+                self.status.sampled += u64::from(late.is_some());
+                self.status.sampled_late += u64::from(late == Some(true));
+                if sample.receivers > 0 {
+                    self.watch.observe(now, sample.sequence, sample.latest_ns);
+                    self.hold.observe(now, load, sample.latest_ns, messages, late);
+                } else if let Some(late) = late {
+                    self.hold.correct(load, messages, late);
+                }
+            }
+            Some(false) if late == Some(true) => {
+                frame.was_late = Some(true);
+                self.status.sampled_late += 1;
+                self.hold.correct(load, messages, true);
+            }
+            Some(_) => {}
+        }
     }
 
     /// Whether a straggler is to be replaced, by what the reports say.
@@ -623,7 +651,10 @@ impl Root {
         for action in self.members.take_actions() {
             match action {
                 Action::Assign(to, place) => {
-                    self.out.control_to(to, Kind::Assign, place.encode());
+                    let bytes_max = self.config.framing.datagram_bytes - HEADER_BYTES;
+                    for part in crate::parts::split(&place, bytes_max) {
+                        self.out.control_to(to, Kind::Assign, part);
+                    }
                 }
                 Action::Probe(to) => {
                     let body = bytes::Bytes::copy_from_slice(&now.nanos().to_le_bytes());
@@ -696,6 +727,7 @@ impl Machine for Root {
     fn handle_timeout(&mut self, now: Timestamp) {
         self.members.handle_timeout(now, &self.config, self.start());
         self.flush(now);
+        self.desk.handle_timeout(now);
         if self.report_at <= now {
             self.report_at = now + self.config.membership.report_interval;
             self.digest(now);
@@ -722,16 +754,19 @@ impl Machine for Root {
         if let Some(transmit) = self.out.next(now) {
             return Some(transmit);
         }
-        let (to, frame) = self.desk.next(&self.ring)?;
+        let (to, frame) = self.desk.next(now, &self.ring)?;
         self.status.repairs_sent += 1;
         Some(self.out.repair(now, to, &frame))
     }
 
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.out.next(now)
+    }
+
     fn poll_timeout(&self) -> Option<Timestamp> {
         let close = (self.open.count > 0).then_some(self.next_close);
-        [Some(self.report_at), Some(self.beacon_at), close, self.members.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        let members = self.members.poll_timeout();
+        let timers = [Some(self.report_at), Some(self.beacon_at), close, members];
+        timers.into_iter().chain([self.desk.poll_timeout()]).flatten().min()
     }
 }

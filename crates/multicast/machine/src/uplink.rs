@@ -6,17 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use evenfall_core::{Arrival, Class, Clock, Malformed, NodeId, Timestamp};
+use evenfall_core::{Arrival, Class, Clock, Malformed, NodeId, Prng, Timestamp};
 
 use crate::config::Config;
 use crate::control::{
-    Beacon, Begin, Join, Located, Peer, Place, RANGES_MAX, Reason, Role, decode_verdict,
-    encode_ranges, encode_verdict,
+    Beacon, Begin, Join, Located, Peer, Place, RANGE_BYTES, RANGES_MAX, Reason, Role,
+    decode_verdict, encode_ranges, encode_verdict,
 };
 use crate::merge::Edges;
 use crate::outbox::Outbox;
+use crate::parts::Assembly;
 use crate::seal::{Seal, SharedKey};
-use crate::window::{Gaps, Seen, Window};
+use crate::window::{Answer, Gaps, Seen, Window};
 use crate::wire::{self, Datagram, Kind};
 
 /// Who a node is and where the root is.
@@ -82,6 +83,8 @@ pub(crate) struct Uplink {
     pub out: Outbox,
     pub place: Option<Place>,
     pub previous: Option<Place>,
+    /// The place that is on its way.
+    assembly: Assembly,
     pub window: Option<Window>,
     pub gaps: Gaps,
     pub edges: Edges,
@@ -115,6 +118,8 @@ pub(crate) struct Uplink {
     last_control: BTreeMap<NodeId, u64>,
     /// Reports that say nothing new are still heartbeats: when the next one goes.
     report_at: Timestamp,
+    /// By how much nodes that miss the same frame ask for it at different times.
+    jitter: Prng,
     /// When the earliest timer was due when they were last looked at. Signs of life put timers off
     /// without touching this: one look too many now and then is cheaper than one per packet.
     due: Timestamp,
@@ -133,6 +138,7 @@ impl Uplink {
         // Spread the reports of different nodes over the interval.
         let interval = config.membership.report_interval;
         let phase = interval * (who.id.0 % 16) / 16;
+        let jitter = Prng::new(who.incarnation).fork(u64::from(who.id.0));
         Self {
             out: Outbox::new(who.id, who.stream, seal, who.incarnation, live_max),
             config,
@@ -140,6 +146,7 @@ impl Uplink {
             role,
             place: None,
             previous: None,
+            assembly: Assembly::default(),
             window: None,
             gaps: Gaps::default(),
             edges: Edges::default(),
@@ -164,6 +171,7 @@ impl Uplink {
             root_lost: false,
             last_control: BTreeMap::new(),
             report_at: now + phase,
+            jitter,
             due: now,
         }
     }
@@ -304,7 +312,8 @@ impl Uplink {
         now: Timestamp,
         datagram: &Datagram,
     ) -> Result<Option<News>, Malformed> {
-        let mut place = Place::decode(&datagram.body)?;
+        let part = self.assembly.take(datagram.fixed.epoch, &datagram.body)?;
+        let Some(mut place) = part else { return Ok(None) };
         if place.sources.is_empty() {
             place.sources.push(Peer { id: datagram.hop.from, addr: self.who.root });
         }
@@ -458,6 +467,11 @@ impl Uplink {
         }
     }
 
+    /// The frame after the highest one that exists as far as is known.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard.max(self.window.as_ref().map_or(0, Window::next))
+    }
+
     /// Makes the window reach as far as this frame, at the price of what is missing behind it.
     /// `false` when recorders may have that still: then the frame is asked for in its turn.
     pub(crate) fn reach(&mut self, sequence: u64) -> bool {
@@ -485,8 +499,11 @@ impl Uplink {
     }
 
     fn open_gap(&mut self, now: Timestamp, gap: (u64, u64)) {
+        // Siblings miss the same frames at the same time. The first request brings the parent its
+        // copy, or moves the parent to get one, before most of the others are due.
         let reorder_delay = self.config.repair.reorder_delay;
-        if let Some(limit) = self.gaps.open(now, gap, reorder_delay) {
+        let delay = reorder_delay + reorder_delay.mul_f64(self.jitter.unit());
+        if let Some(limit) = self.gaps.open(now, gap, delay) {
             self.give_up(limit);
         }
         self.rearm();
@@ -520,12 +537,13 @@ impl Uplink {
             self.root_heard = now;
         } else if !self.gaps.is_empty() {
             let from = datagram.hop.from;
-            let by_recorder = self.recorders.iter().any(|recorder| recorder.id == from);
-            if self.gaps.fill(now, sequence, by_recorder) {
-                self.repaired += u64::from(datagram.fixed.class == Class::Repair);
+            let repair = datagram.fixed.class == Class::Repair;
+            let answer = if repair { self.answer(from) } else { None };
+            if self.gaps.fill(now, sequence, answer) {
+                self.repaired += u64::from(repair);
             }
-            if by_recorder {
-                self.recorders_fail = false;
+            if repair {
+                self.recorders_fail &= self.recorders.iter().all(|recorder| recorder.id != from);
                 self.rearm();
             }
         }
@@ -611,15 +629,35 @@ impl Uplink {
         self.root_id.is_some() && !self.root_lost && !self.leaving
     }
 
-    /// Asks for what is missing: parent, then aunts, the root, recorders, then around again.
-    fn ask(&mut self, now: Timestamp) {
-        let due = self.gaps.due(now, self.config.repair.retry, RANGES_MAX);
+    /// Who is asked for what is missing, in this order: parent, aunts, the root, recorders.
+    fn targets(&self) -> Vec<SocketAddr> {
         let mut targets: Vec<SocketAddr> =
             self.place.iter().flat_map(|p| &p.sources).map(|p| p.addr).collect();
         if !targets.contains(&self.who.root) {
             targets.push(self.who.root);
         }
         targets.extend(self.recorders.iter().map(|recorder| recorder.addr));
+        targets
+    }
+
+    /// What a repair copy from this node says of the frames behind it.
+    fn answer(&self, from: NodeId) -> Option<Answer> {
+        let listed = |peers: &[Peer]| peers.iter().find(|p| p.id == from).map(|p| p.addr);
+        let addr = if self.root_id == Some(from) {
+            Some(self.who.root)
+        } else {
+            let source = self.place.as_ref().and_then(|place| listed(&place.sources));
+            source.or_else(|| listed(&self.recorders))
+        };
+        let source = self.targets().iter().position(|target| Some(*target) == addr)? as u32;
+        Some(Answer { source, patience: self.config.repair.retry })
+    }
+
+    /// Asks for what is missing; whoever does not answer is followed by the next target.
+    fn ask(&mut self, now: Timestamp) {
+        let ranges = RANGES_MAX.min(self.body_bytes_max() / RANGE_BYTES - 1);
+        let due = self.gaps.due(now, self.config.repair.retry, ranges);
+        let targets = self.targets();
         let mut asks: Vec<Vec<(u64, u16)>> = vec![Vec::new(); targets.len()];
         for ask in due {
             asks[ask.attempt as usize % targets.len()].push((ask.first, ask.count));
@@ -665,6 +703,11 @@ impl Uplink {
     /// How long the root has not been heard, by any way.
     pub(crate) fn root_silence(&self, now: Timestamp) -> Duration {
         now.since(self.root_heard)
+    }
+
+    /// Room for a body in a control datagram that IP does not have to fragment.
+    pub(crate) fn body_bytes_max(&self) -> usize {
+        self.config.framing.datagram_bytes - wire::HEADER_BYTES
     }
 
     pub(crate) fn interval(&self) -> Duration {

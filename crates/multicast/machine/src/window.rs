@@ -149,10 +149,19 @@ pub(crate) struct Ask {
     pub attempt: u32,
 }
 
+/// A repair copy came: whom to ask for the frames behind it, and how long to wait for them first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// The place of the sender among those who are asked, as in [`Ask::attempt`].
+    pub source: u32,
+    /// Copies leave their sender at a bounded rate: within this time another is due.
+    pub patience: Duration,
+}
+
 /// Frames asked for at once from one range; more follow as these arrive, so that a long gap does
 /// not overflow the queue of who repairs it.
 const ASK_FRAMES_MAX: u64 = 512;
-/// When fewer than this are still to come of what was asked for, a recorder is asked for more.
+/// When fewer than this are still to come of what was asked for, more is asked for.
 const ASK_AHEAD: u64 = ASK_FRAMES_MAX / 2;
 /// Ranges tracked at once. Beyond, the oldest is given up: who loses every other frame for this
 /// long is not helped by repair.
@@ -179,15 +188,15 @@ impl Gaps {
         self.gaps.front().map(|gap| gap.progress)
     }
 
-    /// Notes that `first..end` is missing. Returns a frame below which everything must be given up
-    /// because too many ranges are open.
+    /// Notes that `first..end` is missing, and may be asked for after `delay`. Returns a frame
+    /// below which everything must be given up because too many ranges are open.
     pub(crate) fn open(
         &mut self,
         now: Timestamp,
         (first, end): (u64, u64),
-        reorder_delay: Duration,
+        delay: Duration,
     ) -> Option<u64> {
-        let next_ask = now + reorder_delay;
+        let next_ask = now + delay;
         let gap = Gap { first, end, next_ask, asks: 0, asked: first, more: false, progress: now };
         self.gaps.push_back(gap);
         self.next_ask = Some(self.next_ask.map_or(next_ask, |t| t.min(next_ask)));
@@ -201,9 +210,9 @@ impl Gaps {
         last.map(|gap| gap.end = end).is_some()
     }
 
-    /// A frame arrived; returns whether it had been missing. What a recorder sends is asked for in
-    /// a stream: each frame that comes makes room to ask for another.
-    pub(crate) fn fill(&mut self, now: Timestamp, sequence: u64, by_recorder: bool) -> bool {
+    /// A frame arrived; returns whether it had been missing. What somebody repairs is asked for in
+    /// a stream: each frame that comes makes room to ask the same node for another.
+    pub(crate) fn fill(&mut self, now: Timestamp, sequence: u64, answer: Option<Answer>) -> bool {
         let at = self.gaps.partition_point(|gap| gap.end <= sequence);
         let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.first <= sequence) else {
             return false;
@@ -214,12 +223,13 @@ impl Gaps {
         gap.end = sequence;
         gap.asked = gap.asked.min(sequence);
         gap.more = false;
-        if by_recorder {
-            // Who answered is asked again, and at once when most of the answer is here.
-            rest.asks = gap.asks.saturating_sub(1);
+        if let Some(answer) = answer {
+            // Copies come in order: the rest is still on its way, and a part that was jumped over
+            // keeps its own time. The sender is asked for more when most of its answer is here.
+            rest.asks = answer.source;
             rest.more = rest.asked < rest.end && rest.asked <= rest.first + ASK_AHEAD;
+            rest.next_ask = if rest.more { now } else { rest.next_ask.max(now + answer.patience) };
             if rest.more {
-                rest.next_ask = now;
                 self.next_ask = Some(now);
             }
         }
@@ -331,7 +341,7 @@ mod tests {
         let mut gaps = Gaps::default();
         assert_eq!(gaps.open(NOW, (5, 10), RETRY), None);
         assert!(gaps.due(NOW, RETRY, 9).is_empty(), "reordering is given a chance");
-        assert!(gaps.fill(NOW, 7, false) && !gaps.fill(NOW, 7, false) && !gaps.fill(NOW, 4, false));
+        assert!(gaps.fill(NOW, 7, None) && !gaps.fill(NOW, 7, None) && !gaps.fill(NOW, 4, None));
         let later = NOW + RETRY;
         let ask = |first, count, attempt| Ask { first, count, attempt };
         assert_eq!(gaps.due(later, RETRY, 9), [ask(5, 2, 0), ask(8, 2, 0)]);
@@ -339,31 +349,57 @@ mod tests {
         gaps.give_up(6);
         assert_eq!(gaps.due(later + RETRY, RETRY, 9), [ask(6, 1, 1), ask(8, 2, 1)]);
         for frame in [6, 8, 9] {
-            assert!(gaps.fill(later, frame, false));
+            assert!(gaps.fill(later, frame, None));
         }
         assert!(gaps.is_empty() && gaps.next_ask().is_none());
     }
 
     #[test]
-    fn a_recorder_is_asked_in_a_stream_and_a_stall_asks_again() {
-        let mut gaps = Gaps::default();
-        gaps.open(NOW, (0, 10_000), RETRY);
-        let mut now = NOW + RETRY;
-        let asks = gaps.due(now, RETRY, 9);
-        assert_eq!((asks[0].first, asks[0].count), (0, 512));
-        let mut most = 512;
-        for frame in 0..3_000 {
-            assert!(gaps.fill(now, frame, true));
-            if gaps.next_ask().is_some_and(|at| at <= now) {
-                for ask in gaps.due(now, RETRY, 9) {
-                    assert_eq!((ask.first, ask.attempt), (most, 0));
-                    most = ask.first + u64::from(ask.count);
-                }
+    fn who_repairs_is_asked_in_a_stream_and_a_stall_asks_again() {
+        // The recorder is the fourth that is asked: parent, aunt and root have none of it.
+        for source in [0, 3] {
+            let mut gaps = Gaps::default();
+            gaps.open(NOW, (0, 10_000), RETRY);
+            let mut now = NOW + RETRY;
+            for attempt in 0..=source {
+                let asks = gaps.due(now, RETRY, 9);
+                assert_eq!(asks[0], Ask { first: 0, count: 512, attempt });
+                now += RETRY * 8 * u32::from(attempt < source);
             }
-            assert!(most > frame + 1 && most <= frame + 1 + 512, "{frame}: {most} asked for");
+            let answer = Some(Answer { source, patience: RETRY });
+            let mut most = 512;
+            for frame in 0..3_000 {
+                assert!(gaps.fill(now, frame, answer));
+                if gaps.next_ask().is_some_and(|at| at <= now) {
+                    for ask in gaps.due(now, RETRY, 9) {
+                        assert_eq!((ask.first, ask.attempt), (most, source));
+                        most = ask.first + u64::from(ask.count);
+                    }
+                }
+                assert!(most > frame + 1 && most <= frame + 1 + 512, "{frame}: {most} asked for");
+            }
+            now += RETRY * 8;
+            let stalled = gaps.due(now, RETRY, 9)[0];
+            assert_eq!(stalled.first, 3_000, "what did not come is asked for again");
+            assert!(gaps.extend((10_000, 10_001)) && !gaps.extend((20_000, 20_001)));
         }
-        now += RETRY * 8;
-        assert_eq!(gaps.due(now, RETRY, 9)[0].first, 3_000, "what did not come is asked for again");
-        assert!(gaps.extend((10_000, 10_001)) && !gaps.extend((20_000, 20_001)));
+    }
+
+    #[test]
+    fn a_slow_answer_is_waited_for_and_a_frame_lost_within_it_is_not() {
+        let mut gaps = Gaps::default();
+        gaps.open(NOW, (0, 100), RETRY);
+        let mut now = NOW + RETRY;
+        assert_eq!(gaps.due(now, RETRY, 9)[0].count, 100);
+        let lost = 10;
+        let answer = Some(Answer { source: 0, patience: RETRY });
+        let mut asked = Vec::new();
+        for frame in (0..100).filter(|frame| *frame != lost) {
+            now += RETRY * 3 / 4;
+            asked.extend(gaps.due(now, RETRY, 9));
+            gaps.fill(now, frame, answer);
+        }
+        assert!(asked.iter().all(|ask| (ask.first, ask.count) == (lost, 1)), "{asked:?}");
+        assert!(!asked.is_empty());
     }
 }

@@ -37,7 +37,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
-use evenfall_core::{Arrival, GroupId, Install, Timestamp, Transmit};
+use evenfall_core::{Arrival, Class, GroupId, Install, Timestamp, Transmit};
 
 pub use inject::Inject;
 pub use options::Options;
@@ -255,6 +255,11 @@ impl UdpDriver {
     /// Whether a transmit of any class would be queued.
     pub fn has_room(&self) -> bool {
         self.outbox.has_room(&self.options)
+    }
+
+    /// Whether a transmit of this class, or of a more urgent class, would be queued.
+    pub fn has_room_for(&self, class: Class) -> bool {
+        self.outbox.has_room_for(class, &self.options)
     }
 
     /// Queues a transmit of the first machine on this socket. A group is resolved now: copies go to

@@ -25,7 +25,7 @@ pub struct Options {
     /// Take several datagrams of one sender as one buffer (`UDP_GRO`).
     pub coalescing: bool,
     /// Largest datagram that is received; longer ones are counted and dropped. Only used without
-    /// `coalescing`, which needs 64 KiB buffers anyway.
+    /// coalescing, whose buffers hold 64 KiB.
     pub datagram_bytes_max: usize,
     /// Datagrams, or coalesced buffers, taken by one system call. Each has its own buffer.
     pub receive_batch: usize,
@@ -75,8 +75,9 @@ impl Default for Options {
             queue_frames_max: 1024,
             segmentation: true,
             coalescing: true,
-            // A jumbo frame.
-            datagram_bytes_max: 9216,
+            // All that IPv4 carries: whoever may send a datagram finds a buffer that holds it. A
+            // batch of 16 takes 1 MiB, as it does with coalescing.
+            datagram_bytes_max: super::DATAGRAM_BYTES_MAX,
             receive_batch: 16,
             pinned_bytes_max: 32 << 20,
             kernel_timestamps: false,

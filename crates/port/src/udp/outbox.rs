@@ -80,7 +80,13 @@ impl Outbox {
 
     /// Whether every class has room for another frame.
     pub(super) fn has_room(&self, options: &Options) -> bool {
-        self.lanes.iter().all(|lane| lane.queue.len() < options.queue_frames_max)
+        self.has_room_for(Class::Bulk, options)
+    }
+
+    /// Whether this class, and every class that is more urgent, has room for another frame.
+    pub(super) fn has_room_for(&self, class: Class, options: &Options) -> bool {
+        let lanes = &self.lanes[..=class as usize];
+        lanes.iter().all(|lane| lane.queue.len() < options.queue_frames_max)
     }
 
     pub(super) fn push(

@@ -16,9 +16,10 @@
 //! With one frame waiting, or without segmentation, messages are laid out frame by frame, so that
 //! all destinations of a frame come before any of the next. With several frames waiting, they are
 //! laid out destination by destination, each with runs of equally long frames as one segmented
-//! send; the order of frames per destination is the order in which they were queued. A run takes a
-//! shorter frame as its last, as the kernel allows. Destinations that get the same frames share
-//! the same iovecs.
+//! send; the order of frames per destination is the order in which they were queued. Which
+//! destination comes first changes from layout to layout, so that no member of a group is always
+//! served last. A run takes a shorter frame as its last, as the kernel allows. Destinations that
+//! get the same frames share the same iovecs.
 //!
 //! The kernel may take a part of a plan. It stays where it is, with a cursor, until it is done.
 
@@ -103,6 +104,9 @@ pub(super) struct Plan {
     messages: Vec<libc::mmsghdr>,
     controls: Vec<Control>,
     cursor: usize,
+    /// Grows with every layout: which destination is served first. In a fixed order the last
+    /// member of a group would always be the last to have a frame.
+    turn: usize,
 }
 
 // SAFETY: the raw pointers of a plan lead to memory that the plan owns, directly or through the
@@ -124,6 +128,7 @@ impl Plan {
             messages: Vec::new(),
             controls: Vec::new(),
             cursor: 0,
+            turn: 0,
         }
     }
 
@@ -135,6 +140,7 @@ impl Plan {
     /// longest frame that may be a segment.
     pub(super) fn fill(&mut self, frames: impl Iterator<Item = Frame>, segment_bytes_max: usize) {
         self.clear();
+        self.turn = self.turn.wrapping_add(1);
         self.frames.extend(frames);
         if segment_bytes_max == 0 || self.frames.len() == 1 {
             self.lay_out_by_frame();
@@ -158,9 +164,12 @@ impl Plan {
             self.order.push(number as u16);
             match &frame.receivers {
                 Receivers::One(_, raw) => self.spans.push(Span { to: raw, first, count: 1 }),
-                Receivers::Group(group) => self
-                    .spans
-                    .extend(group.members.iter().map(|(_, raw)| Span { to: raw, first, count: 1 })),
+                Receivers::Group(group) => {
+                    let first_served = (self.turn + number) % group.members.len();
+                    let (last, served) = group.members.split_at(first_served);
+                    let members = served.iter().chain(last);
+                    self.spans.extend(members.map(|(_, raw)| Span { to: raw, first, count: 1 }));
+                }
             }
         }
     }
@@ -170,7 +179,8 @@ impl Plan {
         let all = self.frames.len();
         // The runs of the first slot that gets every frame serve all such slots.
         let mut shared: Option<(usize, usize)> = None;
-        for slot in 0..self.slots_used {
+        for place in 0..self.slots_used {
+            let slot = (self.turn + place) % self.slots_used;
             let to = &raw const self.slots[slot].raw;
             if self.slots[slot].frames.len() == all {
                 if let Some((start, end)) = shared {
@@ -372,5 +382,45 @@ impl Plan {
         self.spans = spans;
         self.cursor = 0;
         self.write_messages();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bytes::Bytes;
+    use evenfall_core::{Class, Destination, GroupId, Head};
+
+    use super::*;
+
+    #[test]
+    fn no_member_of_a_group_is_always_served_last() {
+        let members: Vec<SocketAddr> =
+            (1..=5).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+        let group = Arc::new(Group::new(&members));
+        let frame = || Frame {
+            transmit: Transmit {
+                class: Class::Live,
+                to: Destination::Group(GroupId(0)),
+                head: Head::new(b"frame"),
+                body: Bytes::new(),
+            },
+            receivers: Receivers::Group(Arc::clone(&group)),
+        };
+        for frames in [1, 3] {
+            let mut plan = Plan::new();
+            let mut served_last = BTreeMap::new();
+            for _ in 0..members.len() {
+                plan.fill((0..frames).map(|_| frame()), usize::from(u16::MAX));
+                assert_eq!(plan.spans.len(), members.len());
+                let last = plan.spans[members.len() - 1].to;
+                // SAFETY: the address is in a slot of the plan, or behind its group.
+                let port = unsafe { (*last).to_std() };
+                *served_last.entry(port).or_insert(0) += 1;
+            }
+            assert!(served_last.values().all(|times| *times == 1), "{served_last:?}");
+            assert_eq!(served_last.len(), members.len());
+        }
     }
 }

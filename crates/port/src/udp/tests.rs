@@ -185,6 +185,29 @@ fn full_queue_drops_the_newest_of_its_class_and_counts_copies() {
 }
 
 #[test]
+fn a_queue_full_of_repairs_leaves_room_for_the_feed() {
+    let mut sender = driver(Options { queue_frames_max: 4, ..Options::default() });
+    let to = Destination::One(driver(Options::default()).local_addr());
+    for _ in 0..4 {
+        sender.push(transmit(Class::Repair, to, b"r", &Bytes::new())).unwrap();
+    }
+    assert!(!sender.has_room() && !sender.has_room_for(Class::Repair));
+    assert!(sender.has_room_for(Class::Live) && sender.has_room_for(Class::Control));
+}
+
+#[test]
+fn the_longest_datagram_arrives_whole_without_coalescing() {
+    let options = Options { segmentation: false, coalescing: false, ..Options::default() };
+    let (mut receiver, mut sender) = (driver(options.clone()), driver(options));
+    let to = Destination::One(receiver.local_addr());
+    let body = Bytes::from(vec![7; DATAGRAM_BYTES_MAX - 1]);
+    sender.push(transmit(Class::Live, to, b"h", &body)).unwrap();
+    sender.flush();
+    assert_eq!(payloads(&mut receiver, 1)[0].len(), DATAGRAM_BYTES_MAX);
+    assert_eq!(receiver.counters().truncated, 0);
+}
+
+#[test]
 fn nothing_leaves_loopback_without_a_key() {
     let outside: SocketAddr = "192.0.2.1:7000".parse().unwrap();
     let refused = UdpDriver::bind("0.0.0.0:0".parse().unwrap(), Options::default());

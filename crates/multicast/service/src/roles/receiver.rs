@@ -141,6 +141,14 @@ impl<'s, S: Sink> Delivery<'s, S> {
                      = \"recorder\"?): beginning with the live feed"
                 );
             }
+            ReceiverEvent::FallingBehind { behind, replayed_per_second, live_per_second } => {
+                eprintln!(
+                    "tree {stream}: receiver {:?} falls behind: {behind} frames to replay, which \
+                     come at {replayed_per_second} a second beside a feed of {live_per_second}; \
+                     raise repair.recorder_frames_per_second, or begin later in the feed",
+                    self.receiver
+                );
+            }
             // The machine joins again by itself.
             ReceiverEvent::Evicted(_)
             | ReceiverEvent::Replaying { .. }
