@@ -20,6 +20,7 @@ use evenfall_node::report::{self, Report, RunInfo};
 use evenfall_node::settings::{Feed, Node, Run, Settings, Synthetic};
 use serde_json::Value;
 
+use crate::progress::Progress;
 use crate::{Outcome, print};
 use cast::Played;
 pub use cast::fresh_key;
@@ -33,6 +34,9 @@ const FIT_MIN: Duration = Duration::from_secs(6);
 const FIT_MAX: Duration = Duration::from_secs(30);
 /// How far apart frames leave where processes outnumber cores: a frame wakes them all.
 const COALESCE: Duration = Duration::from_micros(200);
+
+/// Messages between two looks whether to stop while a feed is read: well below a millisecond.
+const LOOK_EVERY: u64 = 4_096;
 
 /// Arguments of `evenfall demo`.
 #[derive(clap::Args, Debug)]
@@ -142,13 +146,28 @@ struct Expected {
     damage: Option<String>,
 }
 
-fn expect(feed: &Feed, trees: u32) -> Result<Expected, Box<dyn std::error::Error>> {
+fn expect(
+    feed: &Feed,
+    trees: u32,
+    progress: &Progress,
+) -> Result<Expected, Box<dyn std::error::Error>> {
+    let (words, steps) = match &feed.file {
+        Some(file) => (format!("reading {}", file.display()), None),
+        None => ("making the feed".to_owned(), Some(feed.synthetic.messages)),
+    };
+    progress.stage(&words, steps);
     let mut source = input::open(feed)?;
     let mut hash = ContentHash::new(trees as usize);
     let mut gaps = Gaps::default();
     let damage = loop {
         match source.next_message() {
             Ok(Some(message)) => {
+                if hash.messages().is_multiple_of(LOOK_EVERY) {
+                    if interrupt::raised() {
+                        return Err("stopped before its processes were started".into());
+                    }
+                    progress.at(hash.messages(), feed.synthetic.messages);
+                }
                 gaps.push(message.time_ns);
                 hash.update(shard_of(message.shard_key, trees) as usize, &message.bytes);
             }
@@ -183,9 +202,10 @@ fn feed_of(args: &Args) -> Result<Feed, Box<dyn std::error::Error>> {
 fn prepare(
     args: &Args,
     lab: Option<&Lab>,
+    progress: &Progress,
 ) -> Result<(Settings, Expected), Box<dyn std::error::Error>> {
     let mut feed = feed_of(args)?;
-    let expected = expect(&feed, args.trees)?;
+    let expected = expect(&feed, args.trees, progress)?;
     let spans = [args.fit, args.silence];
     if args.rate.or(args.speed).is_none() && spans.iter().all(Option::is_none) {
         let span = expected.gaps.span();
@@ -289,9 +309,10 @@ fn judged(args: &Args, settings: &Settings, expected: &Expected, report: &Report
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
+    let progress = Progress::new();
     let hosts = cast::hosts(args);
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
-    let (settings, expected) = prepare(args, lab.as_ref())?;
+    let (settings, expected) = prepare(args, lab.as_ref(), &progress)?;
     if !args.json {
         println!(
             "{} messages to {} receivers, {} processes on {}",
@@ -306,8 +327,12 @@ pub fn main(args: &Args) -> Outcome {
     }
     let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
     let recording = recording.transpose()?;
-    let played = cast::play(args, &settings, lab.as_ref(), expected.messages)?;
+    let played = cast::play(args, &settings, lab.as_ref(), expected.messages, &progress)?;
     drop(lab);
+    if played.stopped && !played.is_fed {
+        return Err("stopped before the first message was sent".into());
+    }
+    progress.stage("judging what the processes wrote down", None);
     let recorded = match recording {
         None => Ok(()),
         Some(recording) => {
@@ -317,7 +342,7 @@ pub fn main(args: &Args) -> Outcome {
             kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
         }
     };
-    let judged = match judge(args, &settings, &expected, &played) {
+    let judged = match judge(args, &settings, &expected, &played, &progress) {
         Ok(judged) => judged,
         // Why there is nothing to judge matters more than that there is nothing.
         Err(error) => return Err(played.outcome.err().map_or(error, Into::into)),
@@ -340,6 +365,7 @@ fn judge(
     settings: &Settings,
     expected: &Expected,
     played: &Played,
+    progress: &Progress,
 ) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
     let dir = &settings.run.dir;
     if !played.events.is_empty() {
@@ -349,6 +375,7 @@ fn judge(
         info.write(dir)?;
     }
     let report = report::read(dir, None)?;
+    progress.end();
     report.write_html(&args.dir.join("report.html"))?;
     let judged = judged(args, settings, expected, &report);
     show(args, expected, &report, &judged, played)?;
@@ -377,6 +404,7 @@ fn show(
         println!("{json}");
         return Ok(());
     }
+    println!("{}", report::verdict::sentence(report));
     print::results(results);
     println!(
         "content of {equal} of {} receivers equals {} (blake3 of the feed: {}...)",
