@@ -3,7 +3,9 @@
 
 mod cast;
 mod faults;
+mod folder;
 mod record;
+mod room;
 mod verdict;
 
 use std::fs;
@@ -23,8 +25,9 @@ use serde_json::Value;
 use crate::progress::Progress;
 use crate::{Outcome, print};
 use cast::Played;
-pub use cast::fresh_key;
 use faults::Fault;
+pub use folder::write_key;
+use folder::{Folder, KEY_FILE, SETTINGS_FILE};
 use verdict::{Judged, verdict};
 
 /// Mean messages per second that two cores carry to twenty receivers with room for bursts.
@@ -233,7 +236,7 @@ fn prepare(
     let keyed = args.key || lab.is_some();
     let run = Run {
         dir: PathBuf::from("."),
-        key_file: keyed.then(|| PathBuf::from("evenfall.key")),
+        key_file: keyed.then(|| PathBuf::from(KEY_FILE)),
         trees: args.trees,
         // All of it is one host, namespaces or not.
         clock: "same-host".into(),
@@ -248,9 +251,8 @@ fn prepare(
         settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
     }
     let path = settings_path(&args.dir);
-    clear(&args.dir)?;
     if keyed {
-        fs::write(args.dir.join("evenfall.key"), cast::fresh_key()?)?;
+        write_key(&args.dir.join(KEY_FILE))?;
     }
     fs::write(&path, settings.to_toml())?;
     // As the processes will read it, so that a mistake in --set is said once and before the run.
@@ -258,27 +260,7 @@ fn prepare(
 }
 
 fn settings_path(dir: &Path) -> PathBuf {
-    dir.join("evenfall.toml")
-}
-
-/// Makes the directory, and removes what an earlier demo left there and nothing else.
-fn clear(dir: &Path) -> Result<(), String> {
-    let failed = |error| format!("--dir {}: {error}", dir.display());
-    fs::create_dir_all(dir).map_err(failed)?;
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let ours = name.ends_with(".evlog")
-            || name.ends_with(".stderr")
-            || name.starts_with("summary-")
-            || (name.starts_with("memory-") && name.ends_with(".csv"))
-            || ["run.json", "report.html", "evenfall.key", "evenfall.toml", cast::DELAYS_FILE]
-                .contains(&&*name);
-        if ours {
-            fs::remove_file(&path).map_err(failed)?;
-        }
-    }
-    Ok(())
+    dir.join(SETTINGS_FILE)
 }
 
 /// What a process said at its end; null when it said nothing.
@@ -310,7 +292,9 @@ fn judged(args: &Args, settings: &Settings, expected: &Expected, report: &Report
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
     let progress = Progress::new();
-    let hosts = cast::hosts(args);
+    room::check(args)?;
+    let _folder = Folder::take(&args.dir)?;
+    let hosts = cast::hosts(args, args.receivers) as usize;
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
     let (settings, expected) = prepare(args, lab.as_ref(), &progress)?;
     if !args.json {

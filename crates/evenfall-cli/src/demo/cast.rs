@@ -42,10 +42,10 @@ pub const DELAYS_FILE: &str = "delays.txt";
 /// Port of every process in a lab, where each has an address of its own.
 const LAB_PORT: u16 = 9000;
 
-fn proxies_per_tree(args: &Args) -> usize {
+fn proxies_per_tree(args: &Args, receivers: u32) -> u64 {
     let shape = Shape { depth: Some(args.depth), fanout: args.fanout, ..Shape::default() };
-    let wanted = Dimensions::of(&shape, args.mode, args.receivers as usize).proxies(&shape);
-    wanted + args.spares as usize
+    let wanted = Dimensions::of(&shape, args.mode, receivers as usize).proxies(&shape);
+    (wanted as u64).saturating_add(args.spares.into())
 }
 
 /// Whether a process is to be slowed.
@@ -53,9 +53,10 @@ pub fn slows(args: &Args) -> bool {
     args.fault.iter().any(|fault| matches!(fault.harm, Harm::Slow(_)))
 }
 
-/// Hosts that a lab needs.
-pub fn hosts(args: &Args) -> usize {
-    1 + proxies_per_tree(args) * args.trees as usize + args.receivers as usize
+/// Processes that a demo of so many receivers needs, each a host of its own in a lab.
+pub fn hosts(args: &Args, receivers: u32) -> u64 {
+    let proxies = proxies_per_tree(args, receivers).saturating_mul(args.trees.into());
+    proxies.saturating_add(1 + u64::from(receivers))
 }
 
 /// The nodes of the run: the root, the proxies of each tree, the receivers.
@@ -78,7 +79,7 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         Ok(())
     };
     add("root".into(), RoleName::Root, 0)?;
-    let per_tree = proxies_per_tree(args);
+    let per_tree = proxies_per_tree(args, args.receivers) as usize;
     for tree in 0..args.trees {
         for i in 0..per_tree {
             let number = tree as usize * per_tree + i + 1;

@@ -17,7 +17,7 @@ use evenfall_node::settings::{Inject, Node, RoleName, Run, Settings};
 
 use super::live::Wanted;
 use crate::Outcome;
-use crate::demo::fresh_key;
+use crate::demo::write_key;
 
 /// Port of every agent: each has an address of its own.
 const PORT: u16 = 9_400;
@@ -86,7 +86,7 @@ fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
     let inject = Inject { file: Some(PathBuf::from("delays")), ..Inject::default() };
     let nodes = (0..args.hosts).map(node).collect();
     let settings = Settings { run, inject, nodes, ..Settings::default() };
-    fs::write(args.dir.join("evenfall.key"), fresh_key().map_err(failed)?).map_err(failed)?;
+    write_key(&args.dir.join("evenfall.key"))?;
     fs::write(args.dir.join("delays"), delays(args, lab)).map_err(failed)?;
     fs::write(settings_path(&args.dir), settings.to_toml()).map_err(failed)
 }

@@ -184,6 +184,13 @@ pub fn processes_in(directory: &Path) -> usize {
     pids_in(directory).len()
 }
 
+/// Writes a key as its owner alone may read it.
+pub fn write_key(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::write(path, "5a".repeat(32)).expect("a key");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("permissions");
+}
+
 /// Sends a signal by its name.
 pub fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill").args(["-s", name, &pid.to_string()]).status();

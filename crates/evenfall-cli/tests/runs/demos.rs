@@ -1,6 +1,7 @@
 //! Every mode, key, trees and lab: nothing lost, equal contents, all figures there.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -92,6 +93,8 @@ fn key_several_trees_and_spares_deliver_everything() {
     demo.is_whole(3);
     let key = fs::read_to_string(demo.file("evenfall.key")).expect("a key");
     assert_eq!(key.len(), 64);
+    let mode = fs::metadata(demo.file("evenfall.key")).expect("a key").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "nobody else reads the key");
     let report = fs::read_to_string(demo.file("report.html")).expect("a page");
     assert!(!report.contains(key.trim()), "the key stays out of the report");
 }
@@ -114,6 +117,28 @@ fn lab_delivers_everything_and_leaves_no_namespace() {
     let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let left = names.filter(|name| name.file_name().to_string_lossy().starts_with(&prefix));
     assert_eq!(left.count(), 0, "namespaces of the demo");
+}
+
+#[test]
+fn second_demo_in_a_directory_is_refused_and_the_first_goes_on() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let first = start_demo(&scratch, &small(&["--fit", "4s"]));
+    super::common::eventually("the tree", || run.join("run.json").exists().then_some(()));
+    let said = say(&["demo", "--dir", &run.display().to_string()]);
+    assert!(!said.ok && said.err.contains("another demo plays there"), "{}", said.err);
+    Demo::of(scratch, first).is_whole(3);
+}
+
+#[test]
+fn demo_that_does_not_fit_is_refused_before_anything_is_made() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let said = say(&["demo", "--receivers", "100000", "--dir", &run.display().to_string()]);
+    assert!(!said.ok && !run.exists(), "{}", said.err);
+    for words in ["--receivers 100000 takes 100318 processes", "this machine carries", " fits;"] {
+        assert!(said.err.contains(words), "{words} in: {}", said.err);
+    }
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use super::common::{Scratch, evenfall, finish, is_root, say, signal};
+use super::common::{Scratch, evenfall, finish, is_root, say, signal, write_key};
 
 fn check(text: &str) -> String {
     let scratch = Scratch::new();
@@ -44,6 +45,28 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
             assert!(err.contains(word), "{word} in:\n{err}");
         }
         assert!(err.contains("e.toml") || err.contains("none.key"), "the file: {err}");
+    }
+}
+
+#[test]
+fn key_that_others_can_read_is_refused_with_the_way_to_mend_it() {
+    let scratch = Scratch::new();
+    let (key, path) = (scratch.path("e.key"), scratch.path("e.toml"));
+    write_key(&key);
+    let node = |id, role| {
+        format!(
+            "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\naddress = \"127.0.0.1:{id}\"\n"
+        )
+    };
+    let text = "run.key_file = \"e.key\"\n".to_owned() + &node(1, "root") + &node(2, "receiver");
+    fs::write(&path, text).expect("a file");
+    let path = path.display().to_string();
+    assert!(say(&["config", "check", &path]).ok);
+    for mode in [0o644, 0o640, 0o666] {
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("permissions");
+        let said = say(&["config", "check", &path]);
+        let wanted = format!("{} lets others at the key; chmod 600", format_args!("{mode:o}"));
+        assert!(!said.ok && said.err.contains(&wanted), "{}", said.err);
     }
 }
 
