@@ -22,6 +22,7 @@ enum RoleArg {
     /// Forwards.
     Proxy,
     /// Holds and releases.
+    #[value(alias = "receiver")]
     Recv,
     /// Holds and releases, keeps every message in a store, and answers those who miss some.
     Recorder,

@@ -46,7 +46,8 @@ pub enum RoleName {
     Root,
     /// Forwards.
     Proxy,
-    /// Holds and releases.
+    /// Holds and releases. The command line says `recv`, which is understood here too.
+    #[serde(alias = "recv")]
     Receiver,
     /// A receiver that keeps every message in a store, and answers those who miss some.
     Recorder,
@@ -410,13 +411,16 @@ impl Settings {
         Self::load_checked(path, sets, Self::check)
     }
 
-    /// Settings with which a run can begin: refused is also what `evenfall run` would refuse later,
-    /// or wait for without end.
+    /// Settings with which a run can begin on this machine: refused is also what `evenfall run` would
+    /// refuse later, or wait for without end.
     ///
     /// # Errors
     /// As [`load`](Self::load), and what is missing.
     pub fn load_runnable(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
-        let settings = Self::load_checked(path, sets, |s| s.check().and_then(|()| s.check_run()))?;
+        let base = path.parent().unwrap_or(Path::new("."));
+        let check =
+            |s: &Self| s.check().and_then(|()| s.check_run()).and_then(|()| s.check_here(base));
+        let settings = Self::load_checked(path, sets, check)?;
         settings.key()?;
         Ok(settings)
     }

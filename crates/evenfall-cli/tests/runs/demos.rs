@@ -123,7 +123,7 @@ fn lab_delivers_everything_and_leaves_no_namespace() {
 fn second_demo_in_a_directory_is_refused_and_the_first_goes_on() {
     let scratch = Scratch::new();
     let run = scratch.path("run");
-    let first = start_demo(&scratch, &small(&["--fit", "4s"]));
+    let first = start_demo(&scratch, &["--receivers", "3", "--messages", "1500", "--fit", "4s"]);
     super::common::eventually("the tree", || run.join("run.json").exists().then_some(()));
     let said = say(&["demo", "--dir", &run.display().to_string()]);
     assert!(!said.ok && said.err.contains("another demo plays there"), "{}", said.err);

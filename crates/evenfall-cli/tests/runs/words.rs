@@ -19,7 +19,10 @@ fn check(text: &str) -> String {
 #[test]
 fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
     let node = "[[node]]\nname = \"a\"\nid = 1\nrole = \"proxy\"\naddress = \"127.0.0.1:1\"\n";
-    let receiver = node.replace("proxy", "receiver").replace("\"a\"\nid = 1", "\"b\"\nid = 2");
+    let receiver = node
+        .replace("proxy", "receiver")
+        .replace("\"a\"\nid = 1", "\"b\"\nid = 2")
+        .replace(":1", ":2");
     let run = node.replace("proxy", "root") + &receiver;
     let cases = [
         ("[run]\n\n[multicast]\nmode = \"tre\"\n", &["line 4", "tre", "cloudex"][..]),
@@ -32,6 +35,9 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
         ("[run]\ntrees = 65\n", &["run.trees", "1 to 64"]),
         (&format!("run.key_file = \"none.key\"\n{run}"), &["run.key_file", "none.key"]),
         (&node.repeat(2), &["share a name"]),
+        (&format!("[feed]\nfile = \"none.itch\"\n{run}"), &["line 2", "feed.file", "none.itch"]),
+        (&format!("[run]\nclock = \"/dev/ptp99\"\n{run}"), &["line 2", "run.clock", "ptp99"]),
+        (&run.replace(":2", ":1"), &["node b", "127.0.0.1:1", "node a has it"]),
         (&node.replace("proxy", "porter"), &["line 4", "porter", "receiver"]),
         (node, &["role = \"root\""]),
         ("", &["no [[node]]", "at least one receiver"]),
@@ -125,7 +131,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     let config = scratch.path("root.toml").display().to_string();
     let root = "[[node]]\nname = \"a\"\nid = 1\nrole = \"root\"\naddress = \"127.0.0.1:1\"\n";
     fs::write(&config, root).expect("a file");
-    let cases: [(&[&str], &[&str]); 15] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -137,6 +143,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["report", &nowhere], &["run.json", "directory of a run"]),
         (&["stat", "--http", "127.0.0.1:1"], &["is it running", "1 of 1 node did not answer"]),
         (&["run", "recv", "--config", &config], &["role = \"receiver\"", "a (root)"]),
+        (&["run", "receiver", "--config", &config], &["role = \"receiver\"", "a (root)"]),
         (&["config", "check", "no.toml"], &["no.toml", "--config"]),
         (&["store", "append", &nowhere, "x"], &["--feed", "--csv"]),
         (&["store", "read", &nowhere, "x", "--from", "noon"], &["09:30:00.5", "09:30,"]),
