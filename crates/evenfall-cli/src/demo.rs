@@ -4,6 +4,7 @@
 mod cast;
 mod faults;
 mod folder;
+mod modes;
 mod record;
 mod room;
 mod verdict;
@@ -42,7 +43,7 @@ const COALESCE: Duration = Duration::from_micros(200);
 const LOOK_EVERY: u64 = 4_096;
 
 /// Arguments of `evenfall demo`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// A market-data file: ITCH 5.0 (plain or gzip), pcap, LOBSTER. Generated when left out.
     #[arg(long)]
@@ -62,6 +63,10 @@ pub struct Args {
     /// unicast, tree, hedge, release or cloudex.
     #[arg(long, default_value = "release", value_parser = mode)]
     mode: Mode,
+    /// Play the same feed in modes unicast, tree, hedge and release, one after the other, and set
+    /// their windows side by side. Each has a directory of its own in --dir.
+    #[arg(long, conflicts_with_all = ["mode", "record"])]
+    compare: bool,
     /// Trees side by side, over which symbols are sharded.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     trees: u32,
@@ -294,10 +299,15 @@ pub fn main(args: &Args) -> Outcome {
     let progress = Progress::new();
     room::check(args)?;
     let _folder = Folder::take(&args.dir)?;
+    if args.compare { modes::compare(args, &progress) } else { once(args, &progress).map(drop) }
+}
+
+/// Plays and judges one run in the directory, which is this demo's.
+fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::Error>> {
     let hosts = cast::hosts(args, args.receivers) as usize;
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
-    let (settings, expected) = prepare(args, lab.as_ref(), &progress)?;
-    if !args.json {
+    let (settings, expected) = prepare(args, lab.as_ref(), progress)?;
+    if !args.json && !args.compare {
         println!(
             "{} messages to {} receivers, {} processes on {}",
             expected.messages,
@@ -311,10 +321,13 @@ pub fn main(args: &Args) -> Outcome {
     }
     let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
     let recording = recording.transpose()?;
-    let played = cast::play(args, &settings, lab.as_ref(), expected.messages, &progress)?;
+    let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)?;
     drop(lab);
     if played.stopped && !played.is_fed {
         return Err("stopped before the first message was sent".into());
+    }
+    if played.stopped && args.compare {
+        return Err(format!("stopped in mode {}: there is nothing to compare", args.mode).into());
     }
     progress.stage("judging what the processes wrote down", None);
     let recorded = match recording {
@@ -326,7 +339,7 @@ pub fn main(args: &Args) -> Outcome {
             kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
         }
     };
-    let judged = match judge(args, &settings, &expected, &played, &progress) {
+    let (report, judged) = match judge(args, &settings, &expected, &played, progress) {
         Ok(judged) => judged,
         // Why there is nothing to judge matters more than that there is nothing.
         Err(error) => return Err(played.outcome.err().map_or(error, Into::into)),
@@ -340,7 +353,7 @@ pub fn main(args: &Args) -> Outcome {
     if !played.stopped {
         verdict(&judged, &args.fault)?;
     }
-    recorded
+    recorded.map(|()| report)
 }
 
 /// Makes the report and prints it.
@@ -350,7 +363,7 @@ fn judge(
     expected: &Expected,
     played: &Played,
     progress: &Progress,
-) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
+) -> Result<(Report, Vec<Judged>), Box<dyn std::error::Error>> {
     let dir = &settings.run.dir;
     if !played.events.is_empty() {
         let mut info = RunInfo::read(dir)?;
@@ -362,8 +375,10 @@ fn judge(
     progress.end();
     report.write_html(&args.dir.join("report.html"))?;
     let judged = judged(args, settings, expected, &report);
-    show(args, expected, &report, &judged, played)?;
-    Ok(judged)
+    if !args.compare {
+        show(args, expected, &report, &judged, played)?;
+    }
+    Ok((report, judged))
 }
 
 fn show(

@@ -142,6 +142,33 @@ fn demo_that_does_not_fit_is_refused_before_anything_is_made() {
 }
 
 #[test]
+fn modes_are_compared_on_one_feed_by_one_kind_of_stamp() {
+    let demo = demo(&small(&["--compare"]));
+    assert!(demo.said.ok, "{}", demo.said.err);
+    let runs = demo.json["runs"].as_array().expect("runs");
+    let modes: Vec<&str> = runs.iter().filter_map(|run| run["mode"].as_str()).collect();
+    assert_eq!(modes, ["unicast", "tree", "hedge", "release"]);
+    for run in runs {
+        let results = &run["results"];
+        assert_eq!((&results["messages"], &results["lost"]), (&1_500.into(), &0.into()), "{run}");
+        assert!(results["window_us"]["p50"].as_f64().expect("a window") > 0.0, "{run}");
+        let share = run["p_f_of_allowance"].as_f64().expect("a share");
+        assert!((0.0..=1.0).contains(&share), "{run}");
+        // Without holding a message is handed on when it is taken: two stamps of one program.
+        if results["p_f"].is_null() {
+            let (taken, handed) = (&results["arrival_window_us"], &results["window_us"]);
+            let [taken, handed] = [taken, handed].map(|w| w["p50"].as_f64().expect("a window"));
+            assert!(taken > 0.0 && handed > 0.0, "{run}");
+        }
+    }
+    assert!(demo.json["allowance_us"].as_f64().expect("a hold") > 0.0);
+    assert!(demo.json["verdict"].as_str().is_some_and(|words| words.contains("even")));
+    if let Some(dom) = drawn(&demo.file("report.html")) {
+        assert!(!dom.contains("data-errors") && dom.contains("Delivery window by mode"), "{dom}");
+    }
+}
+
+#[test]
 fn generated_feed_is_the_same_for_the_same_seed() {
     let hash = |seed| demo(&small(&["--seed", seed])).json["content_hash"].clone();
     assert_eq!(hash("5"), hash("5"));
