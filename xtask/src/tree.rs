@@ -47,8 +47,8 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     Ok(Report { findings, files, crates: members.len() })
 }
 
-/// Files that are, or would be, committed. A directory of which git tracks nothing is not judged: it
-/// may be what a run left behind. `git add` brings a new one under judgement.
+/// Files that are, or would be, committed. A directory of which git tracks nothing is not judged,
+/// because a run may have left it behind. `git add` brings a new directory under judgement.
 fn files_of(root: &Path) -> Result<Vec<String>, String> {
     let arguments = ["ls-files", "--cached", "--others", "--directory", "--exclude-standard", "-z"];
     let listing = run(root, "git", &arguments)?;

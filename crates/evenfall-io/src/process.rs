@@ -1,9 +1,10 @@
 //! Processes that this one starts: signals, and an end with their parent.
 //!
 //! A process that outlives the program that started it spins on, and nobody knows whom to stop. Two
-//! ties hold it, because each has a gap. The kernel's parent-death signal reaches a process that is
-//! stopped, but the kernel forgets the signal when it executes a program with file capabilities. The
-//! end of a pipe ([`Lifeline`]) has no such gap, but only a process that runs can notice it.
+//! ties hold such a process, because each has a gap. The kernel's parent-death signal reaches a
+//! process that is stopped, but the kernel forgets the signal when it executes a program with file
+//! capabilities. The end of a pipe ([`Lifeline`]) has no such gap, but only a process that runs can
+//! notice the end.
 
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::unix::process::CommandExt;
@@ -68,8 +69,8 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) {
     unsafe { command.pre_exec(tie) };
 }
 
-/// A pipe into which nobody writes. This process holds the one end that can be written, so the other
-/// ends read to their end when this process is gone.
+/// A pipe into which nobody writes. This process holds the only end that can be written, so reading
+/// comes to an end when this process is gone.
 #[derive(Debug)]
 pub struct Lifeline {
     reader: PipeReader,

@@ -38,8 +38,8 @@ pub struct Release {
     pub deadline: SyncTime,
     /// When its first copy arrived, by this receiver's clock.
     pub arrived: SyncTime,
-    /// When this program took that copy, by the same clock. The driver's stamp of the arrival may be
-    /// the kernel's, which a sleeping program reads later.
+    /// When this program took that copy, by the same clock. The stamp of the arrival may be the
+    /// kernel's, and a sleeping program takes the copy later.
     pub taken: SyncTime,
     /// Who sent that copy.
     pub via: NodeId,

@@ -411,8 +411,8 @@ impl Settings {
         Self::load_checked(path, sets, Self::check)
     }
 
-    /// Settings with which a run can begin on this machine: refused is also what `evenfall run` would
-    /// refuse later, or wait for without end.
+    /// Settings with which a run can begin on this machine. Refused is also what `evenfall run`
+    /// would refuse later, or wait for without end.
     ///
     /// # Errors
     /// As [`load`](Self::load), and what is missing.

@@ -368,7 +368,7 @@ impl Stage<'_> {
         };
         let root_failed = matches!(self.actors[0].ended, Some(Err(_)));
         let patience = match (root_failed, hurt(&self.actors[0].node.name)) {
-            // Half of what is left: proxies stay for a while to repair, unless they are told to end.
+            // Half of what is left: proxies stay for a while to repair, unless told to end.
             _ if let Some(by) = self.stop_by => by.saturating_duration_since(Instant::now()) / 2,
             // To see that the others notice by themselves.
             (true, true) => self.settings.multicast.membership.root_timeout + AFTER_ROOT,
@@ -388,7 +388,7 @@ impl Stage<'_> {
             }
         }
         if self.stop_by.is_some() {
-            // Whoever did not end in order was in the middle of something, and was told to leave it.
+            // A process that did not end in order was told to leave what it was doing.
             return Ok(());
         }
         let bystanders = self.actors.iter().filter(|actor| !hurt(&actor.node.name));

@@ -64,8 +64,8 @@ fn show(comparison: &Comparison) {
         );
     }
     println!(
-        "  P(F): share of messages that reached every receiver within {:.0} us, the mean hold of the \
-         last mode",
+        "  P(F): share of messages that reached every receiver within {:.0} us, the mean \
+         hold of the last mode",
         comparison.allowance_us
     );
 }

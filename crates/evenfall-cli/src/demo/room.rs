@@ -70,8 +70,8 @@ fn check_in(room: &Room, args: &Args) -> Result<(), String> {
     };
     let receivers = args.receivers;
     Err(format!(
-        "--receivers {receivers} takes {wanted} processes, and this machine carries {most} ({why}). \
-         {advice}"
+        "--receivers {receivers} takes {wanted} processes, and this machine carries {most} \
+         ({why}). {advice}"
     ))
 }
 

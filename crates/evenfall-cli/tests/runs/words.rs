@@ -61,7 +61,8 @@ fn key_that_others_can_read_is_refused_with_the_way_to_mend_it() {
     write_key(&key);
     let node = |id, role| {
         format!(
-            "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\naddress = \"127.0.0.1:{id}\"\n"
+            "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\n\
+             address = \"127.0.0.1:{id}\"\n"
         )
     };
     let text = "run.key_file = \"e.key\"\n".to_owned() + &node(1, "root") + &node(2, "receiver");

@@ -1,9 +1,9 @@
 //! Several runs of one feed, set side by side: what holding brings, and what it costs.
 //!
-//! A window at the arrival and a window at the release of one run are two moments of one design. The
-//! honest baseline of a held run is a run that does not hold. So the same feed is played in several
-//! modes, and all runs are judged by the same stamps: the moment at which a receiver's program hands
-//! a message on, which is the hand-over where nothing is held and the release where messages are.
+//! The window at the arrival and the window at the release belong to one design, so they are no
+//! baseline for each other. The honest baseline of a held run is a run that does not hold. The same
+//! feed is played in several modes therefore, and all runs are judged by the same stamp: the moment
+//! at which a receiver's program hands a message on. In a held run that moment is the release.
 //!
 //! P(F) needs a deadline, which runs without holding have not. All runs are judged by the same
 //! allowance therefore: the mean hold that the root of the held run asked for.
