@@ -253,13 +253,12 @@ impl Settings {
     fn check_addresses(&self) -> Result<(), Mistake> {
         // Whatever is free, and every address of a host, can be had on several hosts.
         let is_given = |address: &SocketAddr| address.port() > 0 && !address.ip().is_unspecified();
-        let addresses: [(&str, fn(&Node) -> Option<SocketAddr>); 2] =
-            [("address", |node| Some(node.address)), ("http", |node| node.http)];
-        for (key, address) in addresses {
-            let mut taken = BTreeMap::new();
-            for (at, node) in self.nodes.iter().enumerate() {
-                let Some(address) = address(node).filter(is_given) else { continue };
-                if let Some(other) = taken.insert(address, &node.name) {
+        let mut taken = BTreeMap::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            for (key, address) in [("address", Some(node.address)), ("http", node.http)] {
+                let Some(address) = address.filter(is_given) else { continue };
+                // Data comes by UDP and HTTP by TCP: their ports are apart.
+                if let Some(other) = taken.insert((key, address), &node.name) {
                     let why = format!(
                         "node {}: {key} = {address}: node {other} has it already; give each its \
                          own address or port",
