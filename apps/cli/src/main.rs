@@ -21,6 +21,7 @@ mod demo;
 mod feed;
 mod plan;
 mod print;
+mod progress;
 mod report;
 mod run;
 mod sim;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use evenfall_host::interrupt;
+use evenfall_host::{interrupt, process};
 use evenfall_runtime::Settings;
 use evenfall_multicast_service::roles::receiver::NoSink;
 use evenfall_multicast_service::roles::{agent, proxy, receiver, recorder, root};
@@ -22,6 +22,7 @@ enum RoleArg {
     /// Forwards.
     Proxy,
     /// Holds and releases.
+    #[value(alias = "receiver")]
     Recv,
     /// Holds and releases, keeps every message in a store, and answers those who miss some.
     Recorder,
@@ -50,6 +51,9 @@ pub struct Args {
     /// Change a setting, such as --set multicast.mode=tree; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// End at once when standard input ends: whoever started this process holds the other end.
+    #[arg(long, hide = true)]
+    lifeline: bool,
     /// Print the summary as JSON when it ends.
     #[arg(long)]
     json: bool,
@@ -90,6 +94,9 @@ fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Nod
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
+    if args.lifeline {
+        process::end_with_stdin()?;
+    }
     interrupt::install()?;
     let settings = Settings::load(&args.config, &args.set)?;
     let name = args.name.as_deref();

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ pub enum RoleName {
     Root,
     /// Forwards.
     Proxy,
-    /// Holds and releases.
+    /// Holds and releases. The command line says `recv`, which is understood here too.
+    #[serde(alias = "recv")]
     Receiver,
     /// A receiver that keeps every message in a store, and answers those who miss some.
     Recorder,
@@ -409,13 +411,16 @@ impl Settings {
         Self::load_checked(path, sets, Self::check)
     }
 
-    /// Settings with which a run can begin: refused is also what `evenfall run` would refuse later,
-    /// or wait for without end.
+    /// Settings with which a run can begin on this machine. Refused is also what `evenfall run`
+    /// would refuse later, or wait for without end.
     ///
     /// # Errors
     /// As [`load`](Self::load), and what is missing.
     pub fn load_runnable(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
-        let settings = Self::load_checked(path, sets, |s| s.check().and_then(|()| s.check_run()))?;
+        let base = path.parent().unwrap_or(Path::new("."));
+        let check =
+            |s: &Self| s.check().and_then(|()| s.check_run()).and_then(|()| s.check_here(base));
+        let settings = Self::load_checked(path, sets, check)?;
         settings.key()?;
         Ok(settings)
     }
@@ -535,18 +540,36 @@ impl Settings {
     /// When its file cannot be read or is no key.
     pub fn key(&self) -> Result<Option<SharedKey>, SettingsError> {
         let Some(path) = &self.run.key_file else { return Ok(None) };
-        let shown = path.display();
-        let text = fs::read_to_string(path)
-            .map_err(|error| SettingsError(format!("run.key_file: {shown}: {error}")))?;
-        let key = SharedKey::from_hex(1, &text)
-            .map_err(|why| SettingsError(format!("run.key_file: {shown}: {why}")))?;
-        Ok(Some(key))
+        read_key(path)
+            .map(Some)
+            .map_err(|SettingsError(why)| SettingsError(format!("run.key_file: {why}")))
     }
 
     /// The settings as a file that [`load`](Self::load) reads back.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("settings are plain tables")
     }
+}
+
+/// Reads the shared key. As with ssh, a key that belongs to the user of this process may be open to
+/// nobody else; a key of another owner was handed in by somebody who cares for its mode, as
+/// Kubernetes does.
+///
+/// # Errors
+/// When the file cannot be read, is open to others, or holds no key.
+pub fn read_key(path: &Path) -> Result<SharedKey, SettingsError> {
+    let shown = path.display();
+    let failed = |error: std::io::Error| SettingsError(format!("{shown}: {error}"));
+    let text = fs::read_to_string(path).map_err(failed)?;
+    let file = fs::metadata(path).map_err(failed)?;
+    let own = fs::metadata("/proc/self").map_err(failed)?.uid();
+    let mode = file.mode() & 0o777;
+    if file.uid() == own && mode & 0o077 != 0 {
+        return Err(SettingsError(format!(
+            "{shown}: its mode {mode:o} lets others at the key; chmod 600 {shown}"
+        )));
+    }
+    SharedKey::from_hex(1, &text).map_err(|why| SettingsError(format!("{shown}: {why}")))
 }
 
 /// An example of what was expected, where the words of the libraries have none.

@@ -1,10 +1,15 @@
 //! What the types of the settings allow and a run does not: values out of range, keys that
 //! contradict each other, nodes without which there is no run.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
+
+use evenfall_host::clock::SyncSource;
 
 use super::{Feed, Io, Node, RoleName, Settings, Survey};
 
@@ -244,6 +249,48 @@ impl Settings {
         Ok(())
     }
 
+    /// Two nodes at one address: the second cannot bind it, or takes what is for the first.
+    fn check_addresses(&self) -> Result<(), Mistake> {
+        // Whatever is free, and every address of a host, can be had on several hosts.
+        let is_given = |address: &SocketAddr| address.port() > 0 && !address.ip().is_unspecified();
+        let mut taken = BTreeMap::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            for (key, address) in [("address", Some(node.address)), ("http", node.http)] {
+                let Some(address) = address.filter(is_given) else { continue };
+                // Data comes by UDP and HTTP by TCP: their ports are apart.
+                if let Some(other) = taken.insert((key, address), &node.name) {
+                    let why = format!(
+                        "node {}: {key} = {address}: node {other} has it already; give each its \
+                         own address or port",
+                        node.name
+                    );
+                    return Err(Mistake::new(format!("node.{at}.{key}"), why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What this machine lacks for a run. Paths are relative to the directory of the settings file.
+    pub(super) fn check_here(&self, base: &Path) -> Result<(), Mistake> {
+        if let Some(file) = &self.feed.file
+            && let Err(error) = File::open(base.join(file))
+        {
+            let shown = base.join(file).display().to_string();
+            let why = format!("feed.file = {shown}: {error}; the root reads it on its host");
+            return Err(Mistake::new("feed.file", why));
+        }
+        let source = match self.run.clock.as_str() {
+            "chrony" => SyncSource::Chrony,
+            device if device.starts_with("/dev/") => SyncSource::Ptp(device.into()),
+            _ => return Ok(()),
+        };
+        source.read().map(drop).map_err(|error| {
+            let why = format!("run.clock = \"{}\": {error}", self.run.clock);
+            Mistake::new("run.clock", why)
+        })
+    }
+
     /// What a run needs besides.
     pub(super) fn check_run(&self) -> Result<(), Mistake> {
         let agents = self.count(RoleName::Agent);
@@ -259,6 +306,7 @@ impl Settings {
             let why = "no receivers: a run needs one root and at least one receiver or recorder";
             return Err(Mistake::new("", why));
         }
+        self.check_addresses()?;
         if self.run.key_file.is_some() {
             return Ok(());
         }

@@ -103,8 +103,8 @@ fn what_cannot_run_is_refused_before_it_is_run() {
             "[[node]]\nname = \"n{id}\"\nid = {id}\nrole = \"{role}\"\naddress = \"{address}\"\n"
         )
     };
-    let here = "127.0.0.1:9000";
-    let root = node(1, "root", here);
+    let (here, there) = ("127.0.0.1:9000", "127.0.0.1:9001");
+    let root = node(1, "root", there);
     for role in ["receiver", "recorder"] {
         assert_eq!(refusal(&(root.clone() + &node(2, role, here))), "ok");
     }
@@ -127,6 +127,37 @@ fn what_cannot_run_is_refused_before_it_is_run() {
     assert!(said.contains("line 1: feed.mold = 10.0.0.9:1"), "{said}");
     let group = "feed.mold = \"239.1.1.1:1\"\nfeed.mold_interface = \"127.0.0.1\"\n";
     assert_eq!(refusal(&format!("{group}{near}")), "ok");
+}
+
+#[test]
+fn two_nodes_of_one_address_are_refused_with_the_line_of_the_second() {
+    let node = |id: u32, role: &str, addresses: &str| {
+        format!("[[node]]\nname=\"n{id}\"\nid={id}\nrole=\"{role}\"\n{addresses}\n")
+    };
+    let two = |first: &str, second: &str| {
+        refusal(&(node(1, "root", first) + &node(2, "receiver", second)))
+    };
+    let same = "address=\"127.0.0.1:9000\"";
+    let said = two(same, same);
+    assert!(said.contains("line 10: node n2: address = 127.0.0.1:9000: node n1 has it"), "{said}");
+    let said = two(
+        "address=\"127.0.0.1:1\"\nhttp=\"127.0.0.1:3\"",
+        "address=\"127.0.0.1:2\"\nhttp=\"127.0.0.1:3\"",
+    );
+    assert!(said.contains("node n2: http = 127.0.0.1:3: node n1 has it"), "{said}");
+    let free = "address=\"127.0.0.1:0\"";
+    assert_eq!(two(free, free), "ok");
+    assert_eq!(two(same, "address=\"127.0.0.2:9000\""), "ok");
+}
+
+#[test]
+fn role_of_a_receiver_has_two_words() {
+    let settings = |word| {
+        let node = "[[node]]\nname=\"a\"\nid=1\naddress=\"127.0.0.1:1\"\n";
+        let root = "[[node]]\nname=\"r\"\nid=2\nrole=\"root\"\naddress=\"127.0.0.1:2\"\n";
+        parse(&format!("{node}role=\"{word}\"\n{root}"), &[]).expect("settings")
+    };
+    assert_eq!(settings("recv"), settings("receiver"));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use evenfall_host::lab::{Lab, RackHost, Racks};
 use evenfall_host::process::{Signal, end_with_parent, send};
 use evenfall_port::udp::link_mtu;
 use evenfall_host::{interrupt, pin};
-use evenfall_exchange_member::::{FRAME_BYTES, packet_bytes};
+use evenfall_exchange_member::{FRAME_BYTES, packet_bytes};
 use evenfall_exchange_machine::{Links, Matrix, workload};
 use serde_json::json;
 
@@ -301,7 +301,7 @@ pub(super) fn program() -> Result<Command, String> {
     let mut command = Command::new(program);
     // A Ctrl-C on the terminal is for this process, which ends the others.
     command.process_group(0);
-    end_with_parent(&mut command);
+    end_with_parent(&mut command, Signal::Kill);
     Ok(command)
 }
 
