@@ -14,7 +14,7 @@ help:
 	@echo "make deps       install what tests use besides (network namespaces, a browser); make test does it"
 
 demo:
-	$(CARGO) run --release --package evenfall-cli -- demo
+	$(CARGO) run --release --package evenfall-cli -- demo --dir target/demo
 
 # Cheapest first, and the tests last so that their closing lines are what one sees.
 test: fmt tidy clippy doc deploy unit

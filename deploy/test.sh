@@ -94,7 +94,7 @@ pool=$work/pool
 subnet=10.213.77.0/24
 mkdir -p "$pool"
 head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$pool/evenfall.key"
-chmod 644 "$pool/evenfall.key"
+chmod 600 "$pool/evenfall.key"
 "$evenfall" plan deploy plans/docker.toml --out "$pool" --subnet "$subnet" \
   --feed-depth 2 --feed-fanout 2 --key-file "$pool/evenfall.key" --clock same-host
 docker network create --subnet "$subnet" evenfall-test >/dev/null
@@ -104,7 +104,8 @@ start() { # index, arguments of evenfall...
   local i=$1
   shift
   install -d -m 777 "$pool/run"
-  docker run -d --name "evenfall-test-$i" --network evenfall-test --ip "10.213.77.$((10 + i))" \
+  # As the user who owns the key: a key that others can read is refused.
+  docker run -d --user "$(id -u):$(id -g)" --name "evenfall-test-$i" --network evenfall-test --ip "10.213.77.$((10 + i))" \
     -v "$pool:$pool:ro" -v "$pool/run:$pool/run" evenfall:test "$@" >/dev/null
 }
 stop() { for i in "${names[@]}"; do docker rm -f "evenfall-test-$i" >/dev/null; done; }

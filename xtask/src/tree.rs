@@ -47,12 +47,13 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     Ok(Report { findings, files, crates: members.len() })
 }
 
-/// Files that are, or would be, committed.
+/// Files that are, or would be, committed. A directory of which git tracks nothing is not judged,
+/// because a run may have left it behind. `git add` brings a new directory under judgement.
 fn files_of(root: &Path) -> Result<Vec<String>, String> {
-    let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
+    let arguments = ["ls-files", "--cached", "--others", "--directory", "--exclude-standard", "-z"];
     let listing = run(root, "git", &arguments)?;
-    let mut paths: Vec<String> =
-        listing.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect();
+    let is_file = |path: &&str| !path.is_empty() && !path.ends_with('/');
+    let mut paths: Vec<String> = listing.split('\0').filter(is_file).map(str::to_owned).collect();
     paths.sort();
     paths.dedup();
     Ok(paths)
@@ -110,6 +111,7 @@ mod tests {
             fixture.write("a/src/lib.rs", "//! A.\n");
             fixture.write("b/src/lib.rs", "//! B.\n");
             run(&fixture.0, "git", &["init", "--quiet"]).expect("git");
+            run(&fixture.0, "git", &["add", "."]).expect("git");
             fixture
         }
 
@@ -168,6 +170,16 @@ mod tests {
         fixture.write(".gitignore", "out/\n");
         fixture.write("out/x.rs", concat!("to", "do!()"));
         assert_eq!(fixture.findings(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_a_run_left_is_not_judged_and_a_new_file_beside_others_is() {
+        let fixture = Fixture::new("stray");
+        fixture.write("evenfall-demo/evenfall.toml", concat!("dir = \"/ho", "me/x\"\n"));
+        fixture.write("a/left/x.rs", concat!("to", "do!()"));
+        assert_eq!(fixture.findings(), Vec::<String>::new());
+        fixture.write("a/src/new.rs", concat!("to", "do!()"));
+        assert_eq!(fixture.findings().len(), 1);
     }
 
     #[test]

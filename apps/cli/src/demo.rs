@@ -3,7 +3,10 @@
 
 mod cast;
 mod faults;
+mod folder;
+mod modes;
 mod record;
+mod room;
 mod verdict;
 
 use std::fs;
@@ -23,12 +26,14 @@ use evenfall_multicast_service::settings::{Course, Node};
 use evenfall_runtime::settings::Run;
 use serde_json::Value;
 
-use evenfall_multicast_service::report::text;
+use evenfall_runtime::progress::Progress;
 
 use crate::{Outcome, Stopped};
+use evenfall_multicast_service::report::text;
 use cast::Played;
-pub use cast::fresh_key;
 use faults::Fault;
+pub use folder::write_key;
+use folder::{Folder, KEY_FILE, SETTINGS_FILE};
 use verdict::{Judged, verdict};
 
 /// Mean messages per second that two cores carry to twenty receivers with room for bursts.
@@ -39,8 +44,11 @@ const FIT_MAX: Duration = Duration::from_secs(30);
 /// How far apart frames leave where processes outnumber cores: a frame wakes them all.
 const COALESCE: Duration = Duration::from_micros(200);
 
+/// Messages between two looks whether to stop while a feed is read: well below a millisecond.
+const LOOK_EVERY: u64 = 4_096;
+
 /// Arguments of `evenfall demo`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// A market-data file: ITCH 5.0 (plain or gzip), pcap, LOBSTER. Generated when left out.
     #[arg(long)]
@@ -60,6 +68,10 @@ pub struct Args {
     /// unicast, tree, hedge, release or cloudex.
     #[arg(long, default_value = "release", value_parser = mode)]
     mode: Mode,
+    /// Play the same feed in modes unicast, tree, hedge and release, one after the other, and set
+    /// their windows side by side. Each has a directory of its own in --dir.
+    #[arg(long, conflicts_with_all = ["mode", "record"])]
+    compare: bool,
     /// Trees side by side, over which symbols are sharded.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     trees: u32,
@@ -147,13 +159,28 @@ struct Expected {
     damage: Option<String>,
 }
 
-fn expect(feed: &Feed, trees: u32) -> Result<Expected, Box<dyn std::error::Error>> {
+fn expect(
+    feed: &Feed,
+    trees: u32,
+    progress: &Progress,
+) -> Result<Expected, Box<dyn std::error::Error>> {
+    let (words, steps) = match &feed.file {
+        Some(file) => (format!("reading {}", file.display()), None),
+        None => ("making the feed".to_owned(), Some(feed.synthetic.messages)),
+    };
+    progress.stage(&words, steps);
     let mut source = input::open(feed)?;
     let mut hash = ContentHash::new(trees as usize);
     let mut gaps = Gaps::default();
     let damage = loop {
         match source.next_message() {
             Ok(Some(message)) => {
+                if hash.messages().is_multiple_of(LOOK_EVERY) {
+                    if interrupt::raised() {
+                        return Err("stopped before its processes were started".into());
+                    }
+                    progress.at(hash.messages(), feed.synthetic.messages);
+                }
                 gaps.push(message.time_ns);
                 for tree in trees_of(message.shard_key, trees) {
                     hash.update(tree as usize, &message.bytes);
@@ -190,9 +217,10 @@ fn feed_of(args: &Args) -> Result<Feed, Box<dyn std::error::Error>> {
 fn prepare(
     args: &Args,
     lab: Option<&Lab>,
+    progress: &Progress,
 ) -> Result<(Settings, Expected), Box<dyn std::error::Error>> {
     let mut feed = feed_of(args)?;
-    let expected = expect(&feed, args.trees)?;
+    let expected = expect(&feed, args.trees, progress)?;
     let spans = [args.fit, args.silence];
     if args.rate.or(args.speed).is_none() && spans.iter().all(Option::is_none) {
         let span = expected.gaps.span();
@@ -220,7 +248,7 @@ fn prepare(
     let keyed = args.key || lab.is_some();
     let run = Run {
         dir: PathBuf::from("."),
-        key_file: keyed.then(|| PathBuf::from("evenfall.key")),
+        key_file: keyed.then(|| PathBuf::from(KEY_FILE)),
         // All of it is one host, namespaces or not.
         clock: "same-host".into(),
         ..Run::default()
@@ -235,9 +263,8 @@ fn prepare(
         settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
     }
     let path = settings_path(&args.dir);
-    clear(&args.dir)?;
     if keyed {
-        fs::write(args.dir.join("evenfall.key"), cast::fresh_key()?)?;
+        write_key(&args.dir.join(KEY_FILE))?;
     }
     fs::write(&path, settings.to_toml())?;
     // As the processes will read it, so that a mistake in --set is said once and before the run.
@@ -245,27 +272,7 @@ fn prepare(
 }
 
 fn settings_path(dir: &Path) -> PathBuf {
-    dir.join("evenfall.toml")
-}
-
-/// Makes the directory, and removes what an earlier demo left there and nothing else.
-fn clear(dir: &Path) -> Result<(), String> {
-    let failed = |error| format!("--dir {}: {error}", dir.display());
-    fs::create_dir_all(dir).map_err(failed)?;
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let ours = name.ends_with(".evlog")
-            || name.ends_with(".stderr")
-            || name.starts_with("summary-")
-            || (name.starts_with("memory-") && name.ends_with(".csv"))
-            || ["run.json", "report.html", "evenfall.key", "evenfall.toml", cast::DELAYS_FILE]
-                .contains(&&*name);
-        if ours {
-            fs::remove_file(&path).map_err(failed)?;
-        }
-    }
-    Ok(())
+    dir.join(SETTINGS_FILE)
 }
 
 /// What a process said at its end; null when it said nothing.
@@ -296,10 +303,18 @@ fn judged(args: &Args, settings: &Settings, expected: &Expected, report: &Report
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
-    let hosts = cast::hosts(args);
+    let progress = Progress::new();
+    room::check(args)?;
+    let _folder = Folder::take(&args.dir)?;
+    if args.compare { modes::compare(args, &progress) } else { once(args, &progress).map(drop) }
+}
+
+/// Plays and judges one run in the directory, which is this demo's.
+fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::Error>> {
+    let hosts = cast::hosts(args, args.receivers) as usize;
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
-    let (settings, expected) = prepare(args, lab.as_ref())?;
-    if !args.json {
+    let (settings, expected) = prepare(args, lab.as_ref(), progress)?;
+    if !args.json && !args.compare {
         println!(
             "{} messages to {} receivers, {} processes on {}",
             expected.messages,
@@ -313,8 +328,15 @@ pub fn main(args: &Args) -> Outcome {
     }
     let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
     let recording = recording.transpose()?;
-    let played = cast::play(args, &settings, lab.as_ref(), expected.messages)?;
+    let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)?;
     drop(lab);
+    if played.stopped && !played.is_fed {
+        return Err("stopped before the first message was sent".into());
+    }
+    if played.stopped && args.compare {
+        return Err(format!("stopped in mode {}: there is nothing to compare", args.mode).into());
+    }
+    progress.stage("judging what the processes wrote down", None);
     let recorded = match recording {
         None => Ok(()),
         Some(recording) => {
@@ -324,7 +346,7 @@ pub fn main(args: &Args) -> Outcome {
             kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
         }
     };
-    let judged = match judge(args, &settings, &expected, &played) {
+    let (report, judged) = match judge(args, &settings, &expected, &played, progress) {
         Ok(judged) => judged,
         // Why there is nothing to judge matters more than that there is nothing.
         Err(error) => return Err(played.outcome.err().map_or(error, Into::into)),
@@ -335,16 +357,12 @@ pub fn main(args: &Args) -> Outcome {
         );
     }
     played.outcome?;
-    match interrupt::signal() {
-        Some(signal) if played.stopped => {
-            recorded?;
-            Err(Stopped(signal).into())
-        }
-        _ => {
-            verdict(&judged, &args.fault)?;
-            recorded
-        }
+    if let Some(signal) = interrupt::signal().filter(|_| played.stopped) {
+        recorded?;
+        return Err(Stopped(signal).into());
     }
+    verdict(&judged, &args.fault)?;
+    recorded.map(|()| report)
 }
 
 /// Makes the report and prints it.
@@ -353,7 +371,8 @@ fn judge(
     settings: &Settings,
     expected: &Expected,
     played: &Played,
-) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
+    progress: &Progress,
+) -> Result<(Report, Vec<Judged>), Box<dyn std::error::Error>> {
     let dir = &settings.run.dir;
     if !played.events.is_empty() {
         let mut info = RunInfo::read(dir)?;
@@ -362,10 +381,13 @@ fn judge(
         info.write(dir)?;
     }
     let report = report::read(dir, None)?;
+    progress.end();
     report.write_html(&args.dir.join("report.html"))?;
     let judged = judged(args, settings, expected, &report);
-    show(args, expected, &report, &judged, played)?;
-    Ok(judged)
+    if !args.compare {
+        show(args, expected, &report, &judged, played)?;
+    }
+    Ok((report, judged))
 }
 
 fn show(
@@ -390,6 +412,7 @@ fn show(
         println!("{json}");
         return Ok(());
     }
+    println!("{}", report::verdict::sentence(report));
     print!("{}", text::table(results));
     println!(
         "content of {equal} of {} receivers equals {} (blake3 of the feed: {}...)",

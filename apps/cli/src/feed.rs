@@ -18,6 +18,7 @@ use evenfall_host::interrupt;
 use evenfall_feed_service::input;
 use evenfall_feed_service::player::{Player, Stage};
 use evenfall_feed_service::{Feed, Synthetic};
+use evenfall_runtime::settings::read_key;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
@@ -167,10 +168,7 @@ pub fn main(args: &Args) -> Outcome {
 
 fn play(args: &Play) -> Outcome {
     if let Some(path) = &args.key_file {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("--key-file {}: {error}", path.display()))?;
-        evenfall_multicast_machine::SharedKey::from_hex(1, &text)
-            .map_err(|why| format!("--key-file {}: {why}", path.display()))?;
+        read_key(path).map_err(|why| format!("--key-file {why}"))?;
     }
     let feed = Feed {
         file: Some(args.file.clone()),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use evenfall_runtime::settings;
-use evenfall_host::interrupt;
+use evenfall_host::{interrupt, process};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::receiver::NoSink;
 use evenfall_multicast_recorder::role as recorder;
@@ -26,6 +26,7 @@ enum RoleArg {
     /// Forwards.
     Proxy,
     /// Holds and releases.
+    #[value(alias = "receiver")]
     Recv,
     /// Holds and releases, keeps every message in a store, and answers those who miss some.
     Recorder,
@@ -54,6 +55,9 @@ pub struct Args {
     /// Change a setting, such as --set multicast.mode=tree; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// End at once when standard input ends: whoever started this process holds the other end.
+    #[arg(long, hide = true)]
+    lifeline: bool,
     /// Print the summary as JSON when it ends.
     #[arg(long)]
     json: bool,
@@ -114,6 +118,9 @@ fn find_agent<'a>(
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
+    if args.lifeline {
+        process::end_with_stdin()?;
+    }
     interrupt::install()?;
     let all = Union::load(&args.config, &args.set)?;
     let settings = all.multicast;

@@ -40,6 +40,7 @@ impl Union {
         let document = Document::load(path, sets)?;
         let settings = Self::of(&document)?;
         settings.multicast.check_run().map_err(|mistake| document.refuse(mistake))?;
+        settings.multicast.check_here().map_err(|mistake| document.refuse(mistake))?;
         settings.survey.check_closed().map_err(|mistake| document.refuse(mistake))?;
         settings.multicast.key()?;
         Ok(settings)
@@ -54,7 +55,7 @@ impl Union {
         known.push(("survey", &[]));
         document.refuse_unknown(&known)?;
         let nodes: Vec<settings::Node> = document.list("node")?;
-        let is_known = |role: &str| ROLES.contains(&role) || role == AGENT;
+        let is_known = |role: &str| ROLES.contains(&role) || role == "recv" || role == AGENT;
         if let Some((at, node)) = nodes.iter().enumerate().find(|(_, node)| !is_known(&node.role)) {
             let why = format!(
                 "node {}: role = \"{}\": must be {} or {AGENT}",

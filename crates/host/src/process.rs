@@ -1,8 +1,17 @@
 //! Processes that this one starts: signals, and an end with their parent.
+//!
+//! A process that outlives the program that started it spins on, and nobody knows whom to stop. Two
+//! ties hold such a process, because each has a gap. The kernel's parent-death signal reaches a
+//! process that is stopped, but the kernel forgets the signal when it executes a program with file
+//! capabilities. The end of a pipe ([`Lifeline`]) has no such gap, but only a process that runs can
+//! notice the end.
 
-use std::io;
+use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{self, Command};
+
+/// Stack of the thread that reads the lifeline, which calls `read` and `kill` only.
+const LIFELINE_STACK_BYTES: usize = 64 << 10;
 
 /// A signal that a run sends to its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,26 +26,88 @@ pub enum Signal {
     Continue,
 }
 
-/// Sends a signal to a process; one that has ended does not mind.
-pub fn send(pid: u32, signal: Signal) {
-    let signal = match signal {
-        Signal::Terminate => libc::SIGTERM,
-        Signal::Kill => libc::SIGKILL,
-        Signal::Stop => libc::SIGSTOP,
-        Signal::Continue => libc::SIGCONT,
-    };
-    let Ok(pid) = libc::pid_t::try_from(pid) else { return };
-    // SAFETY: takes integers; a pid of a child that was not waited for cannot be another's.
-    unsafe { libc::kill(pid, signal) };
+impl Signal {
+    fn number(self) -> libc::c_int {
+        match self {
+            Self::Terminate => libc::SIGTERM,
+            Self::Kill => libc::SIGKILL,
+            Self::Stop => libc::SIGSTOP,
+            Self::Continue => libc::SIGCONT,
+        }
+    }
 }
 
-/// Makes the process end when the thread that starts it does, however that ends.
-pub fn end_with_parent(command: &mut Command) {
-    let tie = || {
+/// Sends a signal to a process; one that has ended does not mind.
+pub fn send(pid: u32, signal: Signal) {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return };
+    // SAFETY: takes integers; a pid of a child that was not waited for cannot be another's.
+    unsafe { libc::kill(pid, signal.number()) };
+}
+
+/// Makes the process get this signal when the thread that starts it ends, however that ends. Start
+/// it in the main thread, which ends with the program: a thread that ends earlier takes the process
+/// with it.
+pub fn end_with_parent(command: &mut Command, signal: Signal) {
+    let parent = process::id();
+    let tie = move || {
         // SAFETY: takes integers.
-        let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal.number()) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The parent may have ended between the fork and the call above. The process then has
+        // another parent already and would never be told.
+        // SAFETY: takes nothing and cannot fail.
+        if unsafe { libc::getppid() }.cast_unsigned() != parent {
+            // SAFETY: ends this process without running what the parent registered for its exit.
+            unsafe { libc::_exit(libc::EXIT_FAILURE) };
+        }
+        Ok(())
     };
-    // SAFETY: between fork and exec only `prctl` is called, which is a plain system call.
+    // SAFETY: between fork and exec only `prctl`, `getppid` and `_exit` are called, which are plain
+    // system calls.
     unsafe { command.pre_exec(tie) };
+}
+
+/// A pipe into which nobody writes. This process holds the only end that can be written, so reading
+/// comes to an end when this process is gone.
+#[derive(Debug)]
+pub struct Lifeline {
+    reader: PipeReader,
+    _writer: PipeWriter,
+}
+
+impl Lifeline {
+    /// Makes the pipe. It costs two file descriptors, however many processes hang on it.
+    ///
+    /// # Errors
+    /// Those of the kernel: too many open files.
+    pub fn new() -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        Ok(Self { reader, _writer: writer })
+    }
+
+    /// Ties a process to this one by both ties. The process has to call [`end_with_stdin`].
+    ///
+    /// # Errors
+    /// Those of the kernel: too many open files.
+    pub fn tie(&self, command: &mut Command) -> io::Result<()> {
+        command.stdin(self.reader.try_clone()?);
+        end_with_parent(command, Signal::Kill);
+        Ok(())
+    }
+}
+
+/// From now on this process is killed when its standard input ends.
+///
+/// # Errors
+/// When no thread can be started.
+pub fn end_with_stdin() -> io::Result<()> {
+    let watch = || {
+        let mut ignored = [0; 64];
+        while !matches!(io::stdin().read(&mut ignored), Ok(0) | Err(_)) {}
+        send(process::id(), Signal::Kill);
+    };
+    let thread = std::thread::Builder::new().name("lifeline".into());
+    thread.stack_size(LIFELINE_STACK_BYTES).spawn(watch).map(drop)
 }

@@ -1,10 +1,11 @@
 //! Processor time and memory of processes and of the host, for benchmarks.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use crate::Error;
 use crate::clock::process_cpu;
+use crate::{Error, pin};
 
 /// What a process has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,6 +118,89 @@ fn resident(pid: &str) -> Result<u64, Error> {
     Ok(pages * page.max(0) as u64)
 }
 
+/// What the machine has left for more processes. What it does not say is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Cores that this process may use.
+    pub cores: u64,
+    /// Memory that can be had, of the machine and of this process's control group.
+    pub memory_bytes: Option<u64>,
+    /// Threads that the user and the control group may still start.
+    pub tasks: Option<u64>,
+    /// Files that a process may have open.
+    pub files: Option<u64>,
+}
+
+/// Looks what is left.
+pub fn room() -> Room {
+    let free = number_after("/proc/meminfo", "MemAvailable:").map(|kib| kib << 10);
+    let own = group_left("memory", ["memory.max", "memory.current"])
+        .or_else(|| group_left("memory", ["memory.limit_in_bytes", "memory.usage_in_bytes"]));
+    let allowed = limit(libc::RLIMIT_NPROC).map(|most| most.saturating_sub(own_tasks()));
+    let grouped = group_left("pids", ["pids.max", "pids.current"]);
+    let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+    Room {
+        cores: pin::available_cores().len() as u64,
+        memory_bytes: least(free, own),
+        tasks: least(allowed, grouped),
+        files: limit(libc::RLIMIT_NOFILE),
+    }
+}
+
+/// A limit of this process; none when there is none. The kernel does not hold root to the number of
+/// its processes.
+fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
+    // SAFETY: takes and returns integers.
+    if resource == libc::RLIMIT_NPROC && unsafe { libc::geteuid() } == 0 {
+        return None;
+    }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives the call.
+    let result = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// Threads of this user.
+fn own_tasks() -> u64 {
+    // SAFETY: takes and returns integers.
+    let own = unsafe { libc::geteuid() };
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.metadata().is_ok_and(|entry| entry.uid() == own));
+    let status = |entry: fs::DirEntry| entry.path().join("status").display().to_string();
+    ours.filter_map(|entry| number_after(&status(entry), "Threads:")).sum()
+}
+
+/// The number behind a word at the beginning of a line.
+fn number_after(path: &str, word: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(word))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// What this process's control group has left of something, by the files of limit and use. Version
+/// two has one group for all; version one has a tree for each controller.
+fn group_left(controller: &str, files: [&str; 2]) -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let read = |tree: &str, group: &str, file: &str| -> Option<u64> {
+        // In a container the group is the root of what can be seen.
+        let paths =
+            [format!("/sys/fs/cgroup{tree}{group}/{file}"), format!("/sys/fs/cgroup{tree}/{file}")];
+        let text = paths.iter().find_map(|path| fs::read_to_string(path).ok())?;
+        text.trim().parse().ok()
+    };
+    groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (named, group) = (parts.next()?, parts.next()?);
+        let tree = match named {
+            "" => String::new(),
+            _ if named.split(',').any(|name| name == controller) => format!("/{controller}"),
+            _ => return None,
+        };
+        let [most, used] = files.map(|file| read(&tree, group, file));
+        Some(most?.saturating_sub(used?))
+    })
+}
+
 fn of_ticks(ticks: u64) -> Duration {
     // SAFETY: takes and returns integers.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
@@ -148,6 +232,14 @@ mod tests {
             sum = std::hint::black_box(sum + 1);
         }
         assert!(outside.resident_bytes > 500_000);
+    }
+
+    #[test]
+    fn machine_has_room_for_this_process_at_least() {
+        let room = room();
+        assert!(room.cores >= 1);
+        assert!(room.memory_bytes.is_none_or(|bytes| bytes > 1 << 20), "{room:?}");
+        assert!(room.files.is_none_or(|files| files > 8), "{room:?}");
     }
 
     #[test]

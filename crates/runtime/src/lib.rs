@@ -10,6 +10,7 @@
 //! | [`page`] | the frame of a page: one file, no network |
 //! | [`notes`] | what a process says of itself, on standard error |
 //! | `program` | the frame of a program: arguments, output, exit code (feature `program`) |
+//! | `progress` | what a person sees while a command works (feature `program`) |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //!
 //! A service brings its own section of the settings, its checks, its routes and its errors.
@@ -24,6 +25,8 @@ pub mod page;
 pub mod process;
 #[cfg(feature = "program")]
 pub mod program;
+#[cfg(feature = "program")]
+pub mod progress;
 pub mod settings;
 pub mod telemetry;
 

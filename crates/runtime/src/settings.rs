@@ -20,7 +20,7 @@ mod common;
 mod part;
 
 pub use self::check::Mistake;
-pub use self::common::{Inject, Io, Node, OPEN, Run, check_closed, check_nodes};
+pub use self::common::{Inject, Io, Node, OPEN, Run, check_addresses, check_closed, check_nodes, read_key};
 pub use self::part::keys_of;
 
 /// The variable that names the settings of one key starts with this.

@@ -5,7 +5,6 @@ mod shuffle;
 mod shuffle_study;
 
 use std::fs::File;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,15 +16,15 @@ use evenfall_multicast_machine::config::{Deadline, Rule, Scheme};
 use evenfall_multicast_machine::{Mode, SharedKey};
 use evenfall_multicast_service::publisher::MESSAGE_BYTES_MAX;
 use evenfall_multicast_service::report::{Report, RunInfo};
-use crate::multicast::{Params, Progress, faults, run_seen};
+use crate::multicast::{Params, Progress as Seen, faults, run_seen};
 use crate::profile::FITTED;
 use crate::studies::overlay::Effort;
 use crate::studies::{Table, hedging, overlay, replacement};
 use serde_json::Value;
 
 use evenfall_multicast_service::report::text;
-
 use evenfall_runtime::program::Outcome;
+use evenfall_runtime::progress::Progress;
 
 /// Arguments of `evenfall sim`.
 #[derive(clap::Args, Debug)]
@@ -186,7 +185,8 @@ fn study(args: &Study) -> Outcome {
     let standard = Effort::default();
     let messages = args.messages.unwrap_or(standard.messages);
     let effort = Effort { messages, seed: args.seed, ..standard };
-    let progress = &mut |name: &str| eprintln!("{name}");
+    let shown = Progress::new();
+    let progress = &mut |name: &str| shown.stage(name, None);
     let one = *args.receivers.first().ok_or("--receivers: name one at least")?;
     let table: Table = match args.name {
         Name::Hedging => {
@@ -199,8 +199,13 @@ fn study(args: &Study) -> Outcome {
         Name::Replacement => replacement::table(args.seed, 10, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
         Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
-        Name::Shuffle => return show(&shuffle_study::tables(&args.shuffle, progress)?, args.json),
+        Name::Shuffle => {
+            let tables = shuffle_study::tables(&args.shuffle, progress)?;
+            shown.end();
+            return show(&tables, args.json);
+        }
     };
+    shown.end();
     show(&[table], args.json)
 }
 
@@ -215,32 +220,23 @@ fn show(tables: &[Table], json: bool) -> Outcome {
     Ok(())
 }
 
-/// How often a long run says how far it is: on a terminal one line, rewritten.
-const PROGRESS_SHOWN: Duration = Duration::from_secs(2);
-const PROGRESS_WRITTEN: Duration = Duration::from_secs(5);
-
-/// Says on standard error how far a run is.
-fn progress(started: Instant) -> impl FnMut(Progress) {
-    let is_shown = std::io::stderr().is_terminal();
-    let every = if is_shown { PROGRESS_SHOWN } else { PROGRESS_WRITTEN };
-    let mut said = started;
-    move |progress| {
-        if said.elapsed() < every {
-            return;
-        }
-        said = Instant::now();
-        let took = started.elapsed().as_secs();
-        let words = match progress {
-            Progress::Forming => "the tree is being formed".to_owned(),
-            Progress::Sending { at, of } => {
-                format!("{:.2} of {:.2} simulated seconds", at.as_secs_f64(), of.as_secs_f64())
+/// Tells on a terminal and in a log how far a run is.
+fn told(shown: &Progress) -> impl FnMut(Seen) {
+    let mut words = "";
+    move |seen| {
+        let (stage, steps) = match seen {
+            Seen::Forming => ("forming the tree", None),
+            Seen::Sending { at, of } => {
+                let [at, of] = [at, of].map(|time| time.as_millis() as u64);
+                ("simulating milliseconds of the feed", Some((at, of)))
             }
-            Progress::Ending => "waiting for the last receivers".to_owned(),
+            Seen::Ending => ("waiting for the last receivers", None),
         };
-        if is_shown {
-            eprint!("\r\x1b[K{words}, {took} s");
-        } else {
-            eprintln!("{words}, {took} s");
+        if std::mem::replace(&mut words, stage) != stage {
+            shown.stage(stage, steps.map(|(_, of)| of));
+        }
+        if let Some((at, of)) = steps {
+            shown.at(at, of);
         }
     }
 }
@@ -248,11 +244,10 @@ fn progress(started: Instant) -> impl FnMut(Progress) {
 fn multicast(args: &Multicast) -> Outcome {
     let params = params(args)?;
     let started = Instant::now();
-    let done = run_seen(&params, &mut progress(started));
+    let shown = Progress::new();
+    let done = run_seen(&params, &mut told(&shown));
     let took = started.elapsed().as_secs_f64();
-    if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K");
-    }
+    shown.end();
     if let Some(path) = &args.html {
         let info =
             RunInfo { title: format!("simulated run, seed {}", args.seed), ..RunInfo::default() };

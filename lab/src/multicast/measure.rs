@@ -263,6 +263,8 @@ impl Owner {
             first_message: release.first_message,
             count: release.count,
             arrival_ns: truly(seen, release.arrived),
+            // The same as the arrival: published windows of the simulator are those of the network.
+            taken_ns: 0,
             release_ns: seen.at.nanos(),
             flags: flag(release.repaired, Flags::REPAIRED)
                 | flag(release.hedge_win, Flags::HEDGE_WIN),

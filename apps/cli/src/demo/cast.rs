@@ -1,19 +1,21 @@
 //! The cast of a demo: which processes there are, how they are started, watched and ended.
 
 use std::fs::{self, File};
-use std::io::{IsTerminal, Read, Write};
+use std::io::Read;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use evenfall_core::NodeId;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_host::lab::Lab;
-use evenfall_host::process::{Signal, end_with_parent, send};
+use evenfall_host::process::{Lifeline, Signal, send};
 use evenfall_multicast_machine::Shape;
 use evenfall_multicast_machine::tree::Dimensions;
 use evenfall_multicast_service::report::{RUN_FILE, RunEvent};
@@ -22,6 +24,7 @@ use evenfall_multicast_service::settings::{Node, RoleName};
 
 use super::Args;
 use super::faults::Harm;
+use evenfall_runtime::progress::Progress;
 use crate::stat;
 
 /// How often processes are looked at.
@@ -30,15 +33,20 @@ const LOOK: Duration = Duration::from_millis(50);
 const PROGRESS: Duration = Duration::from_millis(1_000);
 /// How long processes may take to end after the root has, or after they should have missed it.
 const AFTER_ROOT: Duration = Duration::from_secs(8);
+/// How long a run that was told to stop may take to end in order. What is left then is killed, so
+/// that nothing of a demo is there two seconds after the signal, on a busy machine too.
+const STOP_MAX: Duration = Duration::from_millis(1_400);
+/// How long processes that were told to end may take before they are killed.
+const INSIST: Duration = Duration::from_secs(2);
 /// File of injected delays, in the directory of the run.
 pub const DELAYS_FILE: &str = "delays.txt";
 /// Port of every process in a lab, where each has an address of its own.
 const LAB_PORT: u16 = 9000;
 
-fn proxies_per_tree(args: &Args) -> usize {
+fn proxies_per_tree(args: &Args, receivers: u32) -> u64 {
     let shape = Shape { depth: Some(args.depth), fanout: args.fanout, ..Shape::default() };
-    let wanted = Dimensions::of(&shape, args.mode, args.receivers as usize).proxies(&shape);
-    wanted + args.spares as usize
+    let wanted = Dimensions::of(&shape, args.mode, receivers as usize).proxies(&shape);
+    (wanted as u64).saturating_add(args.spares.into())
 }
 
 /// Whether a process is to be slowed.
@@ -46,9 +54,10 @@ pub fn slows(args: &Args) -> bool {
     args.fault.iter().any(|fault| matches!(fault.harm, Harm::Slow(_)))
 }
 
-/// Hosts that a lab needs.
-pub fn hosts(args: &Args) -> usize {
-    1 + proxies_per_tree(args) * args.trees as usize + args.receivers as usize
+/// Processes that a demo of so many receivers needs, each a host of its own in a lab.
+pub fn hosts(args: &Args, receivers: u32) -> u64 {
+    let proxies = proxies_per_tree(args, receivers).saturating_mul(args.trees.into());
+    proxies.saturating_add(1 + u64::from(receivers))
 }
 
 /// The nodes of the run: the root, the proxies of each tree, the receivers.
@@ -71,7 +80,7 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         Ok(())
     };
     add("root".into(), RoleName::Root, 0)?;
-    let per_tree = proxies_per_tree(args);
+    let per_tree = proxies_per_tree(args, args.receivers) as usize;
     for tree in 0..args.trees {
         for i in 0..per_tree {
             let number = tree as usize * per_tree + i + 1;
@@ -122,7 +131,12 @@ struct Actor {
     ended: Option<Result<(), String>>,
 }
 
-fn start(args: &Args, node: &Node, lab: Option<&Lab>) -> Result<Child, String> {
+fn start(
+    args: &Args,
+    node: &Node,
+    lab: Option<&Lab>,
+    lifeline: &Lifeline,
+) -> Result<Child, String> {
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
     let role = match node.role {
         RoleName::Root => "root",
@@ -134,13 +148,13 @@ fn start(args: &Args, node: &Node, lab: Option<&Lab>) -> Result<Child, String> {
     let stderr = File::create(args.dir.join(format!("{}.stderr", node.name)))
         .map_err(|error| format!("{}: {error}", args.dir.display()))?;
     let mut command = Command::new(program);
-    command.args(["run", role, "--name", &node.name, "--config"]);
+    command.args(["run", role, "--lifeline", "--name", &node.name, "--config"]);
     command.arg(super::settings_path(&args.dir));
     command.args(args.set.iter().flat_map(|set| ["--set", set.as_str()]));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+    command.stdout(Stdio::null()).stderr(stderr);
     // A Ctrl-C on the terminal is for this process, which ends the others in the right order.
     command.process_group(0);
-    end_with_parent(&mut command);
+    lifeline.tie(&mut command).map_err(|error| format!("{}: {error}", node.name))?;
     if let Some(lab) = lab {
         lab.inside(node.id.0 as usize, &mut command).map_err(|error| error.to_string())?;
     }
@@ -180,17 +194,26 @@ pub struct Played {
     pub events: Vec<RunEvent>,
     /// Somebody asked this program to stop.
     pub stopped: bool,
+    /// The rehearsal was over, so there is something to judge.
+    pub is_fed: bool,
 }
 
 /// Processes and what is done to them.
 struct Stage<'a> {
     args: &'a Args,
+    settings: &'a Settings,
     actors: Vec<Actor>,
     faults: Vec<Planned>,
     delays_file: Option<PathBuf>,
     /// Rules of injected delays so far.
     delays: String,
     events: Vec<RunEvent>,
+    /// When the tree was seen to stand.
+    stood: Option<Instant>,
+    /// By when everybody is killed, once somebody asked this program to stop.
+    stop_by: Option<Instant>,
+    /// What the processes hang on.
+    lifeline: Lifeline,
 }
 
 /// Starts everybody, plants the faults, and waits until all have ended.
@@ -199,59 +222,115 @@ pub fn play(
     settings: &Settings,
     lab: Option<&Lab>,
     messages: u64,
+    progress: &Progress,
 ) -> Result<Played, String> {
     let mut stage = Stage {
         args,
+        settings,
         actors: Vec::new(),
         faults: Vec::new(),
         delays_file: None,
         delays: String::new(),
         events: Vec::new(),
+        stood: None,
+        stop_by: None,
+        lifeline: Lifeline::new().map_err(|error| format!("a pipe: {error}"))?,
     };
-    // The recorder runs in this process.
-    for node in settings.nodes.iter().filter(|node| node.name != super::record::NODE) {
-        let child = start(args, node, lab)?;
-        stage.actors.push(Actor { node: node.clone(), child, ended: None });
-    }
-    let mut shown = Instant::now();
-    let (mut feeding, mut stopped) = (false, false);
-    while stage.actors[0].ended.is_none() {
+    let started = Instant::now();
+    stage.start(lab, progress)?;
+    progress.stage("waiting until the tree stands", None);
+    let sent = sent_by(&stage.actors[0].node);
+    let (mut is_rehearsing, mut is_feeding) = (false, false);
+    while stage.root_plays() {
         std::thread::sleep(LOOK);
-        stage.look();
-        // The root writes it when the tree stands, and feeds after the warm-up.
-        if !feeding && settings.run.dir.join(RUN_FILE).exists() {
-            feeding = true;
-            stage.faults = plan(args, Instant::now() + settings.course.rehearsal());
-            stage.delays_file = settings.inject.file.clone();
+        stage.turn();
+        let Some(stood) = stage.stood else { continue };
+        if !mem::replace(&mut is_rehearsing, true) {
+            let took = stood.duration_since(started).as_secs_f64();
+            progress.note(&format!("the tree stands after {took:.1} s"));
+            progress.stage("rehearsing: the root learns how long messages take", None);
         }
-        stage.plant();
-        if interrupt::raised() && !mem::replace(&mut stopped, true) {
-            stage.stop(feeding);
-        }
-        if !args.json && shown.elapsed() >= PROGRESS {
-            shown = Instant::now();
-            progress(&stage.actors[0].node, messages);
+        if stage.is_fed() {
+            if !mem::replace(&mut is_feeding, true) {
+                progress.stage("sending the feed", Some(messages));
+            }
+            progress.at(sent.load(Relaxed), messages);
         }
     }
-    clear_progress();
-    let outcome = stage.wind_up(settings.multicast.membership.root_timeout);
-    Ok(Played { outcome, events: stage.events, stopped })
+    let outcome = stage.wind_up();
+    let (stopped, is_fed) = (stage.stop_by.is_some(), stage.is_fed());
+    Ok(Played { outcome, events: mem::take(&mut stage.events), stopped, is_fed })
+}
+
+/// Nobody of the cast stays when this program goes on without them, for whatever reason.
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        self.signal_all(Signal::Kill);
+        for actor in self.actors.iter_mut().filter(|actor| actor.ended.is_none()) {
+            // It was killed: how it ended is of no use to anybody.
+            drop(actor.child.wait());
+        }
+    }
 }
 
 impl Stage<'_> {
-    fn look(&mut self) {
+    fn start(&mut self, lab: Option<&Lab>, progress: &Progress) -> Result<(), String> {
+        // The recorder runs in this process.
+        let nodes = self.settings.nodes.iter().filter(|node| node.name != super::record::NODE);
+        let count = nodes.clone().count();
+        progress.stage(&format!("starting {count} processes"), Some(count as u64));
+        for node in nodes {
+            if interrupt::raised() {
+                return Err("stopped while its processes were started; nothing was sent".into());
+            }
+            let child = start(self.args, node, lab, &self.lifeline)?;
+            self.actors.push(Actor { node: node.clone(), child, ended: None });
+            progress.at(self.actors.len() as u64, count as u64);
+        }
+        Ok(())
+    }
+
+    /// Whether the root is still at work, and may be.
+    fn root_plays(&self) -> bool {
+        self.actors[0].ended.is_none() && !self.is_overdue()
+    }
+
+    /// Whether the rehearsal was over when this run was told to stop, if it was.
+    fn is_fed(&self) -> bool {
+        let until = self.stop_by.map_or_else(Instant::now, |by| by - STOP_MAX);
+        self.stood.is_some_and(|stood| until >= stood + self.settings.course.rehearsal())
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.stop_by.is_some_and(|by| Instant::now() >= by)
+    }
+
+    /// Looks at the processes, does to them what is due, and heeds who asked to stop.
+    fn turn(&mut self) {
         self.actors.iter_mut().for_each(|actor| actor.look(self.args));
+        // The root writes it when the tree stands, and feeds after the rehearsal.
+        if self.stood.is_none() && self.settings.run.dir.join(RUN_FILE).exists() {
+            let now = Instant::now();
+            self.stood = Some(now);
+            self.faults = plan(self.args, now + self.settings.course.rehearsal());
+            self.delays_file = self.settings.inject.file.clone();
+        }
+        self.plant();
+        if interrupt::raised() && self.stop_by.is_none() {
+            self.stop_by = Some(Instant::now() + STOP_MAX);
+            self.stop();
+        }
     }
 
     /// Ends the run in order: the root tells the others where the stream ends.
-    fn stop(&mut self, feeding: bool) {
+    fn stop(&mut self) {
         for planned in mem::take(&mut self.faults) {
             // Who stands still must go on to end.
             if planned.act == Act::Signal(Signal::Continue) {
                 self.signal(&planned.name, Signal::Continue);
             }
         }
-        if feeding {
+        if self.is_fed() {
             send(self.actors[0].child.id(), Signal::Terminate);
         } else {
             self.signal_all(Signal::Terminate);
@@ -277,32 +356,41 @@ impl Stage<'_> {
 
     fn wait(&mut self, patience: Duration) {
         let until = Instant::now() + patience;
-        while self.alive() && Instant::now() < until {
+        while self.alive() && Instant::now() < until && !self.is_overdue() {
             std::thread::sleep(LOOK);
-            self.look();
-            self.plant();
+            self.turn();
         }
     }
 
     /// Waits for the rest, then insists. Who failed.
-    fn wind_up(&mut self, root_timeout: Duration) -> Result<(), String> {
+    fn wind_up(&mut self) -> Result<(), String> {
         let hurt = |name: &str| {
             self.args.fault.iter().any(|fault| fault.name == name && fault.is_excuse())
         };
         let root_failed = matches!(self.actors[0].ended, Some(Err(_)));
         let patience = match (root_failed, hurt(&self.actors[0].node.name)) {
+            // Half of what is left: proxies stay for a while to repair, unless told to end.
+            _ if let Some(by) = self.stop_by => by.saturating_duration_since(Instant::now()) / 2,
             // To see that the others notice by themselves.
-            (true, true) => root_timeout + AFTER_ROOT,
+            (true, true) => self.settings.multicast.membership.root_timeout + AFTER_ROOT,
             (true, false) => Duration::ZERO,
             (false, _) => AFTER_ROOT,
         };
         self.wait(patience);
-        for insist in [Signal::Terminate, Signal::Kill] {
-            if self.alive() {
-                self.signal_all(Signal::Continue);
-                self.signal_all(insist);
-                self.wait(Duration::from_secs(2));
+        if self.alive() && !self.is_overdue() {
+            self.signal_all(Signal::Continue);
+            self.signal_all(Signal::Terminate);
+            self.wait(INSIST);
+        }
+        for actor in self.actors.iter_mut().filter(|actor| actor.ended.is_none()) {
+            send(actor.child.id(), Signal::Kill);
+            if let Ok(status) = actor.child.wait() {
+                actor.ended = Some(actor.verdict(self.args, status));
             }
+        }
+        if self.stop_by.is_some() {
+            // A process that did not end in order was told to leave what it was doing.
+            return Ok(());
         }
         let bystanders = self.actors.iter().filter(|actor| !hurt(&actor.node.name));
         let mut failures = bystanders.filter_map(|actor| actor.ended.as_ref()?.as_ref().err());
@@ -389,24 +477,23 @@ fn plan(args: &Args, first_message: Instant) -> Vec<Planned> {
     planned
 }
 
-/// One line on the terminal, rewritten.
-fn progress(root: &Node, messages: u64) {
-    let Some(status) = root.http.and_then(|address| stat::fetch(address).ok()) else { return };
-    let trees = status.as_array().cloned().unwrap_or_default();
-    let sum = |key: &str| trees.iter().filter_map(|tree| tree[key].as_u64()).sum::<u64>();
-    if !std::io::stdout().is_terminal() {
-        return;
-    }
-    print!(
-        "\r\x1b[K{} of {messages} messages sent, hold {} us",
-        sum("messages"),
-        sum("hold_ns") / 1_000 / trees.len().max(1) as u64
-    );
-    std::io::stdout().flush().ok();
-}
-
-fn clear_progress() {
-    if std::io::stdout().is_terminal() {
-        print!("\r\x1b[K");
-    }
+/// Messages that the root has sent, as the root says, about every second. A thread of its own asks,
+/// because a root that stands still answers late, and a stop has to be heeded meanwhile. The thread
+/// ends when nobody reads the number any more.
+fn sent_by(root: &Node) -> Arc<AtomicU64> {
+    let sent = Arc::new(AtomicU64::new(0));
+    let Some(address) = root.http else { return sent };
+    let kept = Arc::downgrade(&sent);
+    let ask = move || {
+        while let Some(sent) = kept.upgrade() {
+            let status = stat::fetch(address).unwrap_or_default();
+            let trees = status.as_array().into_iter().flatten();
+            let count: u64 = trees.filter_map(|tree| tree["messages"].as_u64()).sum();
+            sent.fetch_max(count, Relaxed);
+            drop(sent);
+            std::thread::sleep(PROGRESS);
+        }
+    };
+    std::thread::spawn(ask);
+    sent
 }

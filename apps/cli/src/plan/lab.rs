@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use evenfall_core::NodeId;
 use evenfall_host::interrupt;
 use evenfall_host::lab::Lab;
-use evenfall_host::process::{Signal, end_with_parent, send};
+use evenfall_host::process::{Lifeline, Signal, end_with_parent, send};
 use evenfall_placement_survey::settings::AGENT;
 use evenfall_runtime::settings::{Inject, Node, Run, put};
 
 use super::live::Wanted;
 use crate::Outcome;
-use crate::demo::fresh_key;
+use crate::demo::write_key;
 
 /// Port of every agent: each has an address of its own.
 const PORT: u16 = 9_400;
@@ -88,7 +88,7 @@ fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
     put(&mut settings, "inject", &inject);
     let nodes = toml::Value::try_from(nodes).expect("nodes are plain tables");
     settings.insert("node".into(), nodes);
-    fs::write(args.dir.join("evenfall.key"), fresh_key().map_err(failed)?).map_err(failed)?;
+    write_key(&args.dir.join("evenfall.key"))?;
     fs::write(args.dir.join("delays"), delays(args, lab)).map_err(failed)?;
     fs::write(settings_path(&args.dir), settings.to_string()).map_err(failed)
 }
@@ -102,17 +102,21 @@ fn program() -> Result<Command, String> {
     let mut command = Command::new(program);
     // A Ctrl-C on the terminal is for this process, which ends the others in the right order.
     command.process_group(0);
-    end_with_parent(&mut command);
     Ok(command)
 }
 
 /// Agents that end with this value.
-struct Agents(Vec<Child>);
+struct Agents {
+    children: Vec<Child>,
+    /// What they hang on.
+    lifeline: Lifeline,
+}
 
 impl Drop for Agents {
     fn drop(&mut self) {
-        self.0.iter().for_each(|child| send(child.id(), Signal::Terminate));
-        for child in &mut self.0 {
+        // An agent has nothing to write down: it may be killed.
+        self.children.iter().for_each(|child| send(child.id(), Signal::Kill));
+        for child in &mut self.children {
             // It has been told; a status is of no use to anybody.
             drop(child.wait());
         }
@@ -120,17 +124,22 @@ impl Drop for Agents {
 }
 
 fn start(args: &Args, lab: &Lab) -> Result<Agents, String> {
-    let mut agents = Agents(Vec::new());
+    let lifeline = Lifeline::new().map_err(|error| format!("a pipe: {error}"))?;
+    let mut agents = Agents { children: Vec::new(), lifeline };
     for host in 0..args.hosts {
+        if interrupt::raised() {
+            return Err("stopped while its agents were started".into());
+        }
         let name = format!("h{host}");
         let path = args.dir.join(format!("{name}.stderr"));
         let said = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut command = program()?;
-        command.args(["run", "agent", "--name", &name, "--config"]);
+        command.args(["run", "agent", "--lifeline", "--name", &name, "--config"]);
         command.arg(settings_path(&args.dir));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        command.stdout(Stdio::null()).stderr(said);
+        agents.lifeline.tie(&mut command).map_err(|error| format!("{name}: {error}"))?;
         lab.inside(host.into(), &mut command).map_err(|error| error.to_string())?;
-        agents.0.push(command.spawn().map_err(|error| format!("{name}: {error}"))?);
+        agents.children.push(command.spawn().map_err(|error| format!("{name}: {error}"))?);
     }
     Ok(agents)
 }
@@ -165,6 +174,7 @@ pub fn main(args: &Args) -> Outcome {
     let agents = start(args, &lab)?;
     wait(args, &lab)?;
     let mut command = program()?;
+    end_with_parent(&mut command, Signal::Kill);
     command.args(["plan", "live", "--config"]).arg(settings_path(&args.dir));
     command.args(args.wanted.as_arguments());
     command.args(args.json.then_some("--json"));

@@ -103,8 +103,8 @@ fn what_cannot_run_is_refused_before_it_is_run() {
             "[[node]]\nname = \"n{id}\"\nid = {id}\nrole = \"{role}\"\naddress = \"{address}\"\n"
         )
     };
-    let here = "127.0.0.1:9000";
-    let root = node(1, "root", here);
+    let (here, there) = ("127.0.0.1:9000", "127.0.0.1:9001");
+    let root = node(1, "root", there);
     for role in ["receiver", "recorder"] {
         assert_eq!(refusal(&(root.clone() + &node(2, role, here))), "ok");
     }
@@ -130,6 +130,7 @@ fn what_cannot_run_is_refused_before_it_is_run() {
 }
 
 #[test]
+<<<<<<< HEAD:apps/cli/src/settings/tests.rs
 fn durations_and_rates_that_no_clock_can_count_are_refused() {
     for (text, wanted) in [
         ("[run]\nwarm_up = \"99999999999years\"\n", "line 2: run.warm_up = "),
@@ -167,6 +168,36 @@ fn names_that_are_no_file_names_are_refused() {
     for name in ["root", "recv-1", "ip-10-0-0-1.ec2.internal", "A_b.2"] {
         assert!(named(name).is_ok(), "{name}");
     }
+=======
+fn two_nodes_of_one_address_are_refused_with_the_line_of_the_second() {
+    let node = |id: u32, role: &str, addresses: &str| {
+        format!("[[node]]\nname=\"n{id}\"\nid={id}\nrole=\"{role}\"\n{addresses}\n")
+    };
+    let two = |first: &str, second: &str| {
+        refusal(&(node(1, "root", first) + &node(2, "receiver", second)))
+    };
+    let same = "address=\"127.0.0.1:9000\"";
+    let said = two(same, same);
+    assert!(said.contains("line 10: node n2: address = 127.0.0.1:9000: node n1 has it"), "{said}");
+    let said = two(
+        "address=\"127.0.0.1:1\"\nhttp=\"127.0.0.1:3\"",
+        "address=\"127.0.0.1:2\"\nhttp=\"127.0.0.1:3\"",
+    );
+    assert!(said.contains("node n2: http = 127.0.0.1:3: node n1 has it"), "{said}");
+    let free = "address=\"127.0.0.1:0\"";
+    assert_eq!(two(free, free), "ok");
+    assert_eq!(two(same, "address=\"127.0.0.2:9000\""), "ok");
+}
+
+#[test]
+fn role_of_a_receiver_has_two_words() {
+    let settings = |word| {
+        let node = "[[node]]\nname=\"a\"\nid=1\naddress=\"127.0.0.1:1\"\n";
+        let root = "[[node]]\nname=\"r\"\nid=2\nrole=\"root\"\naddress=\"127.0.0.1:2\"\n";
+        parse(&format!("{node}role=\"{word}\"\n{root}"), &[]).expect("settings")
+    };
+    assert_eq!(settings("recv"), settings("receiver"));
+>>>>>>> 1ef3024a03e00809b253fc3233e2c6f3d202dfee:crates/runtime/src/settings/tests.rs
 }
 
 #[test]

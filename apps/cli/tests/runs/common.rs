@@ -175,11 +175,27 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Processes of the program whose command line names this directory.
-pub fn processes_in(directory: &Path) -> usize {
+pub fn pids_in(directory: &Path) -> Vec<u32> {
     let wanted = directory.display().to_string();
     let entries = fs::read_dir("/proc").expect("proc").flatten();
-    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    lines.filter(|line| String::from_utf8_lossy(line).contains(&wanted)).count()
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_of = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&wanted)
+    };
+    pids.filter(is_of).collect()
+}
+
+/// How many of them there are.
+pub fn processes_in(directory: &Path) -> usize {
+    pids_in(directory).len()
+}
+
+/// Writes a key as its owner alone may read it.
+pub fn write_key(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::write(path, "5a".repeat(32)).expect("a key");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("permissions");
 }
 
 /// Sends a signal by its name.

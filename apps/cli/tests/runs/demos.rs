@@ -1,6 +1,7 @@
 //! Every mode, key, trees and lab: nothing lost, equal contents, all figures there.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -92,6 +93,8 @@ fn key_several_trees_and_spares_deliver_everything() {
     demo.is_whole(3);
     let key = fs::read_to_string(demo.file("evenfall.key")).expect("a key");
     assert_eq!(key.len(), 64);
+    let mode = fs::metadata(demo.file("evenfall.key")).expect("a key").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "nobody else reads the key");
     let report = fs::read_to_string(demo.file("report.html")).expect("a page");
     assert!(!report.contains(key.trim()), "the key stays out of the report");
 }
@@ -114,6 +117,55 @@ fn lab_delivers_everything_and_leaves_no_namespace() {
     let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let left = names.filter(|name| name.file_name().to_string_lossy().starts_with(&prefix));
     assert_eq!(left.count(), 0, "namespaces of the demo");
+}
+
+#[test]
+fn second_demo_in_a_directory_is_refused_and_the_first_goes_on() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let first = start_demo(&scratch, &["--receivers", "3", "--messages", "1500", "--fit", "4s"]);
+    super::common::eventually("the tree", || run.join("run.json").exists().then_some(()));
+    let said = say(&["demo", "--dir", &run.display().to_string()]);
+    assert!(!said.ok && said.err.contains("another demo plays there"), "{}", said.err);
+    Demo::of(scratch, first).is_whole(3);
+}
+
+#[test]
+fn demo_that_does_not_fit_is_refused_before_anything_is_made() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let said = say(&["demo", "--receivers", "100000", "--dir", &run.display().to_string()]);
+    assert!(!said.ok && !run.exists(), "{}", said.err);
+    for words in ["--receivers 100000 takes 100318 processes", "this machine carries", " fits;"] {
+        assert!(said.err.contains(words), "{words} in: {}", said.err);
+    }
+}
+
+#[test]
+fn modes_are_compared_on_one_feed_by_one_kind_of_stamp() {
+    let demo = demo(&small(&["--compare"]));
+    assert!(demo.said.ok, "{}", demo.said.err);
+    let runs = demo.json["runs"].as_array().expect("runs");
+    let modes: Vec<&str> = runs.iter().filter_map(|run| run["mode"].as_str()).collect();
+    assert_eq!(modes, ["unicast", "tree", "hedge", "release"]);
+    for run in runs {
+        let results = &run["results"];
+        assert_eq!((&results["messages"], &results["lost"]), (&1_500.into(), &0.into()), "{run}");
+        assert!(results["window_us"]["p50"].as_f64().expect("a window") > 0.0, "{run}");
+        let share = run["p_f_of_allowance"].as_f64().expect("a share");
+        assert!((0.0..=1.0).contains(&share), "{run}");
+        // Without holding a message is handed on when it is taken: two stamps of one program.
+        if results["p_f"].is_null() {
+            let (taken, handed) = (&results["arrival_window_us"], &results["window_us"]);
+            let [taken, handed] = [taken, handed].map(|w| w["p50"].as_f64().expect("a window"));
+            assert!(taken > 0.0 && handed > 0.0, "{run}");
+        }
+    }
+    assert!(demo.json["allowance_us"].as_f64().expect("a hold") > 0.0);
+    assert!(demo.json["verdict"].as_str().is_some_and(|words| words.contains("even")));
+    if let Some(dom) = drawn(&demo.file("report.html")) {
+        assert!(!dom.contains("data-errors") && dom.contains("Delivery window by mode"), "{dom}");
+    }
 }
 
 #[test]

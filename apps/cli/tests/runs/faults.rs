@@ -1,8 +1,14 @@
 //! Processes that are killed and paused while the feed runs, and a demo that is interrupted.
 
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
-use super::common::{Demo, Scratch, demo, is_root, processes_in, say, signal, start_demo};
+use super::common::{
+    Demo, Scratch, demo, evenfall, eventually, finish, is_root, pids_in, processes_in, say, signal,
+    start_demo,
+};
 
 /// Four receivers below two proxies.
 const FEED: [&str; 6] = ["--receivers", "4", "--fanout", "2", "--messages", "4000"];
@@ -72,6 +78,72 @@ fn interrupted_demo_delivers_what_was_sent_and_leaves_nothing_behind() {
     assert_eq!(demo.json["stopped"], true);
     assert!(demo.file("report.html").exists());
     assert_eq!(processes_in(&run), 0, "orphans");
+}
+
+/// Processes that nothing ends but the end of the demo: forty of them, who wait for ever.
+const PATIENT: [&str; 8] = [
+    "--receivers",
+    "40",
+    "--fit",
+    "60s",
+    "--set",
+    "multicast.membership.root_timeout=1h",
+    "--set",
+    "multicast.membership.expect_timeout=1h",
+];
+
+/// Stops a demo by a signal at a moment that its directory tells; nobody may stay behind.
+fn stopped_leaves_nobody(name: &str, more: &[&str], is_time: impl Fn(&Path) -> bool) {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let child = start_demo(&scratch, &[&PATIENT[..], more].concat());
+    eventually("the moment to stop", || is_time(&run).then_some(()));
+    signal(child.id(), name);
+    let said = finish(child);
+    assert!(!said.err.contains("panicked"), "{}", said.err);
+    eventually("an end of everybody", || (processes_in(&run) == 0).then_some(()));
+}
+
+#[test]
+fn demo_that_is_stopped_while_it_starts_leaves_nobody() {
+    for name in ["TERM", "INT", "KILL"] {
+        // The root is the first to be started, and forty follow.
+        stopped_leaves_nobody(name, &[], |run| run.join("root.stderr").exists());
+    }
+}
+
+#[test]
+fn demo_that_is_killed_while_it_runs_leaves_nobody_not_even_who_stands_still() {
+    let stands = |run: &Path| run.join("run.json").exists();
+    stopped_leaves_nobody("TERM", &[], stands);
+    stopped_leaves_nobody("KILL", &[], stands);
+    let pause = ["--fault", "pause:recv-7@0+3600"];
+    stopped_leaves_nobody("KILL", &pause, |run| pids_in(run).into_iter().any(stands_still));
+}
+
+/// Whether a process was stopped by a signal.
+fn stands_still(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:\tT"))
+}
+
+#[test]
+fn process_on_a_lifeline_ends_when_its_standard_input_does() {
+    let scratch = Scratch::new();
+    let path = scratch.path("e.toml");
+    let node = |id, role| {
+        format!(
+            "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\naddress = \"127.0.0.1:0\"\n"
+        )
+    };
+    std::fs::write(&path, node(1, "root") + &node(2, "receiver")).expect("a file");
+    let mut command = evenfall(&["run", "root", "--lifeline", "--config"]);
+    let mut root = command.arg(&path).stdin(Stdio::piped()).spawn().expect("the program");
+    let lines = BufReader::new(root.stderr.as_mut().expect("its words")).lines();
+    let line = lines.map_while(Result::ok).find(|line| line.contains("waiting"));
+    assert!(line.is_some(), "it waits for its receiver");
+    drop(root.stdin.take());
+    assert!(!finish(root).ok, "killed");
 }
 
 /// A message of the fairness log: when it was sent, seconds from the first one; its hold, and the

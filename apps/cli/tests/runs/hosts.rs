@@ -9,7 +9,7 @@ use std::process::Child;
 use evenfall_core::Prng;
 use serde_json::Value;
 
-use super::common::{Said, Scratch, evenfall, eventually, finish, read_json, say};
+use super::common::{Said, Scratch, evenfall, eventually, finish, read_json, say, write_key};
 
 /// The settings of a run, and where it writes.
 struct Hosts {
@@ -57,7 +57,7 @@ impl Hosts {
             );
         }
         fs::write(scratch.path("e.toml"), text).expect("settings");
-        fs::write(scratch.path("shared.key"), "5a".repeat(32)).expect("a key");
+        write_key(&scratch.path("shared.key"));
         Self { scratch, nodes }
     }
 

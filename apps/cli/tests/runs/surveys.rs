@@ -7,7 +7,7 @@ use std::process::Child;
 
 use serde_json::Value;
 
-use super::common::{Said, Scratch, evenfall, eventually, finish, is_root, signal};
+use super::common::{Said, Scratch, evenfall, eventually, finish, is_root, signal, write_key};
 
 /// Agents in one settings file; delays are injected.
 struct Pool {
@@ -46,7 +46,7 @@ impl Pool {
         }
         fs::write(scratch.path("e.toml"), text).expect("settings");
         fs::write(scratch.path("delays"), delays).expect("delays");
-        fs::write(scratch.path("shared.key"), "5a".repeat(32)).expect("a key");
+        write_key(&scratch.path("shared.key"));
         Self { scratch, agents, running: Vec::new() }
     }
 

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use super::common::{Scratch, evenfall, finish, is_root, say, signal};
+use super::common::{Scratch, evenfall, finish, is_root, say, signal, write_key};
 
 fn check(text: &str) -> String {
     let scratch = Scratch::new();
@@ -18,7 +19,10 @@ fn check(text: &str) -> String {
 #[test]
 fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
     let node = "[[node]]\nname = \"a\"\nid = 1\nrole = \"proxy\"\naddress = \"127.0.0.1:1\"\n";
-    let receiver = node.replace("proxy", "receiver").replace("\"a\"\nid = 1", "\"b\"\nid = 2");
+    let receiver = node
+        .replace("proxy", "receiver")
+        .replace("\"a\"\nid = 1", "\"b\"\nid = 2")
+        .replace(":1", ":2");
     let run = node.replace("proxy", "root") + &receiver;
     let cases = [
         ("[run]\n\n[multicast]\nmode = \"tre\"\n", &["line 4", "tre", "cloudex"][..]),
@@ -31,6 +35,9 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
         ("[run]\ntrees = 65\n", &["run.trees", "1 to 64"]),
         (&format!("run.key_file = \"none.key\"\n{run}"), &["run.key_file", "none.key"]),
         (&node.repeat(2), &["share a name"]),
+        (&format!("[feed]\nfile = \"none.itch\"\n{run}"), &["line 2", "feed.file", "none.itch"]),
+        (&format!("[run]\nclock = \"/dev/ptp99\"\n{run}"), &["line 2", "run.clock", "ptp99"]),
+        (&run.replace(":2", ":1"), &["node b", "127.0.0.1:1", "node a has it"]),
         (&node.replace("proxy", "porter"), &["line 4", "porter", "receiver"]),
         (node, &["role = \"root\""]),
         ("", &["no [[node]]", "at least one receiver"]),
@@ -44,6 +51,29 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
             assert!(err.contains(word), "{word} in:\n{err}");
         }
         assert!(err.contains("e.toml") || err.contains("none.key"), "the file: {err}");
+    }
+}
+
+#[test]
+fn key_that_others_can_read_is_refused_with_the_way_to_mend_it() {
+    let scratch = Scratch::new();
+    let (key, path) = (scratch.path("e.key"), scratch.path("e.toml"));
+    write_key(&key);
+    let node = |id, role| {
+        format!(
+            "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\n\
+             address = \"127.0.0.1:{id}\"\n"
+        )
+    };
+    let text = "run.key_file = \"e.key\"\n".to_owned() + &node(1, "root") + &node(2, "receiver");
+    fs::write(&path, text).expect("a file");
+    let path = path.display().to_string();
+    assert!(say(&["config", "check", &path]).ok);
+    for mode in [0o644, 0o640, 0o666] {
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("permissions");
+        let said = say(&["config", "check", &path]);
+        let wanted = format!("{} lets others at the key; chmod 600", format_args!("{mode:o}"));
+        assert!(!said.ok && said.err.contains(&wanted), "{}", said.err);
     }
 }
 
@@ -102,7 +132,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     let config = scratch.path("root.toml").display().to_string();
     let root = "[[node]]\nname = \"a\"\nid = 1\nrole = \"root\"\naddress = \"127.0.0.1:1\"\n";
     fs::write(&config, root).expect("a file");
-    let cases: [(&[&str], &[&str]); 15] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -114,6 +144,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["report", &nowhere], &["run.json", "directory of a run"]),
         (&["stat", "--http", "127.0.0.1:1"], &["is it running", "1 of 1 node did not answer"]),
         (&["run", "recv", "--config", &config], &["role = \"receiver\"", "a (root)"]),
+        (&["run", "receiver", "--config", &config], &["role = \"receiver\"", "a (root)"]),
         (&["config", "check", "no.toml"], &["no.toml", "--config"]),
         (&["store", "append", &nowhere, "x"], &["--feed", "--csv"]),
         (&["store", "read", &nowhere, "x", "--from", "noon"], &["09:30:00.5", "09:30,"]),

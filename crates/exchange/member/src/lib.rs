@@ -32,7 +32,7 @@ use bytes::Bytes;
 use evenfall_core::Timestamp;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
-use evenfall_host::process::end_with_parent;
+use evenfall_host::process::{Signal, end_with_parent};
 use evenfall_port::run::Loop;
 use evenfall_port::udp::{Counters as UdpCounters, Inject, Options, UdpDriver, Wake};
 use evenfall_exchange_machine::config::Pace;
@@ -231,7 +231,7 @@ fn again(rank: usize, members: &[SocketAddr]) -> io::Result<Child> {
     words.extend(members.iter().map(ToString::to_string));
     let mut command = Command::new(env::current_exe()?);
     command.args(env::args_os().skip(1)).env(LOCAL, words.join(" "));
-    end_with_parent(&mut command);
+    end_with_parent(&mut command, Signal::Kill);
     command.spawn()
 }
 

@@ -66,7 +66,7 @@ pub struct Config {
     /// [`leave`](Ledger::leave). Others [`join`](Ledger::join).
     pub receivers: Vec<NodeId>,
     /// Messages per stream that may wait for a receiver. The oldest is closed as incomplete when
-    /// there are more. One costs 72 bytes and a bit per receiver.
+    /// there are more. One costs 88 bytes and a bit per receiver.
     pub in_flight_max: usize,
     /// Whether closed messages are kept for [`Ledger::poll_row`]; at most `in_flight_max`, then the
     /// oldest are dropped and counted.
@@ -132,6 +132,10 @@ pub struct Released {
     pub count: u16,
     /// When its first copy arrived.
     pub arrival_ns: u64,
+    /// When the receiver's program took that copy, read from the clock by the program as
+    /// `release_ns` is. Windows compare these two, because the stamp of an arrival may be the
+    /// kernel's and then leaves out that the program had to wake up. The arrival where it is less.
+    pub taken_ns: u64,
     /// When it was given to the subscriber: read from the clock then, not the deadline.
     pub release_ns: u64,
     /// How it came.
@@ -148,6 +152,7 @@ impl Default for Released {
             first_message: 0,
             count: 1,
             arrival_ns: 0,
+            taken_ns: 0,
             release_ns: 0,
             flags: Flags(0),
             via: NodeId(0),
@@ -457,7 +462,7 @@ impl Ledger {
             samples.oml.record(signed(row.last_arrival_ns, row.scheduled_ns));
             samples.held_oml.record(signed(row.last_release_ns, row.scheduled_ns));
             samples.window.record(signed(row.last_release_ns, row.first_release_ns));
-            samples.arrival_window.record(signed(row.last_arrival_ns, row.first_arrival_ns));
+            samples.arrival_window.record(closed.taken_window_ns());
         }
         if closed.deadline_ns > 0 && expected > 0 {
             self.counts.held += 1;

@@ -39,6 +39,9 @@ pub struct Release {
     pub deadline: SyncTime,
     /// When its first copy arrived, by this receiver's clock.
     pub arrived: SyncTime,
+    /// When this program took that copy, by the same clock. The stamp of the arrival may be the
+    /// kernel's, and a sleeping program takes the copy later.
+    pub taken: SyncTime,
     /// Who sent that copy.
     pub via: NodeId,
     /// Whether that was another than the parent.
@@ -147,6 +150,7 @@ struct Held {
     fixed: Fixed,
     body: Bytes,
     arrived: SyncTime,
+    taken: SyncTime,
     via: NodeId,
     hedge_win: bool,
     repaired: bool,
@@ -398,6 +402,7 @@ impl Receiver {
             fixed: datagram.fixed,
             body,
             arrived,
+            taken: self.up.clock().sync(now),
         };
         self.margins.tally.hedge_wins += u64::from(held.hedge_win);
         self.held.insert(sequence, held);
@@ -520,6 +525,7 @@ impl Receiver {
             origin: fixed.origin,
             deadline: fixed.deadline,
             arrived: held.arrived,
+            taken: held.taken,
             via: held.via,
             hedge_win: held.hedge_win,
             repaired: held.repaired,

@@ -37,7 +37,9 @@ impl Dimensions {
             (Some(depth), Some(fanout)) => Self { depth, fanout: usize::from(fanout) },
             (Some(depth), None) => {
                 // The smallest fan-out that reaches all receivers.
-                let fanout = (1..).find(|f: &usize| f.pow(depth.into()) >= receivers);
+                let root = n.powf(1.0 / f64::from(depth.max(1))) as usize;
+                let reaches = |f: &usize| f.saturating_pow(depth.into()) >= receivers;
+                let fanout = (root.saturating_sub(1).max(1)..).find(reaches);
                 Self { depth, fanout: fanout.expect("some fan-out reaches them") }
             }
             (None, Some(fanout)) => {
@@ -50,17 +52,19 @@ impl Dimensions {
         }
     }
 
-    /// Proxies that a full tree of these dimensions needs.
+    /// Proxies that a full tree of these dimensions needs; the largest number when they cannot be
+    /// counted.
     pub fn proxies(&self, shape: &Shape) -> usize {
-        let inner: usize = (1..u32::from(self.depth)).map(|l| self.fanout.pow(l)).sum();
+        let layer = |l| self.fanout.saturating_pow(l);
+        let inner = (1..u32::from(self.depth)).map(layer).fold(0, usize::saturating_add);
         let extra = match shape.scheme {
             Scheme::Siblings => 0,
             // H extra children for every node that has proxies as children.
             Scheme::Extra => (0..u32::from(self.depth).saturating_sub(1))
-                .map(|l| self.fanout.pow(l) * usize::from(shape.hedging))
-                .sum(),
+                .map(|l| layer(l).saturating_mul(shape.hedging.into()))
+                .fold(0, usize::saturating_add),
         };
-        inner + extra
+        inner.saturating_add(extra)
     }
 }
 

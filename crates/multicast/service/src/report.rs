@@ -13,8 +13,10 @@
 //! Logs are merged as streams, so that memory follows the messages in flight and not the length of
 //! the run.
 
+pub mod compare;
 mod departures;
 pub mod text;
+pub mod verdict;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -39,7 +41,7 @@ const READ_AHEAD_NS: u64 = 1_000_000_000;
 /// Memory for messages in flight while logs are joined.
 const JOIN_BYTES_MAX: usize = 256 << 20;
 /// Bytes per message in flight, without its bit per receiver.
-const IN_FLIGHT_BYTES: usize = 88;
+const IN_FLIGHT_BYTES: usize = 104;
 
 const SCRIPT: &str = include_str!("../../../../web/report.js");
 

@@ -19,12 +19,16 @@
 //!  | kind | flags | count | stream | message  | a          | b          | c          |
 //!  +------+-------+-------+--------+----------+------------+------------+------------+
 //!  1 sent                   stream   message    scheduled    sent         deadline
-//!  2 released flags  count  stream   first      arrival      release      via
+//!  2 released flags  count  stream   first      arrival      release      via, taken
 //!  3 lost                   stream   first      how many
 //!  4 duplicates                                 how many
 //!  5 clock    source                            at           error
 //!  6 end                                        records before it
 //! ```
+//!
+//! The last field of a release is two halves of 32 bits: the node that sent the copy, and the time
+//! from the arrival until the program took the copy, at most 4.3 s. Logs from before the program's
+//! stamp have a zero there.
 //!
 //! A process that is killed leaves no `end` record and perhaps half a record; the reader keeps all
 //! whole ones and says how the file ended.
@@ -467,7 +471,9 @@ fn encode(record: &Record) -> [u8; RECORD_BYTES] {
             (1, 0, 0, s.stream, [s.message, s.scheduled_ns, s.sent_ns, s.deadline_ns])
         }
         Record::Released(r) => {
-            let words = [r.first_message, r.arrival_ns, r.release_ns, r.via.0.into()];
+            let waited = r.taken_ns.saturating_sub(r.arrival_ns).min(u32::MAX.into());
+            let last = u64::from(r.via.0) | waited << 32;
+            let words = [r.first_message, r.arrival_ns, r.release_ns, last];
             (2, r.flags.0, r.count, r.stream, words)
         }
         Record::Lost(l) => (3, 0, 0, l.stream, [l.first_message, l.count, 0, 0]),
@@ -502,9 +508,10 @@ fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<Record> {
             first_message: message,
             count,
             arrival_ns: a,
+            taken_ns: a.saturating_add(c >> 32),
             release_ns: b,
             flags: Flags(flags),
-            via: NodeId(u32::try_from(c).ok()?),
+            via: NodeId(c as u32),
         }),
         3 => Record::Lost(Lost { receiver: node, stream, first_message: message, count: a }),
         4 => Record::Duplicates(a),
@@ -535,6 +542,7 @@ mod tests {
             first_message: 1 << 40,
             count: 9,
             arrival_ns: 5,
+            taken_ns: 5 + u64::from(u32::MAX),
             release_ns: 6,
             flags: Flags::HEDGE_WIN | Flags::REPAIRED,
             via: NodeId(u32::MAX),

@@ -11,7 +11,7 @@ use evenfall_feed_service::Feed;
 use evenfall_multicast_machine::{Begin, Config};
 use evenfall_runtime::settings::check::within;
 use evenfall_runtime::settings::{
-    self, Document, Inject, Io, Mistake, Run, SettingsError, check_closed, check_nodes, keys_of,
+    self, Document, Inject, Io, Mistake, Run, SettingsError, check_addresses, check_closed, check_nodes, keys_of,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -29,7 +29,8 @@ pub enum RoleName {
     Root,
     /// Forwards.
     Proxy,
-    /// Holds and releases.
+    /// Holds and releases. The command line says `recv`, which is understood here too.
+    #[serde(alias = "recv")]
     Receiver,
     /// A receiver that keeps every message in a store, and answers those who miss some.
     Recorder,
@@ -332,9 +333,25 @@ impl Settings {
             let why = "no receivers: a run needs one root and at least one receiver or recorder";
             return Err(Mistake::new("", why));
         }
+        check_addresses(&self.plain_nodes())?;
         let keyed = self.run.key_file.is_some();
         self.feed.check_closed(keyed)?;
         check_closed(&self.plain_nodes(), keyed)
+    }
+
+    /// What this machine lacks for a run.
+    ///
+    /// # Errors
+    /// The file or the clock that is missing.
+    pub fn check_here(&self) -> Result<(), Mistake> {
+        if let Some(file) = &self.feed.file
+            && let Err(error) = std::fs::File::open(file)
+        {
+            let shown = file.display();
+            let why = format!("feed.file = {shown}: {error}; the root reads it on its host");
+            return Err(Mistake::new("feed.file", why));
+        }
+        self.run.check_here()
     }
 
     fn plain_nodes(&self) -> Vec<settings::Node> {

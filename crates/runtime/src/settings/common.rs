@@ -1,12 +1,15 @@
 //! The tables that every process reads: the run, sockets and threads, injected delays, the nodes.
 
 use std::fs;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_core::{NodeId, SharedKey};
+use evenfall_host::clock::SyncSource;
 use serde::{Deserialize, Serialize};
 
 use super::SettingsError;
@@ -55,19 +58,55 @@ impl Run {
     /// When its file cannot be read or is no key.
     pub fn key(&self) -> Result<Option<SharedKey>, SettingsError> {
         let Some(path) = &self.key_file else { return Ok(None) };
-        let shown = path.display();
-        let text = fs::read_to_string(path)
-            .map_err(|error| SettingsError(format!("run.key_file: {shown}: {error}")))?;
-        let key = SharedKey::from_hex(1, &text)
-            .map_err(|why| SettingsError(format!("run.key_file: {shown}: {why}")))?;
-        Ok(Some(key))
+        read_key(path)
+            .map(Some)
+            .map_err(|error| SettingsError(format!("run.key_file: {error}")))
     }
 
+    /// Whether the clock can be read on this machine.
+    ///
     /// # Errors
-    /// When no clock has this name.
+    /// Why the clock cannot be read.
+    pub fn check_here(&self) -> Result<(), Mistake> {
+        let source = match self.clock.as_str() {
+            "chrony" => SyncSource::Chrony,
+            device if device.starts_with("/dev/") => SyncSource::Ptp(device.into()),
+            _ => return Ok(()),
+        };
+        source.read().map(drop).map_err(|error| {
+            let why = format!("run.clock = \"{}\": {error}", self.clock);
+            Mistake::new("run.clock", why)
+        })
+    }
+
+    /// Whether there is a clock of this name.
+    ///
+    /// # Errors
+    /// Which names there are.
     pub fn check(&self) -> Result<(), Mistake> {
         check_clock(&self.clock).map_err(|why| Mistake::new("run.clock", why))
     }
+}
+
+/// Reads the shared key. As with ssh, a key that belongs to the user of this process may be open to
+/// nobody else; a key of another owner was handed in by somebody who cares for its mode, as
+/// Kubernetes does.
+///
+/// # Errors
+/// When the file cannot be read, is open to others, or holds no key.
+pub fn read_key(path: &Path) -> Result<SharedKey, SettingsError> {
+    let shown = path.display();
+    let failed = |error: std::io::Error| SettingsError(format!("{shown}: {error}"));
+    let text = fs::read_to_string(path).map_err(failed)?;
+    let file = fs::metadata(path).map_err(failed)?;
+    let own = fs::metadata("/proc/self").map_err(failed)?.uid();
+    let mode = file.mode() & 0o777;
+    if file.uid() == own && mode & 0o077 != 0 {
+        return Err(SettingsError(format!(
+            "{shown}: its mode {mode:o} lets others at the key; chmod 600 {shown}"
+        )));
+    }
+    SharedKey::from_hex(1, &text).map_err(|why| SettingsError(format!("{shown}: {why}")))
 }
 
 /// Whether there are clocks of this name.
@@ -238,6 +277,31 @@ pub fn check_closed(nodes: &[Node], keyed: bool) -> Result<(), Mistake> {
         if let Some((key, address)) = given.find(|(_, address)| !address.ip().is_loopback()) {
             let why = format!("node {}: {key} = {address}: {OPEN}", node.name);
             return Err(Mistake::new(format!("node.{at}.{key}"), why));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses two nodes at one address: the second cannot bind it, or takes what is for the first.
+///
+/// # Errors
+/// The second node, and who has its address.
+pub fn check_addresses(nodes: &[Node]) -> Result<(), Mistake> {
+    // Whatever is free, and every address of a host, can be had on several hosts.
+    let is_given = |address: &SocketAddr| address.port() > 0 && !address.ip().is_unspecified();
+    let mut taken = BTreeMap::new();
+    for (at, node) in nodes.iter().enumerate() {
+        for (key, address) in [("address", Some(node.address)), ("http", node.http)] {
+            let Some(address) = address.filter(is_given) else { continue };
+            // Data comes by UDP and HTTP by TCP: their ports are apart.
+            if let Some(other) = taken.insert((key, address), &node.name) {
+                let why = format!(
+                    "node {}: {key} = {address}: node {other} has it already; give each its own \
+                     address or port",
+                    node.name
+                );
+                return Err(Mistake::new(format!("node.{at}.{key}"), why));
+            }
         }
     }
     Ok(())

@@ -121,7 +121,7 @@ fn attend(child: &mut Child) -> Result<(), String> {
 }
 
 fn one(name: &'static str, mut command: Command) -> Result<Peer, String> {
-    end_with_parent(&mut command);
+    end_with_parent(&mut command, Signal::Terminate);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let missing = |error: std::io::Error| {
         format!("mpirun: {error}; install OpenMPI (apt-get install openmpi-bin libopenmpi-dev)")

@@ -301,7 +301,7 @@ pub(super) fn program() -> Result<Command, String> {
     let mut command = Command::new(program);
     // A Ctrl-C on the terminal is for this process, which ends the others.
     command.process_group(0);
-    end_with_parent(&mut command);
+    end_with_parent(&mut command, Signal::Kill);
     Ok(command)
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Slot {
     pub(super) deadline_ns: u64,
     first_arrival_ns: u64,
     last_arrival_ns: u64,
+    first_taken_ns: u64,
+    last_taken_ns: u64,
     first_release_ns: u64,
     last_release_ns: u64,
     /// Receivers that must account for it, as known when it was last asked.
@@ -56,6 +58,8 @@ impl Slot {
             deadline_ns: sent.deadline_ns,
             first_arrival_ns: u64::MAX,
             last_arrival_ns: 0,
+            first_taken_ns: u64::MAX,
+            last_taken_ns: 0,
             first_release_ns: u64::MAX,
             last_release_ns: 0,
             expected,
@@ -74,6 +78,9 @@ impl Slot {
     pub(super) fn release(&mut self, frame: &Released) {
         self.first_arrival_ns = self.first_arrival_ns.min(frame.arrival_ns);
         self.last_arrival_ns = self.last_arrival_ns.max(frame.arrival_ns);
+        let taken_ns = frame.taken_ns.max(frame.arrival_ns);
+        self.first_taken_ns = self.first_taken_ns.min(taken_ns);
+        self.last_taken_ns = self.last_taken_ns.max(taken_ns);
         self.first_release_ns = self.first_release_ns.min(frame.release_ns);
         self.last_release_ns = self.last_release_ns.max(frame.release_ns);
         self.seen += 1;
@@ -83,6 +90,11 @@ impl Slot {
     #[inline]
     pub(super) fn is_complete(&self) -> bool {
         self.state == State::Waiting && self.seen + self.lost >= self.expected
+    }
+
+    /// Between the first and the last receiver whose program took it.
+    pub(super) fn taken_window_ns(&self) -> i64 {
+        self.last_taken_ns.saturating_sub(self.first_taken_ns) as i64
     }
 
     pub(super) fn close(&mut self) {

@@ -48,7 +48,8 @@ pub struct Results {
     pub held_oml_us: Summary,
     /// Delivery window: last release minus first, per message.
     pub window_us: Summary,
-    /// What the window would have been without holding: last arrival minus first.
+    /// What the window would have been without holding: between the first and the last program that
+    /// took the message, by the programs' own stamps, as `window_us` is.
     pub arrival_window_us: Summary,
     /// Release minus deadline, of every held frame at every receiver, measured at the release.
     pub release_late_us: Summary,

@@ -53,6 +53,20 @@ fn two_messages(release_of: impl Fn(u64, u64) -> u64) -> Ledger {
 }
 
 #[test]
+fn window_without_holding_is_by_the_stamps_of_the_programs() {
+    let mut ledger = Ledger::new(Config::of([A, B]));
+    ledger.sent(&sent(0, 10, 0));
+    // The kernel has both at once; the program of B sleeps for 70 us longer.
+    for (receiver, taken_us) in [(A, 25), (B, 95)] {
+        let taken_ns = us(taken_us);
+        ledger.released(&Released { taken_ns, ..released(receiver, 0, 20, taken_us + 1) });
+    }
+    let r = ledger.finish(ClockError::SameClock).results;
+    assert_eq!((r.arrival_window_us.p50, r.window_us.p50), (70.0, 70.0));
+    assert_eq!(r.oml_us.p50, 10.0, "the latency is that of the network");
+}
+
+#[test]
 fn two_messages_by_hand() {
     let r = two_messages(|release, _| release).finish(ClockError::SameClock).results;
     assert_eq!((r.messages, r.receivers, r.delivered, r.lost), (2, 2, 4, 0));

@@ -143,6 +143,7 @@ fn write_receiver(directory: &Path, receiver: u32, prng: &mut Prng) {
             first_message: message,
             count: 1,
             arrival_ns,
+            taken_ns: 0,
             release_ns,
             flags: repaired | hedge_win,
             via: NodeId(if hedged { 101 + (parent - 100) % 4 } else { parent }),

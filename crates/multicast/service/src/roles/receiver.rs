@@ -180,6 +180,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
             first_message: release.first_message,
             count: release.count,
             arrival_ns: release.arrived.nanos(),
+            taken_ns: release.taken.nanos(),
             release_ns: at.nanos(),
             flags,
             via: release.via,

@@ -76,7 +76,7 @@ impl Served {
         if let Some(copy) = &copy {
             command.args(["--replica", &copy.address]);
         }
-        process::end_with_parent(&mut command);
+        process::end_with_parent(&mut command, process::Signal::Kill);
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let out = child.stdout.take().ok_or("the server has no output")?;
         let mut lines = BufReader::new(out).lines();

@@ -1,0 +1,108 @@
+//! The directory of a demo: one demo at a time, and nothing removed that no demo wrote.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::cast::{DELAYS_FILE, fresh_key};
+
+/// Held by the demo that plays in a directory. Whoever finds it there, and not held, may replace
+/// what an earlier demo left.
+const LOCK_FILE: &str = "demo.lock";
+/// Name of the key of a run.
+pub const KEY_FILE: &str = "evenfall.key";
+/// Name of the settings of a run.
+pub const SETTINGS_FILE: &str = "evenfall.toml";
+
+/// A directory that is this demo's alone for as long as this value is there.
+pub struct Folder {
+    _lock: File,
+}
+
+/// Whether a demo writes files of this name.
+fn is_ours(name: &str) -> bool {
+    name.ends_with(".evlog")
+        || name.ends_with(".stderr")
+        || name.starts_with("summary-")
+        || (name.starts_with("memory-") && name.ends_with(".csv"))
+        || ["run.json", "report.html", KEY_FILE, SETTINGS_FILE, DELAYS_FILE].contains(&name)
+}
+
+impl Folder {
+    /// Makes the directory, and removes what an earlier demo left there and nothing else.
+    pub fn take(dir: &Path) -> Result<Self, String> {
+        let failed = |error| format!("--dir {}: {error}", dir.display());
+        fs::create_dir_all(dir).map_err(failed)?;
+        let mut old = Vec::new();
+        for entry in fs::read_dir(dir).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if is_ours(&path.file_name().unwrap_or_default().to_string_lossy()) {
+                old.push(path);
+            }
+        }
+        let path = dir.join(LOCK_FILE);
+        if let (Some(foreign), false) = (old.first(), path.exists()) {
+            let name = foreign.file_name().unwrap_or_default().to_string_lossy();
+            return Err(format!(
+                "--dir {}: {name} is there, and no demo wrote it (there is no {LOCK_FILE}); name \
+                 another directory, or move the files away",
+                dir.display()
+            ));
+        }
+        let lock = File::create(&path).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(format!(
+                    "--dir {}: another demo plays there; wait for its end, or name another \
+                     directory",
+                    dir.display()
+                ));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        old.iter().try_for_each(fs::remove_file).map_err(failed)?;
+        Ok(Self { _lock: lock })
+    }
+}
+
+/// Writes a fresh key that nobody else can read.
+pub fn write_key(path: &Path) -> Result<(), String> {
+    let failed = |error| format!("{}: {error}", path.display());
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(path).map_err(failed)?;
+    file.write_all(fresh_key().map_err(failed)?.as_bytes()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_is_for_one_demo_at_a_time_and_the_next_replaces_its_files() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let first = Folder::take(dir.path()).unwrap();
+        fs::write(dir.path().join("run.json"), "{}").unwrap();
+        fs::write(dir.path().join("notes.txt"), "mine").unwrap();
+        let said = Folder::take(dir.path()).err().unwrap();
+        assert!(said.contains("another demo plays there"), "{said}");
+        assert!(dir.path().join("run.json").exists(), "what the first wrote");
+        drop(first);
+        Folder::take(dir.path()).unwrap();
+        assert!(!dir.path().join("run.json").exists());
+        assert!(dir.path().join("notes.txt").exists(), "no demo writes that");
+    }
+
+    #[test]
+    fn settings_and_logs_that_no_demo_wrote_are_left_alone() {
+        for name in [SETTINGS_FILE, KEY_FILE, "root-0.evlog"] {
+            let dir = tempfile::TempDir::new().unwrap();
+            fs::write(dir.path().join(name), "somebody's").unwrap();
+            let said = Folder::take(dir.path()).err().unwrap();
+            assert!(said.contains(name) && said.contains("another directory"), "{said}");
+            assert_eq!(fs::read(dir.path().join(name)).unwrap(), b"somebody's");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `evenfall demo --compare`: the same feed in several modes in one sitting, set side by side.
+
+use std::path::{Path, PathBuf};
+
+use evenfall_multicast_machine::Mode;
+use evenfall_multicast_service::report::compare::{Comparison, compare as set_side_by_side};
+
+use super::{Args, Folder, once};
+use crate::Outcome;
+use evenfall_runtime::progress::Progress;
+
+/// The modes, the held one last: each adds something to the one before.
+const MODES: [Mode; 4] = [Mode::Unicast, Mode::Tree, Mode::Hedge, Mode::Release];
+
+/// Plays the feed in every mode and prints the comparison.
+pub fn compare(args: &Args, progress: &Progress) -> Outcome {
+    let mut runs: Vec<(String, PathBuf)> = Vec::new();
+    let mut held = None;
+    for mode in MODES {
+        let name = mode.to_string();
+        progress.note(&format!("mode {name} ({} of {})", runs.len() + 1, MODES.len()));
+        let run = Args { mode, dir: args.dir.join(&name), ..args.clone() };
+        let _folder = Folder::take(&run.dir)?;
+        held = Some(once(&run, progress).map_err(|error| format!("mode {name}: {error}"))?);
+        runs.push((name, run.dir));
+    }
+    let held = held.ok_or("no mode was played")?;
+    let runs: Vec<(String, &Path)> =
+        runs.iter().map(|(name, dir)| (name.clone(), &**dir)).collect();
+    let comparison = set_side_by_side(&held, &runs)?;
+    let page = args.dir.join("report.html");
+    std::fs::write(&page, comparison.html(&held))
+        .map_err(|error| format!("{}: {error}", page.display()))?;
+    if args.json {
+        let mut json = serde_json::to_value(&comparison)?;
+        json["verdict"] = comparison.sentence().into();
+        json["report"] = page.display().to_string().into();
+        println!("{json}");
+        return Ok(());
+    }
+    show(&comparison);
+    println!("page: {}", page.display());
+    Ok(())
+}
+
+fn show(comparison: &Comparison) {
+    println!("{}", comparison.sentence());
+    println!(
+        "  {:<9}{:>12}{:>12}{:>12}{:>12}{:>12}{:>10}{:>7}",
+        "us", "window p50", "p99", "OML p50", "p99", "handed on", "P(F)", "lost"
+    );
+    for run in &comparison.runs {
+        let r = &run.results;
+        println!(
+            "  {:<9}{:>12.1}{:>12.1}{:>12.1}{:>12.1}{:>12.1}{:>8.2} %{:>7}",
+            run.mode,
+            r.window_us.p50,
+            r.window_us.p99,
+            r.oml_us.p50,
+            r.oml_us.p99,
+            r.held_oml_us.p50,
+            run.p_f_of_allowance * 100.0,
+            r.lost
+        );
+    }
+    println!(
+        "  P(F): share of messages that reached every receiver within {:.0} us, the mean \
+         hold of the last mode",
+        comparison.allowance_us
+    );
+}
