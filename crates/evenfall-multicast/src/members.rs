@@ -48,9 +48,15 @@ pub(crate) enum Joined {
     New,
     /// A retry of what is known.
     Known,
-    /// An older life of a node that has started again since.
-    Stale,
+    /// Another life has the name, and may live: it is probed, and the wish comes again.
+    Contested,
+    /// There are [`MEMBERS_MAX`].
+    Full,
 }
+
+/// Members of one tree at most: more than any overlay of the papers, and few enough that a flood of
+/// joins cannot fill the memory of a root whose settings list nobody.
+pub(crate) const MEMBERS_MAX: usize = 65_536;
 
 /// What the book wants sent or told.
 #[derive(Clone, Debug)]
@@ -182,18 +188,27 @@ impl Members {
         join: Join,
         config: &Config,
     ) -> Joined {
+        let is_full = self.members.len() >= MEMBERS_MAX;
         match self.members.get_mut(&id) {
-            Some(old) if old.incarnation > join.incarnation => return Joined::Stale,
             Some(old) if old.incarnation == join.incarnation && old.addr == addr => {
                 // It has not got its place: send it again at once.
                 old.retry_at = now;
                 self.retry_at = Some(now);
                 return Joined::Known;
             }
-            Some(_) => self.remove(now, id, Reason::Restarted, config),
+            // Of two processes at one address only the later can live.
+            Some(old) if old.incarnation < join.incarnation && old.addr == addr => {
+                self.remove(now, id, Reason::Restarted, config);
+            }
+            // Whoever has the name keeps it as long as it lives, whatever number the other claims.
+            Some(_) => {
+                self.doubt(now, id, self.root, config);
+                return Joined::Contested;
+            }
+            None if is_full => return Joined::Full,
             None => {}
         }
-        let Join { role, incarnation } = join;
+        let Join { role, incarnation, .. } = join;
         let member = Member { addr, role, incarnation, place: None, acked: 0, retry_at: now };
         self.members.insert(id, member);
         if let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) {
@@ -300,12 +315,20 @@ impl Members {
             }
             return;
         }
+        self.doubt(now, suspect, by, config);
+    }
+
+    /// Asks a member whether it lives; without an answer it is taken out.
+    fn doubt(&mut self, now: Timestamp, suspect: NodeId, by: NodeId, config: &Config) {
         let until = now + config.membership.probe_timeout;
         self.suspects.entry(suspect).or_insert(Suspicion { until, next_probe: now, by });
     }
 
-    /// A suspect answered the root.
-    pub(crate) fn alive(&mut self, now: Timestamp, id: NodeId, config: &Config) {
+    /// A suspect answered the root, in this life.
+    pub(crate) fn alive(&mut self, now: Timestamp, id: NodeId, incarnation: u64, config: &Config) {
+        if self.members.get(&id).is_none_or(|member| member.incarnation != incarnation) {
+            return;
+        }
         let Some(suspicion) = self.suspects.remove(&id) else { return };
         if suspicion.by == self.root {
             return;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
+    Arrival, Class, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
     Transmit,
 };
 
@@ -32,6 +32,8 @@ pub struct Release {
     pub messages: Messages,
     /// How many there are.
     pub count: u16,
+    /// The format of all of them.
+    pub format: Format,
     /// When the root sent it.
     pub origin: SyncTime,
     /// When it might be released; zero when it was not held.
@@ -58,6 +60,7 @@ pub struct Resume {
 }
 
 /// What a receiver tells its owner.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub enum ReceiverEvent {
     /// It has a place in the tree and misses nothing from this frame on.
@@ -456,6 +459,7 @@ impl Receiver {
             first_message: fixed.first_message + u64::from(unwanted),
             messages,
             count,
+            format: fixed.format,
             origin: fixed.origin,
             deadline: fixed.deadline,
             arrived: held.arrived,

@@ -306,7 +306,6 @@ impl Checks {
             }
             ReceiverEvent::Replaying { first, .. } => life.next = Some(*first),
             ReceiverEvent::CaughtUp => self.caught_up += 1,
-            ReceiverEvent::Placed(_) | ReceiverEvent::NotReplayed => {}
             ReceiverEvent::Released(release) => self.release(seen, release),
             ReceiverEvent::Lost { first, frames, first_message, messages } => {
                 self.lose(seen, (*first, *frames), (*first_message, *messages));
@@ -319,8 +318,8 @@ impl Checks {
             ReceiverEvent::Evicted(Reason::TooSlow) => {
                 self.end(seen.node, End::TooSlow);
             }
-            ReceiverEvent::Evicted(_) => {}
             ReceiverEvent::RootLost => life.root_lost = true,
+            _ => {}
         }
     }
 

@@ -7,7 +7,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use evenfall_core::{SyncTime, nearest_rank};
+use evenfall_core::{Format, SyncTime, nearest_rank};
 use evenfall_multicast::fairness::sample::Sample;
 use evenfall_multicast::fairness::{
     Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
@@ -205,7 +205,7 @@ impl Owner {
         let due = feed.schedule.due_by(seen.at);
         while feed.next < due {
             message(self.seed ^ tree as u64, feed.next, self.size, &mut self.scratch);
-            match root.publish(seen.local, &self.scratch) {
+            match root.publish(seen.local, Format::OPAQUE, &self.scratch) {
                 Ok(_) => feed.next += 1,
                 // Tried again at the next call: the feed falls behind, openly.
                 Err(PublishError::Full) => return,

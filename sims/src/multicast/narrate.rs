@@ -192,6 +192,7 @@ impl Narrator {
                     tally.released, tally.late, tally.lost, tally.repaired
                 ),
             ),
+            _ => {}
         }
     }
 

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
-    Transmit,
+    Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime,
+    Timestamp, Transmit,
 };
 use evenfall_multicast::wire::{self, Kind};
 use evenfall_multicast::{
     Config, Identity, Mode, PublishError, Receiver, ReceiverEvent, Relay, Release, Root, RootEvent,
-    SharedKey,
+    Run, SharedKey,
 };
 
 use super::MESSAGES;
@@ -109,7 +109,10 @@ impl Play {
         let id = NodeId(node as u32);
         let who = Identity { id, stream: 0, root: at[0], incarnation: 1 };
         let (part, machine) = match node {
-            0 => (Part::Root, Box::new(Root::new(config, id, 0, 1, key.as_ref(), now)).into()),
+            0 => (
+                Part::Root,
+                Box::new(Root::new(config, id, 0, Run::new(1, [1; 24]), key.as_ref(), now)).into(),
+            ),
             1 | 2 => (Part::Proxy, Box::new(Relay::new(config, who, key.as_ref(), now)).into()),
             _ => (Part::Receiver, Box::new(Receiver::new(config, who, key.as_ref(), now)).into()),
         };
@@ -142,7 +145,7 @@ impl Play {
                     if actor.next == MESSAGES || (actor.next == MESSAGES / 2 && waits) {
                         break;
                     }
-                    match root.publish(now, &message(actor.next)) {
+                    match root.publish(now, Format::OPAQUE, &message(actor.next)) {
                         Ok(number) => assert_eq!(number, actor.next),
                         Err(PublishError::Full) => {
                             actor.outcome.refused += 1;

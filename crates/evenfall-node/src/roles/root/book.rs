@@ -123,6 +123,7 @@ impl Book {
             }
             RootEvent::Replacement(replacement) => self.replacement(now, stream, &replacement),
             RootEvent::Finished(_) => self.trees[stream as usize].finished = true,
+            _ => {}
         }
     }
 
@@ -192,6 +193,7 @@ impl Book {
             Reason::Silent => ("evict", "it was silent and did not answer"),
             Reason::TooSlow => ("evict", "it asked for more repair than its queue holds"),
             Reason::Restarted => ("leave", "it started again"),
+            _ => ("evict", "the root took it out"),
         };
         let text = format!("{name} is out of tree {stream}: {why}");
         eprintln!("{text}");
