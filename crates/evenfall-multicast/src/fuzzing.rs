@@ -195,7 +195,7 @@ fn answer(recorder: &mut Recorder) {
                     sequence,
                     first_message: sequence,
                     origin: SyncTime::ZERO,
-                    deadline: SyncTime::ZERO,
+                    deadline: None,
                     format: Format::OPAQUE,
                     messages: vec![Bytes::from_static(b"archived")],
                 };
@@ -387,7 +387,7 @@ impl Stage {
         fixed.count = script.byte().into();
         fixed.first_message = script.number();
         fixed.origin = SyncTime::from_nanos(script.number());
-        fixed.deadline = SyncTime::from_nanos(script.number());
+        fixed.deadline = wire::off_wire(script.number());
         let from = script.byte() % 8;
         let hop = Hop {
             from: NodeId(from.into()),

@@ -58,7 +58,8 @@
 //!     }
 //!     while let Some(event) = receiver.poll_event() {
 //!         if let ReceiverEvent::Released(release) = event {
-//!             assert!(release.deadline.nanos() <= now.nanos(), "never before its deadline");
+//!             let deadline = release.deadline.expect("this mode holds");
+//!             assert!(deadline.nanos() <= now.nanos(), "never before its deadline");
 //!             released.extend(release.messages);
 //!         }
 //!     }

@@ -57,8 +57,8 @@ pub struct Archived {
     pub first_message: u64,
     /// When the root sent it.
     pub origin: SyncTime,
-    /// When it might be released; zero when it was not held.
-    pub deadline: SyncTime,
+    /// When it might be released; `None` when it was not held.
+    pub deadline: Option<SyncTime>,
     /// The format of its messages.
     pub format: Format,
     /// Its messages.

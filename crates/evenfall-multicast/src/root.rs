@@ -61,8 +61,8 @@ pub struct Framed {
     pub count: u16,
     /// When it was made, by the synchronised clock.
     pub origin: SyncTime,
-    /// When it may be released; zero when it is not held.
-    pub deadline: SyncTime,
+    /// When it may be released; `None` when it is not held.
+    pub deadline: Option<SyncTime>,
 }
 
 /// Why a message was not taken.
@@ -380,13 +380,11 @@ impl Root {
         self.next_close = now + self.config.framing.coalesce;
         let origin = self.out.clock.sync(now);
         let (hold, load) = self.hold.next(now);
-        let deadline = if self.config.mode.holds() {
+        let deadline = self.config.mode.holds().then(|| {
             // Never decreasing, so that a shorter hold cannot let a message overtake another.
             self.last_deadline = self.last_deadline.max(origin + hold);
             self.last_deadline
-        } else {
-            SyncTime::ZERO
-        };
+        });
         let Open { body, count, format } = core::mem::take(&mut self.open);
         let fixed = Fixed {
             kind: Kind::Data,
@@ -427,8 +425,7 @@ impl Root {
             return false;
         }
         self.next_sample += every;
-        let held = fixed.deadline > SyncTime::ZERO;
-        let hold = held.then(|| saturating_ns(fixed.deadline.since(fixed.origin)));
+        let hold = fixed.deadline.map(|deadline| saturating_ns(deadline.since(fixed.origin)));
         let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load };
         self.sampled_frames.insert(fixed.sequence, sampled);
         if self.sampled_frames.len() > SAMPLED_MAX {

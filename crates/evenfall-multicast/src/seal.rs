@@ -215,7 +215,7 @@ mod tests {
             sequence: 3,
             first_message: 4,
             origin: SyncTime::from_nanos(5),
-            deadline: SyncTime::from_nanos(6),
+            deadline: Some(SyncTime::from_nanos(6)),
             format: Format::OPAQUE,
         }
     }
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(&seal.open(&frame(), &sealed).unwrap()[..], b"body");
         let repair = Fixed { class: Class::Repair, ..frame() };
         assert!(seal.open(&repair, &sealed).is_ok(), "a repair copy is the same bytes");
-        let later = Fixed { deadline: SyncTime::from_nanos(7), ..frame() };
+        let later = Fixed { deadline: Some(SyncTime::from_nanos(7)), ..frame() };
         assert!(seal.open(&later, &sealed).is_err(), "the deadline is sealed too");
         let another = Fixed { format: Format(1), ..frame() };
         assert!(seal.open(&another, &sealed).is_err(), "and the format");

@@ -133,8 +133,8 @@ pub struct Fixed {
     pub first_message: u64,
     /// When the root sent it.
     pub origin: SyncTime,
-    /// When receivers may release it; zero for at once.
-    pub deadline: SyncTime,
+    /// When receivers may release it; `None` for at once, which the wire writes as zero.
+    pub deadline: Option<SyncTime>,
     /// The format of all messages in the body (data only).
     pub format: Format,
 }
@@ -248,7 +248,7 @@ impl Fixed {
             sequence,
             first_message: 0,
             origin: SyncTime::ZERO,
-            deadline: SyncTime::ZERO,
+            deadline: None,
             format: Format::OPAQUE,
         }
     }
@@ -267,7 +267,7 @@ impl Fixed {
         out[24..32].copy_from_slice(&self.sequence.to_le_bytes());
         out[32..40].copy_from_slice(&self.first_message.to_le_bytes());
         out[40..48].copy_from_slice(&self.origin.nanos().to_le_bytes());
-        out[48..56].copy_from_slice(&self.deadline.nanos().to_le_bytes());
+        out[48..56].copy_from_slice(&on_wire(self.deadline).to_le_bytes());
         out[56] = self.format.0;
         out
     }
@@ -292,6 +292,16 @@ pub(crate) fn encode_header(fixed: &Fixed, hop: &Hop) -> [u8; HEADER_BYTES] {
     out[68..72].copy_from_slice(&hop.earlier.to_le_bytes());
     out[72..80].copy_from_slice(&hop.sent.nanos().to_le_bytes());
     out
+}
+
+/// A deadline as the wire and the files of a run write it: nanoseconds, zero for none.
+pub fn on_wire(deadline: Option<SyncTime>) -> u64 {
+    deadline.map_or(0, SyncTime::nanos)
+}
+
+/// The deadline that these nanoseconds stand for; zero stands for none.
+pub fn off_wire(nanos: u64) -> Option<SyncTime> {
+    (nanos > 0).then(|| SyncTime::from_nanos(nanos))
 }
 
 /// Parses the header of a datagram and leaves the body alone.
@@ -330,7 +340,7 @@ pub fn parse(bytes: &Bytes) -> Result<Datagram, Malformed> {
         sequence: r.number()?,
         first_message: r.number()?,
         origin: SyncTime::from_nanos(r.u64()?),
-        deadline: SyncTime::from_nanos(r.u64()?),
+        deadline: off_wire(r.u64()?),
         format: Format(r.u8()?),
     };
     let hop = Hop {
@@ -405,7 +415,7 @@ mod tests {
             sequence: 9,
             first_message: 18,
             origin: SyncTime::from_nanos(1_000),
-            deadline: SyncTime::from_nanos(2_000),
+            deadline: Some(SyncTime::from_nanos(2_000)),
             format: Format(3),
         };
         let hop = Hop {

@@ -41,8 +41,8 @@ pub struct Message {
     pub stream: u32,
     /// Its number within that tree.
     pub number: u64,
-    /// When it might be released; zero when it was not held.
-    pub deadline: SyncTime,
+    /// When it might be released; `None` when it was not held.
+    pub deadline: Option<SyncTime>,
     /// When it was released, read from the clock at that moment.
     pub released: SyncTime,
     /// The format of its bytes, as the publisher stated it.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime,
+    Arrival, Class, Clock, ClockReading, Format, Hedging, Install, Machine, Malformed, NodeId,
     Timestamp, Transmit,
 };
 use evenfall_multicast::wire::{self, Kind};
@@ -89,7 +89,8 @@ impl Play {
 
     fn config(&self) -> Config {
         let mut config = Config { mode: self.mode, ..Config::default() };
-        (config.shape.depth, config.shape.fanout, config.shape.hedging) = (Some(2), Some(2), 1);
+        (config.shape.depth, config.shape.fanout, config.shape.hedging) =
+            (Some(2), Some(2), Hedging(1));
         config.framing.send_queue_frames = self.send_queue;
         config.framing.messages_max = 1;
         config.membership.expect_proxies = 2;
@@ -260,8 +261,9 @@ impl Actor {
             self.outcome.released.push(number);
             self.outcome.foreign += u64::from(bytes[..] != message(number)[..]);
         }
-        self.outcome.held += u64::from(release.deadline > SyncTime::ZERO);
-        self.outcome.early += u64::from(self.clock.sync(self.now) < release.deadline);
+        self.outcome.held += u64::from(release.deadline.is_some());
+        let now = self.clock.sync(self.now);
+        self.outcome.early += u64::from(release.deadline.is_some_and(|deadline| now < deadline));
     }
 
     /// The shim: whether this arrival is to be dropped.

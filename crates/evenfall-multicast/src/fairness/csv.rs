@@ -40,6 +40,8 @@ impl<W: Write> Writer<W> {
         let MessageRow { stream, message, scheduled_ns, sent_ns, deadline_ns, .. } = row;
         let MessageRow { first_arrival_ns, last_arrival_ns, first_release_ns, .. } = row;
         let MessageRow { last_release_ns, receivers, late, .. } = row;
+        // The columns are numbers: zero stands for no deadline.
+        let deadline_ns = deadline_ns.unwrap_or(0);
         writeln!(
             self.out,
             "{stream},{message},{scheduled_ns},{sent_ns},{deadline_ns},{first_arrival_ns},\
@@ -128,7 +130,7 @@ fn parse(text: &str, line: u64) -> Result<MessageRow, CsvError> {
         message: values[1],
         scheduled_ns: values[2],
         sent_ns: values[3],
-        deadline_ns: values[4],
+        deadline_ns: Some(values[4]).filter(|deadline_ns| *deadline_ns > 0),
         first_arrival_ns: values[5],
         last_arrival_ns: values[6],
         first_release_ns: values[7],

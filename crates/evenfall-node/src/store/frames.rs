@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{Format, NodeId, SyncTime};
-use evenfall_multicast::{Archived, Begin, Release, Resume};
+use evenfall_multicast::{Archived, Begin, Release, Resume, wire};
 use evenfall_store::{Field, FieldType, Schema};
 
 use super::recording::{Replay, first_where};
@@ -97,7 +97,7 @@ impl<'a> FrameLog<'a> {
             release.sequence,
             release.first_message,
             release.origin.nanos(),
-            release.deadline.nanos(),
+            wire::on_wire(release.deadline),
         ] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
@@ -151,7 +151,7 @@ struct FrameRecord {
     sequence: u64,
     first_message: u64,
     origin: SyncTime,
-    deadline: SyncTime,
+    deadline: Option<SyncTime>,
     count: u16,
     format: Format,
 }
@@ -165,7 +165,7 @@ impl FrameRecord {
             sequence: word(8),
             first_message: word(16),
             origin: SyncTime::from_nanos(word(24)),
-            deadline: SyncTime::from_nanos(word(32)),
+            deadline: wire::off_wire(word(32)),
             count: u16::from_le_bytes([record[44], record[45]]),
             format: Format(record[46]),
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use evenfall_core::{Clock, NodeId, Timestamp};
+use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_multicast::fairness::Sent;
 use evenfall_multicast::replace::{Replacement, Step};
 use evenfall_multicast::{Framed, Reason, Role, Root, RootEvent};
@@ -142,7 +142,7 @@ impl Book {
                 message,
                 scheduled_ns: tree.scheduled.pop_front().unwrap_or_default(),
                 sent_ns: framed.origin.nanos(),
-                deadline_ns: framed.deadline.nanos(),
+                deadline_ns: framed.deadline.map(SyncTime::nanos),
             }));
         }
     }
@@ -256,7 +256,6 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_core::SyncTime;
 
     const NOW: Timestamp = Timestamp::from_nanos(1_000);
     /// When the first processes started, and others that take their place.
@@ -281,7 +280,7 @@ mod tests {
             first_message: sequence * 3,
             count: 3,
             origin: SyncTime::ZERO,
-            deadline: SyncTime::ZERO,
+            deadline: None,
         };
         book.framed(0, framed);
     }
