@@ -61,6 +61,7 @@ impl<W: Write> Writer<W> {
 
 /// Why a fairness log could not be read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum CsvError {
     /// The input failed.
     Io(io::Error),
@@ -87,7 +88,14 @@ impl fmt::Display for CsvError {
     }
 }
 
-impl std::error::Error for CsvError {}
+impl std::error::Error for CsvError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Header | Self::Line { .. } => None,
+        }
+    }
+}
 
 /// Reads rows; stops after the first error.
 ///
