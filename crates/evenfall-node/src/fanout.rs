@@ -4,7 +4,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use evenfall_core::{Arrival, Format, Install, Machine, NodeId, StampedBy, Timestamp, Transmit};
+use evenfall_core::{
+    Arrival, Destination, Format, Install, Machine, NodeId, StampedBy, Timestamp, Transmit,
+};
 use evenfall_io::clock::MonotonicClock;
 use evenfall_io::fanout::{FanoutBench, Source};
 use evenfall_multicast::{Config, Identity, Mode, Receiver, Root, RootEvent, Run, SharedKey};
@@ -57,8 +59,14 @@ impl RootSource {
                 }
             }
             while let Some(transmit) = self.root.poll_transmit(now) {
-                for receiver in &mut receivers {
-                    receiver.handle(now, arrival(&transmit, root_at, now)).ok();
+                for (receiver, at) in receivers.iter_mut().zip(sinks) {
+                    let is_for_it = match transmit.to {
+                        Destination::One(to) => to == *at,
+                        Destination::Group(_) => true,
+                    };
+                    if is_for_it {
+                        receiver.handle(now, arrival(&transmit, root_at, now)).ok();
+                    }
                 }
             }
             while let Some(install) = self.root.poll_install() {
