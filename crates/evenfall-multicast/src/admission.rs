@@ -1,5 +1,5 @@
-//! Who may come in. A wish to join takes effect only when its sender has shown that it is reached at
-//! the address that it writes from:
+//! Who may come in. A wish to join takes effect only when its sender has shown that the address
+//! that it writes from reaches it:
 //!
 //! ```text
 //!  node  --Join, cookie 0---------->  root      keeps nothing

@@ -1,11 +1,11 @@
 //! Keys: one shared secret authenticates every datagram and seals the bodies of the feed.
 //!
 //! A body is sealed once, at the root, so that every copy is the same bytes: ChaCha20-Poly1305
-//! under a key derived for the stream, epoch and run id, the frame number as nonce, the fixed header
-//! as associated data. Every datagram also carries a short code of the hop that sent it: SipHash-2-4
-//! (a keyed PRF, 64 bits) over the header and the whole body. A proxy therefore never opens a body
-//! and never forwards a body that was changed on the way, and a receiver never trusts an unopened
-//! body.
+//! under a key derived for the stream, epoch and run id, the frame number as nonce, the fixed
+//! header as associated data. Every datagram also carries a short code of the hop that sent it:
+//! SipHash-2-4 (a keyed PRF, 64 bits) over the header and the whole body. A proxy therefore never
+//! opens a body and never forwards a body that was changed on the way, and a receiver never trusts
+//! an unopened body.
 //!
 //! The run id is a random number that the root draws at its start. Two runs that begin in the same
 //! second, or under a clock that was set back, therefore seal under different keys, and no nonce is
