@@ -31,7 +31,7 @@ pub fn results(r: &Results) {
     row("OML, held", &r.held_oml_us);
     row("delivery window", &r.window_us);
     row("release lateness", &r.release_late_us);
-    row("hold", &r.hold_us);
+    row("wait", &r.wait_us);
     row("margin", &r.margin_us);
     let error = serde_json::to_value(r.clock_error_us).unwrap_or_default();
     println!("  clock error between hosts: {error} us");

@@ -5,18 +5,21 @@
 //! | [`time`] | [`Timestamp`] (local clock), [`SyncTime`] (synchronised clock), [`Clock`] between them |
 //! | [`prng`] | [`Prng`], seeded and passed in |
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
+//! | [`hedging`] | [`Hedging`]: extra copies of a message, for overlay, planner and commands |
 //! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
 //!
 //! Nothing here does IO, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
+pub mod hedging;
 pub mod histogram;
 pub mod machine;
 pub mod prng;
 pub mod storage;
 pub mod time;
 
+pub use hedging::Hedging;
 pub use histogram::{Histogram, SparseHistogram, Summary, nearest_rank};
 pub use machine::{
     Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Machine, Malformed,

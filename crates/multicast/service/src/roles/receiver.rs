@@ -135,9 +135,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
                 );
             }
             // The machine joins again by itself.
-            ReceiverEvent::Evicted(_)
-            | ReceiverEvent::Replaying { .. }
-            | ReceiverEvent::CaughtUp => {}
+            _ => {}
         }
     }
 
