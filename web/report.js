@@ -70,7 +70,7 @@ function latencyOverTime() {
   const [top, bottom] = [10, height - 26];
   const x = timeAxis(svg, width, top, bottom);
   const all = series.time.flatMap((p) =>
-    [p.deadline_offset_us || p.oml_p50_us, p.oml_p50_us, p.oml_p99_us]);
+    [p.hold_us || p.oml_p50_us, p.oml_p50_us, p.oml_p99_us]);
   const [low, high] = [Math.max(1, Math.min(...all)), Math.max(...all)];
   const wide = high / low > 12;
   const y = wide ? tailed(low * 0.8, high * 1.15, bottom, top, low / 4)
@@ -83,9 +83,9 @@ function latencyOverTime() {
   timeLine(svg, x, y, series.time, (p) => p.oml_p99_us,
     { stroke: "var(--raw)", "stroke-width": 1, opacity: 0.7 });
   timeLine(svg, x, y, series.time, (p) => p.oml_p50_us, { stroke: "var(--raw)", "stroke-width": 1.8 });
-  timeLine(svg, x, y, series.time, (p) => p.deadline_offset_us, { stroke: "var(--held)", "stroke-width": 2.2 });
+  timeLine(svg, x, y, series.time, (p) => p.hold_us, { stroke: "var(--held)", "stroke-width": 2.2 });
   timeTips(svg, width, x, top, bottom, (p) => [
-    p.deadline_offset_us === null ? "not held" : `hold ${duration(p.deadline_offset_us)}`,
+    p.hold_us === null ? "not held" : `hold ${duration(p.hold_us)}`,
     `OML p50 ${duration(p.oml_p50_us)}, p99 ${duration(p.oml_p99_us)}`].join("\n"));
   return made;
 }
@@ -279,7 +279,7 @@ function tiles() {
     timed("Held OML, median", results.held_oml_us, ""),
     timed("Un-held OML, median", results.oml_us, ""),
     timed("Release lateness, median", results.release_late_us, ""),
-    timed("Hold, median", results.hold_us, ""),
+    timed("Wait, median", results.wait_us, ""),
     tile("Hedge wins", ...hedges.split(" "), `${whole(results.duplicates_dropped)} duplicates dropped`));
 }
 

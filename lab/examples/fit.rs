@@ -25,7 +25,7 @@ fn measure(constants: &Constants, row: &Row) -> Run {
     params.config.mode = row.mode;
     params.config.shape.depth = Some(row.depth);
     params.config.shape.fanout = Some(row.fanout);
-    params.config.shape.hedging = row.hedging;
+    params.config.shape.hedging = evenfall_core::Hedging(row.hedging);
     run(&params)
 }
 

@@ -13,7 +13,7 @@ fn argument<T: std::str::FromStr>(n: usize, default: T) -> T {
 fn main() {
     let duration = Duration::from_secs_f64(argument(3, 2.0));
     let mut params = Params { receivers: argument(1, 100), duration, ..Params::default() };
-    params.config.shape.hedging = argument(2, 1);
+    params.config.shape.hedging = argument(2, evenfall_core::Hedging::DEFAULT);
     #[expect(clippy::disallowed_methods, reason = "an example measures the wall clock")]
     let start = Instant::now();
     let run = run(&params);
@@ -23,14 +23,14 @@ fn main() {
         println!("{name:<14} {:>9.1} {:>9.1} {:>9.1} {:>9.1} us", s.p50, s.p90, s.p99, s.max);
     };
     println!("{} messages, {} delivered, {} lost", r.messages, r.delivered, r.lost);
-    println!("P(F) {:?}, deadline {:.1} us after sending", r.p_f, run.deadline_offset_us);
+    println!("P(F) {:?}, deadline {:.1} us after sending", r.p_f, run.hold_us);
     println!("{:<14} {:>9} {:>9} {:>9} {:>9}", "", "p50", "p90", "p99", "max");
     line("OML", r.oml_us);
     line("held OML", r.held_oml_us);
     line("window", r.window_us);
     line("arrival window", r.arrival_window_us);
     line("release late", r.release_late_us);
-    line("hold", r.hold_us);
+    line("wait", r.wait_us);
     println!("{:?}", run.tally);
     println!("{} hops in {took:.2} s: {:.2} M/s", run.hops, run.hops as f64 / took / 1e6);
 }

@@ -13,6 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::Gaps;
 use evenfall_feed_formats::sharding::{ContentHash, trees_of};
 use evenfall_host::lab::Lab;
@@ -63,8 +64,8 @@ pub struct Args {
     #[arg(long)]
     fanout: Option<u16>,
     /// Extra copies that each node below the first layer gets.
-    #[arg(long, default_value_t = 1)]
-    hedging: u8,
+    #[arg(long, default_value_t = Hedging::DEFAULT)]
+    hedging: Hedging,
     /// unicast, tree, hedge, release or cloudex.
     #[arg(long, default_value = "release", value_parser = mode)]
     mode: Mode,

@@ -6,6 +6,7 @@
 //! | [`prng`] | [`Prng`], seeded and passed in |
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
 //! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |
+//! | [`hedging`] | [`Hedging`]: extra copies of a message, for overlay, planner and commands |
 //! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
 //!
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod durable;
+pub mod hedging;
 pub mod histogram;
 pub mod machine;
 pub mod prng;
@@ -21,6 +23,7 @@ pub mod storage;
 pub mod time;
 
 pub use durable::{Durable, Write, WriteId};
+pub use hedging::Hedging;
 pub use histogram::{Histogram, SparseHistogram, Summary, nearest_rank};
 pub use machine::{
     Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Machine, Malformed,

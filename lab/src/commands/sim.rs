@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Subcommand, ValueEnum};
+use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::{self, Pace};
 use evenfall_feed_formats::source::Source;
 use evenfall_multicast_machine::config::{Deadline, Rule, Scheme};
@@ -75,8 +76,8 @@ struct Study {
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     receivers: Vec<u32>,
     /// Extra copies (curve only).
-    #[arg(long, default_value_t = 2)]
-    hedging: u8,
+    #[arg(long, default_value_t = Hedging::DEFAULT)]
+    hedging: Hedging,
     /// Messages in every run; the default of each study when left out.
     #[arg(long)]
     messages: Option<u32>,
@@ -105,8 +106,8 @@ struct Multicast {
     #[arg(long)]
     fanout: Option<u16>,
     /// Extra copies that each node below the first layer gets.
-    #[arg(long, default_value_t = 2)]
-    hedging: u8,
+    #[arg(long, default_value_t = Hedging::DEFAULT)]
+    hedging: Hedging,
     /// Who sends them: siblings, or extra (the F+H variant).
     #[arg(long, default_value = "siblings", value_parser = named::<Scheme>)]
     scheme: Scheme,

@@ -4,10 +4,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use evenfall_core::{Arrival, Install, Machine, NodeId, StampedBy, Timestamp, Transmit};
+use evenfall_core::{
+    Arrival, Destination, Format, Install, Machine, NodeId, StampedBy, Timestamp, Transmit,
+};
 use evenfall_host::clock::MonotonicClock;
 use crate::fanout::{FanoutBench, Source};
-use evenfall_multicast_machine::{Config, Identity, Mode, Receiver, Root, RootEvent, SharedKey};
+use evenfall_multicast_machine::{Config, Identity, Mode, Receiver, Root, RootEvent, Run, SharedKey};
 
 /// Sinks do not answer, so nobody is to be missed while a measurement lasts.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -29,7 +31,8 @@ impl RootSource {
         config.framing.messages_max = bench.pack as u16;
         config.membership.silence = LONG;
         config.membership.expect_receivers = bench.fanout as u32;
-        let root = Root::new(config, NodeId(0), 0, 1, key.as_ref(), MonotonicClock::now());
+        let run = Run::new(1, [1; 24]);
+        let root = Root::new(config, NodeId(0), 0, run, key.as_ref(), MonotonicClock::now());
         Self { root, message: vec![42; bench.size], key, config }
     }
 
@@ -56,8 +59,14 @@ impl RootSource {
                 }
             }
             while let Some(transmit) = self.root.poll_transmit(now) {
-                for receiver in &mut receivers {
-                    receiver.handle(now, arrival(&transmit, root_at, now)).ok();
+                for (receiver, at) in receivers.iter_mut().zip(sinks) {
+                    let is_for_it = match transmit.to {
+                        Destination::One(to) => to == *at,
+                        Destination::Group(_) => true,
+                    };
+                    if is_for_it {
+                        receiver.handle(now, arrival(&transmit, root_at, now)).ok();
+                    }
                 }
             }
             while let Some(install) = self.root.poll_install() {
@@ -87,7 +96,7 @@ impl Source for RootSource {
     fn next(&mut self, now: Timestamp, messages: usize, push: &mut dyn FnMut(Transmit)) -> usize {
         for _ in 0..messages {
             // A full queue would show as a lost copy; the burst is below its limit.
-            self.root.publish(now, &self.message).ok();
+            self.root.publish(now, Format::OPAQUE, &self.message).ok();
         }
         self.root.flush(now);
         let mut datagrams = 0;

@@ -24,6 +24,7 @@ impl Archive {
             first_message: release.first_message,
             origin: release.origin,
             deadline: release.deadline,
+            format: release.format,
             messages: release.messages.clone().collect(),
         };
         self.frames.insert(release.sequence, archived);

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use evenfall_core::{NodeId, Timestamp};
-use evenfall_multicast_machine::{Begin, Config, Identity, Receiver, Recorder, Relay, Root, SharedKey};
+use evenfall_multicast_machine::{
+    Begin, Config, Identity, Receiver, Recorder, Relay, Root, Run, SharedKey,
+};
 
 use super::archive::Archive;
 use super::node::Node;
@@ -28,7 +30,8 @@ pub struct Cast {
 impl Cast {
     /// The root, in its run number `epoch`.
     pub fn root(&self, epoch: u32, now: Timestamp) -> Node {
-        let root = Root::new(self.config, self.root, self.stream, epoch, self.key.as_ref(), now);
+        let run = Run::new(epoch, [epoch as u8; 24]);
+        let root = Root::new(self.config, self.root, self.stream, run, self.key.as_ref(), now);
         Node::Root(Box::new(root))
     }
 

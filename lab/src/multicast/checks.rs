@@ -12,7 +12,6 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use evenfall_core::SyncTime;
 use evenfall_multicast_machine::replace::Step;
 use evenfall_multicast_machine::{Framed, Reason, ReceiverEvent, Release, Replacement, Tally};
 use evenfall_sim::{NodeIndex, Seen, SimTime};
@@ -211,10 +210,8 @@ impl Checks {
         let log = self.epochs.entry(epoch).or_default();
         let numbered = framed.sequence == log.framed.len() as u64
             && framed.first_message == log.first_message(framed.sequence);
-        let last = log.framed.iter().rev().map(|(_, f)| f.deadline);
-        // A mode that does not hold has deadlines of zero, which bind nobody.
-        let last = last.clone().find(|deadline| *deadline > SyncTime::ZERO);
-        let lower = framed.deadline > SyncTime::ZERO && last.is_some_and(|l| framed.deadline < l);
+        let last = log.framed.iter().rev().find_map(|(_, f)| f.deadline);
+        let lower = framed.deadline.zip(last).is_some_and(|(deadline, last)| deadline < last);
         log.framed.push((seen.at, framed));
         if !numbered {
             let what = format!("frame {} is numbered wrongly: {framed:?}", framed.sequence);
@@ -321,8 +318,8 @@ impl Checks {
             ReceiverEvent::Evicted(Reason::TooSlow) => {
                 self.end(seen.node, End::TooSlow);
             }
-            ReceiverEvent::Evicted(_) => {}
             ReceiverEvent::RootLost => life.root_lost = true,
+            _ => {}
         }
     }
 
@@ -355,7 +352,7 @@ impl Checks {
     /// Time and content of a frame that comes in its turn.
     fn judge(&mut self, seen: Seen, release: &Release) {
         let sequence = release.sequence;
-        if release.deadline > seen.sync {
+        if release.deadline.is_some_and(|deadline| deadline > seen.sync) {
             let what = format!("frame {sequence} at {:?}, due {:?}", seen.sync, release.deadline);
             self.fail(Check::Early, seen.at, seen.node, what);
         }

@@ -9,7 +9,7 @@
 
 use core::time::Duration;
 
-use evenfall_core::{ClockError, NodeId, Prng, Timestamp};
+use evenfall_core::{ClockError, Hedging, NodeId, Prng, Timestamp};
 use evenfall_multicast_machine::config::{Replace, Rule, Scheme};
 use evenfall_multicast_machine::{Config, Mode, SharedKey};
 use evenfall_sim::{
@@ -163,7 +163,7 @@ fn config(plan: &Plan) -> Config {
     let mut config = Config { mode: mode(knob("mode")), ..Config::default() };
     config.shape.depth = Some(knob("depth") as u8);
     config.shape.fanout = Some(knob("fanout") as u16);
-    config.shape.hedging = knob("hedging") as u8;
+    config.shape.hedging = Hedging(knob("hedging") as u8);
     config.shape.scheme = if knob("scheme") == 0 { Scheme::Extra } else { Scheme::Siblings };
     config.deadline.rule = if knob("rule") == 0 { Rule::MaxP95 } else { Rule::OnTime };
     config.framing.coalesce = Duration::from_micros(knob("coalesce-us").saturating_sub(1_000));

@@ -7,7 +7,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use evenfall_core::{SyncTime, nearest_rank};
+use evenfall_core::{Format, SyncTime, nearest_rank};
 use evenfall_multicast_machine::fairness::sample::Sample;
 use evenfall_multicast_machine::fairness::{
     Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
@@ -43,7 +43,7 @@ pub struct Run {
     #[serde(skip)]
     pub series: Series,
     /// The hold of every frame, microseconds: median over the run.
-    pub deadline_offset_us: f64,
+    pub hold_us: f64,
     /// Whether every root heard that all receivers had everything.
     pub finished: bool,
     /// The roots' own view of it.
@@ -205,7 +205,7 @@ impl Owner {
         let due = feed.schedule.due_by(seen.at);
         while feed.next < due {
             message(self.seed ^ tree as u64, feed.next, self.size, &mut self.scratch);
-            match root.publish(seen.local, &self.scratch) {
+            match root.publish(seen.local, Format::OPAQUE, &self.scratch) {
                 Ok(_) => feed.next += 1,
                 // Tried again at the next call: the feed falls behind, openly.
                 Err(PublishError::Full) => return,
@@ -228,8 +228,8 @@ impl Owner {
             }
             RootEvent::Framed(framed) if framed.count > 0 => {
                 let tree = self.layout.tree_of(seen.node.0);
-                if framed.deadline > SyncTime::ZERO {
-                    let hold = framed.deadline.since(framed.origin);
+                if let Some(deadline) = framed.deadline {
+                    let hold = deadline.since(framed.origin);
                     self.holds.push(u32::try_from(hold.as_nanos()).unwrap_or(u32::MAX));
                     if tree == 0 {
                         let at = seen.at.since(self.feeds[0].schedule.due(0));
@@ -244,7 +244,7 @@ impl Owner {
                         message,
                         scheduled_ns: self.feeds[tree as usize].schedule.due(message).nanos(),
                         sent_ns: seen.at.nanos(),
-                        deadline_ns: truly(seen, framed.deadline),
+                        deadline_ns: framed.deadline.map(|deadline| truly(seen, deadline)),
                     });
                 }
             }
@@ -270,14 +270,14 @@ impl Owner {
                 | flag(release.hedge_win, Flags::HEDGE_WIN),
             via: release.via,
         });
-        if release.arrived > release.deadline
+        if release.deadline.is_none_or(|deadline| release.arrived > deadline)
             && release.stream == 0
             && let Some(course) = self.frames.get_mut(&release.sequence)
         {
             course.late = true;
         }
-        if release.deadline > SyncTime::ZERO {
-            self.release_late.record(seen.sync.signed_since(release.deadline));
+        if let Some(deadline) = release.deadline {
+            self.release_late.record(seen.sync.signed_since(deadline));
         }
     }
 
@@ -314,8 +314,7 @@ impl Owner {
         Run {
             results,
             series,
-            deadline_offset_us: nearest_rank(&self.holds, 0.5)
-                .map_or(0.0, |ns| f64::from(ns) / 1e3),
+            hold_us: nearest_rank(&self.holds, 0.5).map_or(0.0, |ns| f64::from(ns) / 1e3),
             finished: self.ended >= self.layout.trees,
             roots,
             frames: self.frames.into_values().collect(),

@@ -195,7 +195,8 @@ impl Mutation {
                 out.push_back(NodeEvent::Receiver(ReceiverEvent::Released(tampered)));
             }
             (Mutant::LowersDeadline, NodeEvent::Root(RootEvent::Framed(mut framed))) if hit => {
-                framed.deadline = framed.deadline - core::time::Duration::from_millis(5);
+                let earlier = core::time::Duration::from_millis(5);
+                framed.deadline = framed.deadline.map(|deadline| deadline - earlier);
                 out.push_back(NodeEvent::Root(RootEvent::Framed(framed)));
             }
             (_, event) => out.push_back(event),

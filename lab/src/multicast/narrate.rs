@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use evenfall_core::{NodeId, SyncTime, Timestamp};
+use evenfall_core::{NodeId, Timestamp};
 use evenfall_multicast_machine::control::Place;
 use evenfall_multicast_machine::{
     Framed, Mode, ReceiverEvent, RelayEvent, Release, Replacement, RootEvent,
@@ -192,18 +192,19 @@ impl Narrator {
                     tally.released, tally.late, tally.lost, tally.repaired
                 ),
             ),
+            _ => {}
         }
     }
 
     fn framed(&mut self, at: SimTime, framed: &Framed) {
-        let holds = framed.deadline > SyncTime::ZERO;
+        let holds = framed.deadline.is_some();
         let changed = self.mode_holds.replace(holds) != Some(holds);
         let sequence = framed.sequence;
         if !changed && !sequence.is_multiple_of(FRAMES_EACH) {
             return;
         }
-        if holds {
-            let hold = framed.deadline.since(framed.origin);
+        if let Some(deadline) = framed.deadline {
+            let hold = deadline.since(framed.origin);
             self.line(at, format_args!("root: frame {sequence}, to be held {hold:?}"));
         } else {
             self.line(at, format_args!("root: frame {sequence}, not held"));
@@ -219,12 +220,14 @@ impl Narrator {
     }
 
     fn released(&mut self, seen: Seen, release: &Release) {
-        let late = release.deadline > SyncTime::ZERO && release.arrived > release.deadline;
+        let late_by = release.deadline.filter(|deadline| release.arrived > *deadline);
         let (node, sequence, via) = (seen.node, release.sequence, release.via);
         if release.repaired {
             self.repaired(seen, sequence, via);
-        } else if late && sequence.is_multiple_of(FRAMES_EACH / 4) {
-            let by = release.arrived.since(release.deadline);
+        } else if let Some(deadline) = late_by
+            && sequence.is_multiple_of(FRAMES_EACH / 4)
+        {
+            let by = release.arrived.since(deadline);
             self.line(seen.at, format_args!("{node}: frame {sequence} was late by {by:?}"));
         }
     }

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use evenfall_core::{Class, NodeId, Prng, Timestamp};
+use evenfall_core::{Class, Format, NodeId, Prng, Timestamp};
 use evenfall_multicast_machine::{Begin, Root, RootEvent};
 use evenfall_sim::{
     Action, Cloud, Fault, NodeIndex, Observer, Packet, Seen, SimTime, Transcript,
@@ -102,7 +102,7 @@ impl Owner {
         while self.next < due {
             let size = size_of(self.next);
             message(self.scene.plan.seed, self.next, size, &mut self.scratch);
-            if root.publish(seen.local, &self.scratch).is_err() {
+            if root.publish(seen.local, Format::OPAQUE, &self.scratch).is_err() {
                 return;
             }
             self.checks.published(epoch, self.next);

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use evenfall_core::Hedging;
 use evenfall_multicast_machine::Mode;
 use evenfall_multicast_machine::config::{Rule, Scheme};
 
@@ -39,7 +40,7 @@ impl Effort {
     }
 
     /// A run of this size on the fitted cloud.
-    pub fn params(&self, receivers: u32, mode: Mode, hedging: u8) -> Params {
+    pub fn params(&self, receivers: u32, mode: Mode, hedging: Hedging) -> Params {
         let mut params = Params {
             receivers,
             rate: self.rate,
@@ -77,7 +78,7 @@ pub fn shapes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
         (1_000, 3, 10, 217.0),
         (1_000, 4, 6, 226.0),
     ] {
-        let mut params = effort.params(n, Mode::Tree, 0);
+        let mut params = effort.params(n, Mode::Tree, Hedging::NONE);
         params.config.shape.depth = Some(depth);
         params.config.shape.fanout = Some(fanout);
         let name = format!("N={n} D={depth} F={fanout}");
@@ -105,7 +106,7 @@ pub fn modes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
         // Direct modes saturate their sender above this rate.
         let rate = if mode.direct() { effort.rate.min(1_000.0) } else { effort.rate };
         let slower = if rate < effort.rate { format!(", {rate} msg/s") } else { String::new() };
-        let mut params = Effort { rate, ..*effort }.params(100, mode, hedging);
+        let mut params = Effort { rate, ..*effort }.params(100, mode, Hedging(hedging));
         params.config.deadline.rule = Rule::MaxP95;
         let run = measured(&params, progress, name);
         let r = &run.results;
@@ -128,7 +129,7 @@ pub fn fairness(effort: &Effort, sizes: &[u32], progress: &mut dyn FnMut(&str)) 
     let mut table = Table::new(
         "P(F) by receivers, hedging and rule",
         effort.method(),
-        &["run", "P(F) published", "P(F)", "held OML p50", "OML p50", "OML p99", "hold p50"],
+        &["run", "P(F) published", "P(F)", "held OML p50", "OML p50", "OML p99", "wait p50"],
     );
     for &n in sizes {
         for (hedging, rule) in
@@ -140,7 +141,7 @@ pub fn fairness(effort: &Effort, sizes: &[u32], progress: &mut dyn FnMut(&str)) 
                 (5_000, 2, Rule::MaxP95) => Some(0.86),
                 _ => None,
             };
-            let mut params = effort.params(n, Mode::Release, hedging);
+            let mut params = effort.params(n, Mode::Release, Hedging(hedging));
             params.config.deadline.rule = rule;
             let name = format!("N={n} H={hedging} {rule:?}");
             let run = measured(&params, progress, &name);
@@ -153,7 +154,7 @@ pub fn fairness(effort: &Effort, sizes: &[u32], progress: &mut dyn FnMut(&str)) 
                     Some(r.held_oml_us.p50),
                     Some(r.oml_us.p50),
                     Some(r.oml_us.p99),
-                    Some(r.hold_us.p50),
+                    Some(r.wait_us.p50),
                 ],
             );
         }
@@ -166,10 +167,10 @@ pub fn scale(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
     let mut table = Table::new(
         "Larger trees, and variants",
         effort.method(),
-        &["run", "p50", "ours", "p90", "ours", "p99", "ours", "P(F)", "ours", "hold p50"],
+        &["run", "p50", "ours", "p90", "ours", "p99", "ours", "P(F)", "ours", "wait p50"],
     );
     let at = |receivers, per_host, mode, hedging| {
-        let mut params = effort.params(receivers, mode, hedging);
+        let mut params = effort.params(receivers, mode, Hedging(hedging));
         params.receivers_per_host = per_host;
         params.config.deadline.rule = Rule::MaxP95;
         params
@@ -198,7 +199,7 @@ pub fn scale(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
         let beside = published.into_iter().zip([oml.p50, oml.p90, oml.p99]);
         let mut values: Vec<Option<f64>> =
             beside.flat_map(|(p, o)| [Some(p).filter(|p| !p.is_nan()), Some(o)]).collect();
-        values.extend([p_f, r.p_f, mode.holds().then_some(r.hold_us.p50)]);
+        values.extend([p_f, r.p_f, mode.holds().then_some(r.wait_us.p50)]);
         table.row(name.into(), values);
     }
     table
@@ -208,7 +209,7 @@ pub fn scale(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
 pub fn curve(
     effort: &Effort,
     receivers: u32,
-    hedging: u8,
+    hedging: Hedging,
     progress: &mut dyn FnMut(&str),
 ) -> Table {
     let mut table = Table::new(

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use evenfall_core::Hedging;
 use evenfall_multicast_machine::replace::Step;
 use evenfall_multicast_machine::{Mode, Replacement};
 use evenfall_sim::{Fault, NodeIndex};
@@ -47,7 +48,7 @@ impl Case {
 }
 
 /// A run of this case: 100 receivers, ten proxies and two spares on the fitted cloud.
-pub fn scenario(case: Case, hedging: u8, seed: u64) -> Params {
+pub fn scenario(case: Case, hedging: Hedging, seed: u64) -> Params {
     let effort = Effort { rate: 1_000.0, messages: 1_000, warm_up: 1_000, seed };
     let mut params = effort.params(100, Mode::Release, hedging);
     params.spares = 2;
@@ -117,7 +118,7 @@ pub fn table(first_seed: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Tab
         let mut rows: [Vec<Vec<Option<f64>>>; 4] = Default::default();
         for seed in first_seed..first_seed + seeds {
             progress(&format!("H={hedging}, seed {seed}"));
-            let runs = Case::ALL.map(|case| run(&scenario(case, hedging, seed)));
+            let runs = Case::ALL.map(|case| run(&scenario(case, Hedging(hedging), seed)));
             let switch = switched_at(&runs[3]);
             let from = switch.unwrap_or(SLOW_AT + SECOND);
             for ((rows, run), case) in rows.iter_mut().zip(&runs).zip(Case::ALL) {
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn the_deadline_comes_down_again_and_the_switch_makes_nothing_late() {
         let cases = [Case::Undisturbed, Case::Endured, Case::Replaced];
-        let runs = cases.map(|case| run(&scenario(case, 0, 1)));
+        let runs = cases.map(|case| run(&scenario(case, Hedging::NONE, 1)));
         let [undisturbed, endured, replaced] = &runs;
         let switch = switched_at(replaced).expect("a switch");
         assert!(switch > SLOW_AT && switch < SLOW_AT + SECOND * 3, "{switch:?}");

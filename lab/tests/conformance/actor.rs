@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
-    Transmit,
+    Arrival, Class, Clock, ClockReading, Format, Hedging, Install, Machine, Malformed, NodeId,
+    Timestamp, Transmit,
 };
 use evenfall_multicast_machine::wire::{self, Kind};
 use evenfall_multicast_machine::{
     Config, Identity, Mode, PublishError, Receiver, ReceiverEvent, Relay, Release, Root, RootEvent,
-    SharedKey,
+    Run, SharedKey,
 };
 
 use super::MESSAGES;
@@ -89,7 +89,8 @@ impl Play {
 
     fn config(&self) -> Config {
         let mut config = Config { mode: self.mode, ..Config::default() };
-        (config.shape.depth, config.shape.fanout, config.shape.hedging) = (Some(2), Some(2), 1);
+        (config.shape.depth, config.shape.fanout, config.shape.hedging) =
+            (Some(2), Some(2), Hedging(1));
         config.framing.send_queue_frames = self.send_queue;
         config.framing.messages_max = 1;
         config.membership.expect_proxies = 2;
@@ -109,7 +110,10 @@ impl Play {
         let id = NodeId(node as u32);
         let who = Identity { id, stream: 0, root: at[0], incarnation: 1 };
         let (part, machine) = match node {
-            0 => (Part::Root, Box::new(Root::new(config, id, 0, 1, key.as_ref(), now)).into()),
+            0 => (
+                Part::Root,
+                Box::new(Root::new(config, id, 0, Run::new(1, [1; 24]), key.as_ref(), now)).into(),
+            ),
             1 | 2 => (Part::Proxy, Box::new(Relay::new(config, who, key.as_ref(), now)).into()),
             _ => (Part::Receiver, Box::new(Receiver::new(config, who, key.as_ref(), now)).into()),
         };
@@ -142,7 +146,7 @@ impl Play {
                     if actor.next == MESSAGES || (actor.next == MESSAGES / 2 && waits) {
                         break;
                     }
-                    match root.publish(now, &message(actor.next)) {
+                    match root.publish(now, Format::OPAQUE, &message(actor.next)) {
                         Ok(number) => assert_eq!(number, actor.next),
                         Err(PublishError::Full) => {
                             actor.outcome.refused += 1;
@@ -257,8 +261,9 @@ impl Actor {
             self.outcome.released.push(number);
             self.outcome.foreign += u64::from(bytes[..] != message(number)[..]);
         }
-        self.outcome.held += u64::from(release.deadline > SyncTime::ZERO);
-        self.outcome.early += u64::from(self.clock.sync(self.now) < release.deadline);
+        self.outcome.held += u64::from(release.deadline.is_some());
+        let now = self.clock.sync(self.now);
+        self.outcome.early += u64::from(release.deadline.is_some_and(|deadline| now < deadline));
     }
 
     /// The shim: whether this arrival is to be dropped.

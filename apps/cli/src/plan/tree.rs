@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use evenfall_core::Prng;
+use evenfall_core::{Hedging, Prng};
 use evenfall_placement_planner::builder::{BuildPlan, Builder, Racing, RootRule};
 use evenfall_placement_planner::delays::Delays;
 use evenfall_placement_planner::lemondrop::{LemonDrop, Method};
@@ -39,8 +39,8 @@ pub struct Args {
     #[arg(long)]
     candidates: Option<usize>,
     /// Extra copies that each node below the first level gets from its parent's siblings.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
-    hedging: u32,
+    #[arg(long, default_value_t = Hedging::DEFAULT)]
+    hedging: Hedging,
     /// The percentile of a path that counts, 50 to 99.9.
     #[arg(long, default_value_t = 90.0)]
     percentile: f64,
@@ -113,7 +113,7 @@ pub fn main(args: &Args) -> Outcome {
             "depth": args.depth,
             "fanout": args.fanout,
             "root": names[0],
-            "worst_leaf": (args.hedging == 0).then_some(names[leaf]),
+            "worst_leaf": (args.hedging == Hedging::NONE).then_some(names[leaf]),
             "worst_leaf_us": rounded(worst),
             "bound_us": rounded(best.bound_us),
             "gap": gap,
@@ -129,7 +129,7 @@ pub fn main(args: &Args) -> Outcome {
     print_tree(&tree, &names);
     println!(
         "worst leaf{}: p{} {worst:.1} us; no tree has less than {:.1} us: gap <= {:.2} %",
-        if args.hedging == 0 { format!(" {}", names[leaf]) } else { String::new() },
+        if args.hedging == Hedging::NONE { format!(" {}", names[leaf]) } else { String::new() },
         args.percentile,
         best.bound_us,
         gap * 100.0

@@ -20,7 +20,7 @@ const KEYS: [&str; 9] = [
     "report",
 ];
 const DISTRIBUTIONS: [&str; 5] =
-    ["oml_us", "held_oml_us", "window_us", "release_late_us", "hold_us"];
+    ["oml_us", "held_oml_us", "window_us", "release_late_us", "wait_us"];
 
 fn small(more: &[&str]) -> Vec<&'static str> {
     let leaked: Vec<&'static str> = more.iter().map(|s| &*String::from(*s).leak()).collect();
@@ -82,8 +82,8 @@ fn every_mode_delivers_everything() {
         let demo = demo(&small(&["--mode", mode]));
         demo.is_whole(3);
         let held = matches!(mode, "release" | "cloudex");
-        let hold = demo.json["hold_us"]["p50"].as_f64().unwrap_or(0.0);
-        assert_eq!(hold > 0.0, held, "{mode}: hold {hold} us");
+        let wait = demo.json["wait_us"]["p50"].as_f64().unwrap_or(0.0);
+        assert_eq!(wait > 0.0, held, "{mode}: wait {wait} us");
     }
 }
 

@@ -3,11 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use evenfall_core::Hedging;
 use serde::{Deserialize, Serialize};
-
-/// Most extra copies: each costs the proxies as many sends as the tree itself, and the papers use
-/// two.
-const HEDGING_MAX: u8 = 16;
 
 /// How messages travel and whether they are held. Switchable while the feed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -78,16 +75,14 @@ pub struct Shape {
     /// that reaches all receivers in `depth` hops when only the depth is given.
     pub fanout: Option<u16>,
     /// Extra copies of each message that a node below the first layer gets.
-    pub hedging: u8,
+    pub hedging: Hedging,
     /// Who sends them.
     pub scheme: Scheme,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        // H = 2 is what the paper recommends for every N it measured (section 8.5); one extra copy
-        // already takes most of the tail on a small machine where each copy costs CPU.
-        Self { depth: None, fanout: None, hedging: 1, scheme: Scheme::Siblings }
+        Self { depth: None, fanout: None, hedging: Hedging::DEFAULT, scheme: Scheme::Siblings }
     }
 }
 
@@ -416,11 +411,9 @@ impl Config {
                 ));
             }
         }
-        if self.shape.hedging > HEDGING_MAX {
-            return Err(format!(
-                "shape.hedging = {}: must be 0 to {HEDGING_MAX}",
-                self.shape.hedging
-            ));
+        if !self.shape.hedging.is_allowed() {
+            let (hedging, max) = (self.shape.hedging, Hedging::MAX);
+            return Err(format!("shape.hedging = {hedging}: must be 0 to {max}"));
         }
         self.check_minima()?;
         if !(256..=60_000).contains(&self.framing.datagram_bytes) {

@@ -84,13 +84,16 @@ pub(crate) struct Join {
     pub role: Role,
     /// Grows with every start of the node, so that a restart is told from a retry.
     pub incarnation: u64,
+    /// The cookie of the root's last challenge; zero before the first one.
+    pub cookie: u64,
 }
 
 impl Join {
     pub(crate) fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(9);
+        let mut out = BytesMut::with_capacity(17);
         out.put_u8(self.role.wire());
         out.put_u64_le(self.incarnation);
+        out.put_u64_le(self.cookie);
         out.freeze()
     }
 
@@ -102,10 +105,26 @@ impl Join {
             2 => Role::Recorder,
             _ => return Err(r.malformed("role")),
         };
-        let join = Self { role, incarnation: r.u64()? };
+        let join = Self { role, incarnation: r.number()?, cookie: r.u64()? };
         r.finish()?;
         Ok(join)
     }
+}
+
+/// Two numbers of 64 bits: the body of `Challenge` (an incarnation, and the cookie that its next
+/// `Join` must carry) and of `Alive` (the number of the probe, and the answering incarnation).
+pub(crate) fn encode_pair(first: u64, second: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(16);
+    out.put_u64_le(first);
+    out.put_u64_le(second);
+    out.freeze()
+}
+
+pub(crate) fn decode_pair(body: &[u8]) -> Result<(u64, u64), Malformed> {
+    let mut r = Reader::new(body);
+    let pair = (r.u64()?, r.u64()?);
+    r.finish()?;
+    Ok(pair)
 }
 
 /// A place in the tree, from a view on and until the next one.
@@ -314,6 +333,7 @@ pub(crate) fn decode_ranges(body: &[u8]) -> Result<Ranges, Malformed> {
 }
 
 /// Why a node is suspected, left, or was taken out.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// It said so itself.

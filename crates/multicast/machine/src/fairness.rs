@@ -92,8 +92,8 @@ pub struct Sent {
     pub scheduled_ns: u64,
     /// When it left.
     pub sent_ns: u64,
-    /// When every receiver was to release it; 0 when it is not held.
-    pub deadline_ns: u64,
+    /// When every receiver was to release it; `None` when it is not held.
+    pub deadline_ns: Option<u64>,
 }
 
 /// What is known of one released frame beside its times.
@@ -184,8 +184,8 @@ pub struct MessageRow {
     pub scheduled_ns: u64,
     /// When it left.
     pub sent_ns: u64,
-    /// When it was to be released; 0 when not held.
-    pub deadline_ns: u64,
+    /// When it was to be released; `None` when it was not held.
+    pub deadline_ns: Option<u64>,
     /// Earliest arrival.
     pub first_arrival_ns: u64,
     /// Latest arrival.
@@ -239,7 +239,7 @@ struct Samples {
     arrival_window: Sample,
     behind: Sample,
     release_late: Sample,
-    hold: Sample,
+    wait: Sample,
     margin: Sample,
 }
 
@@ -276,7 +276,7 @@ impl Ledger {
                 arrival_window: Sample::default(),
                 behind: Sample::default(),
                 release_late: Sample::many(),
-                hold: Sample::many(),
+                wait: Sample::many(),
                 margin: Sample::many(),
             },
             timeline: Timeline::default(),
@@ -411,7 +411,13 @@ impl Ledger {
     }
 
     /// What is measured once per frame and receiver.
-    fn count_frame(&mut self, index: usize, frame: &Released, sent_ns: u64, deadline_ns: u64) {
+    fn count_frame(
+        &mut self,
+        index: usize,
+        frame: &Released,
+        sent_ns: u64,
+        deadline_ns: Option<u64>,
+    ) {
         self.counts.frames += 1;
         let receiver = &mut self.receivers[index];
         receiver.delay.record(signed(frame.arrival_ns, sent_ns));
@@ -428,9 +434,9 @@ impl Ledger {
             }
             None => receiver.edges.push((frame.via, 1, u64::from(hedge_win))),
         }
-        if deadline_ns > 0 {
+        if let Some(deadline_ns) = deadline_ns {
             self.samples.release_late.record(signed(frame.release_ns, deadline_ns));
-            self.samples.hold.record(signed(frame.release_ns, frame.arrival_ns));
+            self.samples.wait.record(signed(frame.release_ns, frame.arrival_ns));
             self.samples.margin.record(signed(deadline_ns, frame.arrival_ns));
         }
     }
@@ -464,7 +470,7 @@ impl Ledger {
             samples.window.record(signed(row.last_release_ns, row.first_release_ns));
             samples.arrival_window.record(closed.taken_window_ns());
         }
-        if closed.deadline_ns > 0 && expected > 0 {
+        if closed.deadline_ns.is_some() && expected > 0 {
             self.counts.held += 1;
             self.counts.on_time += u64::from(row.late == 0);
         }

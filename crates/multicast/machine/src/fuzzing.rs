@@ -8,19 +8,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, GroupId, Install, Machine, NodeId,
-    StampedBy, SyncTime, Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, Format, GroupId, Install, Machine,
+    NodeId, StampedBy, SyncTime, Timestamp, Transmit,
 };
 
 use crate::config::{Config, Mode};
 use crate::control::{
-    Beacon, Begin, Join, Located, Place, Report, decode_ranges, decode_verdict, encode_ranges,
+    Beacon, Begin, Join, Located, Place, Report, decode_pair, decode_ranges, decode_verdict,
+    encode_pair, encode_ranges,
 };
 use crate::fairness::csv;
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Identity;
 use crate::wire::{self, Fixed, Hop, Kind, Messages};
-use crate::{Archived, Receiver, Recorder, Relay, Root, Wanted};
+use crate::{Archived, Receiver, Recorder, Relay, Root, Run, Wanted};
 
 /// A datagram, and its bytes as the body of everything that has one: what decodes comes back
 /// byte for byte.
@@ -28,9 +29,8 @@ pub fn wire(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     if let Ok(datagram) = wire::parse(&bytes) {
         let header = wire::encode_header(&datagram.fixed, &datagram.hop);
-        // Two bytes are written as zero and not looked at; the code is compared elsewhere.
-        assert_eq!(header[..58], data[..58]);
-        assert_eq!(header[60..68], data[60..68]);
+        // The code is compared elsewhere.
+        assert_eq!(header[..wire::MAC_OFFSET], data[..wire::MAC_OFFSET]);
         let key = SharedKey::new(1, [3; 32]);
         for seal in [None, Some(&key)] {
             let mut seal = Seal::new(seal);
@@ -68,6 +68,9 @@ fn body(data: &[u8]) {
     }
     if let Ok(located) = Located::decode(data) {
         assert_eq!(Located::decode(&located.encode()), Ok(located));
+    }
+    if let Ok((first, second)) = decode_pair(data) {
+        assert_eq!(encode_pair(first, second), data);
     }
     let _ = decode_verdict(data);
 }
@@ -194,7 +197,8 @@ fn answer(recorder: &mut Recorder) {
                     sequence,
                     first_message: sequence,
                     origin: SyncTime::ZERO,
-                    deadline: SyncTime::ZERO,
+                    deadline: None,
+                    format: Format::OPAQUE,
                     messages: vec![Bytes::from_static(b"archived")],
                 };
                 recorder.supply(asker, count, frames.map(archived));
@@ -247,7 +251,7 @@ impl Stage {
         Self {
             now,
             config,
-            root: Root::new(config, NodeId(0), 0, 1, key, now),
+            root: Root::new(config, NodeId(0), 0, Run::new(1, [7; 24]), key, now),
             relay: Relay::new(config, who(1), key, now),
             receivers: [2, 3].map(|id| {
                 let receiver = Receiver::new(config, who(id), key, now);
@@ -275,7 +279,8 @@ impl Stage {
             7 | 8 => self.deliver(),
             9 => {
                 let message = script.bytes(usize::from(op));
-                with_root!(self, root => |now| root.publish(now, message).is_ok());
+                let format = Format(op >> 7);
+                with_root!(self, root => |now| root.publish(now, format, message).is_ok());
                 with_root!(self, root => |now| root.flush(now));
             }
             10 => self.order(which, script),
@@ -372,16 +377,19 @@ impl Stage {
             Kind::Evict,
         ];
         let kind = match script.byte() {
+            253 => Kind::Challenge,
             254 => Kind::Locate,
             255 => Kind::Located,
             other => kinds[usize::from(other) % kinds.len()],
         };
         let mut fixed = Fixed::control(kind, 0, 1, script.number());
         fixed.class = Class::from_wire(script.byte() % 4).expect("there are four");
+        // The run of the stage's root.
+        fixed.run_id = u64::from_le_bytes([7; 8]);
         fixed.count = script.byte().into();
         fixed.first_message = script.number();
         fixed.origin = SyncTime::from_nanos(script.number());
-        fixed.deadline = SyncTime::from_nanos(script.number());
+        fixed.deadline = wire::off_wire(script.number());
         let from = script.byte() % 8;
         let hop = Hop {
             from: NodeId(from.into()),
@@ -389,6 +397,7 @@ impl Stage {
             level: script.byte(),
             flags: script.byte(),
             sent: SyncTime::from_nanos(script.number()),
+            ..Hop::default()
         };
         let length = usize::from(script.byte());
         let body = script.bytes(length);

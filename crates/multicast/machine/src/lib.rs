@@ -17,6 +17,7 @@
 //! | [`recorder`] | [`Recorder`], a receiver whose owner keeps everything: answers who comes late |
 //! | [`tree`] | who sends to whom; the rule for D and F; hedging |
 //! | [`replace`] | stragglers by name; a spare in their place, make before break |
+//! | [`admission`] | who may come in: the challenge, and the list of those named |
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
 //! | [`seal`] | the shared key |
@@ -24,12 +25,12 @@
 //!
 //! ```
 //! use evenfall_core::{Arrival, Machine, NodeId, StampedBy, Timestamp};
-//! use evenfall_multicast_machine::{Config, Identity, Receiver, ReceiverEvent, Root};
-//! # use evenfall_core::{ClockReading, Destination, Transmit};
+//! use evenfall_multicast_machine::{Config, Identity, Receiver, ReceiverEvent, Root, Run};
+//! # use evenfall_core::{ClockReading, Destination, Format, Transmit};
 //!
 //! let at: [std::net::SocketAddr; 2] = ["127.0.0.1:1".parse()?, "127.0.0.1:2".parse()?];
 //! let mut now = Timestamp::from_nanos(1_000_000_000);
-//! let mut root = Root::new(Config::default(), NodeId(0), 0, 1, None, now);
+//! let mut root = Root::new(Config::default(), NodeId(0), 0, Run::new(1, [7; 24]), None, now);
 //! let who = Identity { id: NodeId(1), stream: 0, root: at[0], incarnation: 1 };
 //! let mut receiver = Receiver::new(Config::default(), who, None, now);
 //!
@@ -44,7 +45,7 @@
 //! for step in 0..2_000 {
 //!     now += core::time::Duration::from_millis(1);
 //!     if step == 1_000 {
-//!         root.publish(now, b"a trade")?;
+//!         root.publish(now, Format::OPAQUE, b"a trade")?;
 //!         root.flush(now);
 //!     }
 //!     root.handle_timeout(now);
@@ -57,7 +58,8 @@
 //!     }
 //!     while let Some(event) = receiver.poll_event() {
 //!         if let ReceiverEvent::Released(release) = event {
-//!             assert!(release.deadline.nanos() <= now.nanos(), "never before its deadline");
+//!             let deadline = release.deadline.expect("this mode holds");
+//!             assert!(deadline.nanos() <= now.nanos(), "never before its deadline");
 //!             released.extend(release.messages);
 //!         }
 //!     }
@@ -67,6 +69,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod config;
 pub mod control;
 pub mod fairness;
@@ -90,6 +93,7 @@ mod uplink;
 mod window;
 pub mod wire;
 
+pub use admission::{Guest, GuestList, Run};
 pub use config::{Config, Mode, Shape};
 pub use control::{Begin, Place, Reason, Role, Tally};
 pub use members::View;

@@ -14,7 +14,7 @@ use evenfall_core::{NodeId, Timestamp};
 use crate::config::Config;
 use crate::control::{Join, Peer, Place, RECORDERS_MAX, Reason, Role};
 use crate::replace::{Replacement, Step};
-use crate::tree::Tree;
+use crate::tree::{Neighbours, Tree};
 
 /// The next frame, and the number of its first message.
 pub(crate) type Start = (u64, u64);
@@ -48,9 +48,15 @@ pub(crate) enum Joined {
     New,
     /// A retry of what is known.
     Known,
-    /// An older life of a node that has started again since.
-    Stale,
+    /// Another life has the name, and may live: it is probed, and the wish comes again.
+    Contested,
+    /// There are [`MEMBERS_MAX`].
+    Full,
 }
+
+/// Members of one tree at most: more than any overlay of the papers, and few enough that a flood of
+/// joins cannot fill the memory of a root whose settings list nobody.
+pub(crate) const MEMBERS_MAX: usize = 65_536;
 
 /// What the book wants sent or told.
 #[derive(Clone, Debug)]
@@ -92,9 +98,14 @@ const LINK_MEMORY: u32 = 4;
 /// Links remembered as doubtful; the oldest are forgotten first.
 const LINKS_MAX: usize = 1_024;
 
+/// The level of a spare: the root feeds it beacons as it feeds the first layer.
+const SPARE_LEVEL: u8 = 1;
+
 pub(crate) struct Members {
     root: NodeId,
     members: BTreeMap<NodeId, Member>,
+    /// How many of them release.
+    receivers: usize,
     tree: Option<Tree>,
     /// Number of the newest view.
     view: u32,
@@ -121,6 +132,7 @@ impl Members {
         Self {
             root,
             members: BTreeMap::new(),
+            receivers: 0,
             tree: None,
             view: 0,
             coming: None,
@@ -157,12 +169,12 @@ impl Members {
 
     /// Members that forward.
     pub(crate) fn proxies(&self) -> usize {
-        self.members.values().filter(|m| !m.role.receives()).count()
+        self.members.len() - self.receivers
     }
 
     /// Members that release, recorders among them.
     pub(crate) fn receivers(&self) -> usize {
-        self.members.len() - self.proxies()
+        self.receivers
     }
 
     /// Whether the last receiver has said good-bye, and none has come since.
@@ -182,20 +194,30 @@ impl Members {
         join: Join,
         config: &Config,
     ) -> Joined {
+        let is_full = self.members.len() >= MEMBERS_MAX;
         match self.members.get_mut(&id) {
-            Some(old) if old.incarnation > join.incarnation => return Joined::Stale,
             Some(old) if old.incarnation == join.incarnation && old.addr == addr => {
                 // It has not got its place: send it again at once.
                 old.retry_at = now;
                 self.retry_at = Some(now);
                 return Joined::Known;
             }
-            Some(_) => self.remove(now, id, Reason::Restarted, config),
+            // Of two processes at one address only the later can live.
+            Some(old) if old.incarnation < join.incarnation && old.addr == addr => {
+                self.remove(now, id, Reason::Restarted, config);
+            }
+            // Whoever has the name keeps it as long as it lives, whatever number the other claims.
+            Some(_) => {
+                self.doubt(now, id, self.root, config);
+                return Joined::Contested;
+            }
+            None if is_full => return Joined::Full,
             None => {}
         }
-        let Join { role, incarnation } = join;
+        let Join { role, incarnation, .. } = join;
         let member = Member { addr, role, incarnation, place: None, acked: 0, retry_at: now };
         self.members.insert(id, member);
+        self.receivers += usize::from(role.receives());
         if let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) {
             match role {
                 Role::Receiver | Role::Recorder => tree.add_receiver(id),
@@ -230,6 +252,7 @@ impl Members {
         self.suspects.remove(&id);
         self.let_go.remove(&id);
         if member.role.receives() {
+            self.receivers -= 1;
             self.is_deserted = reason == Reason::Left && self.receivers() == 0;
         }
         // A tree that is to be built anew may be torn already: it takes no more changes.
@@ -300,12 +323,20 @@ impl Members {
             }
             return;
         }
+        self.doubt(now, suspect, by, config);
+    }
+
+    /// Asks a member whether it lives; without an answer it is taken out.
+    fn doubt(&mut self, now: Timestamp, suspect: NodeId, by: NodeId, config: &Config) {
         let until = now + config.membership.probe_timeout;
         self.suspects.entry(suspect).or_insert(Suspicion { until, next_probe: now, by });
     }
 
-    /// A suspect answered the root.
-    pub(crate) fn alive(&mut self, now: Timestamp, id: NodeId, config: &Config) {
+    /// A suspect answered the root, in this life.
+    pub(crate) fn alive(&mut self, now: Timestamp, id: NodeId, incarnation: u64, config: &Config) {
+        if self.members.get(&id).is_none_or(|member| member.incarnation != incarnation) {
+            return;
+        }
         let Some(suspicion) = self.suspects.remove(&id) else { return };
         if suspicion.by == self.root {
             return;
@@ -408,11 +439,10 @@ impl Members {
         wanted.map(|(id, _)| *id).collect()
     }
 
-    /// Recorders other than this node.
-    fn recorders_for(&self, id: NodeId) -> Vec<Peer> {
-        let others = self.members.iter().filter(|(other, _)| **other != id);
-        let recorders = others.filter(|(_, m)| m.role == Role::Recorder);
-        recorders.map(|(id, m)| Peer { id: *id, addr: m.addr }).take(RECORDERS_MAX).collect()
+    /// The first recorders: for each node some other than itself, and as many as a place names.
+    fn recorders(&self) -> Vec<Peer> {
+        let recorders = self.members.iter().filter(|(_, m)| m.role == Role::Recorder);
+        recorders.map(|(id, m)| Peer { id: *id, addr: m.addr }).take(RECORDERS_MAX + 1).collect()
     }
 
     fn make_view(&mut self, now: Timestamp, config: &Config, start: Start) {
@@ -423,44 +453,80 @@ impl Members {
             self.tree = Some(Tree::build(self.root, &proxies, &receivers, shape, mode));
         }
         self.view += 1;
-        for id in self.members.keys().copied().collect::<Vec<_>>() {
-            let place = self.place_of(id, start);
-            let member = self.members.get_mut(&id).expect("a key of this map");
-            let same = member.place.as_ref().is_some_and(|old| {
-                let near = |p: &Place| (p.sources.clone(), p.children.clone(), p.nieces.clone());
-                old.level == place.level
-                    && near(old) == near(&place)
-                    && old.recorders == place.recorders
-            });
-            if !same {
+        let tree = self.tree.as_ref().expect("a view is made from a tree");
+        let recorders = self.recorders();
+        let moved = self.members.iter().filter_map(|(id, member)| {
+            let near = self.near(tree, *id);
+            let others = recorders.iter().copied().filter(|peer| peer.id != *id);
+            let others = others.take(RECORDERS_MAX);
+            let old = member.place.as_ref();
+            let same = old.is_some_and(|old| self.is_same(old, &near, others.clone()));
+            (!same).then(|| {
                 // What it has to have begins where it came in, not where it moved.
-                let old = member.place.as_ref();
-                let (start, start_message) =
-                    old.map_or(start, |old| (old.start, old.start_message));
-                member.place = Some(Place { start, start_message, ..place });
-                member.retry_at = now;
-                self.unacked.insert(id);
-                self.retry_at = Some(now);
-            }
+                let start = old.map_or(start, |old| (old.start, old.start_message));
+                (*id, self.place(&near, others.collect(), start))
+            })
+        });
+        for (id, place) in moved.collect::<Vec<_>>() {
+            let member = self.members.get_mut(&id).expect("a key of this map");
+            member.place = Some(place);
+            member.retry_at = now;
+            self.unacked.insert(id);
+            self.retry_at = Some(now);
         }
         let due = now + config.membership.view_timeout;
         self.coming = Some((due, Box::new(self.describe())));
     }
 
-    fn place_of(&self, id: NodeId, (start, start_message): Start) -> Place {
-        let tree = self.tree.as_ref().expect("a view is made from a tree");
-        let near = tree.neighbours(id);
-        let peers =
-            |ids: &[NodeId]| -> Vec<Peer> { ids.iter().filter_map(|id| self.peer(*id)).collect() };
-        let (view, level) = (self.view, near.level.unwrap_or(1));
-        let mut sources = peers(&near.sources);
+    /// What the place of a node says of its neighbours.
+    fn near(&self, tree: &Tree, id: NodeId) -> Neighbours {
+        let mut near = tree.neighbours(id);
         if near.level.is_none() || near.sources.first() == Some(&self.root) {
             // No source on the wire means the root.
-            sources.clear();
+            near.sources.clear();
         }
-        let (children, nieces) = (peers(&near.children), peers(&near.nieces));
-        let recorders = self.recorders_for(id);
-        Place { view, level, start, start_message, sources, children, nieces, recorders }
+        near
+    }
+
+    fn peers<'a>(&'a self, ids: &'a [NodeId]) -> impl Iterator<Item = Peer> + 'a {
+        ids.iter().filter_map(|id| self.peer(*id))
+    }
+
+    /// Whether a node still has the place that it was sent. Compared without building the new
+    /// place: in most views most nodes keep theirs.
+    fn is_same(
+        &self,
+        old: &Place,
+        near: &Neighbours,
+        recorders: impl Iterator<Item = Peer>,
+    ) -> bool {
+        let lists = [
+            (&near.sources, &old.sources),
+            (&near.children, &old.children),
+            (&near.nieces, &old.nieces),
+        ];
+        old.level == near.level.unwrap_or(SPARE_LEVEL)
+            && lists.into_iter().all(|(ids, peers)| self.peers(ids).eq(peers.iter().copied()))
+            && recorders.eq(old.recorders.iter().copied())
+    }
+
+    fn place(
+        &self,
+        near: &Neighbours,
+        recorders: Vec<Peer>,
+        (start, start_message): Start,
+    ) -> Place {
+        let peers = |ids| self.peers(ids).collect();
+        Place {
+            view: self.view,
+            level: near.level.unwrap_or(SPARE_LEVEL),
+            start,
+            start_message,
+            sources: peers(&near.sources),
+            children: peers(&near.children),
+            nieces: peers(&near.nieces),
+            recorders,
+        }
     }
 
     fn peer(&self, id: NodeId) -> Option<Peer> {
@@ -470,7 +536,7 @@ impl Members {
     /// The newest view, from the tree that it was made from.
     fn describe(&self) -> View {
         let tree = self.tree.as_ref().expect("a view is made from a tree");
-        let peers = |ids: &[NodeId]| ids.iter().filter_map(|id| self.peer(*id)).collect();
+        let peers = |ids| self.peers(ids).collect();
         let placed = tree.nodes().count() - 1;
         let receivers = tree.nodes().filter(|(_, level)| *level == tree.depth()).count();
         View {
@@ -487,8 +553,10 @@ impl Members {
 
     /// Puts the newest view in force when its proxies know it, or have had time enough.
     fn activate(&mut self, now: Timestamp) {
-        let waiting = self.unacked.iter().any(|id| self.members[id].role == Role::Proxy);
-        if let Some((_, view)) = self.coming.take_if(|(due, _)| !waiting || *due <= now) {
+        // Asked only while a view is coming: acknowledgements of receivers put nothing in force.
+        let members = &self.members;
+        let is_waiting = || self.unacked.iter().any(|id| members[id].role == Role::Proxy);
+        if let Some((_, view)) = self.coming.take_if(|(due, _)| *due <= now || !is_waiting()) {
             self.actions.push(Action::View(view));
         }
     }
@@ -498,5 +566,60 @@ impl Members {
         let due = self.coming.as_ref().map(|(due, _)| *due);
         let change = self.change_at.filter(|_| due.is_none());
         [change, due, self.retry_at, probe].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECEIVERS: u32 = 5_000;
+
+    fn address(id: NodeId) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 1_000 + id.0 as u16))
+    }
+
+    /// Lets time pass until the book is settled; who was sent a place acknowledges it at once.
+    fn settle(members: &mut Members, now: &mut Timestamp, config: &Config) -> Vec<NodeId> {
+        let mut assigned = Vec::new();
+        for _ in 0..100 {
+            *now += config.membership.join_retry / 4;
+            members.handle_timeout(*now, config, (0, 0));
+            for action in members.take_actions() {
+                if let Action::Assign(to, place) = action {
+                    let id = NodeId(u32::from(to.port()) - 1_000);
+                    members.acknowledged(id, place.view);
+                    assigned.push(id);
+                }
+            }
+        }
+        assigned
+    }
+
+    #[test]
+    fn a_join_among_five_thousand_receivers_tells_only_those_whose_place_it_changes() {
+        let mut config = Config::default();
+        (config.membership.expect_receivers, config.membership.expect_proxies) = (RECEIVERS, 1_110);
+        let mut members = Members::new(NodeId(0));
+        let mut now = Timestamp::from_nanos(1_000_000_000);
+        let join = |members: &mut Members, now, id: NodeId, role| {
+            let join = Join { role, incarnation: 1, cookie: 0 };
+            members.join(now, (id, address(id)), join, &config);
+        };
+        (1..=1_110).for_each(|id| join(&mut members, now, NodeId(id), Role::Proxy));
+        let ids = (2_000..2_000 + RECEIVERS).map(NodeId);
+        ids.for_each(|id| join(&mut members, now, id, Role::Receiver));
+        let all = settle(&mut members, &mut now, &config);
+        assert_eq!(all.len(), 1_110 + RECEIVERS as usize);
+
+        let newcomer = NodeId(9_000);
+        join(&mut members, now, newcomer, Role::Receiver);
+        let mut assigned = settle(&mut members, &mut now, &config);
+        let tree = members.tree().unwrap();
+        let mut expected = tree.neighbours(newcomer).sources;
+        expected.push(newcomer);
+        expected.sort();
+        assigned.sort();
+        assert_eq!(assigned, expected);
     }
 }

@@ -29,7 +29,8 @@ pub(crate) struct Outbox {
     me: NodeId,
     pub level: u8,
     stream: u32,
-    pub epoch: u32,
+    /// Epoch and random id of the run that this node is in; zeros before it is in any.
+    pub run: (u32, u64),
     /// Sequence of the next control datagram.
     control_next: u64,
     control: VecDeque<Parcel>,
@@ -44,7 +45,7 @@ impl Outbox {
         me: NodeId,
         stream: u32,
         seal: Seal,
-        incarnation: u64,
+        control_first: u64,
         live_max: usize,
     ) -> Self {
         Self {
@@ -53,8 +54,8 @@ impl Outbox {
             me,
             level: 0,
             stream,
-            epoch: 0,
-            control_next: incarnation,
+            run: (0, 0),
+            control_next: control_first,
             control: VecDeque::new(),
             live: VecDeque::new(),
             live_max,
@@ -64,7 +65,9 @@ impl Outbox {
 
     /// Queues a control datagram.
     pub(crate) fn control(&mut self, to: Destination, kind: Kind, body: Bytes) {
-        let mut fixed = Fixed::control(kind, self.stream, self.epoch, self.control_next);
+        let (epoch, run_id) = self.run;
+        let mut fixed = Fixed::control(kind, self.stream, epoch, self.control_next);
+        fixed.run_id = run_id;
         fixed.key_id = self.seal.key_id();
         self.control_next += 1;
         if self.control.len() >= CONTROL_MAX {
@@ -112,6 +115,8 @@ impl Outbox {
             level: self.level,
             flags: frame.flags,
             sent: self.clock.sync(now),
+            earlier: 0,
+            spare: 0,
         };
         let header = self.seal.header(&frame.fixed, &hop, &frame.body);
         Transmit {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
+    Arrival, Class, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
     Transmit,
 };
 
@@ -33,10 +33,12 @@ pub struct Release {
     pub messages: Messages,
     /// How many there are.
     pub count: u16,
+    /// The format of all of them.
+    pub format: Format,
     /// When the root sent it.
     pub origin: SyncTime,
-    /// When it might be released; zero when it was not held.
-    pub deadline: SyncTime,
+    /// When it might be released; `None` when it was not held.
+    pub deadline: Option<SyncTime>,
     /// When its first copy arrived, by this receiver's clock.
     pub arrived: SyncTime,
     /// When this program took that copy, by the same clock. The stamp of the arrival may be the
@@ -62,6 +64,7 @@ pub struct Resume {
 }
 
 /// What a receiver tells its owner.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub enum ReceiverEvent {
     /// It has a place in the tree and misses nothing from this frame on.
@@ -452,7 +455,7 @@ impl Receiver {
         while let Some(entry) = self.held.first_entry() {
             let sequence = *entry.key();
             let in_order = sequence == self.next || sequence <= settled;
-            if !in_order || entry.get().fixed.deadline > sync {
+            if !in_order || entry.get().fixed.deadline.is_some_and(|deadline| deadline > sync) {
                 break;
             }
             let held = entry.remove();
@@ -485,7 +488,8 @@ impl Receiver {
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
         let (sequence, held) = self.held.first_key_value()?;
         let in_order = *sequence == self.next || *sequence <= settled;
-        in_order.then(|| self.up.clock().local(held.fixed.deadline))
+        let deadline = held.fixed.deadline.unwrap_or(SyncTime::ZERO);
+        in_order.then(|| self.up.clock().local(deadline))
     }
 
     /// Frames `self.next..to` are lost; `message` is the first one after them.
@@ -506,7 +510,7 @@ impl Receiver {
     fn hand_on(&mut self, held: Held) {
         let fixed = held.fixed;
         self.next_message = Some(fixed.first_message + u64::from(fixed.count));
-        let late = fixed.deadline > SyncTime::ZERO && held.arrived > fixed.deadline;
+        let late = fixed.deadline.is_some_and(|deadline| held.arrived > deadline);
         let late = late && !self.is_replayed(fixed.sequence);
         let mut messages = Messages::new(held.body, fixed.count).expect("checked on arrival");
         let unwanted = self.from_message.saturating_sub(fixed.first_message);
@@ -522,6 +526,7 @@ impl Receiver {
             first_message: fixed.first_message + u64::from(unwanted),
             messages,
             count,
+            format: fixed.format,
             origin: fixed.origin,
             deadline: fixed.deadline,
             arrived: held.arrived,

@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
+    Arrival, Class, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
     Transmit,
 };
 
@@ -72,8 +72,10 @@ pub struct Archived {
     pub first_message: u64,
     /// When the root sent it.
     pub origin: SyncTime,
-    /// When it might be released; zero when it was not held.
-    pub deadline: SyncTime,
+    /// When it might be released; `None` when it was not held.
+    pub deadline: Option<SyncTime>,
+    /// The format of its messages.
+    pub format: Format,
     /// Its messages.
     pub messages: Vec<Bytes>,
 }
@@ -288,11 +290,13 @@ impl Recorder {
             key_id: out.seal.key_id(),
             count: archived.messages.len() as u16,
             stream,
-            epoch: out.epoch,
+            epoch: out.run.0,
+            run_id: out.run.1,
             sequence: archived.sequence,
             first_message: archived.first_message,
             origin: archived.origin,
             deadline: archived.deadline,
+            format: archived.format,
         };
         let body = out.seal.seal(&fixed, body);
         Frame { fixed, flags: 0, body }

@@ -18,6 +18,7 @@ use crate::window::Seen;
 use crate::wire::{Datagram, Kind, SAMPLED};
 
 /// What a proxy tells its owner.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayEvent {
     /// It has a place in the tree.

@@ -218,7 +218,7 @@ impl Lately {
     fn mean_ns(&self, after: Timestamp) -> Option<u64> {
         let since = self.arrivals.iter().filter(|(at, ..)| *at > after);
         let sum = |(count, sum): (u64, u64), round: &(Timestamp, u64, u64)| {
-            (count + round.1, sum.saturating_add(round.2))
+            (u64::saturating_add(count, round.1), sum.saturating_add(round.2))
         };
         let (count, sum) = since.fold((0, 0), sum);
         sum.checked_div(count)
@@ -276,7 +276,8 @@ impl Watch {
     /// What is to be done after a round of reports.
     pub(crate) fn round(&mut self, now: Timestamp, known: &Known<'_>) -> Option<Replacement> {
         let (count, sum) = known.delays.occupied().fold((0, 0), |(count, sum), (bucket, n)| {
-            (count + n, sum + n * nanos(Histogram::upper_edge(bucket)))
+            let delay_ns = nanos(Histogram::upper_edge(bucket)).saturating_mul(n);
+            (u64::saturating_add(count, n), u64::saturating_add(sum, delay_ns))
         });
         self.lately.arrivals.push_back((now, count, sum));
         self.lately.slide(now, known.rules.patience.max(known.rules.trial));

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, GroupId, Install, Machine, Malformed,
-    NodeId, SyncTime, Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, Format, GroupId, Install, Machine,
+    Malformed, NodeId, SyncTime, Timestamp, Transmit,
 };
 
+use crate::admission::{Admission, GuestList, Run};
 use crate::config::{Config, Mode};
 use crate::control::{
-    Beacon, Join, Peer, Reason, Report, Role, Sample, Tally, Worst, decode_ranges, decode_verdict,
-    encode_verdict,
+    Beacon, Join, Peer, Reason, Report, Role, Sample, Tally, Worst, decode_pair, decode_ranges,
+    decode_verdict, encode_pair, encode_verdict,
 };
 use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
@@ -26,10 +27,12 @@ use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
 use crate::wire::{
-    self, Datagram, Fixed, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, SAMPLED, put_message,
+    self, Datagram, EPOCH_OFFSET, Fixed, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, SAMPLED,
+    SENDER_OFFSET, put_message,
 };
 
 /// What the root tells its owner.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootEvent {
     /// A node came in, under this incarnation: that of its start, or as many more as it was taken
@@ -58,11 +61,12 @@ pub struct Framed {
     pub count: u16,
     /// When it was made, by the synchronised clock.
     pub origin: SyncTime,
-    /// When it may be released; zero when it is not held.
-    pub deadline: SyncTime,
+    /// When it may be released; `None` when it is not held.
+    pub deadline: Option<SyncTime>,
 }
 
 /// Why a message was not taken.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishError {
     /// `framing.send_queue_frames` are waiting: try again when some have left.
@@ -130,6 +134,7 @@ pub struct RootStatus {
 struct Open {
     body: BytesMut,
     count: u16,
+    format: Format,
 }
 
 /// Largest datagram that IP carries, less its headers and ours.
@@ -157,7 +162,8 @@ pub struct Root {
     config: Config,
     me: NodeId,
     stream: u32,
-    epoch: u32,
+    run: Run,
+    admission: Admission,
     out: Outbox,
     ring: Ring,
     desk: Desk,
@@ -182,7 +188,7 @@ pub struct Root {
     beacon_at: Timestamp,
     sent_since_beacon: bool,
     report_at: Timestamp,
-    /// Highest control sequence per member; see `Uplink`.
+    /// The control sequence that each member may use next; see `Uplink`.
     last_control: BTreeMap<NodeId, u64>,
     events: VecDeque<RootEvent>,
     installs: VecDeque<Install>,
@@ -190,32 +196,26 @@ pub struct Root {
 }
 
 impl Root {
-    /// The root of a stream.
-    ///
-    /// `epoch` must grow from start to start (the second of the start will do): it tells one run
-    /// from the next, and no two runs may seal under the same one.
+    /// The root of a stream. It lets everybody in; see [`admitting`](Self::admitting).
     pub fn new(
         config: Config,
         me: NodeId,
         stream: u32,
-        epoch: u32,
+        run: Run,
         key: Option<&SharedKey>,
         now: Timestamp,
     ) -> Self {
-        let mut out = Outbox::new(
-            me,
-            stream,
-            Seal::new(key),
-            u64::from(epoch) << 32,
-            config.framing.send_queue_frames,
-        );
-        out.epoch = epoch;
+        // Nodes compare the epoch before the sequence, so that every run counts from zero.
+        let live_max = config.framing.send_queue_frames;
+        let mut out = Outbox::new(me, stream, Seal::new(key), 0, live_max);
+        out.run = (run.epoch, run.id);
         let group = |slot: u32| GroupId(stream << 8 | slot);
         Self {
             config,
             me,
             stream,
-            epoch,
+            run,
+            admission: Admission::new(me, &run),
             out,
             ring: Ring::new(&config.repair, 0),
             desk: Desk::new(&config.repair),
@@ -254,12 +254,23 @@ impl Root {
         }
     }
 
+    /// Lets in only whom this list permits.
+    pub fn admitting(mut self, guests: GuestList) -> Self {
+        self.admission.set_guests(guests);
+        self
+    }
+
     /// Takes a message of the feed and returns its number. It leaves with the frame that
-    /// [`flush`](Self::flush) or a full datagram closes.
+    /// [`flush`](Self::flush), a full datagram or a message of another format closes.
     ///
     /// # Errors
     /// [`PublishError`]; the message was then not taken.
-    pub fn publish(&mut self, now: Timestamp, message: &[u8]) -> Result<u64, PublishError> {
+    pub fn publish(
+        &mut self,
+        now: Timestamp,
+        format: Format,
+        message: &[u8],
+    ) -> Result<u64, PublishError> {
         if self.ended {
             return Err(PublishError::Ended);
         }
@@ -272,9 +283,11 @@ impl Root {
             return Err(PublishError::Full);
         }
         let room = self.config.framing.datagram_bytes - HEADER_BYTES - self.out.seal.overhead();
-        if self.open.count > 0 && self.open.body.len() + bytes > room {
+        let fits = self.open.body.len() + bytes <= room && self.open.format == format;
+        if self.open.count > 0 && !fits {
             self.close(now);
         }
+        self.open.format = format;
         put_message(&mut self.open.body, message);
         self.open.count += 1;
         self.next_message += 1;
@@ -370,25 +383,25 @@ impl Root {
         self.next_close = now + self.config.framing.coalesce;
         let origin = self.out.clock.sync(now);
         let (hold, load) = self.hold.next(now);
-        let deadline = if self.config.mode.holds() {
+        let deadline = self.config.mode.holds().then(|| {
             // Never decreasing, so that a shorter hold cannot let a message overtake another.
             self.last_deadline = self.last_deadline.max(origin + hold);
             self.last_deadline
-        } else {
-            SyncTime::ZERO
-        };
-        let Open { body, count, .. } = core::mem::take(&mut self.open);
+        });
+        let Open { body, count, format } = core::mem::take(&mut self.open);
         let fixed = Fixed {
             kind: Kind::Data,
             class: Class::Live,
             key_id: self.out.seal.key_id(),
             count,
             stream: self.stream,
-            epoch: self.epoch,
+            epoch: self.run.epoch,
+            run_id: self.run.id,
             sequence: self.next_frame,
             first_message: self.next_message - u64::from(count),
             origin,
             deadline,
+            format,
         };
         self.next_frame += 1;
         let flags = if self.sample(now, &fixed, load) { SAMPLED } else { 0 };
@@ -418,8 +431,7 @@ impl Root {
             return false;
         }
         self.next_sample += every;
-        let held = fixed.deadline > SyncTime::ZERO;
-        let hold = held.then(|| saturating_ns(fixed.deadline.since(fixed.origin)));
+        let hold = fixed.deadline.map(|deadline| saturating_ns(deadline.since(fixed.origin)));
         let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load, was_late: None };
         self.sampled_frames.insert(fixed.sequence, sampled);
         if self.sampled_frames.len() > SAMPLED_MAX {
@@ -435,13 +447,19 @@ impl Root {
             self.status.refusals.forged += 1;
             return Err(error);
         }
-        // Only members have an entry, made when they join: strangers cannot grow the table.
-        if let Some(last) = self.last_control.get_mut(&datagram.hop.from) {
-            if datagram.fixed.sequence < *last && datagram.fixed.kind != Kind::Join {
+        // Only a member has an entry, made when it joins, and only what comes from the member's own
+        // address moves the entry on: strangers can neither grow the table nor spoil it.
+        let Fixed { kind, sequence, .. } = datagram.fixed;
+        let from = datagram.hop.from;
+        if kind != Kind::Join
+            && self.members.is(from, arrival.from)
+            && let Some(next) = self.last_control.get_mut(&from)
+        {
+            if sequence < *next {
                 self.status.refusals.replayed += 1;
                 return Ok(None);
             }
-            *last = (*last).max(datagram.fixed.sequence + 1);
+            *next = sequence + 1;
         }
         Ok(Some(datagram))
     }
@@ -455,13 +473,17 @@ impl Root {
         if matches!(fixed.kind, Kind::Join | Kind::Suspect | Kind::Leave) {
             return Ok(());
         }
-        if fixed.epoch != self.epoch {
-            return Err(Malformed { what: "another epoch", offset: 12 });
+        if !self.is_of_this_run(fixed) {
+            return Err(Malformed { what: "another run of the root", offset: EPOCH_OFFSET });
         }
         if !self.members.is(datagram.hop.from, from) {
-            return Err(Malformed { what: "sender is not a member", offset: 48 });
+            return Err(Malformed { what: "sender is not a member", offset: SENDER_OFFSET });
         }
         Ok(())
+    }
+
+    fn is_of_this_run(&self, fixed: &Fixed) -> bool {
+        (fixed.epoch, fixed.run_id) == (self.run.epoch, self.run.id)
     }
 
     fn on_join(
@@ -472,6 +494,13 @@ impl Root {
     ) -> Result<(), Malformed> {
         let join = Join::decode(&datagram.body)?;
         let id = datagram.hop.from;
+        let permitted = self.admission.permit(id, from, &join);
+        permitted.inspect_err(|_| self.status.refusals.forged += 1)?;
+        if !self.admission.is_answered(now, from, id, &join) {
+            let cookie = self.admission.cookie(now, from, id, &join);
+            self.out.control_to(from, Kind::Challenge, encode_pair(join.incarnation, cookie));
+            return Ok(());
+        }
         let joined = self.members.join(now, (id, from), join, &self.config);
         // Whom it replaces goes first, so that nothing of the new life is taken for the old one's.
         self.act(now);
@@ -491,7 +520,7 @@ impl Root {
         let (suspect, reason) = decode_verdict(&datagram.body)?;
         let by = datagram.hop.from;
         // A place of the run before, sent before its root died, may have come after the join.
-        let is_here = datagram.fixed.epoch == self.epoch;
+        let is_here = self.is_of_this_run(&datagram.fixed);
         if is_here && self.members.is(by, from) {
             self.merger.heard(now, by);
             self.members.suspect(now, by, suspect, reason, &self.config);
@@ -707,7 +736,10 @@ impl Machine for Root {
             Kind::Report => self.on_report(now, &datagram)?,
             Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
             Kind::Suspect => self.on_suspect(now, &datagram, arrival.from)?,
-            Kind::Alive => self.members.alive(now, datagram.hop.from, &self.config),
+            Kind::Alive => {
+                let (_, incarnation) = decode_pair(&datagram.body)?;
+                self.members.alive(now, datagram.hop.from, incarnation, &self.config);
+            }
             Kind::Leave => self.on_leave(now, &datagram, arrival.from),
             Kind::Data
             | Kind::Beacon
@@ -715,7 +747,8 @@ impl Machine for Root {
             | Kind::Probe
             | Kind::Evict
             | Kind::Locate
-            | Kind::Located => {
+            | Kind::Located
+            | Kind::Challenge => {
                 self.status.refusals.forged += 1;
                 return Err(Malformed { what: "a kind that no root is sent", offset: 3 });
             }

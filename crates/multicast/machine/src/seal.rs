@@ -1,12 +1,14 @@
 //! Keys: one shared secret authenticates every datagram and seals the bodies of the feed.
 //!
 //! A body is sealed once, at the root, so that every copy is the same bytes: ChaCha20-Poly1305
-//! under a key derived for the stream and epoch, the frame number as nonce, the fixed header as
-//! associated data. What changes from hop to hop carries its own short code: SipHash-2-4 (a keyed
-//! PRF, 64 bits) over the header and the tag of the body, or over the whole body of a control
-//! datagram. A proxy therefore never opens a body, and a receiver never trusts an unopened one.
+//! under a key derived for the stream, epoch and run id, the frame number as nonce, the fixed
+//! header as associated data. Every datagram also carries a short code of the hop that sent it:
+//! SipHash-2-4 (a keyed PRF, 64 bits) over the header and the whole body. A proxy therefore never
+//! opens a body and never forwards a body that was changed on the way, and a receiver never trusts
+//! an unopened body.
 //!
-//! An epoch is never used twice by one root (it is the second of its start), so a nonce is never
+//! The run id is a random number that the root draws at its start. Two runs that begin in the same
+//! second, or under a clock that was set back, therefore seal under different keys, and no nonce is
 //! used twice with one key.
 
 use bytes::{Bytes, BytesMut};
@@ -17,10 +19,13 @@ pub use evenfall_core::SharedKey;
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
-use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, Kind, MAC_OFFSET, encode_header};
+use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, MAC_OFFSET, encode_header};
 
 /// Bytes that sealing adds to a body.
 pub const TAG_BYTES: usize = 16;
+
+/// Stream, epoch and run id: one body key each.
+type RunOfStream = (u32, u32, u64);
 
 /// Seals, opens and authenticates for one stream.
 #[derive(Clone)]
@@ -33,14 +38,14 @@ struct Keyed {
     id: u8,
     master: [u8; 32],
     mac: SipHasher24,
-    /// The cipher of the epoch last seen; a run has one.
-    body: Option<(u32, u32, ChaCha20Poly1305)>,
+    /// The cipher of the stream and run last seen: an overlay has one of each at a time.
+    body: Option<(RunOfStream, ChaCha20Poly1305)>,
 }
 
 impl Seal {
     pub(crate) fn new(key: Option<&SharedKey>) -> Self {
         let keyed = key.map(|key| {
-            let mac = blake3::derive_key("evenfall multicast v1 hop authentication", key.secret());
+            let mac = blake3::derive_key("evenfall multicast v2 hop authentication", key.secret());
             let half = |i: usize| mac[i..i + 16].try_into().expect("16 bytes");
             let mac = SipHasher24::new_with_key(&half(0));
             Keyed { id: key.id(), master: *key.secret(), mac, body: None }
@@ -57,19 +62,20 @@ impl Seal {
     }
 
     fn cipher(keyed: &mut Keyed, fixed: &Fixed) -> ChaCha20Poly1305 {
-        let wanted = (fixed.stream, fixed.epoch);
-        if let Some((stream, epoch, cipher)) = &keyed.body
-            && (*stream, *epoch) == wanted
+        let wanted = (fixed.stream, fixed.epoch, fixed.run_id);
+        if let Some((run, cipher)) = &keyed.body
+            && *run == wanted
         {
             return cipher.clone();
         }
-        let mut material = [0; 40];
+        let mut material = [0; 48];
         material[..32].copy_from_slice(&keyed.master);
         material[32..36].copy_from_slice(&fixed.stream.to_le_bytes());
-        material[36..].copy_from_slice(&fixed.epoch.to_le_bytes());
-        let key = blake3::derive_key("evenfall multicast v1 body", &material);
+        material[36..40].copy_from_slice(&fixed.epoch.to_le_bytes());
+        material[40..].copy_from_slice(&fixed.run_id.to_le_bytes());
+        let key = blake3::derive_key("evenfall multicast v2 body", &material);
         let cipher = ChaCha20Poly1305::new(AeadKey::from_slice(&key));
-        keyed.body = Some((wanted.0, wanted.1, cipher.clone()));
+        keyed.body = Some((wanted, cipher.clone()));
         cipher
     }
 
@@ -97,7 +103,8 @@ impl Seal {
     /// Opens the body of a data frame; without a key it is returned as it is.
     pub(crate) fn open(&mut self, fixed: &Fixed, body: &Bytes) -> Result<Bytes, Malformed> {
         let Some(keyed) = &mut self.keyed else { return Ok(body.clone()) };
-        let forged = Malformed { what: "body does not open under the shared key", offset: 76 };
+        let forged =
+            Malformed { what: "body does not open under the shared key", offset: HEADER_BYTES };
         let split = body.len().checked_sub(TAG_BYTES).ok_or(forged)?;
         let mut opened = BytesMut::from(&body[..split]);
         Self::cipher(keyed, fixed)
@@ -111,11 +118,10 @@ impl Seal {
         Ok(opened.freeze())
     }
 
-    fn mac(keyed: &Keyed, kind: Kind, header: &[u8], body: &[u8]) -> u64 {
+    fn mac(keyed: &Keyed, header: &[u8], body: &[u8]) -> u64 {
         let mut mac = keyed.mac;
         mac.write(&header[..MAC_OFFSET]);
-        let from = if kind == Kind::Data { body.len().saturating_sub(TAG_BYTES) } else { 0 };
-        mac.write(&body[from..]);
+        mac.write(body);
         mac.finish()
     }
 
@@ -123,7 +129,7 @@ impl Seal {
     pub(crate) fn header(&self, fixed: &Fixed, hop: &Hop, body: &[u8]) -> [u8; HEADER_BYTES] {
         let mut header = encode_header(fixed, hop);
         if let Some(keyed) = &self.keyed {
-            let mac = Self::mac(keyed, fixed.kind, &header, body);
+            let mac = Self::mac(keyed, &header, body);
             header[MAC_OFFSET..].copy_from_slice(&mac.to_le_bytes());
         }
         header
@@ -136,7 +142,7 @@ impl Seal {
         }
         let Some(keyed) = &self.keyed else { return Ok(()) };
         let header = encode_header(&datagram.fixed, &datagram.hop);
-        if Self::mac(keyed, datagram.fixed.kind, &header, &datagram.body) == datagram.mac {
+        if Self::mac(keyed, &header, &datagram.body) == datagram.mac {
             Ok(())
         } else {
             Err(Malformed { what: "message authentication failed", offset: MAC_OFFSET })
@@ -147,7 +153,8 @@ impl Seal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_core::{Class, SyncTime};
+    use crate::wire::Kind;
+    use evenfall_core::{Class, Format, SyncTime};
 
     fn frame() -> Fixed {
         Fixed {
@@ -157,10 +164,12 @@ mod tests {
             count: 1,
             stream: 1,
             epoch: 2,
+            run_id: 9,
             sequence: 3,
             first_message: 4,
             origin: SyncTime::from_nanos(5),
-            deadline: SyncTime::from_nanos(6),
+            deadline: Some(SyncTime::from_nanos(6)),
+            format: Format::OPAQUE,
         }
     }
 
@@ -173,11 +182,37 @@ mod tests {
         assert_eq!(&seal.open(&frame(), &sealed).unwrap()[..], b"body");
         let repair = Fixed { class: Class::Repair, ..frame() };
         assert!(seal.open(&repair, &sealed).is_ok(), "a repair copy is the same bytes");
-        let later = Fixed { deadline: SyncTime::from_nanos(7), ..frame() };
+        let later = Fixed { deadline: Some(SyncTime::from_nanos(7)), ..frame() };
         assert!(seal.open(&later, &sealed).is_err(), "the deadline is sealed too");
+        let another = Fixed { format: Format(1), ..frame() };
+        assert!(seal.open(&another, &sealed).is_err(), "and the format");
         let mut tampered = sealed.to_vec();
         tampered[0] ^= 1;
         assert!(seal.open(&frame(), &tampered.into()).is_err());
+    }
+
+    #[test]
+    fn two_runs_of_one_epoch_never_seal_under_the_same_key() {
+        let mut seal = Seal::new(Some(&SharedKey::new(1, [7; 32])));
+        let mut sealed = |run_id, text: &'static [u8]| {
+            seal.seal(&Fixed { run_id, ..frame() }, BytesMut::from(text))
+        };
+        let (one, two) = (sealed(1, b"buy"), sealed(2, b"sel"));
+        let apart = one.iter().zip(&two).take(3).map(|(a, b)| a ^ b);
+        let plain = b"buy".iter().zip(b"sel").map(|(a, b)| a ^ b);
+        assert!(!apart.eq(plain), "the key stream must not cancel out");
+    }
+
+    #[test]
+    fn a_body_changed_on_the_way_is_refused_before_anybody_opens_it() {
+        let key = SharedKey::new(1, [7; 32]);
+        let mut seal = Seal::new(Some(&key));
+        let sealed = seal.seal(&frame(), BytesMut::from(&b"body"[..]));
+        let header = seal.header(&frame(), &Hop::default(), &sealed);
+        let mut bytes = [&header[..], &sealed].concat();
+        bytes[HEADER_BYTES] ^= 1;
+        let datagram = crate::wire::parse(&bytes.into()).unwrap();
+        assert!(seal.verify(&datagram).is_err());
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Dimensions {
             Scheme::Siblings => 0,
             // H extra children for every node that has proxies as children.
             Scheme::Extra => (0..u32::from(self.depth).saturating_sub(1))
-                .map(|l| layer(l).saturating_mul(shape.hedging.into()))
+                .map(|l| layer(l).saturating_mul(shape.hedging.copies()))
                 .fold(0, usize::saturating_add),
         };
         inner.saturating_add(extra)
@@ -124,7 +124,7 @@ impl Tree {
         let mut tree = Self {
             root,
             depth,
-            hedging: if mode.hedges() { usize::from(shape.hedging) } else { 0 },
+            hedging: if mode.hedges() { shape.hedging.copies() } else { 0 },
             children: BTreeMap::from([(root, Vec::new())]),
             extra: BTreeMap::new(),
             parent: BTreeMap::new(),
@@ -506,6 +506,7 @@ mod tests {
     }
 
     fn shape(depth: u8, fanout: u16, hedging: u8) -> Shape {
+        let hedging = evenfall_core::Hedging(hedging);
         Shape { depth: Some(depth), fanout: Some(fanout), hedging, scheme: Scheme::Siblings }
     }
 

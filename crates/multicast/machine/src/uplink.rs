@@ -10,15 +10,15 @@ use evenfall_core::{Arrival, Class, Clock, Malformed, NodeId, Prng, Timestamp};
 
 use crate::config::Config;
 use crate::control::{
-    Beacon, Begin, Join, Located, Peer, Place, RANGE_BYTES, RANGES_MAX, Reason, Role,
-    decode_verdict, encode_ranges, encode_verdict,
+    Beacon, Begin, Join, Located, Peer, Place, RANGE_BYTES, RANGES_MAX, Reason, Role, decode_pair,
+    decode_verdict, encode_pair, encode_ranges, encode_verdict,
 };
 use crate::merge::Edges;
 use crate::outbox::Outbox;
 use crate::parts::Assembly;
 use crate::seal::{Seal, SharedKey};
 use crate::window::{Answer, Gaps, Seen, Window};
-use crate::wire::{self, Datagram, Kind};
+use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_OFFSET};
 
 /// Who a node is and where the root is.
 #[derive(Clone, Debug)]
@@ -105,17 +105,21 @@ pub(crate) struct Uplink {
     /// Who has what everybody else has forgotten, and whether they were asked in vain.
     recorders: Vec<Peer>,
     recorders_fail: bool,
-    epoch: Option<u32>,
+    /// Epoch and run id of the root, once this node has a place.
+    run: Option<(u32, u64)>,
     root_id: Option<NodeId>,
     parent_heard: Timestamp,
     root_heard: Timestamp,
     /// When the next wish to join, or to leave, goes to the root.
     join_at: Option<Timestamp>,
+    /// The cookie of the root's last challenge.
+    cookie: u64,
     rejoins: u64,
     leaving: bool,
     root_lost: bool,
-    /// Highest control sequence per sender, so that a recorded datagram cannot be played again.
-    last_control: BTreeMap<NodeId, u64>,
+    /// The epoch and the control sequence that each sender may use next, so that a recorded
+    /// datagram cannot be played again. A root counts from zero in every epoch.
+    last_control: BTreeMap<NodeId, (u32, u64)>,
     /// Reports that say nothing new are still heartbeats: when the next one goes.
     report_at: Timestamp,
     /// By how much nodes that miss the same frame ask for it at different times.
@@ -140,7 +144,7 @@ impl Uplink {
         let phase = interval * (who.id.0 % 16) / 16;
         let jitter = Prng::new(who.incarnation).fork(u64::from(who.id.0));
         Self {
-            out: Outbox::new(who.id, who.stream, seal, who.incarnation, live_max),
+            out: Outbox::new(who.id, who.stream, seal, who.incarnation.min(NUMBER_MAX), live_max),
             config,
             who,
             role,
@@ -161,11 +165,12 @@ impl Uplink {
             heard: 0,
             recorders: Vec::new(),
             recorders_fail: false,
-            epoch: None,
+            run: None,
             root_id: None,
             parent_heard: now,
             root_heard: now,
             join_at: Some(now),
+            cookie: 0,
             rejoins: 0,
             leaving: false,
             root_lost: false,
@@ -178,7 +183,12 @@ impl Uplink {
 
     /// The run that it is in, once it has a place.
     pub(crate) fn epoch(&self) -> Option<u32> {
-        self.epoch
+        self.run.map(|(epoch, _)| epoch)
+    }
+
+    /// The number of this node's life: it grows whenever the root has taken the node out.
+    fn incarnation(&self) -> u64 {
+        self.who.incarnation.saturating_add(self.rejoins).min(NUMBER_MAX)
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -200,14 +210,16 @@ impl Uplink {
         let from = datagram.hop.from;
         if datagram.fixed.class == Class::Control {
             if self.last_control.len() >= SENDERS_MAX && !self.last_control.contains_key(&from) {
-                return Err(Malformed { what: "more senders than a node remembers", offset: 48 });
+                let what = "more senders than a node remembers";
+                return Err(Malformed { what, offset: SENDER_OFFSET });
             }
-            let last = self.last_control.entry(from).or_insert(0);
-            if datagram.fixed.sequence < *last {
+            let Fixed { epoch, sequence, .. } = datagram.fixed;
+            let next = self.last_control.entry(from).or_default();
+            if (epoch, sequence) < *next {
                 self.refusals.replayed += 1;
                 return Ok(None);
             }
-            *last = datagram.fixed.sequence + 1;
+            *next = (epoch, sequence + 1);
         }
         if self.place.as_ref().and_then(Place::parent).is_some_and(|p| p.id == from) {
             self.parent_heard = now;
@@ -221,21 +233,28 @@ impl Uplink {
             return Err(Malformed { what: "another stream", offset: wire::STREAM_OFFSET });
         }
         self.out.seal.verify(datagram)?;
-        if matches!(fixed.kind, Kind::Assign | Kind::Evict | Kind::Probe) {
+        let run = (fixed.epoch, fixed.run_id);
+        if matches!(fixed.kind, Kind::Assign | Kind::Evict | Kind::Probe | Kind::Challenge) {
+            if self.run.is_some_and(|mine| mine.0 == run.0 && mine.1 != run.1) {
+                // Nothing says which of the two began later.
+                return Err(Malformed { what: "another run of this epoch", offset: EPOCH_OFFSET });
+            }
             let root = self.root_id.is_none_or(|id| id == datagram.hop.from);
             return if root && from == self.who.root {
                 Ok(())
             } else {
-                Err(Malformed { what: "an order that is not from the root", offset: 48 })
+                let what = "an order that is not from the root";
+                Err(Malformed { what, offset: SENDER_OFFSET })
             };
         }
-        if self.epoch.is_some_and(|epoch| epoch != fixed.epoch) {
-            return Err(Malformed { what: "another epoch", offset: 12 });
+        if self.run.is_some_and(|mine| mine != run) {
+            return Err(Malformed { what: "another run of the root", offset: EPOCH_OFFSET });
         }
         if self.knows(datagram.hop.from, from, fixed.kind) {
             Ok(())
         } else {
-            Err(Malformed { what: "sender has no business with this node", offset: 48 })
+            let what = "sender has no business with this node";
+            Err(Malformed { what, offset: SENDER_OFFSET })
         }
     }
 
@@ -280,7 +299,18 @@ impl Uplink {
                 Ok(None)
             }
             Kind::Probe => {
-                self.out.control_to(self.who.root, Kind::Alive, datagram.body.clone());
+                let probe = wire::Reader::new(&datagram.body).u64()?;
+                let body = encode_pair(probe, self.incarnation());
+                self.out.control_to(self.who.root, Kind::Alive, body);
+                Ok(None)
+            }
+            Kind::Challenge => {
+                let (incarnation, cookie) = decode_pair(&datagram.body)?;
+                let waits = self.join_at.is_some() && !self.leaving;
+                if waits && incarnation == self.incarnation() && self.cookie != cookie {
+                    self.cookie = cookie;
+                    self.join_at = Some(now);
+                }
                 Ok(None)
             }
             Kind::Evict => {
@@ -317,16 +347,16 @@ impl Uplink {
         if place.sources.is_empty() {
             place.sources.push(Peer { id: datagram.hop.from, addr: self.who.root });
         }
-        let epoch = datagram.fixed.epoch;
-        if self.leaving || self.epoch.is_some_and(|old| epoch < old) {
+        let Fixed { epoch, run_id, .. } = datagram.fixed;
+        if self.leaving || self.epoch().is_some_and(|old| epoch < old) {
             return Ok(None);
         }
         let mut restarted = None;
-        if self.epoch != Some(epoch) {
+        if self.epoch() != Some(epoch) {
             // The root started anew: nothing of the old stream continues.
-            restarted = self.epoch.and(self.window.as_ref()).map(Window::next);
-            self.epoch = Some(epoch);
-            self.out.epoch = epoch;
+            restarted = self.run.and(self.window.as_ref()).map(Window::next);
+            self.run = Some((epoch, run_id));
+            self.out.run = (epoch, run_id);
             (self.place, self.previous, self.window) = (None, None, None);
             self.gaps = Gaps::default();
             self.end = None;
@@ -599,8 +629,8 @@ impl Uplink {
                 self.say_good_bye();
                 return None;
             }
-            let incarnation = self.who.incarnation + self.rejoins;
-            let join = Join { role: self.role, incarnation };
+            let (incarnation, cookie) = (self.incarnation(), self.cookie);
+            let join = Join { role: self.role, incarnation, cookie };
             self.out.control_to(self.who.root, Kind::Join, join.encode());
         }
         if self.gaps.next_ask().is_some_and(|at| at <= now) {

@@ -1,23 +1,29 @@
 //! The datagrams, byte by byte. The same drawing with prose is in `docs/wire/multicast.md`.
 //!
-//! All integers are little-endian. Every datagram starts with 76 bytes:
+//! All integers are little-endian. Every datagram starts with 88 bytes:
 //!
 //! ```text
 //!  0        2        3       4        5        6        8
 //!  | magic  |version | kind  | class  | key id | count  |
-//!  8                 12               16
-//!  | stream          | epoch          |
-//! 16                                  24
-//!  | sequence                         | first message number              | 32
-//! 32                                  40
-//!  | origin: root's send time, ns     | deadline, ns; 0 = release at once | 48
+//!  8                 12               16                                  24
+//!  | stream          | epoch          | run id                             |
+//! 24                                  32                                  40
+//!  | sequence                         | first message number               |
+//! 40                                  48                                  56
+//!  | origin: root's send time, ns     | deadline, ns; 0 = release at once  |
+//! 56       57
+//!  | format |
 //!  ---- fixed up to here: sealed with the body; below: rewritten at every hop ----
-//! 48                52                56     57     58      60
-//!  | sender          | view            | level| flags| zero   |
-//! 60                                  68                                  76
-//!  | sent: sender's send time, ns     | message authentication code        |
-//! 76  body
+//! 57       58       59      60                64               68
+//!  | level  | flags  | spare | sender          | view            |
+//! 68                72                                  80                88
+//!  | earlier         | sent: sender's send time, ns      | authentication |
+//! 88  body
 //! ```
+//!
+//! `earlier` and `spare` are room for measuring clocks. A sender of today writes zero into both. A
+//! receiver authenticates both and ignores their values, so that a later sender can state when its
+//! previous datagram really left without another version of this layout.
 //!
 //! `class` lies inside the fixed part so that every driver finds it at one offset, but counts as
 //! zero when the body is sealed: a repair copy is the same sealed bytes in another class.
@@ -25,26 +31,31 @@
 //! Decoding is total: any bytes give a value or [`Malformed`].
 
 use bytes::{BufMut, Bytes, BytesMut};
-use evenfall_core::{Class, Malformed, NodeId, SyncTime};
+use evenfall_core::{Class, Format, Malformed, NodeId, SyncTime};
 
 /// "EF" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EF");
 /// Version of this layout. Another one is refused by name.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the fixed part.
-pub const FIXED_BYTES: usize = 48;
+pub const FIXED_BYTES: usize = 57;
 /// Bytes in front of the body.
-pub const HEADER_BYTES: usize = 76;
+pub const HEADER_BYTES: usize = 88;
 /// Largest number of a frame, message or control datagram: a stream of a thousand million a second
 /// takes 292 years to it, and sums of two such numbers fit 64 bits.
 pub const NUMBER_MAX: u64 = 1 << 63;
 /// Where the authentication code begins.
-pub(crate) const MAC_OFFSET: usize = 68;
+pub(crate) const MAC_OFFSET: usize = 80;
+/// Where the epoch stands, for errors that name it.
+pub(crate) const EPOCH_OFFSET: usize = 12;
+/// Where the sender stands, for errors that name it.
+pub(crate) const SENDER_OFFSET: usize = 60;
 /// Offset of `stream`, by which a process with several machines dispatches.
 pub const STREAM_OFFSET: usize = 8;
 
 /// What a datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum Kind {
     /// Messages of the feed.
@@ -75,10 +86,12 @@ pub enum Kind {
     Locate = 13,
     /// "With this one": recorder to late joiner.
     Located = 14,
+    /// "Repeat your wish to join with this cookie": root to a node that wants to join.
+    Challenge = 15,
 }
 
 impl Kind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Data,
         Self::Beacon,
         Self::Report,
@@ -93,6 +106,7 @@ impl Kind {
         Self::Evict,
         Self::Locate,
         Self::Located,
+        Self::Challenge,
     ];
 }
 
@@ -109,16 +123,20 @@ pub struct Fixed {
     pub count: u16,
     /// Which tree.
     pub stream: u32,
-    /// Which run of the root.
+    /// Which run of the root; a later run has a larger one.
     pub epoch: u32,
+    /// A random number that the root drew for this run, so that no two runs seal alike.
+    pub run_id: u64,
     /// Frame number (data), or a counter that only grows per sender (everything else).
     pub sequence: u64,
     /// Number of the first message in the body (data only).
     pub first_message: u64,
     /// When the root sent it.
     pub origin: SyncTime,
-    /// When receivers may release it; zero for at once.
-    pub deadline: SyncTime,
+    /// When receivers may release it; `None` for at once, which the wire writes as zero.
+    pub deadline: Option<SyncTime>,
+    /// The format of all messages in the body (data only).
+    pub format: Format,
 }
 
 /// The part of the header that every hop rewrites.
@@ -134,6 +152,10 @@ pub struct Hop {
     pub flags: u8,
     /// When the sender sent it, by its synchronised clock.
     pub sent: SyncTime,
+    /// Room for when the sender's previous datagram left; written as zero and ignored.
+    pub earlier: u32,
+    /// Room beside `earlier`; written as zero and ignored.
+    pub spare: u8,
 }
 
 /// Flag: receivers report the delay of this very frame.
@@ -222,10 +244,12 @@ impl Fixed {
             count: 0,
             stream,
             epoch,
+            run_id: 0,
             sequence,
             first_message: 0,
             origin: SyncTime::ZERO,
-            deadline: SyncTime::ZERO,
+            deadline: None,
+            format: Format::OPAQUE,
         }
     }
 
@@ -239,10 +263,12 @@ impl Fixed {
         out[6..8].copy_from_slice(&self.count.to_le_bytes());
         out[8..12].copy_from_slice(&self.stream.to_le_bytes());
         out[12..16].copy_from_slice(&self.epoch.to_le_bytes());
-        out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
-        out[24..32].copy_from_slice(&self.first_message.to_le_bytes());
-        out[32..40].copy_from_slice(&self.origin.nanos().to_le_bytes());
-        out[40..48].copy_from_slice(&self.deadline.nanos().to_le_bytes());
+        out[16..24].copy_from_slice(&self.run_id.to_le_bytes());
+        out[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        out[32..40].copy_from_slice(&self.first_message.to_le_bytes());
+        out[40..48].copy_from_slice(&self.origin.nanos().to_le_bytes());
+        out[48..56].copy_from_slice(&on_wire(self.deadline).to_le_bytes());
+        out[56] = self.format.0;
         out
     }
 
@@ -258,12 +284,24 @@ impl Fixed {
 pub(crate) fn encode_header(fixed: &Fixed, hop: &Hop) -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
     out[..FIXED_BYTES].copy_from_slice(&fixed.encode());
-    out[48..52].copy_from_slice(&hop.from.0.to_le_bytes());
-    out[52..56].copy_from_slice(&hop.view.to_le_bytes());
-    out[56] = hop.level;
-    out[57] = hop.flags;
-    out[60..68].copy_from_slice(&hop.sent.nanos().to_le_bytes());
+    out[57] = hop.level;
+    out[58] = hop.flags;
+    out[59] = hop.spare;
+    out[60..64].copy_from_slice(&hop.from.0.to_le_bytes());
+    out[64..68].copy_from_slice(&hop.view.to_le_bytes());
+    out[68..72].copy_from_slice(&hop.earlier.to_le_bytes());
+    out[72..80].copy_from_slice(&hop.sent.nanos().to_le_bytes());
     out
+}
+
+/// A deadline as the wire and the files of a run write it: nanoseconds, zero for none.
+pub fn on_wire(deadline: Option<SyncTime>) -> u64 {
+    deadline.map_or(0, SyncTime::nanos)
+}
+
+/// The deadline that these nanoseconds stand for; zero stands for none.
+pub fn off_wire(nanos: u64) -> Option<SyncTime> {
+    (nanos > 0).then(|| SyncTime::from_nanos(nanos))
 }
 
 /// Parses the header of a datagram and leaves the body alone.
@@ -280,7 +318,7 @@ pub fn parse(bytes: &Bytes) -> Result<Datagram, Malformed> {
     }
     if r.u8()? != VERSION {
         return Err(Malformed {
-            what: "another version of the evenfall wire (this is 1)",
+            what: "another version of the evenfall wire (this is 2)",
             offset: 2,
         });
     }
@@ -298,20 +336,21 @@ pub fn parse(bytes: &Bytes) -> Result<Datagram, Malformed> {
         count: r.u16()?,
         stream: r.u32()?,
         epoch: r.u32()?,
+        run_id: r.u64()?,
         sequence: r.number()?,
         first_message: r.number()?,
         origin: SyncTime::from_nanos(r.u64()?),
-        deadline: SyncTime::from_nanos(r.u64()?),
+        deadline: off_wire(r.u64()?),
+        format: Format(r.u8()?),
     };
     let hop = Hop {
-        from: NodeId(r.u32()?),
-        view: r.u32()?,
         level: r.u8()?,
         flags: r.u8()?,
-        sent: {
-            r.u16()?;
-            SyncTime::from_nanos(r.u64()?)
-        },
+        spare: r.u8()?,
+        from: NodeId(r.u32()?),
+        view: r.u32()?,
+        earlier: r.u32()?,
+        sent: SyncTime::from_nanos(r.u64()?),
     };
     Ok(Datagram { fixed, hop, mac: r.u64()?, body: bytes.slice(HEADER_BYTES..) })
 }
@@ -372,10 +411,12 @@ mod tests {
             count: 2,
             stream: 5,
             epoch: 77,
+            run_id: u64::MAX,
             sequence: 9,
             first_message: 18,
             origin: SyncTime::from_nanos(1_000),
-            deadline: SyncTime::from_nanos(2_000),
+            deadline: Some(SyncTime::from_nanos(2_000)),
+            format: Format(3),
         };
         let hop = Hop {
             from: NodeId(4),
@@ -383,6 +424,9 @@ mod tests {
             level: 1,
             flags: SAMPLED,
             sent: SyncTime::from_nanos(1_500),
+            // What a later sender may write comes back as it came.
+            earlier: 7,
+            spare: 1,
         };
         (fixed, hop)
     }
@@ -402,7 +446,7 @@ mod tests {
             assert!(parse(&Bytes::copy_from_slice(&bytes[..len])).is_err());
         }
         let mut other = bytes;
-        other[2] = 2;
+        other[2] = 1;
         let error = parse(&Bytes::copy_from_slice(&other)).unwrap_err();
         assert!(error.to_string().contains("version"), "{error}");
     }

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! <name>.<stream>.frames
-//!  0         8          16              24       32         40      44      46     48
-//! +---------+----------+---------------+--------+----------+-------+-------+------+
-//! | time i64| frame u64| first message | origin | deadline | epoch | count | zero |
-//! +---------+----------+---------------+--------+----------+-------+-------+------+
+//!  0         8          16              24       32         40      44      46     47     48
+//! +---------+----------+---------------+--------+----------+-------+-------+------+------+
+//! | time i64| frame u64| first message | origin | deadline | epoch | count |format| zero |
+//! +---------+----------+---------------+--------+----------+-------+-------+------+------+
 //! ```
 //!
 //! A frame is appended behind its messages, so that whoever finds it finds them.
@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenfall_core::{NodeId, SyncTime};
-use evenfall_multicast_machine::{Archived, Begin, Release, Resume};
+use evenfall_core::{Format, NodeId, SyncTime};
+use evenfall_multicast_machine::{Archived, Begin, Release, Resume, wire};
 use evenfall_store_format::{Field, FieldType, Schema};
 
 use crate::recording::{Replay, first_where};
@@ -55,6 +55,7 @@ fn schema() -> Schema {
     };
     add("epoch", 40, 4, FieldType::U32);
     add("count", 44, 2, FieldType::U16);
+    add("format", 46, 1, FieldType::U8);
     schema.record_bytes = RECORD_BYTES as u16;
     schema
 }
@@ -97,13 +98,13 @@ impl<'a> FrameLog<'a> {
             release.sequence,
             release.first_message,
             release.origin.nanos(),
-            release.deadline.nanos(),
+            wire::on_wire(release.deadline),
         ] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.extend_from_slice(&release.epoch.to_le_bytes());
         bytes.extend_from_slice(&release.count.to_le_bytes());
-        bytes.extend_from_slice(&[0; 2]);
+        bytes.extend_from_slice(&[release.format.0, 0]);
     }
 
     /// Appends what was gathered. The messages must be there already.
@@ -151,8 +152,9 @@ struct FrameRecord {
     sequence: u64,
     first_message: u64,
     origin: SyncTime,
-    deadline: SyncTime,
+    deadline: Option<SyncTime>,
     count: u16,
+    format: Format,
 }
 
 impl FrameRecord {
@@ -164,8 +166,9 @@ impl FrameRecord {
             sequence: word(8),
             first_message: word(16),
             origin: SyncTime::from_nanos(word(24)),
-            deadline: SyncTime::from_nanos(word(32)),
+            deadline: wire::off_wire(word(32)),
             count: u16::from_le_bytes([record[44], record[45]]),
+            format: Format(record[46]),
         }
     }
 
@@ -291,8 +294,8 @@ impl<'a> FrameReader<'a> {
                 };
                 messages.push(Bytes::from(message.bytes));
             }
-            let FrameRecord { sequence, first_message, origin, deadline, .. } = *frame;
-            found.push(Archived { sequence, first_message, origin, deadline, messages });
+            let FrameRecord { sequence, first_message, origin, deadline, format, .. } = *frame;
+            found.push(Archived { sequence, first_message, origin, deadline, format, messages });
         }
         if let Some(last) = found.last() {
             let next_frame = last.sequence + 1;

@@ -468,7 +468,9 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 fn encode(record: &Record) -> [u8; RECORD_BYTES] {
     let (kind, flags, count, stream, words) = match record {
         Record::Sent(s) => {
-            (1, 0, 0, s.stream, [s.message, s.scheduled_ns, s.sent_ns, s.deadline_ns])
+            // Zero stands for no deadline.
+            let deadline_ns = s.deadline_ns.unwrap_or(0);
+            (1, 0, 0, s.stream, [s.message, s.scheduled_ns, s.sent_ns, deadline_ns])
         }
         Record::Released(r) => {
             let waited = r.taken_ns.saturating_sub(r.arrival_ns).min(u32::MAX.into());
@@ -501,7 +503,10 @@ fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<Record> {
     let stream = word(bytes, 4) as u32;
     let [message, a, b, c] = [8, 16, 24, 32].map(|at| word(bytes, at));
     Some(match bytes[0] {
-        1 => Record::Sent(Sent { stream, message, scheduled_ns: a, sent_ns: b, deadline_ns: c }),
+        1 => {
+            let deadline_ns = Some(c).filter(|deadline_ns| *deadline_ns > 0);
+            Record::Sent(Sent { stream, message, scheduled_ns: a, sent_ns: b, deadline_ns })
+        }
         2 => Record::Released(Released {
             receiver: node,
             stream,
@@ -553,7 +558,7 @@ mod tests {
                 message: 3,
                 scheduled_ns: 4,
                 sent_ns: 5,
-                deadline_ns: 6,
+                deadline_ns: Some(6),
             }),
             Record::Released(released),
             Record::Lost(Lost { receiver: NodeId(7), stream: 1, first_message: 2, count: 3 }),

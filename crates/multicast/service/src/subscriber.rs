@@ -22,8 +22,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::SyncTime;
-use evenfall_feed_formats::codec::{self, Format};
+use evenfall_core::{Format, SyncTime};
+use evenfall_feed_formats::codec;
 use evenfall_feed_formats::itch::{Stock, Symbols};
 use evenfall_multicast_machine::Release;
 
@@ -42,10 +42,12 @@ pub struct Message {
     pub stream: u32,
     /// Its number within that tree.
     pub number: u64,
-    /// When it might be released; zero when it was not held.
-    pub deadline: SyncTime,
+    /// When it might be released; `None` when it was not held.
+    pub deadline: Option<SyncTime>,
     /// When it was released, read from the clock at that moment.
     pub released: SyncTime,
+    /// The format of its bytes, as the publisher stated it.
+    pub format: Format,
     /// The message as the venue sent it.
     pub bytes: Bytes,
 }
@@ -138,9 +140,9 @@ impl Channel {
 impl Sink for Channel {
     fn released(&mut self, release: &Release, at: SyncTime) {
         for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
-            if self.wants(codec::ITCH, &bytes) && !self.wants_to_stop() {
-                let (stream, deadline) = (release.stream, release.deadline);
-                let message = Message { stream, number, deadline, released: at, bytes };
+            if self.wants(release.format, &bytes) && !self.wants_to_stop() {
+                let Release { stream, deadline, format, .. } = *release;
+                let message = Message { stream, number, deadline, released: at, format, bytes };
                 self.pass(Update::Message(message));
             }
         }

@@ -40,6 +40,8 @@ impl<W: Write> Writer<W> {
         let MessageRow { stream, message, scheduled_ns, sent_ns, deadline_ns, .. } = row;
         let MessageRow { first_arrival_ns, last_arrival_ns, first_release_ns, .. } = row;
         let MessageRow { last_release_ns, receivers, late, .. } = row;
+        // The columns are numbers: zero stands for no deadline.
+        let deadline_ns = deadline_ns.unwrap_or(0);
         writeln!(
             self.out,
             "{stream},{message},{scheduled_ns},{sent_ns},{deadline_ns},{first_arrival_ns},\
@@ -59,6 +61,7 @@ impl<W: Write> Writer<W> {
 
 /// Why a fairness log could not be read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum CsvError {
     /// The input failed.
     Io(io::Error),
@@ -85,7 +88,14 @@ impl fmt::Display for CsvError {
     }
 }
 
-impl std::error::Error for CsvError {}
+impl std::error::Error for CsvError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Header | Self::Line { .. } => None,
+        }
+    }
+}
 
 /// Reads rows; stops after the first error.
 ///
@@ -128,7 +138,7 @@ fn parse(text: &str, line: u64) -> Result<MessageRow, CsvError> {
         message: values[1],
         scheduled_ns: values[2],
         sent_ns: values[3],
-        deadline_ns: values[4],
+        deadline_ns: Some(values[4]).filter(|deadline_ns| *deadline_ns > 0),
         first_arrival_ns: values[5],
         last_arrival_ns: values[6],
         first_release_ns: values[7],

@@ -32,7 +32,7 @@ enum State {
 pub(super) struct Slot {
     pub(super) scheduled_ns: u64,
     pub(super) sent_ns: u64,
-    pub(super) deadline_ns: u64,
+    pub(super) deadline_ns: Option<u64>,
     first_arrival_ns: u64,
     last_arrival_ns: u64,
     first_taken_ns: u64,
@@ -84,7 +84,8 @@ impl Slot {
         self.first_release_ns = self.first_release_ns.min(frame.release_ns);
         self.last_release_ns = self.last_release_ns.max(frame.release_ns);
         self.seen += 1;
-        self.late += u32::from(self.deadline_ns > 0 && frame.arrival_ns > self.deadline_ns);
+        let is_late = self.deadline_ns.is_some_and(|deadline_ns| frame.arrival_ns > deadline_ns);
+        self.late += u32::from(is_late);
     }
 
     #[inline]

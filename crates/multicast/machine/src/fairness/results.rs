@@ -53,8 +53,9 @@ pub struct Results {
     pub arrival_window_us: Summary,
     /// Release minus deadline, of every held frame at every receiver, measured at the release.
     pub release_late_us: Summary,
-    /// Arrival to release, of every held frame at every receiver.
-    pub hold_us: Summary,
+    /// How long a held frame waited at a receiver: arrival to release, of every one at every
+    /// receiver. The hold is another quantity: sending to deadline.
+    pub wait_us: Summary,
     /// Deadline minus arrival, of every held frame at every receiver; negative when it came late.
     pub margin_us: Summary,
     /// How far the root was behind the feed: sent minus scheduled.
@@ -164,7 +165,7 @@ pub struct TimePoint {
     /// Messages scheduled in it.
     pub messages: u64,
     /// Mean of deadline minus sent: the hold that the root asked for.
-    pub deadline_offset_us: Option<f64>,
+    pub hold_us: Option<f64>,
     /// Share of its held messages that were on time everywhere.
     pub p_f: Option<f64>,
     /// Median OML, within 3 %.
@@ -196,7 +197,7 @@ pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
         window_us: samples.window.summary(),
         arrival_window_us: samples.arrival_window.summary(),
         release_late_us: samples.release_late.summary(),
-        hold_us: samples.hold.summary(),
+        wait_us: samples.wait.summary(),
         margin_us: samples.margin.summary(),
         behind_us: samples.behind.summary(),
         clock_error_us: ClockErrorUs(clock),

@@ -71,10 +71,10 @@ impl Timeline {
         if row.receivers > 0 {
             step.oml.record(signed(row.last_arrival_ns, row.scheduled_ns));
         }
-        if row.deadline_ns > 0 && expected > 0 {
+        if let Some(deadline_ns) = row.deadline_ns.filter(|_| expected > 0) {
             step.held += 1;
             step.on_time += u64::from(row.late == 0);
-            let offset_ns = signed(row.deadline_ns, row.sent_ns);
+            let offset_ns = signed(deadline_ns, row.sent_ns);
             step.offset_sum_ns = step.offset_sum_ns.saturating_add(offset_ns);
         }
     }
@@ -103,7 +103,7 @@ impl Timeline {
             TimePoint {
                 at_s: (at as u64 * self.width_ns) as f64 / 1e9,
                 messages: step.messages,
-                deadline_offset_us: held.then(|| us(step.offset_sum_ns) / step.held as f64),
+                hold_us: held.then(|| us(step.offset_sum_ns) / step.held as f64),
                 p_f: held.then(|| step.on_time as f64 / step.held as f64),
                 oml_p50_us: us(oml[0]),
                 oml_p99_us: us(oml[1]),
@@ -126,7 +126,7 @@ mod tests {
             let row = MessageRow {
                 scheduled_ns,
                 sent_ns: scheduled_ns,
-                deadline_ns: scheduled_ns + 5_000,
+                deadline_ns: Some(scheduled_ns + 5_000),
                 last_arrival_ns: scheduled_ns + 1_000,
                 receivers: 2,
                 late: u32::from(second % 4 == 0),
@@ -137,7 +137,7 @@ mod tests {
         let points = timeline.points();
         assert!(points.len() <= STEPS_MAX);
         assert_eq!(points.iter().map(|p| p.messages).sum::<u64>(), 10_000);
-        assert_eq!(points[1].deadline_offset_us, Some(5.0));
+        assert_eq!(points[1].hold_us, Some(5.0));
         assert!((points[1].p_f.expect("held") - 0.75).abs() < 0.05);
         assert!((points[1].oml_p50_us - 1.0).abs() < 0.05);
     }

@@ -9,6 +9,7 @@ fn ids(from: u32, n: u32) -> Vec<NodeId> {
 
 /// Four proxies of three receivers each (100 and up), and two spares.
 fn tree(hedging: u8) -> Tree {
+    let hedging = evenfall_core::Hedging(hedging);
     let shape = Shape { depth: Some(2), fanout: Some(4), hedging, scheme: Scheme::Siblings };
     Tree::build(NodeId(0), &ids(1, 6), &ids(100, 12), &shape, Mode::Release)
 }

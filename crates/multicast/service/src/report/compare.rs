@@ -42,7 +42,7 @@ pub struct Comparison {
 /// The mean hold that the root asked for, over messages; none when nothing was held.
 fn mean_hold_us(report: &Report) -> Option<f64> {
     let held = report.outcome.series.time.iter();
-    let held = held.filter_map(|step| Some((step.deadline_offset_us?, step.messages as f64)));
+    let held = held.filter_map(|step| Some((step.hold_us?, step.messages as f64)));
     let (sum, messages) = held.fold((0.0, 0.0), |(sum, all), (us, n)| (sum + us * n, all + n));
     (messages > 0.0).then(|| sum / messages)
 }

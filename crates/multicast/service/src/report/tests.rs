@@ -89,7 +89,7 @@ fn write_run(directory: &Path) {
     for message in 0..MESSAGES {
         let scheduled_ns = START_NS + message * GAP_NS;
         let sent_ns = scheduled_ns + 3_000;
-        let deadline_ns = sent_ns + hold_ns(message);
+        let deadline_ns = Some(sent_ns + hold_ns(message));
         root.append(&Record::Sent(Sent { stream: 0, message, scheduled_ns, sent_ns, deadline_ns }));
     }
     root.finish().expect("a log");

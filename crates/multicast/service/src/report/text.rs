@@ -28,7 +28,7 @@ pub fn table(r: &Results) -> String {
     row(&mut text, "OML, held", &r.held_oml_us);
     row(&mut text, "delivery window", &r.window_us);
     row(&mut text, "release lateness", &r.release_late_us);
-    row(&mut text, "hold", &r.hold_us);
+    row(&mut text, "wait", &r.wait_us);
     row(&mut text, "margin", &r.margin_us);
     let error = serde_json::to_value(r.clock_error_us).unwrap_or_default();
     let _ = writeln!(text, "  clock error between hosts: {error} us");

@@ -60,7 +60,7 @@ impl Part<Relay> for Watch<'_> {
                 self.failed = Some(RoleError::Evicted(Reason::TooSlow));
             }
             // The machine joins again by itself.
-            RelayEvent::Placed(_) | RelayEvent::Evicted(_) => {}
+            _ => {}
         }
     }
 

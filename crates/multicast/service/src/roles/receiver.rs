@@ -150,9 +150,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
                 );
             }
             // The machine joins again by itself.
-            ReceiverEvent::Evicted(_)
-            | ReceiverEvent::Replaying { .. }
-            | ReceiverEvent::CaughtUp => {}
+            _ => {}
         }
     }
 

@@ -59,7 +59,7 @@ impl<'a> Times<'a> {
         Self {
             delays,
             shape: what.shape,
-            hedging: what.hedging as usize,
+            hedging: what.hedging.copies(),
             share: what.share,
             bits,
             seed,
@@ -200,8 +200,7 @@ pub(super) fn search(delays: &Delays, pool: &[usize], what: &MinMax, tree: &Tree
 
 /// No tree that hedges has a better worst leaf.
 pub(super) fn bound(delays: &Delays, pool: &[usize], what: &MinMax) -> f64 {
-    let copies = (f64::from(what.hedging.min(what.shape.fanout - 1)) + 1.0)
-        .powi(what.shape.depth as i32 - 1);
+    let copies = (what.aunts() as f64 + 1.0).powi(what.shape.depth as i32 - 1);
     let lengths = Lengths::sums(delays, what.share / copies);
     let labels = Labels::new(&lengths, pool, what.root, what.shape.depth, f64::MAX);
     labels.bound(what.shape.depth, what.shape.leaves().len())

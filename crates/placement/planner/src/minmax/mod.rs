@@ -33,7 +33,7 @@ mod search;
 
 use core::fmt;
 
-use evenfall_core::Prng;
+use evenfall_core::{Hedging, Prng};
 
 use crate::delays::Delays;
 use crate::paths::Lengths;
@@ -54,7 +54,7 @@ pub struct MinMax {
     /// The percentile that counts, as a share: 0.5 to 0.999.
     pub share: f64,
     /// H: extra copies that every node below the first level gets from its parent's siblings.
-    pub hedging: u32,
+    pub hedging: Hedging,
     /// Moves of the local search; a number that suits the shape when 0.
     pub moves: u64,
     /// Limit of the work of one proof by trying: about this many partial trees.
@@ -64,9 +64,18 @@ pub struct MinMax {
 }
 
 impl MinMax {
-    /// The 90th percentile with the usual effort.
+    /// The 90th percentile of plain paths, without hedging, with the usual effort.
     pub fn new(shape: Shape) -> Self {
-        Self { shape, root: None, share: 0.9, hedging: 0, moves: 0, work: 2_000_000, seed: 1 }
+        let hedging = Hedging::NONE;
+        Self { shape, root: None, share: 0.9, hedging, moves: 0, work: 2_000_000, seed: 1 }
+    }
+
+    /// Aunts that a node can have: fewer than siblings that there are. Trees without any are
+    /// judged by their plain paths.
+    fn aunts(&self) -> usize {
+        let is_deep = self.shape.depth > 1;
+        let siblings = self.shape.fanout.saturating_sub(1) as usize;
+        if is_deep { self.hedging.copies().min(siblings) } else { 0 }
     }
 }
 
@@ -159,7 +168,7 @@ pub fn plan(
     }
     let lengths = Lengths::new(delays, what.share);
     let found = search(&lengths, pool, what, start)?;
-    if what.hedging > 0 && what.shape.depth > 1 && found.0 < UNUSABLE_US {
+    if what.aunts() > 0 && found.0 < UNUSABLE_US {
         return Ok(hedged_plan(delays, pool, what, found.1));
     }
     let (bound_us, found) = bound(&lengths, pool, what, found);
@@ -193,7 +202,7 @@ fn hedged_plan(delays: &Delays, pool: &[usize], what: &MinMax, tree: Tree) -> Mi
 
 /// The estimated percentile of the worst leaf of a tree, hedging taken into account, microseconds.
 pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &Tree) -> f64 {
-    if what.hedging > 0 && what.shape.depth > 1 {
+    if what.aunts() > 0 {
         hedged::worst_leaf(delays, &MinMax { shape: tree.shape(), ..*what }, tree)
     } else {
         Lengths::new(delays, what.share).worst_leaf(tree).1

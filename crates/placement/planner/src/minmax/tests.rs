@@ -167,7 +167,7 @@ fn hedged_trees_are_judged_as_monte_carlo_judges_them() {
     let delays = synthetic(20, 5);
     let shape = Shape { depth: 3, fanout: 2 };
     let mut prng = Prng::new(3);
-    for hedging in [1, 2] {
+    for hedging in [1, 2].map(Hedging) {
         let what = MinMax { root: Some(0), hedging, ..MinMax::new(shape) };
         let tree = Tree::new(shape, (0..15).collect());
         let ours = worst_leaf_us(&delays, &what, &tree);
@@ -199,7 +199,7 @@ fn hedging_is_planned_for_and_bounded() {
     let shape = Shape { depth: 3, fanout: 2 };
     let pool = pool(25);
     let plain = MinMax { root: Some(0), moves: 50_000, ..MinMax::new(shape) };
-    let hedged = MinMax { hedging: 1, ..plain };
+    let hedged = MinMax { hedging: Hedging(1), ..plain };
     let without = plan(&delays, &pool, &plain, None).expect("a plan");
     let with = plan(&delays, &pool, &hedged, None).expect("a plan");
     let unplanned = worst_leaf_us(&delays, &hedged, &without.tree);

@@ -1,8 +1,8 @@
 //! Whom the first trees wait for. It may be long until somebody joins, and the one who waits is to
 //! know for whom.
 
-use evenfall_multicast_machine::Root;
 use evenfall_multicast_machine::config::Membership;
+use evenfall_multicast_machine::{Guest, GuestList, Role, Root};
 
 use crate::settings::{Node, RoleName, Settings};
 
@@ -25,6 +25,23 @@ pub(super) fn expected(settings: &Settings, stream: u32) -> Membership {
 
 fn is_proxy_of(node: &Node, stream: u32) -> bool {
     node.role == RoleName::Proxy && node.tree == stream
+}
+
+/// Whom the root of a tree lets in: each node of the settings in its own role, and without a key
+/// also from its own address only, since then nothing else tells it from a stranger. With a key a
+/// node that has the key may come although the root's settings do not name it.
+pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestList {
+    let guest = |node: &Node| {
+        let role = match node.role {
+            RoleName::Receiver => Some(Role::Receiver),
+            RoleName::Recorder => Some(Role::Recorder),
+            RoleName::Proxy => is_proxy_of(node, stream).then_some(Role::Proxy),
+            RoleName::Root | RoleName::Other => None,
+        };
+        let is_fixed = !is_keyed && node.address.port() != 0;
+        (node.id, Guest { role, addr: is_fixed.then_some(node.address) })
+    };
+    GuestList { named: settings.nodes.iter().map(guest).collect(), only_named: !is_keyed }
 }
 
 /// Who is not there yet, in words; nothing when all are.

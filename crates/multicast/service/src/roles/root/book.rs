@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use evenfall_core::{Clock, NodeId, Timestamp};
+use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_multicast_machine::fairness::Sent;
 use evenfall_multicast_machine::replace::{Replacement, Step};
 use evenfall_multicast_machine::{Framed, Reason, Role, Root, RootEvent};
@@ -123,6 +123,7 @@ impl Book {
             }
             RootEvent::Replacement(replacement) => self.replacement(now, stream, &replacement),
             RootEvent::Finished(_) => self.trees[stream as usize].finished = true,
+            _ => {}
         }
     }
 
@@ -141,7 +142,7 @@ impl Book {
                 message,
                 scheduled_ns: tree.scheduled.pop_front().unwrap_or_default(),
                 sent_ns: framed.origin.nanos(),
-                deadline_ns: framed.deadline.nanos(),
+                deadline_ns: framed.deadline.map(SyncTime::nanos),
             }));
         }
     }
@@ -192,6 +193,7 @@ impl Book {
             Reason::Silent => ("evict", "it was silent and did not answer"),
             Reason::TooSlow => ("evict", "it asked for more repair than its queue holds"),
             Reason::Restarted => ("leave", "it started again"),
+            _ => ("evict", "the root took it out"),
         };
         let text = format!("{name} is out of tree {stream}: {why}");
         tracing::warn!("{text}");
@@ -254,7 +256,6 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_core::SyncTime;
 
     const NOW: Timestamp = Timestamp::from_nanos(1_000);
     /// When the first processes started, and others that take their place.
@@ -279,7 +280,7 @@ mod tests {
             first_message: sequence * 3,
             count: 3,
             origin: SyncTime::ZERO,
-            deadline: SyncTime::ZERO,
+            deadline: None,
         };
         book.framed(0, framed);
     }

@@ -11,7 +11,7 @@ use evenfall_feed_formats::Message;
 use evenfall_feed_formats::sharding::{ContentHash, trees_of};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
-use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus};
+use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, Run as RunId};
 use serde::Serialize;
 
 use self::book::Book;
@@ -91,18 +91,16 @@ struct Run<'a> {
     rehearsed: usize,
 }
 
-/// The second of the start. What is sealed needs one that no run had before: the next second that
-/// begins, by a clock that is not set back.
-fn fresh_epoch(sealed: bool) -> u32 {
-    let second = || {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        since.map_or(1, |since| since.as_secs() as u32)
-    };
-    let started = second();
-    while sealed && second() == started {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    second()
+/// A run of the root: the second of the start orders it after earlier runs, and its random number
+/// tells it from a run that began in the same second or under a clock that was set back.
+fn new_run() -> Result<RunId, RoleError> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let epoch = since.map_or(1, |since| since.as_secs() as u32);
+    let mut random = [0; 24];
+    getrandom::fill(&mut random).map_err(|error| {
+        file_error("the random numbers of the system".as_ref(), std::io::Error::other(error.to_string()))
+    })?;
+    Ok(RunId::new(epoch, random))
 }
 
 impl<'a> Run<'a> {
@@ -115,13 +113,14 @@ impl<'a> Run<'a> {
         intake.attach(&process.base.driver);
         let trees = settings.course.trees;
         let key = process.base.key.clone();
-        let epoch = fresh_epoch(key.is_some());
+        let run = new_run()?;
         let roots = (0..trees)
             .map(|stream| {
                 let membership = awaited::expected(settings, stream);
                 let config = Config { membership, ..settings.multicast };
                 let now = MonotonicClock::now();
-                Root::new(config, node.id, stream, epoch, key.as_ref(), now)
+                let root = Root::new(config, node.id, stream, run, key.as_ref(), now);
+                root.admitting(awaited::guests(settings, stream, key.is_some()))
             })
             .collect();
         let book = Book::new(settings, node.id, process.base.clock());
@@ -419,7 +418,7 @@ fn publish_by(
 ) -> Result<bool, RoleError> {
     // Before the message can be in a frame, its time must be in the queue.
     run.book.due(tree, scheduled.nanos());
-    match run.on_root(tree, |root, now| root.publish(now, &message.bytes))? {
+    match run.on_root(tree, |root, now| root.publish(now, message.format, &message.bytes))? {
         Ok(_) => {
             run.hash.update(tree, &message.bytes);
             Ok(true)

@@ -1,0 +1,69 @@
+//! How often a message is sent twice: one type, one default and one limit for the overlay, the
+//! planner, the simulator and every command.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// Extra copies of each message that a node below the first layer gets, each by way of another
+/// proxy (H in the papers).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct Hedging(pub u8);
+
+impl Hedging {
+    /// No extra copies.
+    pub const NONE: Self = Self(0);
+    /// One extra copy takes most of the tail. The papers recommend two on machines of their own;
+    /// each further copy costs the proxies as many sends as the tree itself, and processes that
+    /// share two cores have no room for these.
+    pub const DEFAULT: Self = Self(1);
+    /// Sixteen: eight times as many as any paper uses. A mistyped number must not multiply the
+    /// traffic of a network.
+    pub const MAX: Self = Self(16);
+
+    /// How many there are.
+    pub fn copies(self) -> usize {
+        self.0.into()
+    }
+
+    /// Whether this is at most [`Self::MAX`], which a number out of a file may exceed.
+    pub fn is_allowed(self) -> bool {
+        self <= Self::MAX
+    }
+}
+
+impl Default for Hedging {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl fmt::Display for Hedging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Hedging {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let hedging = text.parse().ok().map(Self).filter(|hedging| hedging.is_allowed());
+        hedging.ok_or_else(|| format!("must be 0 to {}", Self::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_copies_beyond_the_limit_is_refused_with_the_limit() {
+        assert_eq!("16".parse(), Ok(Hedging::MAX));
+        for text in ["17", "-1", "two", "999"] {
+            assert_eq!(text.parse::<Hedging>(), Err("must be 0 to 16".to_owned()));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Who may come in. A wish to join takes effect only when its sender has shown that the address
+//! that it writes from reaches it:
+//!
+//! ```text
+//!  node  --Join, cookie 0---------->  root      keeps nothing
+//!  node  <-Challenge, the cookie----  root      not longer than the join
+//!  node  --Join, the cookie-------->  root      takes the node in
+//! ```
+//!
+//! A cookie is a keyed hash of the address, the name and the life of the node, under a secret that
+//! changes every [`COOKIE_PERIOD`]. The root therefore remembers nothing of those who never answer,
+//! and a join that was recorded earlier does nothing from another address.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::net::{IpAddr, SocketAddr};
+
+use evenfall_core::{Malformed, NodeId, Timestamp};
+use siphasher::sip::SipHasher24;
+
+use crate::control::{Join, Role};
+use crate::wire::SENDER_OFFSET;
+
+/// How long a cookie is given out; it is taken for as long again. Two round trips of the slowest
+/// network fit many times, and a recorded join is of no use after a minute.
+const COOKIE_PERIOD: Duration = Duration::from_secs(30);
+
+/// One run of a root: what a process draws when it starts a root.
+#[derive(Clone, Copy)]
+pub struct Run {
+    /// Larger at every start of the root (the second of the start will do): it tells a later run
+    /// from an earlier one.
+    pub epoch: u32,
+    /// A random number that no other run has: bodies are sealed under a key of their run.
+    pub id: u64,
+    /// Random bytes that nobody else knows: the secret of the cookies.
+    secret: [u8; 16],
+}
+
+impl Run {
+    /// A run with this epoch, and with bytes that the operating system drew at random.
+    pub fn new(epoch: u32, random: [u8; 24]) -> Self {
+        let (id, secret) = random.split_at(8);
+        Self {
+            epoch,
+            id: u64::from_le_bytes(id.try_into().expect("eight bytes")),
+            secret: secret.try_into().expect("sixteen bytes"),
+        }
+    }
+}
+
+impl core::fmt::Debug for Run {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Run({}, {:016x})", self.epoch, self.id)
+    }
+}
+
+/// A node that the settings name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// The only role in which it may join this tree; `None` for a node that has no place in it.
+    pub role: Option<Role>,
+    /// The only address from which it may join; `None` when the settings leave its port open.
+    pub addr: Option<SocketAddr>,
+}
+
+/// Whom a root lets in.
+#[derive(Clone, Debug, Default)]
+pub struct GuestList {
+    /// Nodes that may join in the stated role only.
+    pub named: BTreeMap<NodeId, Guest>,
+    /// Whether nodes that the list does not name are refused.
+    pub only_named: bool,
+}
+
+pub(crate) struct Admission {
+    root: NodeId,
+    guests: GuestList,
+    cookies: SipHasher24,
+}
+
+impl Admission {
+    pub(crate) fn new(root: NodeId, run: &Run) -> Self {
+        let cookies = SipHasher24::new_with_key(&run.secret);
+        Self { root, guests: GuestList::default(), cookies }
+    }
+
+    pub(crate) fn set_guests(&mut self, guests: GuestList) {
+        self.guests = guests;
+    }
+
+    /// Whether a node of this name may have this role, and write from this address.
+    pub(crate) fn permit(
+        &self,
+        id: NodeId,
+        from: SocketAddr,
+        join: &Join,
+    ) -> Result<(), Malformed> {
+        let refused = |what| Err(Malformed { what, offset: SENDER_OFFSET });
+        if id == self.root {
+            return refused("a join under the root's own id");
+        }
+        match self.guests.named.get(&id) {
+            None if self.guests.only_named => refused("a join of an id that no setting names"),
+            Some(guest) if guest.role != Some(join.role) => {
+                refused("a join in another role than the settings give this id")
+            }
+            Some(guest) if guest.addr.is_some_and(|addr| addr != from) => {
+                refused("a join from another address than the settings give this id")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The cookie that a join of this life must carry now.
+    pub(crate) fn cookie(&self, now: Timestamp, from: SocketAddr, id: NodeId, join: &Join) -> u64 {
+        self.cookie_of(period(now), from, id, join)
+    }
+
+    /// Whether a join carries the cookie of this period or of the one before.
+    pub(crate) fn is_answered(
+        &self,
+        now: Timestamp,
+        from: SocketAddr,
+        id: NodeId,
+        join: &Join,
+    ) -> bool {
+        let now = period(now);
+        let mut periods = [now, now.wrapping_sub(1)].into_iter();
+        periods.any(|period| self.cookie_of(period, from, id, join) == join.cookie)
+    }
+
+    fn cookie_of(&self, period: u64, from: SocketAddr, id: NodeId, join: &Join) -> u64 {
+        let mut hash = self.cookies;
+        hash.write_u64(period);
+        match from.ip() {
+            IpAddr::V4(ip) => hash.write(&ip.to_ipv6_mapped().octets()),
+            IpAddr::V6(ip) => hash.write(&ip.octets()),
+        }
+        hash.write_u16(from.port());
+        hash.write_u32(id.0);
+        hash.write_u64(join.incarnation);
+        hash.finish()
+    }
+}
+
+fn period(now: Timestamp) -> u64 {
+    now.nanos() / evenfall_core::time::nanos(COOKIE_PERIOD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_serves_one_life_at_one_address_for_a_minute_at_most() {
+        let admission = Admission::new(NodeId(0), &Run::new(1, [7; 24]));
+        let (id, at) = (NodeId(4), SocketAddr::from(([127, 0, 0, 1], 9)));
+        let now = Timestamp::from_nanos(95_000_000_000);
+        let asked = Join { role: Role::Receiver, incarnation: 5, cookie: 0 };
+        assert!(!admission.is_answered(now, at, id, &asked));
+        let join = Join { cookie: admission.cookie(now, at, id, &asked), ..asked };
+        assert!(admission.is_answered(now, at, id, &join));
+        assert!(admission.is_answered(now + COOKIE_PERIOD, at, id, &join));
+        assert!(!admission.is_answered(now + COOKIE_PERIOD * 2, at, id, &join));
+        let elsewhere = SocketAddr::from(([127, 0, 0, 1], 10));
+        assert!(!admission.is_answered(now, elsewhere, id, &join));
+        assert!(!admission.is_answered(now, at, NodeId(5), &join));
+        assert!(!admission.is_answered(now, at, id, &Join { incarnation: 6, ..join }));
+        let restarted = Admission::new(NodeId(0), &Run::new(2, [8; 24]));
+        assert!(!restarted.is_answered(now, at, id, &join));
+    }
+}
