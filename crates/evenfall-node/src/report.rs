@@ -14,6 +14,7 @@
 //! the run.
 
 mod departures;
+pub mod verdict;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
