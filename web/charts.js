@@ -76,12 +76,13 @@ function durationsOf(ticks) {
   return (us) => (us === 0 ? "0" : `${number(us)} ${unit}`);
 }
 
-/** A share in per cent, with as many nines as it has. */
+/** A share in per cent, with as many nines as it has, rounded down: 100 % is all. */
 function percent(share) {
   if (share === 1 || share === 0) return `${share * 100} %`;
   const missing = Math.min(share, 1 - share);
   const places = Math.min(5, Math.max(1, Math.ceil(-Math.log10(missing)) - 1));
-  return `${(share * 100).toFixed(places)} %`;
+  const scale = 10 ** (places + 2);
+  return `${(Math.floor(share * scale + 1e-9 * scale) / scale * 100).toFixed(places)} %`;
 }
 
 // ---- elements ----------------------------------------------------------------------------------
@@ -400,7 +401,8 @@ function timeLine(svg, x, y, points, value, attributes) {
   let open = [];
   const close = () => {
     if (open.length === 1) open.push([open[0][0] + 0.1, open[0][1]]);
-    if (open.length > 0) shape(svg, "path", { d: path(open), fill: "none", ...attributes });
+    if (open.length > 0) shape(svg, "path",
+      { d: path(open), fill: "none", "stroke-linecap": "round", ...attributes });
     open = [];
   };
   for (const point of points) {

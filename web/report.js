@@ -128,7 +128,7 @@ function memoryOverTime() {
   const grown = (curve) => curve.mib[curve.mib.length - 1] - curve.mib[0];
   const [most_grown] = [...curves].sort((a, b) => grown(b) - grown(a));
   const those = logs.length > curves.length
-    ? `The ${curves.length} largest of ${whole(logs.length)} processes` : "Every process";
+    ? `${curves.length} of ${whole(logs.length)} processes, the largest` : "Every process";
   const { card: made, svg, width, height } = card("Memory over time",
     `${those}: resident memory from its own start. `
     + `${most_grown.name} grew most: from ${digits(most_grown.mib[0])} MiB by `
@@ -220,7 +220,7 @@ function receiverDelays() {
   const values = lines.flatMap((line) => [line.delay_p50_us, line.delay_p99_us]);
   const [low, high] = [least(values) * 0.92, most(values) * 1.08];
   const y = tailed(low, high, bottom, top, Math.max(0.05, Math.abs(low) / 4));
-  const ticks = high / low > 3 ? tailTicks(y, low, high, 24) : roundTicks(low, high, 5);
+  const ticks = high / low > 8 ? tailTicks(y, low, high, 24) : roundTicks(low, high, 5);
   axisY(svg, y, ticks, left, right, durationsOf(ticks));
   const step = (right - left) / lines.length;
   const size = Math.max(1.6, Math.min(9, step * 0.7));
@@ -360,12 +360,22 @@ function tailSwitch(grid) {
   return element("div", { class: "switch", role: "group", "aria-label": "vertical axis" }, ...buttons);
 }
 
+/** Warnings above the figures; the rest of a long list opens on demand. */
+const WARNINGS_MAX = 6;
+
 function notes() {
   if (warnings.length === 0) return "";
-  const more = warnings.length - ROWS_MAX;
-  return element("ul", { class: "warnings", "aria-label": "warnings" },
-    ...warnings.slice(0, ROWS_MAX).map((text) => element("li", {}, text)),
-    more > 0 ? element("li", {}, `and ${whole(more)} more`) : null);
+  const items = (texts) => texts.map((text) => element("li", {}, text));
+  const list = element("ul", { class: "warnings", "aria-label": "warnings" },
+    ...items(warnings.slice(0, WARNINGS_MAX)));
+  const rest = warnings.slice(WARNINGS_MAX);
+  if (rest.length > 0) {
+    const shown = rest.slice(0, ROWS_MAX);
+    list.append(element("li", {}, element("details", {},
+      element("summary", {}, `and ${firstOf(shown.length, rest.length)} more`),
+      scroller("more warnings", "scroll", element("ul", {}, ...items(shown))))));
+  }
+  return list;
 }
 
 /** Cards beside each other; each is drawn whatever becomes of the others. */
