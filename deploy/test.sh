@@ -33,13 +33,18 @@ else
   say "skipped: no systemd-analyze (Debian's package systemd), units unchecked"
 fi
 
+cargo build -q --profile image --target x86_64-unknown-linux-gnu --package evenfall-cli
+evenfall=target/x86_64-unknown-linux-gnu/image/evenfall
+
+booted=$(deploy/systemd/boot.sh "$evenfall") || fail "the units under systemd"
+say "the units under a systemd of their own: $booted"
+
 if command -v kubectl >/dev/null; then
   cluster=$(mktemp -d)
   cp deploy/kubernetes/*.yaml "$cluster"
   printf 00 >"$cluster/key"
   sed 's/"docker"/"kubernetes"/' plans/docker.toml >"$cluster/plan.toml"
-  cargo run -q --profile image --target x86_64-unknown-linux-gnu --package evenfall-cli -- \
-    plan deploy "$cluster/plan.toml" --out "$cluster/pool" \
+  "$evenfall" plan deploy "$cluster/plan.toml" --out "$cluster/pool" \
     --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3,d=10.0.0.4,e=10.0.0.5,f=10.0.0.6 >/dev/null
   pods=$(kubectl kustomize "$cluster" | grep -c '^kind: Pod$') || true
   [[ $pods -eq 6 ]] || fail "kustomize gives $pods pods of 6"
@@ -87,7 +92,6 @@ if ! docker info >/dev/null 2>&1; then
 fi
 
 deploy/docker/build.sh evenfall:test >/dev/null
-evenfall=target/x86_64-unknown-linux-gnu/image/evenfall
 say "image: $(docker image inspect -f '{{.Size}}' evenfall:test) bytes, from scratch"
 
 pool=$work/pool

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# What deploy/systemd/boot.sh asks of the units once systemd runs. Writes what is wrong, or `ok`.
+exec >"$1" 2>&1
+failed=0
+wrong() { echo "WRONG: $*"; failed=1; }
+show() { systemctl show --property "$2" --value "evenfall@$1.service"; }
+
+systemctl start evenfall@agent:m1 evenfall@recv:recv-1 evenfall@root:root || wrong "a start failed"
+for _ in $(seq 300); do
+  [[ $(show root:root ActiveState) == active ]] || break
+  sleep .1
+done
+for role in root:root recv:recv-1; do
+  for _ in $(seq 50); do [[ $(show $role ActiveState) == active ]] && sleep .1; done
+  [[ $(show $role Result) == success && $(show $role ExecMainStatus) == 0 ]] \
+    || { wrong "$role: $(show $role Result) $(show $role ExecMainCode) $(show $role ExecMainStatus)"
+         tail -5 "/run/$role.log"; }
+  [[ $(show $role NRestarts) == 0 ]] || wrong "$role was restarted $(show $role NRestarts) times"
+done
+[[ $(show agent:m1 ActiveState) == active && $(show agent:m1 NRestarts) == 0 ]] \
+  || { wrong "the agent: $(show agent:m1 ActiveState)"; tail -5 /run/agent:m1.log; }
+pid=$(show agent:m1 MainPID)
+if [[ $pid -gt 0 ]]; then
+  grep -q '^Seccomp:[[:space:]]2' "/proc/$pid/status" || wrong "the agent runs without a filter"
+  user=$(stat -c %U "/proc/$pid")
+  [[ $user == evenfall ]] || wrong "the agent runs as $user"
+fi
+owners=$(find /var/lib/evenfall/ -printf '%u\n' 2>/dev/null | sort -u | tr '\n' ' ')
+[[ $owners == 'evenfall ' ]] || wrong "/var/lib/evenfall belongs to $owners"
+/usr/local/bin/evenfall report /var/lib/evenfall/run --json >/run/report.json || wrong "no report"
+grep -q '"delivered":200[,}]' /run/report.json && grep -q '"lost":0[,}]' /run/report.json \
+  || wrong "the feed: $(head -c 300 /run/report.json)"
+grep -h -i 'clock' /run/root:root.log | head -2
+[[ $failed -eq 0 ]] && echo ok
