@@ -10,7 +10,6 @@ fn every_corpus_file_passes_its_target() {
     replay::corpora(&[
         ("itch", fuzzing::itch),
         ("mold", fuzzing::mold),
-        ("pcap", fuzzing::feed),
-        ("framed", fuzzing::feed),
+        ("feed", fuzzing::feed),
     ]);
 }

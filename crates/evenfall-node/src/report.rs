@@ -213,7 +213,7 @@ pub fn read(
     if !logs.iter().any(|log| log.reader.header().role == Role::Root) {
         return Err(ReportError::NoRoot(directory.to_owned()));
     }
-    let mut ledger = ledger_of(&info, each_row.is_some());
+    let mut ledger = info.ledger(each_row.is_some());
     let clock = join(&mut logs, &mut ledger, &mut each_row);
     ledger.close_all();
     drain(&mut ledger, &mut each_row);
@@ -273,6 +273,23 @@ impl RunInfo {
     /// [`ReportError`] when it is not there or is wrong.
     pub fn read(directory: &Path) -> Result<Self, ReportError> {
         read_info(&directory.join(RUN_FILE))
+    }
+
+    /// A ledger that expects of every receiver what the run expected.
+    pub(crate) fn ledger(&self, rows: bool) -> Ledger {
+        let all = self.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
+        let partial = |id: &NodeId| self.memberships.iter().any(|m| m.receiver == *id);
+        let founders: Vec<NodeId> = all.clone().filter(|id| !partial(id)).collect();
+        let per_message = IN_FLIGHT_BYTES + all.count().div_ceil(8);
+        let in_flight_max = JOIN_BYTES_MAX / per_message;
+        let mut ledger = Ledger::new(Config { receivers: founders, in_flight_max, rows });
+        for membership in &self.memberships {
+            ledger.join(membership.receiver, membership.stream, membership.from);
+            if let Some(until) = membership.until {
+                ledger.leave(membership.receiver, membership.stream, until);
+            }
+        }
+        ledger
     }
 
     /// Writes `run.json` into a run directory.
@@ -366,22 +383,6 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
         }
     }
     Ok(last)
-}
-
-fn ledger_of(info: &RunInfo, rows: bool) -> Ledger {
-    let all = info.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
-    let partial = |id: &NodeId| info.memberships.iter().any(|m| m.receiver == *id);
-    let founders: Vec<NodeId> = all.clone().filter(|id| !partial(id)).collect();
-    let per_message = IN_FLIGHT_BYTES + all.count().div_ceil(8);
-    let in_flight_max = JOIN_BYTES_MAX / per_message;
-    let mut ledger = Ledger::new(Config { receivers: founders, in_flight_max, rows });
-    for membership in &info.memberships {
-        ledger.join(membership.receiver, membership.stream, membership.from);
-        if let Some(until) = membership.until {
-            ledger.leave(membership.receiver, membership.stream, until);
-        }
-    }
-    ledger
 }
 
 /// Feeds all logs to the ledger, roughly in the order of time. Returns the worst clock error.
