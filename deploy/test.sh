@@ -23,10 +23,10 @@ fi
 
 if command -v systemd-analyze >/dev/null; then
   units=$(mktemp -d)
-  for unit in deploy/systemd/*.service; do
-    sed 's#/usr/local/bin/evenfall#/bin/true#' "$unit" >"$units/$(basename "$unit")"
+  for unit in deploy/systemd/*.service deploy/systemd/*.timer; do
+    sed "s#/usr/local/bin/evenfall[-a-z]*#/bin/true#" "$unit" >"$units/$(basename "$unit")"
   done
-  systemd-analyze verify "$units"/*.service || fail "the units"
+  systemd-analyze verify "$units"/* || fail "the units"
   rm -r "$units"
   say "the units are verified"
 else

@@ -49,14 +49,15 @@ ip address add 10.9.9.1/32 dev lo
 ip address add 10.9.9.2/32 dev lo
 
 install -m 755 "$binary" /usr/local/bin/evenfall
-install -d /run/units /etc/evenfall /run/sysusers.d
+install -m 755 "$here/evenfall-settings" /usr/local/bin/evenfall-settings
+install -d /run/units /run/pool /etc/evenfall /run/sysusers.d
 install -m 644 "$units"/*.service /run/units
 install -m 644 "$here/evenfall.sysusers" /run/sysusers.d/evenfall.conf
 systemd-sysusers
 rm -rf /var/lib/evenfall /var/lib/private/evenfall
-od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n' >/etc/evenfall/evenfall.key
-chmod 600 /etc/evenfall/evenfall.key
-cat >/etc/evenfall/feed.toml <<'TOML'
+od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n' >/run/pool/evenfall.key
+echo dir:/run/pool >/etc/evenfall/source
+cat >/run/pool/feed.toml <<'TOML'
 [run]
 clock = "auto"
 [feed.synthetic]
@@ -72,7 +73,8 @@ id = 1
 role = "receiver"
 address = "10.9.9.2:9000"
 TOML
-cat >/etc/evenfall/agents.toml <<'TOML'
+echo "# none" >/run/pool/plan.toml
+cat >/run/pool/agents.toml <<'TOML'
 [run]
 clock = "auto"
 [[node]]
