@@ -46,10 +46,10 @@ if command -v kubectl >/dev/null; then
   sed 's/"docker"/"kubernetes"/' plans/docker.toml >"$cluster/plan.toml"
   "$evenfall" plan deploy "$cluster/plan.toml" --out "$cluster/pool" \
     --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3,d=10.0.0.4,e=10.0.0.5,f=10.0.0.6 >/dev/null
-  pods=$(kubectl kustomize "$cluster" | grep -c '^kind: Pod$') || true
-  [[ $pods -eq 6 ]] || fail "kustomize gives $pods pods of 6"
+  pods=$(kubectl kustomize "$cluster" | grep -c '^kind: Deployment$') || true
+  [[ $pods -eq 6 ]] || fail "kustomize gives $pods deployments of 6"
   rm -r "$cluster"
-  say "kustomize makes $pods pods (no cluster: nothing was applied)"
+  say "kustomize makes $pods deployments of a pod (no cluster: nothing was applied)"
 else
   say "skipped: no kubectl, manifests not put together"
 fi
