@@ -209,44 +209,44 @@ fn pod(machine: &Machine, image: &str) -> serde_json::Value {
     // gives the container processors of its own, on which releases may spin.
     let resources = json!({"cpu": AGENT_CPUS, "memory": "1Gi"});
     json!({
-            "hostNetwork": true,
-            // Nodes that are kept for a feed are tainted `evenfall=...`.
-            "tolerations": [{"key": "evenfall", "operator": "Exists"}],
-            "nodeSelector": {"kubernetes.io/hostname": machine.name},
-            "restartPolicy": "Always",
-            "containers": [{
-                "name": "agent",
-                "image": image,
-                "args": ["run", "agent", "--name", machine.name,
-                         "--config", "/etc/evenfall/agents.toml"],
-                "ports": [
-                    {"containerPort": AGENT_PORT, "protocol": "TCP", "name": "control"},
-                    {"containerPort": AGENT_PORT, "protocol": "UDP", "name": "probes"},
-                    {"containerPort": HTTP_PORT, "protocol": "TCP", "name": "http"},
-                ],
-                "livenessProbe": {
-                    "httpGet": {"path": "/healthz", "port": HTTP_PORT}, "periodSeconds": 5,
-                },
-                "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
-                "resources": {"requests": resources, "limits": resources},
-                "securityContext": {
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                    "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
-                    "runAsNonRoot": true, "runAsUser": 65_534,
-                    "capabilities": {"drop": ["ALL"]},
-                },
-                "volumeMounts": [
-                    {"name": "settings", "mountPath": "/etc/evenfall", "readOnly": true},
-                    {"name": "state", "mountPath": "/var/lib/evenfall"},
-                ],
-            }],
-            "volumes": [
-                {"name": "settings", "projected": {"sources": [
-                    {"configMap": {"name": "evenfall-settings"}},
-                    {"secret": {"name": "evenfall-key"}},
-                ]}},
-                {"name": "state", "emptyDir": {}},
+        "hostNetwork": true,
+        // Nodes that are kept for a feed are tainted `evenfall=...`.
+        "tolerations": [{"key": "evenfall", "operator": "Exists"}],
+        "nodeSelector": {"kubernetes.io/hostname": machine.name},
+        "restartPolicy": "Always",
+        "containers": [{
+            "name": "agent",
+            "image": image,
+            "args": ["run", "agent", "--name", machine.name,
+                     "--config", "/etc/evenfall/agents.toml"],
+            "ports": [
+                {"containerPort": AGENT_PORT, "protocol": "TCP", "name": "control"},
+                {"containerPort": AGENT_PORT, "protocol": "UDP", "name": "probes"},
+                {"containerPort": HTTP_PORT, "protocol": "TCP", "name": "http"},
             ],
+            "livenessProbe": {
+                "httpGet": {"path": "/healthz", "port": HTTP_PORT}, "periodSeconds": 5,
+            },
+            "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
+            "resources": {"requests": resources, "limits": resources},
+            "securityContext": {
+                "seccompProfile": {"type": "RuntimeDefault"},
+                "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+                "runAsNonRoot": true, "runAsUser": 65_534,
+                "capabilities": {"drop": ["ALL"]},
+            },
+            "volumeMounts": [
+                {"name": "settings", "mountPath": "/etc/evenfall", "readOnly": true},
+                {"name": "state", "mountPath": "/var/lib/evenfall"},
+            ],
+        }],
+        "volumes": [
+            {"name": "settings", "projected": {"sources": [
+                {"configMap": {"name": "evenfall-settings"}},
+                {"secret": {"name": "evenfall-key"}},
+            ]}},
+            {"name": "state", "emptyDir": {}},
+        ],
     })
 }
 
