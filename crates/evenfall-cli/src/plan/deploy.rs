@@ -176,8 +176,8 @@ fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: Shape) -> String
     text
 }
 
-/// One pod on every node of the cluster, in its host's network: agents are known by address. A pod's
-/// arguments cannot be changed, so each is made by a deployment of one, which replaces it.
+/// One pod on every node of the cluster, in its host's network: agents are known by address.
+/// Arguments of a pod cannot be changed, so each pod is made by a deployment, which replaces it.
 /// Edited settings replace it too: kustomize names them by their content.
 fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
     let image = if pool.image.is_empty() { "evenfall:local" } else { &pool.image };

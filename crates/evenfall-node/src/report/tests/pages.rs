@@ -183,7 +183,8 @@ fn keyboard_reaches_every_picture_and_reads_its_values_aloud() {
         svg.focus();
         const key = { key: "ArrowRight", bubbles: true, cancelable: true };
         svg.dispatchEvent(new KeyboardEvent("keydown", key));
-        said.push(document.activeElement === svg ? document.getElementById("said").textContent : "");
+        const spoken = document.getElementById("said").textContent;
+        said.push(document.activeElement === svg ? spoken : "");
         svg.blur();
       }
       document.documentElement.dataset.silent = said.filter((text) => text === "").length;
