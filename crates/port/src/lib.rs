@@ -31,6 +31,8 @@ compile_error!("evenfall-io drives Linux only: it needs sendmmsg, UDP_SEGMENT, p
 pub mod clock;
 mod error;
 pub mod fanout;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod interrupt;
 pub mod lab;
 pub mod pin;

@@ -20,7 +20,9 @@ pub fn itch(data: &[u8]) {
 /// Datagrams of a session, each behind a side and a length byte: what comes out is in order.
 pub fn mold(data: &[u8]) {
     let _ = Packet::decode(data);
-    let _ = Request::decode(data);
+    if let Ok(request) = Request::decode(data) {
+        assert_eq!(request.encode(), data);
+    }
     let limits = Limits { messages_max: 64, bytes_max: 4096 };
     let mut tracker = Tracker::new(None, limits);
     let mut rest = data;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use evenfall_core::{ClockReading, Timestamp};
 
+pub(crate) use sources::root_distance;
 pub use sources::{SyncSource, auto};
 
 use crate::Error;

@@ -4,7 +4,11 @@
 use std::io::Cursor;
 
 use evenfall_store_format::Schema;
+use prost::Message;
 
+use evenfall_placement_survey::carrier::Envelope;
+use evenfall_placement_survey::experiment::Experiment;
+use crate::report::RunInfo;
 use crate::runlog::{Reader, Writer};
 use evenfall_runtime::settings::Settings;
 use crate::store::export::{csv, csv_header};
@@ -88,4 +92,36 @@ pub fn runlog(data: &[u8]) {
         assert_eq!(again.header(), &header);
     }
     assert!(again.eq(records));
+}
+
+/// The file that describes a run: an error that names the line, or a run that survives being
+/// written and whose memberships the ledger takes.
+pub fn run_json(data: &[u8]) {
+    let Ok(info) = serde_json::from_slice::<RunInfo>(data) else { return };
+    let written = serde_json::to_string_pretty(&info).expect("plain values");
+    assert_eq!(serde_json::from_str::<RunInfo>(&written).expect("what is written"), info);
+    let mut ledger = info.ledger(true);
+    ledger.close_all();
+    let _ = ledger.finish(evenfall_core::ClockError::Unknown);
+}
+
+/// An experiment file, its last line an override: an error in words, or an experiment whose runs
+/// are counted.
+pub fn experiment(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (file, set) = text.trim_end().rsplit_once('\n').unwrap_or((&text, ""));
+    for sets in [&[][..], &[set.to_owned()]] {
+        match Experiment::parse(file, "fuzz.toml", sets) {
+            Ok(experiment) => assert!(!experiment.plans().is_empty()),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// The body of a call to an agent: an envelope, and the message of the survey in it.
+pub fn agent_call(data: &[u8]) {
+    let Ok(envelope) = Envelope::decode(data) else { return };
+    let again = Envelope::decode(&*envelope.encode_to_vec());
+    assert_eq!(again.as_ref(), Ok(&envelope));
+    evenfall_placement_planner::fuzzing::survey_wire(&envelope.message);
 }

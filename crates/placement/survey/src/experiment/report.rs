@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::execute::{Description, Directory};
 use super::file::On;
 use super::record::{Figures, Leaf, RunRecord};
-use evenfall_multicast_service::report::{CHARTS, PAGE};
+use evenfall_multicast_service::report;
 
 const SCRIPT: &str = include_str!("../../../../../web/plan.js");
 
@@ -209,12 +209,7 @@ impl Page {
 
     /// The page: one file, no network, no libraries.
     pub fn html(&self) -> String {
-        // Inside a script element only `<` could end the data; as an escape it is still JSON.
-        let data = serde_json::to_string(self).unwrap_or_else(|_| "{}".into());
-        let title = self.description.title.replace('&', "&amp;").replace('<', "&lt;");
-        PAGE.replace("<!-- title -->", &title)
-            .replace("/* script */", &format!("{CHARTS}{SCRIPT}"))
-            .replace("\"run data\"", &data.replace('<', "\\u003c"))
+        report::page(&self.description.title, SCRIPT, self)
     }
 
     /// Writes the page.

@@ -87,6 +87,7 @@ struct Run<'a> {
     held_back: u64,
     /// Frames of the rehearsal so far.
     rehearsed: usize,
+    started_unix_s: u64,
 }
 
 /// The second of the start. What is sealed needs one that no run had before: the next second that
@@ -124,8 +125,18 @@ impl<'a> Run<'a> {
             .collect();
         let book = Book::new(settings, node.id, process.clock());
         let hash = ContentHash::new(trees as usize);
-        let mut run =
-            Self { settings, intake, process, roots, book, hash, held_back: 0, rehearsed: 0 };
+        let (held_back, rehearsed, started_unix_s) = (0, 0, u64::from(epoch));
+        let mut run = Self {
+            settings,
+            intake,
+            process,
+            roots,
+            book,
+            hash,
+            held_back,
+            rehearsed,
+            started_unix_s,
+        };
         let Self { process, roots, book, .. } = &mut run;
         process.keep_time(roots, true, &mut |m, now, event| book.on(m, now, event))?;
         Ok(run)
@@ -333,12 +344,12 @@ impl<'a> Run<'a> {
         }
         let dir = &self.settings.run.dir;
         let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
-        page::run_info(self.settings, self.intake.title(), memberships, events).write(dir).map_err(
-            |error| {
-                let error = std::io::Error::other(error.to_string());
-                RoleError::File(dir.display().to_string(), error)
-            },
-        )
+        let (feed, started) = (self.intake.title(), self.started_unix_s);
+        let info = page::run_info(self.settings, feed, started, memberships, events);
+        info.write(dir).map_err(|error| {
+            let error = std::io::Error::other(error.to_string());
+            RoleError::File(dir.display().to_string(), error)
+        })
     }
 
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
