@@ -3,21 +3,26 @@
 CARGO ?= cargo
 # Seeds of the long campaign; the short one of `make test` is set in the tests themselves.
 SEEDS_LONG ?= 100000
+# Seconds of each fuzz target in `make test`; `make fuzz FUZZ_SECONDS=600` looks longer.
+FUZZ_SECONDS ?= 2
+# `make test NO_INSTALL=1` installs nothing: what is missing is named, and its tests say `skipped:`.
+export NO_INSTALL
 
-.PHONY: help demo test test-long bench deploy deps fmt clippy tidy unit doc
+.PHONY: help demo test test-long bench deploy deps fmt clippy tidy unit doc deny fuzz fuzz-briefly
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
-	@echo "make test       everything that must pass before a merge"
+	@echo "make test       everything that must pass before a merge; NO_INSTALL=1 installs nothing"
 	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds)"
 	@echo "make bench      fan-out cost, and our peers beside us"
+	@echo "make fuzz       every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), where there is a nightly Rust"
 	@echo "make deps       install what tests use besides (network namespaces, a browser); make test does it"
 
 demo:
 	$(CARGO) run --release --package evenfall-cli -- demo --dir target/demo
 
 # Cheapest first, and the tests last so that their closing lines are what one sees.
-test: fmt tidy clippy doc deploy unit
+test: deps fmt tidy deny clippy doc deploy fuzz-briefly unit
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -32,13 +37,22 @@ clippy:
 doc:
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --quiet
 
+# Licences, sources and advisories of what we depend on.
+deny:
+	./scripts/deny.sh
+
+# Without the targets of evenfall-node: their build alone takes longer than all other steps may.
+fuzz-briefly:
+	FUZZ_FEATURES=none ./scripts/fuzz.sh $(FUZZ_SECONDS)
+
+fuzz:
+	./scripts/fuzz.sh $(FUZZ_SECONDS)
+
 unit:
-	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"
 	$(CARGO) test --workspace --no-fail-fast
 
 # Images, units and manifests, and six containers with a Docker engine where there can be one.
 deploy:
-	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"
 	./deploy/test.sh
 
 # With MinIO beside, when it can be built or found; without, its tests say that they are skipped.

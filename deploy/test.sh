@@ -23,28 +23,33 @@ fi
 
 if command -v systemd-analyze >/dev/null; then
   units=$(mktemp -d)
-  for unit in deploy/systemd/*.service; do
-    sed 's#/usr/local/bin/evenfall#/bin/true#' "$unit" >"$units/$(basename "$unit")"
+  for unit in deploy/systemd/*.service deploy/systemd/*.timer; do
+    sed "s#/usr/local/bin/evenfall[-a-z]*#/bin/true#" "$unit" >"$units/$(basename "$unit")"
   done
-  systemd-analyze verify "$units"/*.service || fail "the units"
+  systemd-analyze verify "$units"/* || fail "the units"
   rm -r "$units"
   say "the units are verified"
 else
   say "skipped: no systemd-analyze (Debian's package systemd), units unchecked"
 fi
 
+cargo build -q --profile image --target x86_64-unknown-linux-gnu --package evenfall-cli
+evenfall=target/x86_64-unknown-linux-gnu/image/evenfall
+
+booted=$(deploy/systemd/boot.sh "$evenfall") || fail "the units under systemd"
+say "the units under a systemd of their own: $booted"
+
 if command -v kubectl >/dev/null; then
   cluster=$(mktemp -d)
   cp deploy/kubernetes/*.yaml "$cluster"
   printf 00 >"$cluster/key"
   sed 's/"docker"/"kubernetes"/' plans/docker.toml >"$cluster/plan.toml"
-  cargo run -q --profile image --target x86_64-unknown-linux-gnu --package evenfall-cli -- \
-    plan deploy "$cluster/plan.toml" --out "$cluster/pool" \
+  "$evenfall" plan deploy "$cluster/plan.toml" --out "$cluster/pool" \
     --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3,d=10.0.0.4,e=10.0.0.5,f=10.0.0.6 >/dev/null
-  pods=$(kubectl kustomize "$cluster" | grep -c '^kind: Pod$') || true
-  [[ $pods -eq 6 ]] || fail "kustomize gives $pods pods of 6"
+  pods=$(kubectl kustomize "$cluster" | grep -c '^kind: Deployment$') || true
+  [[ $pods -eq 6 ]] || fail "kustomize gives $pods deployments of 6"
   rm -r "$cluster"
-  say "kustomize makes $pods pods (no cluster: nothing was applied)"
+  say "kustomize makes $pods deployments of a pod (no cluster: nothing was applied)"
 else
   say "skipped: no kubectl, manifests not put together"
 fi
@@ -87,7 +92,6 @@ if ! docker info >/dev/null 2>&1; then
 fi
 
 deploy/docker/build.sh evenfall:test >/dev/null
-evenfall=target/x86_64-unknown-linux-gnu/image/evenfall
 say "image: $(docker image inspect -f '{{.Size}}' evenfall:test) bytes, from scratch"
 
 pool=$work/pool

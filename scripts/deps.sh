@@ -2,9 +2,12 @@
 # Installs what evenfall can use and does not need: everything builds and runs without it, but some
 # tests say `skipped:` and `--lab` has nothing to stand on. Idempotent: what is there is left alone.
 #
-#   scripts/deps.sh           install what is missing (root or password-less sudo, apt)
+#   scripts/deps.sh           install what is missing (root or password-less sudo, apt; cargo-fuzz with
+#                             cargo, where there is a nightly Rust), each named with what it is for
+#   NO_INSTALL=1 scripts/deps.sh   the same as --check, and no failure
 #   scripts/deps.sh --check   only say what is missing; exit 1 if anything is
 set -euo pipefail
+[[ ${NO_INSTALL:-} == 1 ]] && set -- --check
 
 # command, Debian package, what it is for
 wanted=(
@@ -33,14 +36,28 @@ if ! command -v cargo >/dev/null 2>&1; then
   exit 1
 fi
 
-if [[ ${#missing[@]} -eq 0 ]]; then
+fuzzer=0
+if cargo +nightly --version >/dev/null 2>&1 && ! cargo +nightly fuzz --version >/dev/null 2>&1; then
+  fuzzer=1
+  echo "missing: cargo-fuzz (cargo install cargo-fuzz), for scripts/fuzz.sh"
+fi
+cargo deny --version >/dev/null 2>&1 \
+  || echo "missing, and not installed, for it builds ten minutes: cargo-deny, for licences and advisories"
+
+if [[ ${#missing[@]} -eq 0 && $fuzzer -eq 0 ]]; then
   [[ ${1:-} == --check ]] || echo "all there"
   exit 0
 fi
 if [[ ${1:-} == --check ]]; then
   echo "optional, and skipped without; \`make deps\` installs them"
+  [[ ${NO_INSTALL:-} == 1 ]] && exit 0
   exit 1
 fi
+if [[ $fuzzer -eq 1 ]]; then
+  echo "installing cargo-fuzz with cargo"
+  cargo install --quiet --locked cargo-fuzz || echo "cargo-fuzz does not install here"
+fi
+[[ ${#missing[@]} -gt 0 ]] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
   echo "no apt-get here; install by your own package manager: ${missing[*]}"

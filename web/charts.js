@@ -5,13 +5,37 @@
 "use strict";
 
 const errors = [];
-window.addEventListener("error", (event) => {
-  errors.push(String(event.message));
+
+/** Says on the page, and in its `data-errors`, what went wrong. The rest of the page stays. */
+function complain(what) {
+  errors.push(String(what));
   document.documentElement.dataset.errors = errors.join("; ");
-});
+  let alert = document.getElementById("alert");
+  if (!alert) {
+    alert = document.createElement("div");
+    alert.id = "alert";
+    alert.setAttribute("role", "alert");
+    document.body.prepend(alert);
+  }
+  alert.textContent = "A part of this page could not be drawn; the figures that `evenfall report "
+    + `--json\` prints are complete. Please report this: ${errors.join("; ")}`;
+}
+
+window.addEventListener("error", (event) => complain(event.message));
 
 const run = JSON.parse(document.getElementById("run").textContent);
 const tip = document.getElementById("tip");
+
+/** What `make` gives; a card that says why when it fails, so that the other cards are drawn. */
+function attempt(title, make) {
+  try {
+    return make();
+  } catch (error) {
+    complain(`${title}: ${error.message}`);
+    return element("section", { class: "card wide" }, element("h3", {}, title),
+      element("div", { class: "empty" }, `This picture could not be drawn: ${error.message}`));
+  }
+}
 
 // ---- words and numbers -------------------------------------------------------------------------
 
@@ -24,23 +48,41 @@ function digits(x) {
   return x.toFixed(size >= 10 ? 1 : 2).replace(/\.?0+$/, "") || "0";
 }
 
+// Arguments of a call are limited to some 100,000, so a list is never spread into `Math.max`.
+const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
+const most = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
+
+/** The unit in which a person says so many microseconds: [name, microseconds]. */
+function unitOf(us) {
+  const size = Math.abs(us);
+  if (size >= 1e6) return ["s", 1e6];
+  if (size >= 1e4) return ["ms", 1e3];
+  return size > 0 && size < 0.1 ? ["ns", 1e-3] : ["µs", 1];
+}
+
 /** Microseconds as a person says them: [number, unit]. */
 function spoken(us) {
-  const size = Math.abs(us);
-  if (size >= 1e6) return [digits(us / 1e6), "s"];
-  if (size >= 1e4) return [digits(us / 1e3), "ms"];
-  if (size > 0 && size < 0.1) return [digits(us * 1e3), "ns"];
-  return [digits(us), "µs"];
+  const [unit, size] = unitOf(us);
+  return [digits(us / size), unit];
 }
 
 const duration = (us) => spoken(us).join(" ");
 
-/** A share in per cent, with as many nines as it has. */
+/** How the ticks of one axis are written: all in the unit of the largest. */
+function durationsOf(ticks) {
+  const [unit, size] = unitOf(most(ticks.map(Math.abs)));
+  const number = (us) => Number((us / size).toPrecision(6))
+    .toLocaleString("en", { maximumFractionDigits: 6 });
+  return (us) => (us === 0 ? "0" : `${number(us)} ${unit}`);
+}
+
+/** A share in per cent, with as many nines as it has, rounded down: 100 % is all. */
 function percent(share) {
   if (share === 1 || share === 0) return `${share * 100} %`;
   const missing = Math.min(share, 1 - share);
   const places = Math.min(5, Math.max(1, Math.ceil(-Math.log10(missing)) - 1));
-  return `${(share * 100).toFixed(places)} %`;
+  const scale = 10 ** (places + 2);
+  return `${(Math.floor(share * scale + 1e-9 * scale) / scale * 100).toFixed(places)} %`;
 }
 
 // ---- elements ----------------------------------------------------------------------------------
@@ -82,8 +124,15 @@ function card(title, sentence, { wide = false, legend = [], height = 250 } = {})
   shape(svg, "desc", { id: `d${drawn}` }, sentence);
   svg.setAttribute("aria-labelledby", `t${drawn} d${drawn}`);
   svg.dataset.chart = title;
-  made.append(svg);
+  // On a phone a wide drawing keeps its size and scrolls, or its words could not be read.
+  made.append(wide ? element("div", { class: "plot" }, svg) : svg);
   return { card: made, svg, width, height };
+}
+
+/** A part of the page that scrolls by itself, by keyboard too. */
+function scroller(label, kind, ...children) {
+  return element("div", { class: kind, tabindex: 0, role: "region", "aria-label": label },
+    ...children);
 }
 
 function nothing(title, sentence, wide = false) {
@@ -104,10 +153,45 @@ function showTip(event, text) {
 
 const hideTip = () => { tip.style.opacity = 0; };
 
-/** Hover text on a single mark. */
+/** Shows a text at a mark of the drawing and says it to a screen reader: for the keyboard only,
+ * since a reader would otherwise talk as long as the pointer moves. */
+function sayAt(mark, text) {
+  const box = mark.getBoundingClientRect();
+  showTip({ clientX: box.left + box.width / 2, clientY: box.top + Math.min(20, box.height) }, text);
+  document.getElementById("said").textContent = text;
+}
+
+/** Lets the keyboard walk over a drawing: `step(place)` shows place 0 to `count() - 1`. */
+function walk(svg, count, step, out) {
+  if (svg.hasAttribute("tabindex")) return;
+  svg.setAttribute("tabindex", "0");
+  let place = -1;
+  const moves = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10,
+    Home: -Infinity, End: Infinity };
+  svg.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") { out(); hideTip(); return; }
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    place = Math.max(0, Math.min(count() - 1, place + moves[event.key]));
+    step(place);
+  });
+  svg.addEventListener("blur", () => { out(); hideTip(); });
+}
+
+/** Text on a single mark, for the pointer and for the arrow keys. */
 function explain(mark, text) {
   mark.addEventListener("pointermove", (event) => showTip(event, text));
   mark.addEventListener("pointerleave", hideTip);
+  const svg = mark.ownerSVGElement;
+  svg.explained = svg.explained || [];
+  svg.explained.push([mark, text]);
+  const leave = () => svg.explained.forEach(([other]) => other.classList.remove("at"));
+  walk(svg, () => svg.explained.length, (place) => {
+    leave();
+    const [at, words] = svg.explained[place];
+    at.classList.add("at");
+    sayAt(at, words);
+  }, leave);
 }
 
 /** Calls `at(x in drawing units, event)` while the pointer is over the plot, then `out`. */
@@ -150,12 +234,12 @@ function roundTicks(from, to, wanted) {
   return ticks;
 }
 
-/** Ticks of a tailed axis: 1, 2 and 5 of each decade, thinned until they do not touch. */
-function tailTicks(place, from, to) {
+/** Ticks of a tailed axis: 1, 2 and 5 of each decade, thinned until they are `gap` apart. */
+function tailTicks(place, from, to, gap) {
   const kept = [];
   const add = (value) => {
     if (value < from || value > to) return;
-    if (kept.every((other) => Math.abs(place(other) - place(value)) > 46)) kept.push(value);
+    if (kept.every((other) => Math.abs(place(other) - place(value)) > gap)) kept.push(value);
   };
   add(0);
   for (const steps of [[1], [2, 5]]) {
@@ -169,17 +253,21 @@ function tailTicks(place, from, to) {
   return kept;
 }
 
-function axisX(svg, place, ticks, top, bottom, format, label) {
-  for (const tick of ticks) {
-    const x = place(tick);
+/** Units of width that a label takes with the space after it; a character is 6.5 wide. */
+const wordWidth = (word) => word.length * 6.5 + 12;
+
+function axisX(svg, place, ticks, top, bottom, format) {
+  let free = -Infinity;
+  for (const tick of [...ticks].sort((a, b) => a - b)) {
+    const [x, words] = [place(tick), format(tick)];
     shape(svg, "line", { x1: x, x2: x, y1: top, y2: bottom, class: "gridline" });
-    shape(svg, "text", { x, y: bottom + 16, "text-anchor": "middle" }, format(tick));
+    // A label that would touch the one before it is left out; its line is not.
+    if (x - wordWidth(words) / 2 < free) continue;
+    free = x + wordWidth(words) / 2;
+    shape(svg, "text", { x, y: bottom + 16, "text-anchor": "middle" }, words);
   }
   const [left, right] = place.range;
   shape(svg, "line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" });
-  if (label) {
-    shape(svg, "text", { x: right, y: bottom + 31, "text-anchor": "end", class: "faint" }, label);
-  }
 }
 
 function axisY(svg, place, ticks, left, right, format) {
@@ -206,7 +294,7 @@ function shareScale(tail, bottom, top, curves) {
   const low = curves.some((curve) => curve.low);
   const bad = (share) => (low ? share : 1 - share);
   const shares = curves.flatMap((curve) => curve.points.map(([, share]) => bad(share)));
-  const finest = Math.min(0.1, ...shares.filter((share) => share > 1e-9));
+  const finest = Math.min(0.1, least(shares.filter((share) => share > 1e-9)));
   const nines = 0.3 - Math.log10(finest);
   const [start, end] = low ? [top, bottom] : [bottom, top];
   const inner = linear(0, nines, start, end);
@@ -236,12 +324,12 @@ function shareAt(points, value) {
 /** Horizontal scale of a CDF: [from, to, place]. Logarithmic where all values are well above zero;
  * else straight through zero and up to the median, and logarithmic beyond. */
 function valueScale(values, curves, left, right) {
-  let [from, to] = [Math.min(...values), Math.max(...values)];
+  let [from, to] = [least(values), most(values)];
   const pad = (to - from) * 0.02 || Math.abs(to) * 0.1 || 1;
   if (from > 20) from *= 0.94; else if (from >= 0) from = 0; else from -= pad;
   to += Math.abs(to) * 0.04 + pad * 0.2;
-  const least = Math.min(...curves.map((curve) => Math.abs(valueAt(curve.points, 0.5))));
-  const knee = from > 20 ? from / 4 : Math.max(0.05, least * (from < 0 ? 0.5 : 0.3));
+  const middle = least(curves.map((curve) => Math.abs(valueAt(curve.points, 0.5))));
+  const knee = from > 20 ? from / 4 : Math.max(0.05, middle * (from < 0 ? 0.5 : 0.3));
   const x = tailed(from, to, left, right, knee);
   x.range = [left, right];
   return [from, to, x];
@@ -263,8 +351,8 @@ function distribution(title, sentence, curves, { tail, late = null, ...size }) {
     shape(svg, "text", { x: edge - 6, y: top + 13, "text-anchor": "end" }, "late");
   }
   const near = from > 0 && to / from < 6;
-  const ticks = near ? roundTicks(from, to, 7) : tailTicks(x, from, to);
-  axisX(svg, x, ticks, top, bottom, duration, "");
+  const ticks = near ? roundTicks(from, to, 6) : tailTicks(x, from, to, 46);
+  axisX(svg, x, ticks, top, bottom, durationsOf(ticks));
   for (const [share, text] of y.ticks) {
     shape(svg, "line", { x1: left, x2: right, y1: y(share), y2: y(share), class: "gridline" });
     shape(svg, "text", { x: left - 8, y: y(share) + 4, "text-anchor": "end" }, text);
@@ -286,16 +374,26 @@ function distribution(title, sentence, curves, { tail, late = null, ...size }) {
   return made;
 }
 
-/** A vertical line that follows the pointer, with a text for the value under it. */
+/** A vertical line that follows the pointer or the arrow keys, with a text for its value. */
 function crosshair(svg, width, { x, top, bottom, left, right }, text) {
   const line = shape(svg, "line", { y1: top, y2: bottom, class: "cross", visibility: "hidden" });
-  follow(svg, width, (at, event) => {
-    if (at < left || at > right) { line.setAttribute("visibility", "hidden"); hideTip(); return; }
+  const hide = () => line.setAttribute("visibility", "hidden");
+  const show = (at) => {
     line.setAttribute("x1", at);
     line.setAttribute("x2", at);
     line.setAttribute("visibility", "visible");
+  };
+  follow(svg, width, (at, event) => {
+    if (at < left || at > right) { hide(); hideTip(); return; }
+    show(at);
     showTip(event, text(x.back(at)));
-  }, () => line.setAttribute("visibility", "hidden"));
+  }, hide);
+  // A hundred key presses cross the drawing, ten pages do.
+  walk(svg, () => 101, (place) => {
+    const at = left + place / 100 * (right - left);
+    show(at);
+    sayAt(line, text(x.back(at)));
+  }, hide);
 }
 
 /** A line through the points that have a value; a gap where there is none. */
@@ -303,7 +401,8 @@ function timeLine(svg, x, y, points, value, attributes) {
   let open = [];
   const close = () => {
     if (open.length === 1) open.push([open[0][0] + 0.1, open[0][1]]);
-    if (open.length > 0) shape(svg, "path", { d: path(open), fill: "none", ...attributes });
+    if (open.length > 0) shape(svg, "path",
+      { d: path(open), fill: "none", "stroke-linecap": "round", ...attributes });
     open = [];
   };
   for (const point of points) {

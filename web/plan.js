@@ -18,16 +18,16 @@ function overTime(name, words, key) {
     { wide: true, height: 220, legend });
   const [top, bottom, left, right] = [10, height - 26, 66, width - 14];
   const all = shown.flatMap((group) => group.series);
-  const x = linear(0, Math.max(...all.map((p) => p.at_s)), left, right);
+  const x = linear(0, most(all.map((p) => p.at_s)), left, right);
   const values = all.map((p) => p[key]);
-  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const [low, high] = [least(values), most(values)];
   const wide = low > 0 && high / low > 12;
   const y = wide ? tailed(low * 0.8, high * 1.15, bottom, top, low / 4)
     : linear(0, high * 1.08, bottom, top);
   const seconds = (s) => `${digits(s)} s`;
-  axisX(svg, x, roundTicks(0, x.back(right), 9), top, bottom, seconds, "");
-  axisY(svg, y, wide ? tailTicks(y, low * 0.8, high * 1.15) : roundTicks(0, high * 1.08, 4),
-    left, right, duration);
+  axisX(svg, x, roundTicks(0, x.back(right), 9), top, bottom, seconds);
+  const ticks = wide ? tailTicks(y, low * 0.8, high * 1.15, 24) : roundTicks(0, high * 1.08, 4);
+  axisY(svg, y, ticks, left, right, durationsOf(ticks));
   for (const group of shown) {
     timeLine(svg, (s) => x(s), (v) => y(v), group.series, (p) => p[key],
       { stroke: `var(--${group.colour})`, "stroke-width": 2 });
@@ -52,9 +52,10 @@ function spread() {
     { height });
   const [top, bottom, left, right] = [6, height - 30, 150, width - 14];
   const values = runs.map((r) => r.p90_us);
-  const [low, high] = [Math.min(...values) * 0.94, Math.max(...values) * 1.04];
+  const [low, high] = [least(values) * 0.94, most(values) * 1.04];
   const x = linear(low, high, left, right);
-  axisX(svg, x, roundTicks(low, high, 6), top, bottom, duration, "");
+  const ticks = roundTicks(low, high, 6);
+  axisX(svg, x, ticks, top, bottom, durationsOf(ticks));
   groups.forEach((group, lane) => {
     const y = top + 16 + lane * 30;
     shape(svg, "text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" },
@@ -93,7 +94,7 @@ function everyRun() {
     r.bound_us === null ? "" : duration(r.bound_us), r.tree.join(" ")]));
   return element("details", {}, element("summary", {}, `${whole(rows.length)} runs as a table`),
     element("section", { class: "card", style: "margin-top:10px" },
-      element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "runs" },
+      scroller("runs", "scroll",
         table(["run", "seed", "root", "worst leaf", "p50", "p90", "stddev", "bound", "tree"],
           rows))));
 }
@@ -104,7 +105,7 @@ function leavesOfBest(group) {
     leaf.stddev_us].map(duration)]);
   return element("section", { class: "card" }, element("h3", {}, group.name),
     element("p", {}, `Leaves of ${group.leaves_of}, the worst first.`),
-    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": group.name },
+    scroller(group.name, "scroll",
       table(["leaf", "p50", "p90", "mean", "stddev"], rows, 1)));
 }
 

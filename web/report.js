@@ -34,16 +34,15 @@ function distributions(tail) {
 const eventTimes = info.events.map((event) => ({ ...event,
   at_s: (event.at_ns - series.origin_ns) / 1e9 }));
 
-const endOfTime = Math.max(...series.time.map((point) => point.at_s),
-  ...eventTimes.map((event) => event.at_s), 0.1);
-const startOfTime = Math.min(0, ...eventTimes.map((event) => event.at_s));
+const times = series.time.concat(eventTimes).map((point) => point.at_s);
+const endOfTime = Math.max(0.1, most(times));
+const startOfTime = Math.min(0, least(times));
 
 function timeAxis(svg, width, top, bottom) {
   const x = linear(startOfTime, endOfTime, 66, width - 14);
   const seconds = (s) => `${digits(s)} s`;
-  axisX(svg, x, roundTicks(startOfTime, endOfTime, 9), top, bottom, seconds, "");
-  for (const event of eventTimes.slice(0, 200)) {
-    const at = x(event.at_s);
+  axisX(svg, x, roundTicks(startOfTime, endOfTime, 9), top, bottom, seconds);
+  for (const at of together(eventTimes, x).keys()) {
     shape(svg, "line", { x1: at, x2: at, y1: top, y2: bottom, class: "mark" });
   }
   return x;
@@ -71,12 +70,12 @@ function latencyOverTime() {
   const x = timeAxis(svg, width, top, bottom);
   const all = series.time.flatMap((p) =>
     [p.hold_us || p.oml_p50_us, p.oml_p50_us, p.oml_p99_us]);
-  const [low, high] = [Math.max(1, Math.min(...all)), Math.max(...all)];
+  const [low, high] = [Math.max(1, least(all)), most(all)];
   const wide = high / low > 12;
   const y = wide ? tailed(low * 0.8, high * 1.15, bottom, top, low / 4)
     : linear(0, high * 1.08, bottom, top);
-  const ticks = wide ? tailTicks(y, low * 0.8, high * 1.15) : roundTicks(0, high * 1.08, 5);
-  axisY(svg, y, ticks, 66, width - 14, duration);
+  const ticks = wide ? tailTicks(y, low * 0.8, high * 1.15, 24) : roundTicks(0, high * 1.08, 5);
+  axisY(svg, y, ticks, 66, width - 14, durationsOf(ticks));
   const upper = series.time.map((p) => [x(p.at_s), y(p.oml_p99_us)]);
   const lower = series.time.map((p) => [x(p.at_s), y(p.oml_p50_us)]).reverse();
   shape(svg, "path", { d: `${path(upper.concat(lower))}Z`, fill: "var(--raw)", opacity: 0.16 });
@@ -102,13 +101,13 @@ function fairOverTime() {
       legend: [["good", "P(F)"]].concat(lost ? [["bad", "copies lost", true]] : []) });
   const [top, bottom] = [10, height - 26];
   const x = timeAxis(svg, width, top, bottom);
-  const least = Math.min(1, ...held.map((point) => point.p_f));
-  const floor = least > 0.98 ? 0.98 : least > 0.9 ? 0.9 : least > 0.5 ? 0.5 : 0;
+  const worst = Math.min(1, least(held.map((point) => point.p_f)));
+  const floor = worst > 0.98 ? 0.98 : worst > 0.9 ? 0.9 : worst > 0.5 ? 0.5 : 0;
   const y = linear(floor, 1, bottom, top);
   axisY(svg, y, roundTicks(floor, 1, 4), 66, width - 14, (s) => `${digits(s * 100)} %`);
-  const most = Math.max(1, ...series.time.map((point) => point.missing));
+  const highest = most(series.time.map((point) => point.missing));
   for (const point of series.time.filter((p) => p.missing > 0)) {
-    const tall = Math.max(3, point.missing / most * (bottom - top) * 0.6);
+    const tall = Math.max(3, point.missing / highest * (bottom - top) * 0.6);
     shape(svg, "rect", { x: x(point.at_s) - 2, y: bottom - tall, width: 4, height: tall,
       fill: "var(--bad)", rx: 1 });
   }
@@ -119,29 +118,56 @@ function fairOverTime() {
   return made;
 }
 
+/** Lines named at their right end. More names would not find room beside each other. */
+const NAMED_LINES_MAX = 8;
+
 function memoryOverTime() {
+  const curves = run.memory.filter((curve) => curve.seconds.length > 0)
+    .map(({ name, seconds, resident_bytes: bytes }) =>
+      ({ name, seconds, mib: bytes.map((b) => b / 2 ** 20) }));
+  const grown = (curve) => curve.mib[curve.mib.length - 1] - curve.mib[0];
+  const [most_grown] = [...curves].sort((a, b) => grown(b) - grown(a));
+  const those = logs.length > curves.length
+    ? `${curves.length} of ${whole(logs.length)} processes, the largest` : "Every process";
   const { card: made, svg, width, height } = card("Memory over time",
-    "Resident memory of every process, from its own start. A flat line is what it should be.",
-    { wide: true, height: 200 });
-  const [top, bottom, left, right] = [10, height - 26, 66, width - 14];
-  const last = Math.max(1, ...run.memory.flatMap((curve) => curve.seconds));
-  const most = Math.max(1, ...run.memory.flatMap((curve) => curve.resident_bytes)) / 2 ** 20;
+    `${those}: resident memory from its own start. `
+    + `${most_grown.name} grew most: from ${digits(most_grown.mib[0])} MiB by `
+    + `${digits(grown(most_grown))} MiB.`, { wide: true, height: 220 });
+  const [top, bottom, left, right] = [10, height - 26, 66, width - 110];
+  const last = Math.max(1, most(curves.flatMap((curve) => curve.seconds)));
+  const highest = Math.max(1, most(curves.flatMap((curve) => curve.mib)));
   const x = linear(0, last, left, right);
-  const y = linear(0, most * 1.08, bottom, top);
-  axisX(svg, x, roundTicks(0, last, 9), top, bottom, (s) => `${digits(s)} s`, "");
-  axisY(svg, y, roundTicks(0, most, 4), left, right, (mib) => `${digits(mib)} MiB`);
-  for (const { name, seconds, resident_bytes: bytes } of run.memory) {
-    const points = seconds.map((s, i) => [x(s), y(bytes[i] / 2 ** 20)]);
-    if (points.length === 0) continue;
-    const [first, end] = [bytes[0], bytes[bytes.length - 1]].map((b) => digits(b / 2 ** 20));
-    const line = shape(svg, "path", { d: path(points), fill: "none", stroke: "var(--held)",
-      "stroke-width": 1.6, opacity: 0.6 });
-    explain(line, `${name}\n${first} MiB at first, ${end} MiB at the end`);
+  const y = linear(0, highest * 1.08, bottom, top);
+  axisX(svg, x, roundTicks(0, last, 9), top, bottom, (s) => `${digits(s)} s`);
+  axisY(svg, y, roundTicks(0, highest, 4), left, right, (mib) => `${digits(mib)} MiB`);
+  let free = -Infinity;
+  let named = 0;
+  const ends = [...curves].sort((a, b) => b.mib[b.mib.length - 1] - a.mib[a.mib.length - 1]);
+  for (const { name, seconds, mib } of ends) {
+    const line = shape(svg, "path", { d: path(seconds.map((s, i) => [x(s), y(mib[i])])),
+      fill: "none", stroke: "var(--held)", "stroke-width": 1.6, opacity: 0.6 });
+    const end = mib.length - 1;
+    explain(line, `${name}\n${digits(mib[0])} MiB at first, ${digits(mib[end])} MiB at the end`);
+    const at = y(mib[end]);
+    if (at < free || named === NAMED_LINES_MAX) continue;
+    [free, named] = [at + 14, named + 1];
+    shape(svg, "text", { x: x(seconds[end]) + 6, y: at + 4 }, name.slice(0, 15));
   }
   return made;
 }
 
 const BAD_EVENTS = new Set(["suspect", "evict", "fault", "crash", "lost", "kill", "pause"]);
+
+/** Events that fall on one place of the drawing: [x, events]. Five thousand joins are one dot. */
+function together(events, x) {
+  const places = new Map();
+  for (const event of events) {
+    const at = Math.round(x(event.at_s) / 4) * 4;
+    if (!places.has(at)) places.set(at, []);
+    places.get(at).push(event);
+  }
+  return places;
+}
 
 function eventLanes() {
   if (eventTimes.length === 0) {
@@ -157,21 +183,27 @@ function eventLanes() {
     const y = top + 18 + lane * 26;
     shape(svg, "text", { x: 58, y: y + 4, "text-anchor": "end", class: "strong" }, kind);
     shape(svg, "line", { x1: 66, x2: width - 14, y1: y, y2: y, class: "gridline" });
-    for (const event of eventTimes.filter((e) => e.kind === kind)) {
-      const who = event.node === null ? "" : ` ${nameOf(event.node)}`;
-      const colour = BAD_EVENTS.has(kind) ? "bad" : "held";
-      const dot = shape(svg, "circle", { cx: x(event.at_s), cy: y, r: 5.5, fill: `var(--${colour})`,
-        stroke: "var(--card)", "stroke-width": 1.5 });
-      explain(dot, `${digits(event.at_s)} s: ${kind}${who}\n${event.text}`);
+    const colour = BAD_EVENTS.has(kind) ? "bad" : "held";
+    for (const [at, events] of together(eventTimes.filter((e) => e.kind === kind), x)) {
+      const dot = shape(svg, "circle", { cx: at, cy: y, r: Math.min(9, 5 + Math.log2(events.length)),
+        fill: `var(--${colour})`, stroke: "var(--card)", "stroke-width": 1.5 });
+      const more = events.length > 3 ? `\nand ${whole(events.length - 3)} more` : "";
+      explain(dot, events.slice(0, 3).map((event) => `${digits(event.at_s)} s: ${kind}`
+        + `${event.node === null ? "" : ` ${nameOf(event.node)}`} ${event.text}`).join("\n") + more);
     }
   });
-  const rows = eventTimes.slice(0, 500).map((event) => [`${event.at_s.toFixed(3)} s`, event.kind,
+  const rows = eventTimes.slice(0, ROWS_MAX).map((event) => [`${event.at_s.toFixed(3)} s`, event.kind,
     event.node === null ? "" : nameOf(event.node), event.text]);
   made.append(element("details", {},
-    element("summary", {}, `${whole(eventTimes.length)} events as a table`),
-    element("div", { class: "scroll" }, table(["at", "what", "who", "in words"], rows))));
+    element("summary", {}, `${firstOf(rows.length, eventTimes.length)} events as a table`),
+    scroller("events", "scroll", table(["at", "what", "who", "in words"], rows))));
   return made;
 }
+
+/** Rows of a table: more than a person reads, and few enough for a browser to lay out at once. */
+const ROWS_MAX = 200;
+/** How many rows a long table shows of how many there are. */
+const firstOf = (shown, all) => (shown < all ? `${whole(shown)} of ${whole(all)}` : whole(all));
 
 // ---- by receiver and edge ----------------------------------------------------------------------
 
@@ -186,34 +218,41 @@ function receiverDelays() {
     { wide: true, height: 270, legend: [["held", "median", true], ["raw", "p99", true]] });
   const [left, right, top, bottom] = [66, width - 14, 10, height - 50];
   const values = lines.flatMap((line) => [line.delay_p50_us, line.delay_p99_us]);
-  const [low, high] = [Math.min(...values) * 0.92, Math.max(...values) * 1.08];
+  const [low, high] = [least(values) * 0.92, most(values) * 1.08];
   const y = tailed(low, high, bottom, top, Math.max(0.05, Math.abs(low) / 4));
-  const ticks = high / low > 3 ? tailTicks(y, low, high) : roundTicks(low, high, 5);
-  axisY(svg, y, ticks, left, right, duration);
+  const ticks = high / low > 8 ? tailTicks(y, low, high, 24) : roundTicks(low, high, 5);
+  axisY(svg, y, ticks, left, right, durationsOf(ticks));
   const step = (right - left) / lines.length;
-  const radius = Math.max(1.1, Math.min(4.5, step / 3));
-  const labelled = step >= 26;
-  lines.forEach((line, i) => {
-    const x = left + (i + 0.5) * step;
-    const group = shape(svg, "g", {});
-    shape(group, "line", { x1: x, x2: x, y1: y(line.delay_p50_us), y2: y(line.delay_p99_us),
-      stroke: "var(--faint)", "stroke-width": Math.min(2, radius), opacity: 0.65 });
-    shape(group, "circle", { cx: x, cy: y(line.delay_p99_us), r: radius, fill: "var(--raw)" });
-    shape(group, "circle", { cx: x, cy: y(line.delay_p50_us), r: radius, fill: "var(--held)" });
-    shape(group, "rect", { x: x - step / 2, y: top, width: step, height: bottom - top, fill: "transparent" });
-    explain(group, `${nameOf(line.receiver)}\nmedian ${duration(line.delay_p50_us)}, `
-      + `p99 ${duration(line.delay_p99_us)}\n${whole(line.delivered)} copies, ${whole(line.lost)} lost, `
-      + `${whole(line.repaired)} repaired`);
-    if (labelled) {
-      shape(svg, "text", { x: x + 3, y: bottom + 14, "text-anchor": "end",
-        transform: `rotate(-38 ${x + 3} ${bottom + 14})` }, nameOf(line.receiver).slice(0, 9));
-    }
+  const size = Math.max(1.6, Math.min(9, step * 0.7));
+  const places = lines.map((line, i) =>
+    [left + (i + 0.5) * step, y(line.delay_p50_us), y(line.delay_p99_us)]);
+  // Three paths for all receivers: five thousand of them would be 15,000 elements.
+  const all = (d, colour, attributes) => shape(svg, "path", { d: places.map(d).join(""),
+    stroke: `var(--${colour})`, fill: "none", "stroke-linecap": "round", ...attributes });
+  const dot = (at, height) => `M${at.toFixed(2)} ${height.toFixed(2)}h0.01`;
+  all(([at, p50, p99]) => `M${at.toFixed(2)} ${p50.toFixed(2)}V${p99.toFixed(2)}`, "faint",
+    { "stroke-width": Math.min(2, size / 2), opacity: 0.65 });
+  all(([at, , p99]) => dot(at, p99), "raw", { "stroke-width": size });
+  all(([at, p50]) => dot(at, p50), "held", { "stroke-width": size });
+  const x = linear(0, lines.length, left, right);
+  x.range = [left, right];
+  crosshair(svg, width, { x, top, bottom, left, right }, (place) => {
+    const line = lines[Math.min(lines.length - 1, Math.max(0, Math.floor(place)))];
+    return `${nameOf(line.receiver)}\nmedian ${duration(line.delay_p50_us)}, `
+      + `p99 ${duration(line.delay_p99_us)}\n${whole(line.delivered)} copies, `
+      + `${whole(line.lost)} lost, ${whole(line.repaired)} repaired`;
   });
-  shape(svg, "line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" });
-  if (!labelled) {
+  if (step >= 26) {
+    lines.forEach((line, i) => {
+      const at = places[i][0] + 3;
+      shape(svg, "text", { x: at, y: bottom + 14, "text-anchor": "end",
+        transform: `rotate(-38 ${at} ${bottom + 14})` }, nameOf(line.receiver).slice(0, 9));
+    });
+  } else {
     shape(svg, "text", { x: right, y: bottom + 18, "text-anchor": "end", class: "faint" },
-      `${whole(lines.length)} receivers; names on hover`);
+      `${whole(lines.length)} receivers; the pointer and the arrow keys name them`);
   }
+  shape(svg, "line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" });
   return made;
 }
 
@@ -225,8 +264,7 @@ function hedgeWins() {
   const { card: made, svg, width, height } = card(title,
     `Frames that a sibling's copy brought first: ${share} of all. The ${edges.length} busiest edges.`,
     { height: 20 + 12 * 21 });
-  const most = edges[0].hedge_wins;
-  const x = linear(0, most, 150, width - 66);
+  const x = linear(0, edges[0].hedge_wins, 150, width - 66);
   edges.forEach((edge, i) => {
     const y = 14 + i * Math.min(34, (height - 20) / edges.length);
     const group = shape(svg, "g", {});
@@ -246,13 +284,14 @@ function losses() {
   drawn += 1;
   const lines = [...series.receivers].sort((a, b) =>
     b.lost - a.lost || b.repaired - a.repaired || b.duplicates - a.duplicates);
-  const rows = lines.slice(0, 200).map((line) => [nameOf(line.receiver), whole(line.delivered),
+  const rows = lines.slice(0, ROWS_MAX).map((line) => [nameOf(line.receiver), whole(line.delivered),
     whole(line.lost), whole(line.repaired), whole(line.duplicates)]);
   const sum = results.lost === 0 ? "No copy was lost." : `${whole(results.lost)} copies were lost, `
     + `${whole(results.lost_reported)} of them reported.`;
   return element("section", { class: "card" }, element("h3", {}, title),
-    element("p", {}, `${sum} ${whole(results.repaired)} came by repair. Worst receivers first.`),
-    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title },
+    element("p", {}, `${sum} ${whole(results.repaired)} came by repair. ${firstOf(rows.length, lines.length)} receivers, `
+      + "the worst first."),
+    scroller(title, "scroll",
       table(["receiver", "released", "lost", "repaired", "duplicates"], rows, 1)));
 }
 
@@ -286,10 +325,11 @@ function tiles() {
 function heading() {
   const settings = Object.entries(info.settings).map(([name, value]) => element("li", {},
     element("b", {}, name), typeof value === "object" ? JSON.stringify(value) : String(value)));
-  const when = series.origin_ns > 1e18 ? `${new Date(series.origin_ns / 1e6).toISOString()
+  const when = info.started_unix_s > 0 ? `${new Date(info.started_unix_s * 1e3).toISOString()
     .replace("T", " ").slice(0, 19)} UTC. ` : "";
   const lead = `${when}${whole(results.messages)} messages to ${whole(results.receivers)} receivers.`;
   return [wordmark(), element("h1", {}, info.title), element("p", { class: "lead" }, lead),
+    element("p", { class: `verdict ${run.mood}` }, run.verdict),
     element("ul", { class: "chips", "aria-label": "settings" }, ...settings)];
 }
 
@@ -297,12 +337,13 @@ function numbers() {
   const keys = Object.entries(results).filter(([, v]) => typeof v === "object" && v !== null);
   const rows = keys.map(([key, s]) => [key.replace(/_us$/, "").replaceAll("_", " "),
     ...[s.p50, s.p90, s.p99, s.max].map(duration)]);
-  const files = logs.map((log) => [log.file, log.name, log.role, whole(log.records), log.tail]);
+  const files = logs.slice(0, ROWS_MAX).map((log) => [log.file, log.name, log.role, whole(log.records), log.tail]);
   return element("details", {}, element("summary", {}, "All numbers, and what they were read from"),
     element("section", { class: "card", style: "margin-top:10px" },
       table(["", "p50", "p90", "p99", "max"], rows, 1)),
-    files.length === 0 ? null : element("section", { class: "card scroll", style: "margin-top:10px" },
-      table(["file", "name", "role", "records", "end"], files)));
+    files.length === 0 ? null : element("section", { class: "card", style: "margin-top:10px" },
+      element("p", {}, `${firstOf(files.length, logs.length)} logs.`),
+      scroller("logs", "scroll", table(["file", "name", "role", "records", "end"], files))));
 }
 
 function tailSwitch(grid) {
@@ -319,24 +360,45 @@ function tailSwitch(grid) {
   return element("div", { class: "switch", role: "group", "aria-label": "vertical axis" }, ...buttons);
 }
 
+/** Warnings above the figures; the rest of a long list opens on demand. */
+const WARNINGS_MAX = 6;
+
+function notes() {
+  if (warnings.length === 0) return "";
+  const items = (texts) => texts.map((text) => element("li", {}, text));
+  const list = element("ul", { class: "warnings", "aria-label": "warnings" },
+    ...items(warnings.slice(0, WARNINGS_MAX)));
+  const rest = warnings.slice(WARNINGS_MAX);
+  if (rest.length > 0) {
+    const shown = rest.slice(0, ROWS_MAX);
+    list.append(element("li", {}, element("details", {},
+      element("summary", {}, `and ${firstOf(shown.length, rest.length)} more`),
+      scroller("more warnings", "scroll", element("ul", {}, ...items(shown))))));
+  }
+  return list;
+}
+
+/** Cards beside each other; each is drawn whatever becomes of the others. */
+const grid = (...cards) => element("div", { class: "grid" },
+  ...cards.filter((card) => card).map(([title, make]) => attempt(title, make)));
+
 function draw() {
   const curves = element("div", { class: "grid" });
-  const toggle = tailSwitch(curves);
   const page = document.getElementById("page");
-  page.replaceChildren(...heading(),
-    warnings.length === 0 ? "" : element("ul", { class: "warnings", "aria-label": "warnings" },
-      ...warnings.map((text) => element("li", {}, text))),
-    tiles(),
+  page.replaceChildren(...heading(), notes(),
+    attempt("Figures", tiles),
     element("h2", {}, "How even"),
     element("p", {}, "Distributions over messages and frames. The horizontal axis is logarithmic away from zero; "
       + "switch to tails to see the nines."),
-    toggle, curves,
+    attempt("Distributions", () => tailSwitch(curves)), curves,
     element("h2", {}, "Over time"), element("p", {}, "What the root asked for, and what came of it."),
-    element("div", { class: "grid" }, latencyOverTime(), fairOverTime(), eventLanes(),
-      ...(run.memory?.length > 0 ? [memoryOverTime()] : [])),
+    grid(["Hold over time", latencyOverTime], ["P(F) over time", fairOverTime],
+      ["Events", eventLanes],
+      run.memory.some((curve) => curve.seconds.length > 0) && ["Memory over time", memoryOverTime]),
     element("h2", {}, "Who"), element("p", {}, "Receivers and edges by name."),
-    element("div", { class: "grid" }, receiverDelays(), hedgeWins(), losses()),
-    numbers(),
+    grid(["Delay by receiver", receiverDelays], ["Hedge wins by edge", hedgeWins],
+      ["Losses, repairs, duplicates", losses]),
+    attempt("All numbers", numbers),
     element("footer", {}, "Times are measured on the synchronised clock at the release itself, and are "
       + "no better than it. Written by evenfall."));
   document.documentElement.dataset.drawn = drawn;

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tag=${1:-evenfall:local}
-target=x86_64-unknown-linux-gnu
+target=$(uname -m)-unknown-linux-gnu
 # Static with glibc: nothing is looked up by name at run time, so nothing of it is missed. Naming the
 # target keeps build scripts and macros dynamic.
 RUSTFLAGS="-C target-feature=+crt-static" \
@@ -14,10 +14,15 @@ RUSTFLAGS="-C target-feature=+crt-static" \
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 cp "target/$target/image/evenfall" "$context/evenfall"
+# Roots of trust for a store on S3 over HTTPS; an engine without them has images without them.
+mkdir -p "$context/certs"
+cp /etc/ssl/certs/ca-certificates.crt "$context/certs/" 2>/dev/null \
+  || echo "no /etc/ssl/certs/ca-certificates.crt here: the image reaches no S3 over HTTPS" >&2
 mkdir "$context/state"
 cat >"$context/Dockerfile" <<'END'
 FROM scratch
 COPY evenfall /evenfall
+COPY certs /etc/ssl/certs
 COPY --chown=65534:65534 state /var/lib/evenfall
 WORKDIR /var/lib/evenfall
 USER 65534:65534

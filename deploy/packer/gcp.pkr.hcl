@@ -43,19 +43,20 @@ build {
     destination = "/tmp/evenfall"
   }
   provisioner "file" {
-    source      = "deploy/systemd/evenfall@.service"
-    destination = "/tmp/evenfall@.service"
-  }
-  provisioner "file" {
-    source      = "deploy/systemd/evenfall-plan.service"
-    destination = "/tmp/evenfall-plan.service"
+    source      = "deploy/systemd"
+    destination = "/tmp"
   }
   provisioner "shell" {
     inline = [
       "sudo install -m 755 /tmp/evenfall /usr/local/bin/evenfall",
-      "sudo install -m 644 /tmp/evenfall@.service /etc/systemd/system/evenfall@.service",
-      "sudo install -m 644 /tmp/evenfall-plan.service /etc/systemd/system/evenfall-plan.service",
+      "sudo install -m 755 /tmp/systemd/evenfall-settings /usr/local/bin/evenfall-settings",
+      "sudo install -m 644 /tmp/systemd/*.service /tmp/systemd/*.timer /etc/systemd/system/",
+      "sudo install -m 644 /tmp/systemd/evenfall.sysusers /usr/lib/sysusers.d/evenfall.conf",
+      "sudo install -m 644 /tmp/systemd/evenfall.sysctl /etc/sysctl.d/90-evenfall.conf",
+      "sudo install -d -m 755 /etc/evenfall && sudo systemd-sysusers",
+      "echo gcp | sudo tee /etc/evenfall/source",
       "sudo apt-get update -qq && sudo apt-get install -y -qq chrony",
+      "sudo systemctl enable evenfall-settings.timer",
     ]
   }
 }

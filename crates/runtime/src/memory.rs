@@ -10,7 +10,8 @@
 //! become half as frequent, so a day has some 16,000 of them.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -70,31 +71,61 @@ impl MemoryLog {
     }
 }
 
+/// Curves that a report shows: those of the processes that used most. More lines than this cannot
+/// be told apart in a picture.
+pub const CURVES_MAX: usize = 40;
+/// Points of a curve that a report shows: every third unit of the picture's width has a point.
+pub const POINTS_MAX: usize = 360;
+
 /// Resident bytes of one process over its run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct MemoryCurve {
     /// The node.
     pub name: String,
-    /// Seconds since its start.
+    /// Seconds since its start, at most [`POINTS_MAX`].
     pub seconds: Vec<f64>,
-    /// Resident memory then, bytes.
+    /// Resident memory then, bytes. A point stands for the rows around it with their largest value.
     pub resident_bytes: Vec<u64>,
 }
 
 /// Reads the file of a node; none when there is none. Rows that are cut or damaged are left out.
 pub fn read(dir: &Path, name: &str) -> Option<MemoryCurve> {
-    let text = std::fs::read_to_string(path(dir, name)).ok()?;
-    let mut curve =
-        MemoryCurve { name: name.to_owned(), seconds: Vec::new(), resident_bytes: Vec::new() };
-    for line in text.lines().skip(1) {
+    let lines = BufReader::new(File::open(path(dir, name)).ok()?).lines();
+    let mut points = Vec::new();
+    for line in lines.skip(1).map_while(Result::ok) {
         let mut fields = line.split(',');
         let (Some(seconds), Some(bytes)) = (fields.next(), fields.next()) else { continue };
-        if let (Ok(seconds), Ok(bytes)) = (seconds.parse(), bytes.parse()) {
-            curve.seconds.push(seconds);
-            curve.resident_bytes.push(bytes);
+        let (Ok(seconds), Ok(bytes)) = (seconds.parse::<f64>(), bytes.parse()) else { continue };
+        if seconds.is_finite() {
+            points.push((seconds, bytes));
         }
     }
-    Some(curve)
+    let points = thinned(points);
+    let (seconds, resident_bytes) = points.into_iter().unzip();
+    Some(MemoryCurve { name: name.to_owned(), seconds, resident_bytes })
+}
+
+/// At most [`POINTS_MAX`] points: the first, the last, and the largest of every stretch between.
+fn thinned(points: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
+    let [first, inner @ .., last] = points.as_slice() else { return points };
+    if points.len() <= POINTS_MAX {
+        return points;
+    }
+    let stretches = inner.chunks(inner.len().div_ceil(POINTS_MAX - 2));
+    let peaks = stretches.filter_map(|stretch| stretch.iter().max_by_key(|(_, bytes)| *bytes));
+    iter::once(first).chain(peaks).chain([last]).copied().collect()
+}
+
+/// The [`CURVES_MAX`] curves with the highest peaks, the highest first.
+pub fn largest(curves: impl Iterator<Item = MemoryCurve>) -> Vec<MemoryCurve> {
+    let mut kept: Vec<MemoryCurve> = Vec::new();
+    for curve in curves {
+        let peak = |curve: &MemoryCurve| curve.resident_bytes.iter().max().copied();
+        let at = kept.partition_point(|other| peak(other) >= peak(&curve));
+        kept.insert(at, curve);
+        kept.truncate(CURVES_MAX);
+    }
+    kept
 }
 
 #[cfg(test)]
@@ -110,11 +141,40 @@ mod tests {
             log.sample(Timestamp::from_nanos(look * 200_000_000));
         }
         drop(log);
+        let rows = std::fs::read_to_string(path(dir.path(), "root")).unwrap();
+        assert!((14_000..20_000).contains(&rows.lines().count()), "{}", rows.lines().count());
         let curve = read(dir.path(), "root").unwrap();
-        assert!((14_000..20_000).contains(&curve.seconds.len()), "{}", curve.seconds.len());
-        assert_eq!(curve.seconds[..3], [0.0, 1.0, 2.0]);
+        assert_eq!(curve.seconds[0], 0.0);
         assert!(*curve.seconds.last().unwrap() > 86_350.0);
         assert!(curve.resident_bytes.iter().all(|bytes| *bytes > 0));
         assert!(read(dir.path(), "nobody").is_none());
+    }
+    #[test]
+    fn report_keeps_the_peaks_of_a_long_run_in_few_points() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rows = String::from("seconds,resident_bytes,cpu_seconds\n");
+        for second in 0..16_000u64 {
+            let bytes = if second == 9_999 { 77_000_000 } else { 1_000_000 + second };
+            rows += &format!("{second}.000,{bytes},0.1\n");
+        }
+        rows += "inf,1,1\nNaN,1,1\n16000.0,12";
+        std::fs::write(path(dir.path(), "root"), rows).unwrap();
+        let curve = read(dir.path(), "root").unwrap();
+        assert!((POINTS_MAX / 2..=POINTS_MAX).contains(&curve.seconds.len()));
+        assert_eq!(curve.resident_bytes.iter().max(), Some(&77_000_000));
+        assert_eq!((curve.seconds[0], *curve.seconds.last().unwrap()), (0.0, 16_000.0));
+        assert!(curve.seconds.is_sorted());
+    }
+
+    #[test]
+    fn report_of_many_processes_keeps_the_largest() {
+        let curve = |peak| MemoryCurve {
+            name: format!("recv-{peak}"),
+            seconds: vec![0.0, 1.0],
+            resident_bytes: vec![1, peak],
+        };
+        let kept = largest((0..5_000).map(|at| curve(at * 7 % 5_000)));
+        let peaks: Vec<u64> = kept.iter().map(|curve| curve.resident_bytes[1]).collect();
+        assert_eq!((kept.len(), peaks[0], peaks[39]), (CURVES_MAX, 4_999, 4_960));
     }
 }

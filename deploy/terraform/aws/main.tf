@@ -9,7 +9,7 @@ terraform {
   required_providers {
     aws = {
       source  = "hashicorp/aws"
-      version = ">= 5.0"
+      version = "~> 5.0"
     }
   }
 }
@@ -84,12 +84,64 @@ resource "aws_iam_role_policy" "key" {
   role = aws_iam_role.pool.id
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = [{
-      Effect   = "Allow"
-      Action   = "ssm:GetParameter"
-      Resource = "arn:aws:ssm:${var.region}:*:parameter${var.key_parameter}"
-    }]
+    Statement = concat([
+      {
+        Effect   = "Allow"
+        Action   = "ssm:GetParameter"
+        Resource = "arn:aws:ssm:${var.region}:*:parameter${var.key_parameter}"
+      },
+      {
+        Effect   = "Allow"
+        Action   = "s3:GetObject"
+        Resource = "${aws_s3_bucket.settings.arn}/*"
+      },
+      ], var.kms_key_arn == "" ? [] : [
+      {
+        Effect   = "Allow"
+        Action   = "kms:Decrypt"
+        Resource = var.kms_key_arn
+      },
+    ])
   })
+}
+
+# The way in: `aws ssm start-session --target INSTANCE`.
+resource "aws_iam_role_policy_attachment" "session" {
+  role       = aws_iam_role.pool.name
+  policy_arn = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
+}
+
+# Settings, which machines read every 30 seconds: a change reaches running services, and no change of
+# settings stops or replaces a machine, on which the trees were measured.
+resource "aws_s3_bucket" "settings" {
+  bucket_prefix = "${var.name}-settings-"
+  force_destroy = true
+}
+
+resource "aws_s3_bucket_public_access_block" "settings" {
+  bucket                  = aws_s3_bucket.settings.id
+  block_public_acls       = true
+  block_public_policy     = true
+  ignore_public_acls      = true
+  restrict_public_buckets = true
+}
+
+resource "aws_s3_object" "settings" {
+  for_each = toset(["agents", "feed", "plan"])
+  bucket   = aws_s3_bucket.settings.id
+  key      = "${each.key}.toml"
+  content  = file("${var.settings_dir}/${each.key}.toml")
+}
+
+resource "aws_s3_object" "services" {
+  for_each = { for machine in var.machines : machine.name => machine }
+  bucket   = aws_s3_bucket.settings.id
+  key      = "services/${each.key}"
+  content = join(" ", compact([
+    "agent:${each.key}",
+    each.value.index == 0 ? "plan" : "",
+    var.start_feed ? "${each.value.feed_role}:${each.value.feed_name}" : "",
+  ]))
 }
 
 resource "aws_iam_instance_profile" "pool" {
@@ -102,10 +154,21 @@ resource "aws_placement_group" "pool" {
   strategy = "cluster"
 }
 
+# An image by its id, or the newest of the name that deploy/packer/aws.pkr.hcl gives.
+data "aws_ami" "evenfall" {
+  count       = startswith(var.image, "ami-") ? 0 : 1
+  owners      = ["self"]
+  most_recent = true
+  filter {
+    name   = "name"
+    values = ["${var.image == "" ? "evenfall" : var.image}-*"]
+  }
+}
+
 resource "aws_instance" "agent" {
   for_each = { for machine in var.machines : machine.name => machine }
 
-  ami                    = var.image
+  ami                    = startswith(var.image, "ami-") ? var.image : data.aws_ami.evenfall[0].id
   instance_type          = var.machine_type
   subnet_id              = aws_subnet.pool.id
   private_ip             = each.value.address
@@ -114,25 +177,20 @@ resource "aws_instance" "agent" {
   placement_group        = startswith(var.machine_type, "t") ? null : aws_placement_group.pool.name
   tags                   = { Name = each.key }
   depends_on             = [aws_iam_role_policy.key, aws_route_table_association.pool]
-  # Settings come with the machine (16 KiB at most, so pools of some hundred); the key from the parameter, at boot, and never into an image.
-  user_data_base64 = base64gzip(<<-END
-    #!/bin/bash
-    set -euo pipefail
-    install -d -m 755 /etc/evenfall
-    base64 -d >/etc/evenfall/agents.toml <<<${filebase64("${var.settings_dir}/agents.toml")}
-    base64 -d >/etc/evenfall/feed.toml <<<${filebase64("${var.settings_dir}/feed.toml")}
-    base64 -d >/etc/evenfall/plan.toml <<<${filebase64("${var.settings_dir}/plan.toml")}
-    umask 077
-    # The right to read it may arrive later than the machine.
-    until aws ssm get-parameter --region ${var.region} --name ${var.key_parameter} --with-decryption \
-      --query Parameter.Value --output text >/etc/evenfall/evenfall.key; do
-      sleep 5
-    done
-    systemctl enable --now evenfall@agent:${each.key}
-    ${each.value.index == 0 ? "systemctl enable --now --no-block evenfall-plan" : ""}
-    ${var.start_feed ? "systemctl enable --now evenfall@${each.value.feed_role}:${each.value.feed_name}" : ""}
+  metadata_options {
+    http_tokens = "required"
+  }
+  # Where the settings are, and nothing that changes.
+  user_data = <<-END
+    #!/bin/sh
+    printf '%s\n' s3://${aws_s3_bucket.settings.id} ${each.key} ${var.region} ${var.key_parameter} \
+      >/etc/evenfall/source
+    systemctl start --no-block evenfall-settings.service
   END
-  )
+  # A newer image is for new machines; replace one by `terraform apply -replace=...`.
+  lifecycle {
+    ignore_changes = [ami, user_data]
+  }
 }
 
 output "agents" {

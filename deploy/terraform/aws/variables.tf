@@ -10,7 +10,7 @@ variable "machine_type" {
 }
 
 variable "image" {
-  description = "The image that machines start from."
+  description = "The image that machines start from: an id (ami-...), or the first part of a name."
   type        = string
   default     = ""
 }
@@ -64,4 +64,10 @@ variable "start_feed" {
   description = "Whether the feed is started beside the agents, every machine in its role."
   type        = bool
   default     = false
+}
+
+variable "kms_key_arn" {
+  description = "The customer key that seals the parameter; empty for the key of the account."
+  type        = string
+  default     = ""
 }

@@ -21,6 +21,12 @@ resource "docker_network" "pool" {
   }
 }
 
+# What the plan and the feed of a machine leave behind stays when their containers go.
+resource "docker_volume" "state" {
+  for_each = toset([for machine in var.machines : machine.name])
+  name     = "${each.key}-state"
+}
+
 resource "docker_container" "agent" {
   for_each = { for machine in var.machines : machine.name => machine }
 
@@ -53,6 +59,10 @@ resource "docker_container" "plan" {
   network_mode = "container:${docker_container.agent[var.machines[0].name].id}"
   must_run     = false
 
+  volumes {
+    volume_name    = docker_volume.state[var.machines[0].name].name
+    container_path = "/var/lib/evenfall"
+  }
   dynamic "volumes" {
     for_each = ["agents.toml", "plan.toml"]
     content {
@@ -75,12 +85,16 @@ resource "docker_container" "feed" {
   name         = "${each.key}-feed"
   image        = var.image == "" ? "evenfall:local" : var.image
   network_mode = "container:${docker_container.agent[each.key].id}"
-  must_run     = false
+  restart      = "on-failure"
   command = [
     "run", each.value.feed_role, "--name", each.value.feed_name,
     "--config", "/etc/evenfall/feed.toml", "--set", "run.dir=/var/lib/evenfall/run",
   ]
 
+  volumes {
+    volume_name    = docker_volume.state[each.key].name
+    container_path = "/var/lib/evenfall"
+  }
   volumes {
     host_path      = abspath("${var.settings_dir}/feed.toml")
     container_path = "/etc/evenfall/feed.toml"

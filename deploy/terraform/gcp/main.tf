@@ -9,7 +9,7 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 5.0"
+      version = "~> 6.0"
     }
   }
 }
@@ -21,6 +21,12 @@ provider "google" {
 
 locals {
   region = substr(var.zone, 0, length(var.zone) - 2)
+  # Google places at most 22 machines compactly, and none of the types e2 and n1.
+  compact = (
+    var.compact == null
+    ? length(var.machines) <= 22 && !can(regex("^(e2|n1)-", var.machine_type))
+    : var.compact
+  )
 }
 
 resource "google_compute_network" "pool" {
@@ -50,6 +56,27 @@ resource "google_compute_firewall" "pool" {
   }
 }
 
+# The way in: `gcloud compute ssh NAME --tunnel-through-iap`. The range is that of Google's proxy.
+resource "google_compute_firewall" "iap" {
+  name          = "${var.name}-iap"
+  network       = google_compute_network.pool.name
+  source_ranges = ["35.235.240.0/20"]
+  allow {
+    protocol = "tcp"
+    ports    = ["22"]
+  }
+}
+
+# Machines near each other: the shorter and the more alike the paths are, the shorter the hold is.
+resource "google_compute_resource_policy" "near" {
+  count  = local.compact ? 1 : 0
+  name   = "${var.name}-near"
+  region = local.region
+  group_placement_policy {
+    collocation = "COLLOCATED"
+  }
+}
+
 resource "google_service_account" "pool" {
   account_id = "${var.name}-pool"
 }
@@ -63,8 +90,9 @@ resource "google_secret_manager_secret_iam_member" "key" {
 resource "google_compute_instance" "agent" {
   for_each = { for machine in var.machines : machine.name => machine }
 
-  name         = each.key
-  machine_type = var.machine_type
+  name              = each.key
+  machine_type      = var.machine_type
+  resource_policies = google_compute_resource_policy.near[*].id
   boot_disk {
     initialize_params {
       image = var.image
@@ -73,36 +101,37 @@ resource "google_compute_instance" "agent" {
   network_interface {
     subnetwork = google_compute_subnetwork.pool.id
     network_ip = each.value.address
+    nic_type   = "GVNIC"
     access_config {}
+  }
+  # A machine that is moved to another host stands still for a moment, and its measured paths are gone.
+  scheduling {
+    on_host_maintenance = "TERMINATE"
+    automatic_restart   = true
   }
   service_account {
     email  = google_service_account.pool.email
     scopes = ["cloud-platform"]
   }
+  # evenfall-settings on the machine reads these every 30 seconds and makes the services match. No
+  # value here, `start_feed` included, replaces or stops a machine: the trees were measured on it.
   metadata = {
+    enable-oslogin  = "TRUE"
     evenfall-agents = file("${var.settings_dir}/agents.toml")
     evenfall-feed   = file("${var.settings_dir}/feed.toml")
     evenfall-plan   = file("${var.settings_dir}/plan.toml")
+    evenfall-key    = var.key_secret
+    evenfall-services = join(" ", compact([
+      "agent:${each.key}",
+      each.value.index == 0 ? "plan" : "",
+      var.start_feed ? "${each.value.feed_role}:${each.value.feed_name}" : "",
+    ]))
   }
   depends_on = [google_secret_manager_secret_iam_member.key]
-  # Settings come from the metadata; the key from the secret, at boot, and never into an image.
-  metadata_startup_script = <<-END
-    #!/bin/bash
-    set -euo pipefail
-    meta=http://metadata.google.internal/computeMetadata/v1/instance
-    install -d -m 755 /etc/evenfall
-    for what in agents feed plan; do
-      curl -fsS -H Metadata-Flavor:Google $meta/attributes/evenfall-$what >/etc/evenfall/$what.toml
-    done
-    umask 077
-    # The right to read it may arrive later than the machine.
-    until gcloud secrets versions access latest --secret=${var.key_secret} >/etc/evenfall/evenfall.key; do
-      sleep 5
-    done
-    systemctl enable --now evenfall@agent:${each.key}
-    ${each.value.index == 0 ? "systemctl enable --now --no-block evenfall-plan" : ""}
-    ${var.start_feed ? "systemctl enable --now evenfall@${each.value.feed_role}:${each.value.feed_name}" : ""}
-  END
+  # A newer image is for new machines; replace one by `terraform apply -replace=...`.
+  lifecycle {
+    ignore_changes = [boot_disk[0].initialize_params[0].image]
+  }
 }
 
 output "agents" {

@@ -64,3 +64,9 @@ variable "start_feed" {
   type        = bool
   default     = false
 }
+
+variable "compact" {
+  description = "Whether machines are placed near each other; by default where Google can."
+  type        = bool
+  default     = null
+}

@@ -113,6 +113,9 @@ fn planned(file: &Path) -> Result<String, String> {
     Ok(document.to_string())
 }
 
+/// Processors of an agent on Kubernetes: one for the probes, one for everything else.
+const AGENT_CPUS: u32 = 2;
+
 /// What every settings file begins with.
 fn settings_head(args: &Args) -> String {
     let Args { key_file, clock, .. } = args;
@@ -174,58 +177,77 @@ fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: Shape) -> String
 }
 
 /// One pod on every node of the cluster, in its host's network: agents are known by address.
+/// Arguments of a pod cannot be changed, so each pod is made by a deployment, which replaces it.
+/// Edited settings replace it too: kustomize names them by their content.
 fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
     let image = if pool.image.is_empty() { "evenfall:local" } else { &pool.image };
-    let app = json!({"app.kubernetes.io/name": "evenfall"});
     let agent = |machine: &Machine| {
+        let name = format!("agent-{}", machine.name);
+        let labels = json!({
+            "app.kubernetes.io/name": "evenfall", "app.kubernetes.io/instance": name,
+        });
+        let pod = pod(machine, image);
         json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": format!("agent-{}", machine.name), "namespace": "evenfall", "labels": app,
-            },
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "evenfall", "labels": labels},
             "spec": {
-                "hostNetwork": true,
-                "nodeSelector": {"kubernetes.io/hostname": machine.name},
-                "restartPolicy": "Always",
-                "containers": [{
-                    "name": "agent",
-                    "image": image,
-                    "args": ["run", "agent", "--name", machine.name,
-                             "--config", "/etc/evenfall/agents.toml"],
-                    "ports": [
-                        {"containerPort": AGENT_PORT, "protocol": "TCP", "name": "control"},
-                        {"containerPort": AGENT_PORT, "protocol": "UDP", "name": "probes"},
-                        {"containerPort": HTTP_PORT, "protocol": "TCP", "name": "http"},
-                    ],
-                    "livenessProbe": {
-                        "httpGet": {"path": "/healthz", "port": HTTP_PORT}, "periodSeconds": 5,
-                    },
-                    "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
-                    "resources": {"requests": {"cpu": "500m", "memory": "128Mi"}},
-                    "securityContext": {
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                        "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
-                        "runAsNonRoot": true, "runAsUser": 65_534,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                    "volumeMounts": [
-                        {"name": "settings", "mountPath": "/etc/evenfall", "readOnly": true},
-                        {"name": "state", "mountPath": "/var/lib/evenfall"},
-                    ],
-                }],
-                "volumes": [
-                    {"name": "settings", "projected": {"sources": [
-                        {"configMap": {"name": "evenfall-settings"}},
-                        {"secret": {"name": "evenfall-key"}},
-                    ]}},
-                    {"name": "state", "emptyDir": {}},
-                ],
+                "replicas": 1,
+                // Two pods cannot have one port of a host, not even for a moment.
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
             },
         })
     };
     let items: Vec<_> = all.iter().map(agent).collect();
     json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+fn pod(machine: &Machine, image: &str) -> serde_json::Value {
+    // Whole processors, as much as is asked for at most: a kubelet with the static CPU policy then
+    // gives the container processors of its own, on which releases may spin.
+    let resources = json!({"cpu": AGENT_CPUS, "memory": "1Gi"});
+    json!({
+        "hostNetwork": true,
+        // Nodes that are kept for a feed are tainted `evenfall=...`.
+        "tolerations": [{"key": "evenfall", "operator": "Exists"}],
+        "nodeSelector": {"kubernetes.io/hostname": machine.name},
+        "restartPolicy": "Always",
+        "containers": [{
+            "name": "agent",
+            "image": image,
+            "args": ["run", "agent", "--name", machine.name,
+                     "--config", "/etc/evenfall/agents.toml"],
+            "ports": [
+                {"containerPort": AGENT_PORT, "protocol": "TCP", "name": "control"},
+                {"containerPort": AGENT_PORT, "protocol": "UDP", "name": "probes"},
+                {"containerPort": HTTP_PORT, "protocol": "TCP", "name": "http"},
+            ],
+            "livenessProbe": {
+                "httpGet": {"path": "/healthz", "port": HTTP_PORT}, "periodSeconds": 5,
+            },
+            "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
+            "resources": {"requests": resources, "limits": resources},
+            "securityContext": {
+                "seccompProfile": {"type": "RuntimeDefault"},
+                "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+                "runAsNonRoot": true, "runAsUser": 65_534,
+                "capabilities": {"drop": ["ALL"]},
+            },
+            "volumeMounts": [
+                {"name": "settings", "mountPath": "/etc/evenfall", "readOnly": true},
+                {"name": "state", "mountPath": "/var/lib/evenfall"},
+            ],
+        }],
+        "volumes": [
+            {"name": "settings", "projected": {"sources": [
+                {"configMap": {"name": "evenfall-settings"}},
+                {"secret": {"name": "evenfall-key"}},
+            ]}},
+            {"name": "state", "emptyDir": {}},
+        ],
+    })
 }
 
 fn save(dir: &Path, name: &str, text: &str) -> Result<(), String> {

@@ -130,7 +130,6 @@ fn what_cannot_run_is_refused_before_it_is_run() {
 }
 
 #[test]
-<<<<<<< HEAD:apps/cli/src/settings/tests.rs
 fn durations_and_rates_that_no_clock_can_count_are_refused() {
     for (text, wanted) in [
         ("[run]\nwarm_up = \"99999999999years\"\n", "line 2: run.warm_up = "),
@@ -168,7 +167,7 @@ fn names_that_are_no_file_names_are_refused() {
     for name in ["root", "recv-1", "ip-10-0-0-1.ec2.internal", "A_b.2"] {
         assert!(named(name).is_ok(), "{name}");
     }
-=======
+
 fn two_nodes_of_one_address_are_refused_with_the_line_of_the_second() {
     let node = |id: u32, role: &str, addresses: &str| {
         format!("[[node]]\nname=\"n{id}\"\nid={id}\nrole=\"{role}\"\n{addresses}\n")
@@ -197,7 +196,6 @@ fn role_of_a_receiver_has_two_words() {
         parse(&format!("{node}role=\"{word}\"\n{root}"), &[]).expect("settings")
     };
     assert_eq!(settings("recv"), settings("receiver"));
->>>>>>> 1ef3024a03e00809b253fc3233e2c6f3d202dfee:crates/runtime/src/settings/tests.rs
 }
 
 #[test]

@@ -21,7 +21,9 @@ pub fn itch(data: &[u8]) {
 /// datagram moves the session further than the stated jump unless enough of them say so.
 pub fn mold(data: &[u8]) {
     let _ = Packet::decode(data);
-    let _ = Request::decode(data);
+    if let Ok(request) = Request::decode(data) {
+        assert_eq!(request.encode(), data);
+    }
     let limits = Limits { messages_max: 64, bytes_max: 4096, jump_max: 1_000 };
     let mut tracker = Tracker::new(None, limits);
     let mut rest = data;

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use evenfall_core::{ClockReading, Timestamp};
 
+#[doc(hidden)]
+pub use sources::root_distance;
 pub use sources::{SyncSource, auto};
 
 use crate::Error;

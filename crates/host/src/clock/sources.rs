@@ -115,7 +115,7 @@ fn chrony_bound() -> Result<Duration, Error> {
 /// id, name, stratum, reference time, system time, last offset, RMS offset, frequency, residual
 /// frequency, skew, root delay, root dispersion, update interval, leap status. As the manual has
 /// it: error <= |system time offset| + root dispersion + root delay / 2.
-pub(super) fn root_distance(csv: &str) -> Option<Duration> {
+pub fn root_distance(csv: &str) -> Option<Duration> {
     let fields: Vec<&str> = csv.trim().split(',').collect();
     let seconds = |at: usize| fields.get(at)?.parse::<f64>().ok();
     if fields.len() < 14 || fields[13] == "Not synchronised" || fields[2] == "0" {

@@ -3,6 +3,7 @@
 
 use std::io::Cursor;
 
+use crate::report::RunInfo;
 use crate::runlog::{Reader, Writer};
 use crate::settings::Settings;
 
@@ -40,4 +41,15 @@ pub fn runlog(data: &[u8]) {
         assert_eq!(again.header(), &header);
     }
     assert!(again.eq(records));
+}
+
+/// The file that describes a run: an error that names the line, or a run that survives being
+/// written and whose memberships the ledger takes.
+pub fn run_json(data: &[u8]) {
+    let Ok(info) = serde_json::from_slice::<RunInfo>(data) else { return };
+    let written = serde_json::to_string_pretty(&info).expect("plain values");
+    assert_eq!(serde_json::from_str::<RunInfo>(&written).expect("what is written"), info);
+    let mut ledger = info.ledger(true);
+    ledger.close_all();
+    let _ = ledger.finish(evenfall_core::ClockError::Unknown);
 }

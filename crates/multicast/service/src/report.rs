@@ -51,6 +51,10 @@ const SCRIPT: &str = include_str!("../../../../web/report.js");
 pub struct RunInfo {
     /// First line of the report.
     pub title: String,
+    /// When the root started, by the wall clock of its host; 0 when that is not known. The other
+    /// times of a run are on its own clock, which may count from the boot of the host.
+    #[serde(default)]
+    pub started_unix_s: u64,
     /// Settings worth showing: name and value as a person would write them.
     #[serde(default)]
     pub settings: BTreeMap<String, serde_json::Value>,
@@ -139,7 +143,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// What was read.
     pub logs: Vec<LogLine>,
-    /// Memory of each process over its run, as far as it was written down.
+    /// Memory over the run of the [`memory::CURVES_MAX`] processes that used most, as far as they
+    /// wrote it down.
     pub memory: Vec<MemoryCurve>,
     /// What a reader must know before believing the rest.
     pub warnings: Vec<String>,
@@ -207,7 +212,7 @@ pub fn read(
     if !logs.iter().any(|log| log.reader.header().role == Role::Root) {
         return Err(ReportError::NoRoot(directory.to_owned()));
     }
-    let mut ledger = ledger_of(&info, each_row.is_some());
+    let mut ledger = info.ledger(each_row.is_some());
     let clock = join(&mut logs, &mut ledger, &mut each_row);
     ledger.close_all();
     drain(&mut ledger, &mut each_row);
@@ -217,15 +222,26 @@ pub fn read(
     }
     let mut warnings = warnings(&info, &logs, &outcome);
     warnings.append(&mut departures);
-    let memory = logs.iter().filter_map(|log| memory::read(directory, &log.name())).collect();
+    let memory = logs.iter().filter_map(|log| memory::read(directory, &log.name()));
+    let memory = memory::largest(memory);
     let logs = logs.iter().map(Log::line).collect();
     Ok(Report { info, outcome, logs, memory, warnings })
 }
 
+/// What the page's script reads: the report, and the verdict that the terminal prints too.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    verdict: String,
+    mood: verdict::Mood,
+}
+
 impl Report {
-    /// The page: one file, no network, no libraries.
+    /// The page.
     pub fn html(&self) -> String {
-        page(&self.info.title, SCRIPT, self)
+        let (verdict, mood) = (verdict::sentence(self), verdict::mood(self));
+        page(&self.info.title, SCRIPT, &Shown { report: self, verdict, mood })
     }
 
     /// Writes the page.
@@ -245,6 +261,23 @@ impl RunInfo {
     /// [`ReportError`] when it is not there or is wrong.
     pub fn read(directory: &Path) -> Result<Self, ReportError> {
         read_info(&directory.join(RUN_FILE))
+    }
+
+    /// A ledger that expects of every receiver what the run expected.
+    pub(crate) fn ledger(&self, rows: bool) -> Ledger {
+        let all = self.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
+        let partial = |id: &NodeId| self.memberships.iter().any(|m| m.receiver == *id);
+        let founders: Vec<NodeId> = all.clone().filter(|id| !partial(id)).collect();
+        let per_message = IN_FLIGHT_BYTES + all.count().div_ceil(8);
+        let in_flight_max = JOIN_BYTES_MAX / per_message;
+        let mut ledger = Ledger::new(Config { receivers: founders, in_flight_max, rows });
+        for membership in &self.memberships {
+            ledger.join(membership.receiver, membership.stream, membership.from);
+            if let Some(until) = membership.until {
+                ledger.leave(membership.receiver, membership.stream, until);
+            }
+        }
+        ledger
     }
 
     /// Writes `run.json` into a run directory.
@@ -338,22 +371,6 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
         }
     }
     Ok(last)
-}
-
-fn ledger_of(info: &RunInfo, rows: bool) -> Ledger {
-    let all = info.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
-    let partial = |id: &NodeId| info.memberships.iter().any(|m| m.receiver == *id);
-    let founders: Vec<NodeId> = all.clone().filter(|id| !partial(id)).collect();
-    let per_message = IN_FLIGHT_BYTES + all.count().div_ceil(8);
-    let in_flight_max = JOIN_BYTES_MAX / per_message;
-    let mut ledger = Ledger::new(Config { receivers: founders, in_flight_max, rows });
-    for membership in &info.memberships {
-        ledger.join(membership.receiver, membership.stream, membership.from);
-        if let Some(until) = membership.until {
-            ledger.leave(membership.receiver, membership.stream, until);
-        }
-    }
-    ledger
 }
 
 /// Feeds all logs to the ledger, roughly in the order of time. Returns the worst clock error.

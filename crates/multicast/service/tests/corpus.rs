@@ -13,5 +13,8 @@ fn every_corpus_file_passes_its_target() {
         ("runlog", fuzzing::runlog),
         ("store_wire", fuzzing::store_wire),
         ("store_table", fuzzing::store_table),
+        ("run_json", fuzzing::run_json),
+        ("experiment", fuzzing::experiment),
+        ("agent_call", fuzzing::agent_call),
     ]);
 }

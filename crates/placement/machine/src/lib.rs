@@ -39,6 +39,8 @@
 
 pub mod agent;
 mod branch;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod job;
 pub mod plan;
 pub mod probe;

@@ -1,6 +1,7 @@
 //! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
 //! promise breaks.
 
+use crate::delays::Delays;
 use crate::qap::{faq, file};
 use evenfall_core::Prng;
 
@@ -21,4 +22,12 @@ pub fn qaplib(data: &[u8]) {
         let solution = faq::faq(&instance, &faq::Settings::default(), &mut Prng::new(1));
         assert_eq!(instance.cost(&solution.permutation), solution.cost);
     }
+}
+
+/// A matrix or a list of measured delays: what is read can be asked for every pair.
+pub fn delays(data: &[u8]) {
+    let Ok(loaded) = Delays::parse(&String::from_utf8_lossy(data)) else { return };
+    assert!(loaded.skipped.len() <= loaded.skipped_rows);
+    let hosts = loaded.delays.hosts();
+    assert!(hosts <= crate::delays::HOSTS_MAX);
 }

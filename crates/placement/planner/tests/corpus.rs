@@ -7,5 +7,10 @@ mod replay;
 
 #[test]
 fn every_corpus_file_passes_its_target() {
-    replay::corpora(&[("qaplib", fuzzing::qaplib)]);
+    replay::corpora(&[
+        ("qaplib", fuzzing::qaplib),
+        ("survey_wire", fuzzing::survey_wire),
+        ("survey_agent", fuzzing::survey_agent),
+        ("delays", fuzzing::delays),
+    ]);
 }

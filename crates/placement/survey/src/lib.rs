@@ -13,6 +13,8 @@ pub mod agent;
 pub mod carrier;
 mod error;
 pub mod experiment;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod settings;
 pub mod surveyor;
 

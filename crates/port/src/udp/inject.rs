@@ -76,7 +76,7 @@ impl End {
 
 /// A line of the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Rule {
+pub(crate) struct Rule {
     from: End,
     to: End,
     delay: Delay,
@@ -90,7 +90,7 @@ struct Delay {
     loss: f64,
 }
 
-fn parse(text: &str) -> Result<Vec<Rule>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Rule>, String> {
     let rule = |(number, line): (usize, &str)| {
         let fields: Vec<&str> = line.split('#').next()?.split_whitespace().collect();
         let microseconds = |field: &str| {

@@ -23,7 +23,7 @@
 //! has been as full as it gets.
 
 mod inbox;
-mod inject;
+pub(crate) mod inject;
 mod options;
 mod outbox;
 mod plan;

@@ -1,10 +1,11 @@
 //! A run of thirty processes is written down as logs, read back and judged.
 
-use std::process::Command;
 use std::time::Duration;
 
 use evenfall_core::Prng;
 use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Sent};
+
+mod pages;
 
 use super::*;
 use crate::runlog::{Header, Writer};
@@ -52,6 +53,7 @@ fn info() -> RunInfo {
         settings.into_iter().chain([("rate", "5,000 msg/s"), ("deadline", "P(F) ≥ 99 %")]);
     RunInfo {
         title: "Demo: a generated feed <b>&</b> twenty receivers".into(),
+        started_unix_s: START_NS / 1_000_000_000,
         settings: settings.map(|(key, value)| (key.into(), value.into())).collect(),
         nodes: receivers.chain(proxies).chain([node(100, "root".into(), "root")]).collect(),
         memberships: vec![
@@ -179,73 +181,6 @@ fn run_of_many_processes_is_joined_and_judged() {
                                   still runs"]
     );
     assert_eq!(report.logs.len(), 21);
-}
-
-#[test]
-fn page_is_self_contained_and_data_cannot_break_out() {
-    let directory = Directory::new("page");
-    write_run(&directory.0);
-    let html = read(&directory.0, None).expect("a report").html();
-    assert!(!html.contains("http://") || html.matches("http://").count() == 1, "only SVG's name");
-    assert!(!html.contains("https://") && !html.contains("<b>&</b> twenty"));
-    assert_eq!(html.matches("</script>").count(), 2);
-}
-
-// `EVENFALL_REPORT_TO=/tmp/x.html` keeps the page, for whoever changes it and wants to look.
-#[test]
-fn page_draws_all_charts_in_a_browser_without_errors() {
-    let directory = Directory::new("browser");
-    write_run(&directory.0);
-    let page = directory.0.join("report.html");
-    read(&directory.0, None).expect("a report").write_html(&page).expect("a page");
-    if let Some(to) = std::env::var_os("EVENFALL_REPORT_TO") {
-        std::fs::copy(&page, to).expect("a copy of the page");
-    }
-    let Some(dom) = dom_in_chromium(&page, &directory.0) else {
-        println!("skipped: no chromium");
-        return;
-    };
-    assert!(!dom.contains("data-errors"), "{}", &dom[..dom.len().min(2_000)]);
-    assert!(dom.contains("data-drawn=\"11\""), "eleven charts are drawn");
-    assert_eq!(dom.matches("<svg viewBox").count(), 10, "one of the eleven is a table");
-    assert!(
-        dom.matches("<path").count() > 10 && !dom.contains("NaN") && !dom.contains("undefined")
-    );
-}
-
-#[test]
-fn run_in_which_nothing_was_held_or_sent_still_makes_a_page() {
-    let ledger = Ledger::new(Config::of([NodeId(1)]));
-    let outcome = ledger.finish(ClockError::Unknown);
-    let (info, logs, memory, warnings) = (RunInfo::default(), vec![], vec![], vec![]);
-    let report = Report { info, outcome, logs, memory, warnings };
-    let directory = Directory::new("empty");
-    let page = directory.0.join("report.html");
-    report.write_html(&page).expect("a page");
-    let Some(dom) = dom_in_chromium(&page, &directory.0) else {
-        println!("skipped: no chromium");
-        return;
-    };
-    assert!(!dom.contains("data-errors") && !dom.contains("NaN"));
-    assert!(dom.contains("data-drawn=\"10\""));
-}
-
-/// The page's document after its script ran; `None` without a browser.
-fn dom_in_chromium(page: &Path, scratch: &Path) -> Option<String> {
-    let output = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", scratch.join("browser").display()))
-        .args(["--virtual-time-budget=5000", "--dump-dom"])
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .ok()?;
-    let dom = String::from_utf8_lossy(&output.stdout);
-    // What the script made, without its source and its data.
-    let dom = dom.split("<script").next().unwrap_or_default().to_owned();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "chromium failed: {said}");
-    Some(dom)
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub fn sentence(report: &Report) -> String {
     let results = &report.outcome.results;
     let receivers = match results.receivers {
         1 => "the only receiver".to_owned(),
-        count => format!("all {count} receivers"),
+        count => format!("all {} receivers", whole(count)),
     };
     if results.messages == 0 || results.delivered == 0 && results.lost == 0 {
         return "Nothing to judge: no message was sent to a receiver.".to_owned();
@@ -44,7 +44,7 @@ pub fn sentence(report: &Report) -> String {
     let Some(share) = results.p_f else {
         let lost = match results.lost {
             0 => "no copy was lost".to_owned(),
-            lost => format!("{lost} copies were lost"),
+            lost => format!("{} copies were lost", whole(lost)),
         };
         return format!(
             "Not held: receivers acted on messages as they came, and {lost}{worst}.{}",
@@ -85,7 +85,7 @@ fn worst(outcome: &Outcome, nodes: &[NodeInfo]) -> String {
     let name = name.map_or_else(|| line.receiver.to_string(), |node| node.name.clone());
     let lost = match line.lost {
         0 => "no copy lost".to_owned(),
-        lost => format!("{lost} of {} copies lost", lost + line.delivered),
+        lost => format!("{} of {} copies lost", whole(lost), whole(lost + line.delivered)),
     };
     format!("; worst {name} ({lost}, p99 delay {})", microseconds(line.delay_p99_us))
 }
@@ -125,6 +125,14 @@ fn percent(share: f64) -> String {
     // A share such as 0.95 is a little less as a float; a billionth is no message of any run.
     let down = (share * scale + 1e-9 * scale).floor() / scale * 100.0;
     format!("{down:.*} %", places.max(1) as usize)
+}
+
+/// A number with a comma before every three digits, as on the page.
+fn whole(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|g| str::from_utf8(g).ok()).collect();
+    groups.join(",")
 }
 
 fn microseconds(us: f64) -> String {
@@ -219,6 +227,11 @@ mod tests {
             said,
             "Fair: 100 % of messages reached the only receiver before their deadline."
         );
+    }
+
+    #[test]
+    fn large_numbers_have_commas() {
+        assert_eq!([0, 999, 5_000, 1_234_567].map(whole), ["0", "999", "5,000", "1,234,567"]);
     }
 
     #[test]

@@ -89,13 +89,19 @@ struct Run<'a> {
     published: u32,
     /// Frames of the rehearsal so far.
     rehearsed: usize,
+    started_unix_s: u64,
+}
+
+/// Seconds since 1970 by the clock of this host; 1 when the clock is before them.
+fn unix_s() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(1, |since| since.as_secs())
 }
 
 /// A run of the root: the second of the start orders it after earlier runs, and its random number
 /// tells it from a run that began in the same second or under a clock that was set back.
 fn new_run() -> Result<RunId, RoleError> {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let epoch = since.map_or(1, |since| since.as_secs() as u32);
+    let epoch = unix_s() as u32;
     let mut random = [0; 24];
     getrandom::fill(&mut random).map_err(|error| {
         file_error("the random numbers of the system".as_ref(), std::io::Error::other(error.to_string()))
@@ -125,6 +131,7 @@ impl<'a> Run<'a> {
             .collect();
         let book = Book::new(settings, node.id, process.base.clock());
         let hash = ContentHash::new(trees as usize);
+        let (held_back, rehearsed, started_unix_s) = (0, 0, unix_s());
         let mut run = Self {
             settings,
             intake,
@@ -132,9 +139,10 @@ impl<'a> Run<'a> {
             roots,
             book,
             hash,
-            held_back: 0,
+            held_back,
             published: 0,
-            rehearsed: 0,
+            rehearsed,
+            started_unix_s,
         };
         let Self { process, roots, book, .. } = &mut run;
         process.keep_time(roots, true, &mut |m, now, event| book.on(m, now, event))?;
@@ -359,12 +367,12 @@ impl<'a> Run<'a> {
         }
         let dir = &self.settings.run.dir;
         let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
-        page::run_info(self.settings, self.intake.title(), memberships, events).write(dir).map_err(
-            |error| {
-                let error = std::io::Error::other(error.to_string());
-                file_error(dir, error)
-            },
-        )
+        let (feed, started) = (self.intake.title(), self.started_unix_s);
+        let info = page::run_info(self.settings, feed, started, memberships, events);
+        info.write(dir).map_err(|error| {
+            let error = std::io::Error::other(error.to_string());
+            file_error(dir, error)
+        })
     }
 
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {

@@ -4,17 +4,20 @@ use evenfall_multicast_machine::RootStatus;
 
 use evenfall_feed_service::intake::FeedStatus;
 use crate::report::{Membership, NodeInfo, RunEvent, RunInfo};
-use crate::settings::Settings;
+use crate::settings::{RoleName, Settings};
 use evenfall_runtime::telemetry::Metrics;
 
 /// What the report shows of the settings.
 pub(super) fn run_info(
     settings: &Settings,
     feed: String,
+    started_unix_s: u64,
     memberships: Vec<Membership>,
     events: Vec<RunEvent>,
 ) -> RunInfo {
     let m = &settings.multicast;
+    let receivers = settings.nodes.iter().filter(|node| node.role == RoleName::Receiver).count();
+    let title = format!("Multicast to {receivers} receivers, {} mode: {feed}", m.mode);
     let shown = [
         ("feed", feed),
         ("mode", m.mode.to_string()),
@@ -29,7 +32,8 @@ pub(super) fn run_info(
         role: node.role.to_string(),
     });
     RunInfo {
-        title: "evenfall run".to_owned(),
+        title,
+        started_unix_s,
         settings: shown.into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect(),
         nodes: nodes.collect(),
         memberships,

@@ -1,0 +1,67 @@
+//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
+//! promise breaks.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{Arrival, Machine, StampedBy, Timestamp};
+
+use crate::probe::{self, Probe};
+use crate::wire::{self, Decoded};
+use crate::{Agent, AgentConfig, MacKey};
+
+/// Datagrams that one input makes an agent send at most.
+const SENT_MAX: usize = 10_000;
+
+/// A control message and a probe: what decodes comes back as the same value.
+pub fn survey_wire(data: &[u8]) {
+    if let Ok(Decoded::Message(message)) = wire::decode(data, None) {
+        let again = wire::decode(&message.encode(None), None);
+        assert_eq!(again, Ok(Decoded::Message(message)));
+    }
+    if let Ok(probe) = Probe::decode(data, None) {
+        assert_eq!(Probe::decode(&probe.encode(None), None).as_ref(), Ok(&probe));
+    }
+}
+
+/// The inputs of an agent, each behind two bytes: whose it is with the time that passed, and its
+/// length. The same machine stands behind the gRPC envelopes and the datagrams of a real agent.
+pub fn survey_agent(data: &[u8]) {
+    for key in [None, Some(MacKey::new(1, &[7; 16]))] {
+        agent(data, key);
+    }
+}
+
+fn agent(data: &[u8], key: Option<MacKey>) {
+    let mut agent = Agent::new(AgentConfig { key: key.clone(), ..AgentConfig::default() });
+    let (mut now, mut rest, mut sent) = (Timestamp::from_nanos(1), data, 0);
+    while let Some((&[who, length], tail)) = rest.split_first_chunk::<2>() {
+        let (input, tail) = tail.split_at(usize::from(length).min(tail.len()));
+        rest = tail;
+        now = Timestamp::from_nanos(now.nanos() + (u64::from(who >> 2) << 22));
+        let from = SocketAddr::from(([10, 0, 0, who & 3], 9400));
+        let datagram = Bytes::from(sealed(input, key.as_ref()));
+        let (received, stamped_by) = (now, StampedBy::Kernel);
+        let _ = agent.handle(now, Arrival { from, datagram, received, stamped_by });
+        if agent.poll_timeout().is_some_and(|due| due <= now) {
+            agent.handle_timeout(now);
+        }
+        while sent < SENT_MAX && agent.poll_transmit(now).is_some() {
+            sent += 1;
+        }
+        while agent.poll_event().is_some() || agent.poll_install().is_some() {}
+        let _ = agent.status();
+    }
+}
+
+/// The message as somebody who has the key would seal it, so that more than the seal is tried.
+fn sealed(input: &[u8], key: Option<&MacKey>) -> Vec<u8> {
+    match wire::decode(input, None) {
+        Ok(Decoded::Message(message)) => message.encode(key).to_vec(),
+        _ if input.starts_with(&probe::MAGIC) => match Probe::decode(input, None) {
+            Ok(probe) => probe.encode(key).to_vec(),
+            Err(_) => input.to_vec(),
+        },
+        _ => input.to_vec(),
+    }
+}
