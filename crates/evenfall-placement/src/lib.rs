@@ -28,7 +28,7 @@
 //!
 //! // All is known: the tree with the best worst leaf, and how far from the best it may be.
 //! let best = minmax::plan(&delays, &pool, &MinMax::new(shape), None)?;
-//! assert_eq!(best.gap(), 0.0);
+//! assert_eq!(best.gap(), Some(0.0));
 //!
 //! // Nothing is known: the builder says what it wants to know, and is told.
 //! let plan = BuildPlan {

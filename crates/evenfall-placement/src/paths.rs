@@ -85,16 +85,6 @@ impl Lengths {
         Self { hosts, share, edges: (0..hosts * hosts).map(pair).collect() }
     }
 
-    /// Lengths that add up as plain sums of the edges' percentiles at any share.
-    pub fn sums(pool: &Pool<'_>, share: f64) -> Self {
-        let hosts = pool.hosts();
-        let pair = |pair: usize| {
-            let us = pool.edge(pair / hosts, pair % hosts).and_then(|s| s.quantile_us(share));
-            [us.unwrap_or(f64::INFINITY) as f32, 0.0]
-        };
-        Self { hosts, share, edges: (0..hosts * hosts).map(pair).collect() }
-    }
-
     /// Number of hosts.
     pub fn hosts(&self) -> usize {
         self.hosts

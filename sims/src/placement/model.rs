@@ -288,6 +288,33 @@ mod tests {
     }
 
     #[test]
+    fn drift_and_spread_are_different_draws_at_every_epoch() {
+        for epoch in 1..6 {
+            let mut pool = Pool::new(40, 1);
+            pool.hosts.fill(Host { send: 1.0, receive: 1.0, spread: 1.0 });
+            let (mut base, mut width, mut spike) = (Vec::new(), Vec::new(), Vec::new());
+            for pair in (0..1_600).filter(|pair| pair / 40 != pair % 40) {
+                let edge = pool.edge(pair / 40, pair % 40, epoch);
+                base.push(edge.base_us.ln());
+                width.push((edge.scale_us / edge.base_us).ln());
+                spike.push(edge.spike_us.ln());
+            }
+            let correlation = |a: &[f64], b: &[f64]| {
+                let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+                let (ma, mb) = (mean(a), mean(b));
+                let product = |f: &dyn Fn(usize) -> f64| (0..a.len()).map(f).sum::<f64>();
+                let both = product(&|i| (a[i] - ma) * (b[i] - mb));
+                both / (product(&|i| (a[i] - ma).powi(2)) * product(&|i| (b[i] - mb).powi(2))).sqrt()
+            };
+            for (a, b) in [(&base, &width), (&base, &spike), (&width, &spike)] {
+                let r = correlation(a, b);
+                // 1,560 pairs: four standard errors of a correlation of 0.
+                assert!(r.abs() < 0.1, "epoch {epoch}: {r}");
+            }
+        }
+    }
+
+    #[test]
     fn samples_are_those_of_the_distribution() {
         let pool = Pool::new(4, 1);
         let stats = pool.probe(0, 1, 200_000, 0, 0);

@@ -14,18 +14,18 @@
 //! of its own), which makes a percentile of a path good to about a percent. The search moves on one
 //! set of samples and its result is judged on another, larger one, or it would praise its own luck.
 //!
-//! The bound is weaker than without hedging. If a leaf has a share q of its messages by T, then one
-//! of its (H + 1)^(D - 1) paths has at least q divided by their number: no leaf can be better than
-//! the sum of such low percentiles over the edges of its best path.
+//! Trees that hedge have no lower bound. Of a leaf with a share q of its messages by T, one of the
+//! (H + 1)^(D - 1) paths has at least q divided by their number by T. The sum of so low percentiles
+//! over the path's edges is no bound: with edges of 50 us at 20 % and 80 us else, the percentile 22.5
+//! of each edge is 80 us, and that of two edges 130 us. The union bound over edges as well (q divided
+//! by paths and edges) asks for percentiles that are far below the lowest measured, the 25th.
 
 use evenfall_core::Prng;
 
-use super::labels::Labels;
 use super::search::Late;
 use super::{MinMax, UNUSABLE_US};
 use crate::curve::Curve;
 use crate::delays::Pool;
-use crate::paths::Lengths;
 use crate::tree::{Shape, Tree};
 
 /// Draws while searching, as a power of two.
@@ -196,13 +196,4 @@ pub(super) fn search(pool: &Pool<'_>, what: &MinMax, tree: &Tree) -> Tree {
         undo.clear();
     }
     Tree::new(shape, best.1[..places].to_vec())
-}
-
-/// No tree that hedges has a better worst leaf.
-pub(super) fn bound(pool: &Pool<'_>, what: &MinMax) -> f64 {
-    let copies = (f64::from(what.hedging.min(what.shape.fanout - 1)) + 1.0)
-        .powi(what.shape.depth as i32 - 1);
-    let lengths = Lengths::sums(pool, what.share / copies);
-    let labels = Labels::new(&lengths, what.root, what.shape.depth, f64::MAX);
-    labels.bound(what.shape.depth, what.shape.leaves().len())
 }

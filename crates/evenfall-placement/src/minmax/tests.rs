@@ -52,7 +52,7 @@ fn the_bound_is_the_optimum_of_small_pools() {
             let optimum = enumerate(&lengths, shape, root, hosts);
             match plan(&delays, &pool(hosts), &what, None) {
                 Ok(plan) => {
-                    assert_eq!(plan.bound_us, optimum, "seed {seed} {shape:?}");
+                    assert_eq!(plan.bound_us, Some(optimum), "seed {seed} {shape:?}");
                     assert_eq!(plan.worst_leaf_us, optimum, "seed {seed} {shape:?}");
                     assert_eq!(lengths.worst_leaf(&plan.tree).1, optimum);
                 }
@@ -139,8 +139,8 @@ fn the_gap_is_within_five_percent_at_a_hundred_hosts() {
         let delays = synthetic(100, 1);
         let what = MinMax { root: Some(0), ..MinMax::new(shape) };
         let plan = plan(&delays, &pool(100), &what, None).expect("a plan");
-        println!("{shape:?}: {} >= {}, gap {}", plan.worst_leaf_us, plan.bound_us, plan.gap());
-        assert!(plan.gap() <= 0.05, "{shape:?} {}", plan.gap());
+        let gap = plan.gap().expect("a bound");
+        assert!(gap <= 0.05, "{shape:?} {gap}");
     }
 }
 
@@ -205,6 +205,24 @@ fn hosts_outside_the_pool_have_no_place_and_no_influence() {
     }
 }
 
+/// Why trees that hedge have no bound: clouds have delays of two kinds, and the percentile of a sum
+/// may be far below the sum of the percentiles.
+#[test]
+fn low_percentiles_of_edges_do_not_bound_those_of_a_path() {
+    let us = |fast: bool| if fast { 50.0f32 } else { 80.0 };
+    let mut edge: Vec<f32> = (0..1_000).map(|i| us(i % 5 == 0)).collect();
+    let mut path: Vec<f32> =
+        (0..25).flat_map(|i| [us(i % 5 == 0) + us(i / 5 == 0); 40]).collect();
+    edge.sort_by(f32::total_cmp);
+    path.sort_by(f32::total_cmp);
+    let at = |sorted: &[f32], q| evenfall_core::nearest_rank(sorted, q).expect("samples");
+    assert_eq!((2.0 * at(&edge, 0.225), at(&path, 0.225)), (160.0, 130.0));
+    // The union bound asks for the percentile 11.25, of which the statistics know nothing.
+    assert_eq!(2.0 * at(&edge, 0.1125), 100.0);
+    let stats = EdgeStats::from_samples(&mut edge, 1_000).expect("samples");
+    assert_eq!(stats.quantile_us(0.1125), Some(80.0));
+}
+
 #[test]
 fn hedged_trees_are_judged_as_monte_carlo_judges_them() {
     let delays = synthetic(20, 5);
@@ -237,7 +255,7 @@ fn hedged_trees_are_judged_as_monte_carlo_judges_them() {
 }
 
 #[test]
-fn hedging_is_planned_for_and_bounded() {
+fn hedging_is_planned_for_and_claims_no_bound() {
     let delays = synthetic(25, 6);
     let shape = Shape { depth: 3, fanout: 2 };
     let pool = pool(25);
@@ -246,10 +264,6 @@ fn hedging_is_planned_for_and_bounded() {
     let without = plan(&delays, &pool, &plain, None).expect("a plan");
     let with = plan(&delays, &pool, &hedged, None).expect("a plan");
     let unplanned = worst_leaf_us(&delays, &hedged, &without.tree);
-    println!(
-        "{} planned, {unplanned} unplanned, {} unhedged",
-        with.worst_leaf_us, without.worst_leaf_us
-    );
     assert!(with.worst_leaf_us <= unplanned && unplanned < without.worst_leaf_us);
-    assert!(with.bound_us > 0.3 * with.worst_leaf_us && with.bound_us <= with.worst_leaf_us);
+    assert!(without.gap().is_some() && with.gap().is_none());
 }
