@@ -7,9 +7,11 @@
 //! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
 //! - [`curve`]: the distribution of an edge's delay;
 //! - [`delays`]: what was measured, from probes and from files;
+//! - [`explorer`]: min-max on few of all pairs: which to measure next;
 //! - [`lemondrop`]: the tree that LemonDrop chooses, for comparison;
 //! - [`minmax`]: the tree with the best worst leaf, and how far from the best possible it is;
 //! - [`paths`]: percentiles of whole paths out of those of their edges;
+//! - [`planner`]: every way to choose a tree behind one method;
 //! - [`qap`]: quadratic assignment, which LemonDrop is made of;
 //! - [`strategy`]: how bad a candidate is;
 //! - [`survey`]: measuring the pool by jobs between agents;
@@ -61,10 +63,12 @@
 pub mod builder;
 pub mod curve;
 pub mod delays;
+pub mod explorer;
 pub mod fuzzing;
 pub mod lemondrop;
 pub mod minmax;
 pub mod paths;
+pub mod planner;
 pub mod qap;
 pub mod strategy;
 pub mod survey;

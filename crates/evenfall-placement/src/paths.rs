@@ -102,6 +102,11 @@ impl Lengths {
         Length { mean_us: f64::from(mean), excess_us2: f64::from(excess) }
     }
 
+    /// Replaces one edge.
+    pub fn set(&mut self, from: usize, to: usize, length: Length) {
+        self.edges[from * self.hosts + to] = [length.mean_us as f32, length.excess_us2 as f32];
+    }
+
     /// The length of the way to every place.
     pub fn ways(&self, shape: Shape, hosts: &[usize]) -> Vec<Length> {
         let mut ways = vec![Length::default(); hosts.len()];

@@ -180,7 +180,6 @@ mod tests {
             missed += taken.iter().filter(|&&host| rank(host) > 2).count();
             used += rounds;
         }
-        println!("{used} {missed}");
         // Everybody for all ten rounds would be 40,000.
         assert!(used < 36_000, "{used}");
         assert!(missed < 20, "{missed} of 1,000 places to hosts beyond the third");

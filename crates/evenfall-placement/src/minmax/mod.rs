@@ -156,9 +156,6 @@ pub fn plan(
     what: &MinMax,
     start: Option<&Tree>,
 ) -> Result<MinMaxPlan, MinMaxError> {
-    if !(0.5..=0.999).contains(&what.share) {
-        return Err(MinMaxError::NoPercentile);
-    }
     let pool = Pool::new(delays, pool);
     // From here on hosts are numbers of the pool: others cannot be chosen.
     let root = what.root.map(|root| pool.number(root).ok_or(MinMaxError::NoRoot)).transpose()?;
@@ -209,6 +206,24 @@ fn hedged_plan(pool: &Pool<'_>, what: &MinMax, tree: Tree) -> MinMaxPlan {
     MinMaxPlan { tree, worst_leaf_us, bound_us: None }
 }
 
+/// The hosts with the shortest ways, place by place: what whoever knows all pairs gets without a
+/// search.
+///
+/// # Errors
+/// As [`plan`].
+pub fn greedy_tree(delays: &Delays, pool: &[usize], what: &MinMax) -> Result<Tree, MinMaxError> {
+    let pool = Pool::new(delays, pool);
+    let root = what.root.map(|root| pool.number(root).ok_or(MinMaxError::NoRoot)).transpose()?;
+    let what = &MinMax { root, ..*what };
+    let places = check(pool.hosts(), what)?;
+    let lengths = Lengths::new(&pool, what.share);
+    let tree = greedy(&lengths, what, places);
+    if lengths.worst_leaf(&tree).1 >= UNUSABLE_US {
+        return Err(MinMaxError::NoTree { proven: false });
+    }
+    Ok(pool.named(&tree))
+}
+
 /// The estimated percentile of the worst leaf of a tree, hedging taken into account, microseconds.
 pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &Tree) -> f64 {
     let pool = Pool::new(delays, tree.hosts());
@@ -221,9 +236,12 @@ pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &Tree) -> f64 {
 }
 
 /// A path of this length or more has an edge that cannot be used.
-const UNUSABLE_US: f64 = 1e9;
+pub(crate) const UNUSABLE_US: f64 = 1e9;
 
 fn check(hosts: usize, what: &MinMax) -> Result<usize, MinMaxError> {
+    if !(0.5..=0.999).contains(&what.share) {
+        return Err(MinMaxError::NoPercentile);
+    }
     let places = what.shape.checked_places().filter(|_| what.shape.depth > 0);
     let places = places.ok_or(MinMaxError::NoShape)?;
     if hosts < places {
@@ -236,7 +254,7 @@ fn check(hosts: usize, what: &MinMax) -> Result<usize, MinMaxError> {
 ///
 /// # Errors
 /// When the pool does not do.
-fn search(
+pub(crate) fn search(
     lengths: &Lengths,
     what: &MinMax,
     start: Option<&Tree>,
@@ -304,11 +322,7 @@ struct Root {
 }
 
 /// A bound, and a better tree when a proof came upon one.
-fn bound(
-    lengths: &Lengths,
-    what: &MinMax,
-    mut best: (f64, Tree),
-) -> (f64, (f64, Tree)) {
+fn bound(lengths: &Lengths, what: &MinMax, mut best: (f64, Tree)) -> (f64, (f64, Tree)) {
     let hosts: Vec<Option<usize>> = match what.root {
         Some(root) => vec![Some(root)],
         None if lengths.hosts() <= ROOTS_HOSTS => (0..lengths.hosts()).map(Some).collect(),
@@ -369,13 +383,7 @@ fn ask_all(
 }
 
 /// Whether a root has a tree within the limit.
-fn ask(
-    lengths: &Lengths,
-    what: &MinMax,
-    root: &mut Root,
-    limit: f64,
-    work: u64,
-) -> Verdict {
+fn ask(lengths: &Lengths, what: &MinMax, root: &mut Root, limit: f64, work: u64) -> Verdict {
     let shape = what.shape;
     let limit = limit.min(UNUSABLE_US);
     if lengths.hosts() <= EXHAUSTED_HOSTS {

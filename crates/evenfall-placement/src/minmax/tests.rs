@@ -211,8 +211,7 @@ fn hosts_outside_the_pool_have_no_place_and_no_influence() {
 fn low_percentiles_of_edges_do_not_bound_those_of_a_path() {
     let us = |fast: bool| if fast { 50.0f32 } else { 80.0 };
     let mut edge: Vec<f32> = (0..1_000).map(|i| us(i % 5 == 0)).collect();
-    let mut path: Vec<f32> =
-        (0..25).flat_map(|i| [us(i % 5 == 0) + us(i / 5 == 0); 40]).collect();
+    let mut path: Vec<f32> = (0..25).flat_map(|i| [us(i % 5 == 0) + us(i / 5 == 0); 40]).collect();
     edge.sort_by(f32::total_cmp);
     path.sort_by(f32::total_cmp);
     let at = |sorted: &[f32], q| evenfall_core::nearest_rank(sorted, q).expect("samples");
