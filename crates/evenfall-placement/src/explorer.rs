@@ -27,6 +27,9 @@ use crate::paths::{Length, Lengths};
 use crate::planner::Plan;
 use crate::tree::Tree;
 
+/// Pairs that a survey measures for each host of the pool unless another budget is given: of these
+/// half meet the host in a group, the rest are edges of some 50 trees.
+pub const PAIRS_PER_HOST: u64 = 40;
 /// Share of the budget that goes to groups; the rest to trees.
 const GROUPS_SHARE: f64 = 0.5;
 /// Hosts of a group: with fewer than 4 a host meets too few to tell its own slowness from theirs;
@@ -124,6 +127,11 @@ impl Explorer {
             idle: 0,
             best: None,
         }
+    }
+
+    /// Measurements that the exploration of a pool may want at most.
+    pub fn jobs_max(hosts: usize) -> u64 {
+        (hosts / GROUP.0) as u64 + 1 + u64::from(TREES_MAX)
     }
 
     /// What was measured.

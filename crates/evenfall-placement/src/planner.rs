@@ -125,8 +125,16 @@ pub struct Plan {
     pub bound_us: Option<f64>,
 }
 
+impl Plan {
+    /// How much worse than the best possible the tree is at most, as a share; `None` when nothing
+    /// is proven.
+    pub fn gap(&self) -> Option<f64> {
+        Some((self.worst_leaf_us / self.bound_us? - 1.0).max(0.0))
+    }
+}
+
 /// Why there is no plan.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
     /// TreeBuilder's.
     Build(BuildError),
