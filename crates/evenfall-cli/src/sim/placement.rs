@@ -8,6 +8,7 @@ use evenfall_sims::studies::Table;
 
 /// Arguments of the placement study.
 #[derive(clap::Args, Debug)]
+#[group(id = "placement")]
 pub struct Args {
     /// Which table (placement only).
     #[arg(long, default_value = "shape")]
