@@ -1,6 +1,6 @@
 //! Tables: the thesis' beside ours, planners by shape, probing against all-to-all.
 
-use std::time::Instant;
+use core::time::Duration;
 
 use evenfall_core::statistics::{half_width, mean};
 use evenfall_placement::builder::{BuildPlan, Builder, Part, Racing, RootRule, Step};
@@ -295,7 +295,8 @@ struct Gathered {
     pairs: Vec<f64>,
 }
 
-/// Planners on one shape, judged on samples they did not see. K is twice F.
+/// Planners on one shape, judged on samples they did not see. K is twice F. `clock` says how long
+/// a planner takes.
 ///
 /// # Errors
 /// What a planner says.
@@ -303,6 +304,7 @@ pub fn shape(
     hosts: usize,
     shape: Shape,
     effort: &Effort,
+    clock: &dyn Fn() -> Duration,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Table, String> {
     let Shape { depth, fanout } = shape;
@@ -334,7 +336,7 @@ pub fn shape(
         let pool = Pool::new(hosts, seed);
         let delays = pool.measure(effort.probes, measured);
         for (row, (name, rival)) in all.iter_mut().zip(&rivals) {
-            let began = Instant::now();
+            let began = clock();
             let (tree, pairs) = match rival {
                 Rival::Explorer => {
                     let found = explored(&delays, shape, seed)?;
@@ -344,7 +346,7 @@ pub fn shape(
                     (choose(planner, &delays, seed)?.tree, pairs_read(planner, hosts))
                 }
             };
-            row.seconds.push(began.elapsed().as_secs_f64());
+            row.seconds.push((clock() - began).as_secs_f64());
             row.pairs.push(pairs as f64);
             let us = pool.judge(&tree, effort.messages, judged).p90_us;
             progress(&format!("seed {seed}, {name}: {us}"));
@@ -531,7 +533,8 @@ mod tests {
 
     #[test]
     fn min_max_beats_the_thesis_on_messages_nobody_saw() {
-        let table = shape(25, Shape { depth: 3, fanout: 2 }, &LITTLE, &mut |_| ()).expect("plans");
+        let (places, clock) = (Shape { depth: 3, fanout: 2 }, || Duration::ZERO);
+        let table = shape(25, places, &LITTLE, &clock, &mut |_| ()).expect("plans");
         let mean = |name: &str| {
             let row = table.rows.iter().find(|row| row.0 == name).expect("a row");
             row.1[0].expect("a mean")

@@ -1,5 +1,7 @@
 //! `evenfall sim study placement`: planners compared on simulated pools.
 
+use std::time::Instant;
+
 use clap::ValueEnum;
 use evenfall_placement::tree::Shape;
 use evenfall_sims::placement::model;
@@ -67,7 +69,10 @@ pub fn table(
         Name::Fit => Ok(model::fit(seeds)),
         Name::Thesis => tables::thesis(&effort, progress),
         Name::Rebuilds => tables::rebuilds(&effort),
-        Name::Shape => tables::shape(args.pool, shape, &effort, progress),
+        Name::Shape => {
+            let began = Instant::now();
+            tables::shape(args.pool, shape, &effort, &|| began.elapsed(), progress)
+        }
         Name::Gap => tables::gaps(&[(args.pool, shape)], &effort, progress),
         Name::Probing => tables::probing(&effort, progress),
     }

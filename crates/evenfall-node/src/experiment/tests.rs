@@ -37,7 +37,7 @@ fn field() -> Recorded {
 fn a_mistake_names_line_key_and_what_is_allowed() {
     for (from, to, words) in [
         ("depth = 1", "depth = 0", &["line 9", "must be 1 to 16"][..]),
-        ("\"p90\", ", "\"p95\", ", &["line 11", "p95", "allowed: weighted"]),
+        ("\"p90\", ", "\"p95\", ", &["line 11", "p95", "allowed: minmax"]),
         ("\"any\"", "\"reach x\"", &["line 12", "reach x", "\"reach N\""]),
         ("\"any\"", "\"reach 2\"", &["line 7", "minmax takes"]),
         ("windows", "window", &["line 6", "window", "windows"]),
