@@ -14,8 +14,8 @@
 //! | the same, inverted | K candidates, of which it takes the worst | `worst p90` |
 //!
 //! Only TreeBuilder works without all pairs: [`Planner::build_plan`] is what its machine, the
-//! [`Builder`], is begun with when delays are measured from one parent to the next. Min-max on a few
-//! of all pairs is the [`Explorer`](crate::explorer::Explorer).
+//! [`Builder`], is begun with when delays are measured from one parent to the next. Min-max on a
+//! few of all pairs is the [`Explorer`](crate::explorer::Explorer).
 
 use core::fmt;
 

@@ -28,7 +28,7 @@ pub struct Args {
     /// The host that is the root, by name. Left out, minmax takes the best and the others any.
     #[arg(long)]
     root: Option<String>,
-    /// Random roots that TreeBuilder tries, when none is given: the one with the best reach is kept.
+    /// Random roots that TreeBuilder tries when none is given: the one with the best reach is kept.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     roots: u32,
     /// Candidates that each parent chooses from; twice the fan-out when left out.
@@ -70,21 +70,7 @@ pub fn main(args: &Args) -> Outcome {
     };
     let started = Instant::now();
     let pool: Vec<usize> = (0..delays.hosts()).collect();
-    let planner = Planner {
-        root: match root {
-            Some(root) => RootRule::Host(root),
-            None if args.roots > 1 => RootRule::Reach(args.roots),
-            None => RootRule::Random,
-        },
-        candidates: args.candidates,
-        share: args.percentile / 100.0,
-        hedging: args.hedging,
-        seed: args.seed,
-        ..Planner::new(
-            Method::parse(&args.method)?,
-            Shape { depth: args.depth, fanout: args.fanout },
-        )
-    };
+    let planner = planner(args, root)?;
     if !args.json && delays.hosts() > 300 {
         eprintln!("planning for {} hosts; this may take half a minute", delays.hosts());
     }
@@ -132,6 +118,22 @@ pub fn main(args: &Args) -> Outcome {
     };
     println!("worst leaf{host}: p{} {worst:.1} us{bound}", args.percentile);
     Ok(())
+}
+
+fn planner(args: &Args, root: Option<usize>) -> Result<Planner> {
+    let shape = Shape { depth: args.depth, fanout: args.fanout };
+    Ok(Planner {
+        root: match root {
+            Some(root) => RootRule::Host(root),
+            None if args.roots > 1 => RootRule::Reach(args.roots),
+            None => RootRule::Random,
+        },
+        candidates: args.candidates,
+        share: args.percentile / 100.0,
+        hedging: args.hedging,
+        seed: args.seed,
+        ..Planner::new(Method::parse(&args.method)?, shape)
+    })
 }
 
 /// The best tree known also bounds what the tree of another method lacks.

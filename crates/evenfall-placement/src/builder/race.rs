@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn verdicts_of_a_whole_race_are_right_as_often_as_is_said() {
-        // The scores of 8 hosts are one apart, or all the same but for one: the races that err most.
+        // Eight hosts whose mean scores are one standard deviation of a round apart, or a third.
         for apart in [1.0, 0.3] {
             let mut prng = Prng::new(3);
             let mut wrong = 0;

@@ -16,9 +16,9 @@
 //!
 //! Trees that hedge have no lower bound. Of a leaf with a share q of its messages by T, one of the
 //! (H + 1)^(D - 1) paths has at least q divided by their number by T. The sum of so low percentiles
-//! over the path's edges is no bound: with edges of 50 us at 20 % and 80 us else, the percentile 22.5
-//! of each edge is 80 us, and that of two edges 130 us. The union bound over edges as well (q divided
-//! by paths and edges) asks for percentiles that are far below the lowest measured, the 25th.
+//! over the path's edges is no bound: with edges of 50 us at 20 % and 80 us else, the percentile
+//! 22.5 of each edge is 80 us, and that of two edges 130 us. The union bound over edges as well (q
+//! divided by paths and edges) needs percentiles far below the lowest that is measured, the 25th.
 
 use evenfall_core::Prng;
 

@@ -20,7 +20,7 @@
 //!
 //! Trees that hedge are searched in a way of their own, and have no bound (`hedged`).
 //!
-//! Every plan without hedging so says `gap`: its tree is at most that much worse than the best tree.
+//! So every plan without hedging says `gap`: its tree is at most that much worse than the best.
 //! Bound and tree are judged by the same estimates of path percentiles, which are 3.5 to 7 % off:
 //! the gap says how well was searched, and nothing of the network.
 
