@@ -433,7 +433,8 @@ pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table,
         format!(
             "{}; a pair is probed for 10 s at 10,000/s, in ten rounds where raced; jobs of \
              TreeBuilder, and groups and trees of some pairs, run one after another, K = 2F; \
-             all-to-all with each host sending to 2F others at a time, as a TreeBuilder parent does",
+             all-to-all with each host sending to 2F others at a time, as a TreeBuilder \
+             parent does",
             effort.said()
         ),
         &["planner, hosts/D/F", "probes, millions", "time, s", "worst leaf p90, us", "+-"],
