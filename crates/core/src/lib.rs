@@ -7,6 +7,7 @@
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
 //! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
+//! | [`statistics`] | means of a few values with Student's intervals |
 //!
 //! Nothing here does IO, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@
 pub mod histogram;
 pub mod machine;
 pub mod prng;
+pub mod statistics;
 pub mod storage;
 pub mod time;
 

@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 mod check;
 mod example;
 
+pub use check::line_of;
+
 use self::check::Mistake;
 
 /// The variable that names the settings of one key starts with this.

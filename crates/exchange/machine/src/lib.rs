@@ -17,12 +17,12 @@
 //! | `operation`, `sender`, `receiver` | one operation: both halves, who is alive |
 //! | `rtt` | how long a repeat waits |
 //!
-//! Over UDP, with blocking calls: `evenfall_exchange_member::`. This shuffles between four local
+//! Over UDP, with blocking calls: `evenfall_exchange_member`. This shuffles between four local
 //! processes; `cargo run -p evenfall-node --example shuffle` runs it:
 //!
 //! ```text
 //! use bytes::Bytes;
-//! use evenfall_exchange_member::;
+//! use evenfall_exchange_member;
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut member = group::local(4)?; // starts this program three more times

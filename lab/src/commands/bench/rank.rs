@@ -13,7 +13,7 @@ use bytes::Bytes;
 use evenfall_core::Prng;
 use evenfall_host::clock::{MonotonicClock, process_cpu};
 use evenfall_host::{interrupt, pin};
-use evenfall_exchange_member::::{GroupError, Member, Seat, SeatOptions, pace};
+use evenfall_exchange_member::{GroupError, Member, Seat, SeatOptions, pace};
 use evenfall_exchange_machine::Config;
 use evenfall_exchange_machine::group::Settings;
 use serde::{Deserialize, Serialize};
