@@ -1,5 +1,6 @@
 //! `evenfall plan`: which machine takes which place.
 
+mod apply;
 mod deploy;
 mod lab;
 mod live;

@@ -9,6 +9,7 @@
 //! | [`hedging`] | [`Hedging`]: extra copies of a message, for overlay, planner and commands |
 //! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
+//! | [`statistics`] | means of a few values with Student's intervals |
 //!
 //! Nothing here does IO, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ pub mod histogram;
 pub mod machine;
 pub mod prng;
 pub mod seal;
+pub mod statistics;
 pub mod storage;
 pub mod time;
 

@@ -19,7 +19,7 @@ pub mod check;
 mod common;
 mod part;
 
-pub use self::check::Mistake;
+pub use self::check::{Mistake, line_of};
 pub use self::common::{Inject, Io, Node, OPEN, Run, check_addresses, check_closed, check_nodes, read_key};
 pub use self::part::keys_of;
 

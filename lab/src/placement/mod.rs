@@ -4,9 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`model`] | pools of machines, fitted to public measurements |
-//! | [`planners`] | every planner under one name |
 //! | [`tables`] | the thesis' tables, the comparison by shape, probing against all-to-all |
 
 pub mod model;
-pub mod planners;
 pub mod tables;

@@ -136,19 +136,17 @@ impl Pool {
         Prng::new(mix(self.seed ^ mix(pair)) ^ mix(what))
     }
 
-    /// At an epoch, drift has its own value; epoch 0 has none.
+    /// At each epoch, from 1, drift and spikes have values of their own. What lasts is drawn from
+    /// streams 1 and 2, an epoch has ten streams from 10 on, a probe one from 1,000 on.
     fn edge(&self, from: usize, to: usize, epoch: u64) -> Edge {
         let (sender, receiver) = (self.hosts[from], self.hosts[to]);
+        let first = 10 * epoch;
         let link = LINK_SIGMA * self.pair(from, to, 1).normal();
-        let drift = if epoch == 0 {
-            0.0
-        } else {
-            JOB_SIGMA * self.pair(from, from, epoch).normal()
-                + DRIFT_SIGMA * self.pair(from, to, epoch + 1).normal()
-        };
+        let drift = JOB_SIGMA * self.pair(from, from, first).normal()
+            + DRIFT_SIGMA * self.pair(from, to, first + 1).normal();
         let us = MEDIAN_US * sender.send * receiver.receive * (link + drift).exp();
         let spread = (SPREAD_SIGMA * self.pair(from, to, 2).normal()).exp();
-        let spike = SPIKE_US * (SPIKE_SIGMA * self.pair(from, to, epoch + 2).normal()).exp();
+        let spike = SPIKE_US * (SPIKE_SIGMA * self.pair(from, to, first + 2).normal()).exp();
         Edge {
             base_us: us * BASE,
             scale_us: us * SCALE * spread * sender.spread * receiver.spread,
@@ -288,14 +286,42 @@ mod tests {
     }
 
     #[test]
+    fn drift_and_spread_are_different_draws_at_every_epoch() {
+        for epoch in 1..6 {
+            let mut pool = Pool::new(40, 1);
+            pool.hosts.fill(Host { send: 1.0, receive: 1.0, spread: 1.0 });
+            let (mut base, mut width, mut spike) = (Vec::new(), Vec::new(), Vec::new());
+            for pair in (0..1_600).filter(|pair| pair / 40 != pair % 40) {
+                let edge = pool.edge(pair / 40, pair % 40, epoch);
+                base.push(edge.base_us.ln());
+                width.push((edge.scale_us / edge.base_us).ln());
+                spike.push(edge.spike_us.ln());
+            }
+            let correlation = |a: &[f64], b: &[f64]| {
+                let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+                let (ma, mb) = (mean(a), mean(b));
+                let product = |f: &dyn Fn(usize) -> f64| (0..a.len()).map(f).sum::<f64>();
+                let both = product(&|i| (a[i] - ma) * (b[i] - mb));
+                both / (product(&|i| (a[i] - ma).powi(2)) * product(&|i| (b[i] - mb).powi(2)))
+                    .sqrt()
+            };
+            for (a, b) in [(&base, &width), (&base, &spike), (&width, &spike)] {
+                let r = correlation(a, b);
+                // 1,560 pairs: four standard errors of a correlation of 0.
+                assert!(r.abs() < 0.1, "epoch {epoch}: {r}");
+            }
+        }
+    }
+
+    #[test]
     fn samples_are_those_of_the_distribution() {
         let pool = Pool::new(4, 1);
-        let stats = pool.probe(0, 1, 200_000, 0, 0);
-        let edge = pool.edge(0, 1, 0);
+        let stats = pool.probe(0, 1, 200_000, 1, 0);
+        let edge = pool.edge(0, 1, 1);
         let p50 = edge.base_us + edge.scale_us * 2.674;
         let p90 = edge.base_us + edge.scale_us * 5.322;
         assert!((f64::from(stats.p50_us) / p50 - 1.0).abs() < 0.01);
         assert!((f64::from(stats.p90_us) / p90 - 1.0).abs() < 0.01);
-        assert_eq!(pool.probe(0, 1, 100, 0, 0), pool.probe(0, 1, 100, 0, 0));
+        assert_eq!(pool.probe(0, 1, 100, 1, 0), pool.probe(0, 1, 100, 1, 0));
     }
 }

@@ -20,10 +20,11 @@ use core::fmt;
 use core::time::Duration;
 
 use evenfall_core::{ClockError, Prng, Timestamp};
-use evenfall_placement_planner::builder::{BuildPlan, Racing, RootRule};
-use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_planner::builder::{Racing, RootRule};
+use evenfall_placement_planner::planner::{Method, Planner};
+use evenfall_placement_planner::strategy::Strategy;
 use evenfall_placement_machine::{
-    Agent, AgentConfig, Line, MacKey, Pace, Surveyor, SurveyorConfig, Timing, TreeSurvey,
+    Agent, AgentConfig, Extent, Line, MacKey, Pace, Surveyor, SurveyorConfig, Timing, TreeSurvey,
 };
 use evenfall_placement_planner::tree::Shape;
 use evenfall_sim::{
@@ -41,7 +42,7 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 16] = [
     ("fanout", 1..=3),
     ("candidates", 2..=6),
     ("rounds", 1..=3),
-    // 0: all pairs are measured first.
+    // 0: all pairs are measured first, or some that min-max asks for.
     ("mesh", 0..=3),
     ("rate", 50..=400),
     ("duration-ms", 40..=400),
@@ -98,7 +99,8 @@ pub struct Scene {
     /// What is wrong with all machines.
     pub mutant: Option<Mutant>,
     agents: u32,
-    wanted: BuildPlan,
+    wanted: Planner,
+    extent: Extent,
     pace: Pace,
     key: Option<MacKey>,
     foreign: Option<u32>,
@@ -157,13 +159,27 @@ impl Scene {
         let returns = dies.filter(|_| plan.knob("returns") > 0).map(|_| later);
         let fanout = plan.knob("fanout") as u32;
         let rounds = plan.knob("rounds") as u32;
-        let wanted = BuildPlan {
-            shape: Shape { depth: plan.knob("depth") as u32, fanout },
-            candidates: (plan.knob("candidates") as usize).max(fanout as usize),
-            strategy: Strategy::parse("weighted").expect("a strategy of the thesis"),
-            pick: Pick::Best,
+        let extent = match plan.knob("mesh") {
+            0 if prng.chance(0.5) => Extent::AllPairs,
+            // So few that some surveys end with what they have, others with a tree that is settled.
+            0 => Extent::Pairs(30 + prng.below(200)),
+            _ => Extent::ByParent,
+        };
+        let method = match extent {
+            Extent::ByParent => Method::best(Strategy::weighted()),
+            Extent::Pairs(_) => Method::MinMax,
+            Extent::AllPairs => {
+                let words = ["minmax", "greedy", "lemondrop", "weighted"];
+                let word = words[prng.below(words.len() as u64) as usize];
+                Method::parse(word).expect("a method")
+            }
+        };
+        let wanted = Planner {
+            candidates: Some((plan.knob("candidates") as usize).max(fanout as usize)),
             root: if prng.chance(0.3) { RootRule::Reach(2) } else { RootRule::Random },
             racing: Racing { rounds, rounds_min: rounds.min(2) },
+            seed,
+            ..Planner::new(method, Shape { depth: plan.knob("depth") as u32, fanout })
         };
         let pace = Pace {
             rate_hz: plan.knob("rate") as u32,
@@ -177,6 +193,7 @@ impl Scene {
             mutant: None,
             agents,
             wanted,
+            extent,
             pace,
             key,
             foreign,
@@ -216,9 +233,8 @@ impl Scene {
         let address = |node| std::net::SocketAddr::from(([10, 0, 0, node as u8 + 1], PORT));
         let agents = (1..=self.agents).map(address).collect();
         let names = (1..=self.agents).map(|n| format!("h{n}")).collect();
-        let mesh = self.plan.knob("mesh") == 0;
         let seed = self.plan.seed;
-        let survey = TreeSurvey::new(self.wanted.clone(), names, self.pace, seed, mesh);
+        let survey = TreeSurvey::new(self.wanted.clone(), names, self.pace, self.extent);
         let ear = Ear { survey: survey.resume(kept), deaf: self.mutant == Some(Mutant::Deaf) };
         let config = SurveyorConfig { key: self.key.clone(), ..SurveyorConfig::default() };
         let surveyor = Surveyor::new(config, seed << 8 | life, agents, ear, now);

@@ -1,14 +1,16 @@
-//! What a plan costs: probes and time, grown parent by parent or out of all pairs.
+//! What a plan costs: probes and time, grown parent by parent, or by min-max out of all pairs or
+//! of some.
 
 use core::fmt;
 use core::time::Duration;
 use std::net::SocketAddr;
 
 use evenfall_core::{ClockError, Timestamp};
-use evenfall_placement_planner::builder::{BuildPlan, Racing, RootRule};
-use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_planner::builder::Racing;
+use evenfall_placement_planner::planner::{Method, Planner};
+use evenfall_placement_planner::strategy::Strategy;
 use evenfall_placement_machine::{
-    Agent, AgentConfig, Pace, Surveyor, SurveyorConfig, SurveyorEvent, TreeSurvey,
+    Agent, AgentConfig, Extent, Pace, Surveyor, SurveyorConfig, SurveyorEvent, TreeSurvey,
 };
 use evenfall_placement_planner::tree::Shape;
 use evenfall_sim::{
@@ -28,8 +30,8 @@ pub struct Row {
     pub hosts: usize,
     /// Depth and fan-out of the tree.
     pub shape: Shape,
-    /// Whether all pairs were measured.
-    pub all_to_all: bool,
+    /// Which pairs were measured.
+    pub extent: Extent,
     /// Jobs.
     pub jobs: u64,
     /// Probes that were sent and count, the evaluation of the tree included.
@@ -42,7 +44,11 @@ pub struct Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = if self.all_to_all { "all to all" } else { "by parent" };
+        let way = match self.extent {
+            Extent::ByParent => "weighted, by parent".into(),
+            Extent::AllPairs => "min-max, all pairs".into(),
+            Extent::Pairs(pairs) => format!("min-max, at most {pairs} pairs"),
+        };
         write!(
             f,
             "| {} | {}/{} | {way} | {} | {} | {:.1} | {:.1} |",
@@ -89,25 +95,22 @@ pub fn measure(
     hosts: usize,
     shape: Shape,
     pace: Pace,
-    all_to_all: bool,
+    extent: Extent,
     seed: u64,
 ) -> Row {
     let mut world = World::new(Cloud::new(cloud, seed), seed);
-    let fanout = shape.fanout as usize;
-    let plan = BuildPlan {
-        shape,
-        candidates: 2 * fanout,
-        strategy: Strategy::parse("weighted").expect("a strategy of the thesis"),
-        pick: Pick::Best,
-        root: RootRule::Random,
-        racing: Racing { rounds: 4, rounds_min: 3 },
+    let method = match extent {
+        Extent::ByParent => Method::best(Strategy::weighted()),
+        Extent::AllPairs | Extent::Pairs(_) => Method::MinMax,
     };
+    let racing = Racing { rounds: 4, rounds_min: 3 };
+    let planner = Planner { racing, seed, ..Planner::new(method, shape) };
     let address = |node: usize| {
         let [_, b, c, d] = (node as u32 + 1).to_be_bytes();
         SocketAddr::from(([10, b, c, d], PORT))
     };
     let names = (1..=hosts).map(|host| format!("h{host}")).collect();
-    let survey = TreeSurvey::new(plan, names, pace, seed, all_to_all);
+    let survey = TreeSurvey::new(planner, names, pace, extent);
     let (ear, agents) = (Ear { survey, deaf: false }, (1..=hosts).map(address).collect());
     let now = Timestamp::from_nanos(1_000_000_000);
     let surveyor = Surveyor::new(SurveyorConfig::default(), seed, agents, ear, now);
@@ -128,7 +131,7 @@ pub fn measure(
     Row {
         hosts,
         shape,
-        all_to_all,
+        extent,
         jobs: watch.jobs,
         probes: survey.probes(),
         took: watch.over.unwrap_or(world.now()).since(SimTime::ZERO),

@@ -13,16 +13,18 @@ use evenfall_placement_survey::surveyor;
 use evenfall_placement_survey::Settings;
 use evenfall_placement_survey::settings::Survey;
 use evenfall_runtime::settings;
-use evenfall_placement_planner::builder::{BuildPlan, Racing, RootRule};
+use evenfall_placement_planner::builder::{Racing, RootRule};
 use evenfall_placement_planner::delays::EdgeStats;
-use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
+use evenfall_placement_planner::planner::{Method, Planner};
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::{
-    JobOutcome, Kind, Line, Pace, SurveyPlan, SurveyorConfig, SurveyorEvent, TreeSurvey,
+    Extent, JobOutcome, Kind, Line, Pace, SurveyPlan, SurveyorConfig, SurveyorEvent, TreeSurvey,
 };
 use evenfall_placement_planner::tree::Shape;
 use serde_json::{Value, json};
 
+use super::apply::Feed;
 use crate::Outcome;
 
 /// What is wanted of the tree, and how it is measured.
@@ -37,9 +39,10 @@ pub struct Wanted {
     /// Candidates per parent; twice the fan-out when left out.
     #[arg(long)]
     pub candidates: Option<usize>,
-    /// weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)".
-    #[arg(long, default_value = "weighted")]
-    pub strategy: String,
+    /// weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)", which measure
+    /// parent by parent; minmax, greedy or lemondrop, which measure all pairs.
+    #[arg(long, alias = "strategy", default_value = "weighted")]
+    pub method: String,
     /// The agent that is the root, by name or address.
     #[arg(long, conflicts_with = "roots")]
     pub root: Option<String>,
@@ -71,6 +74,10 @@ pub struct Wanted {
     /// Measure every pair first, instead of parent by parent.
     #[arg(long)]
     pub all_to_all: bool,
+    /// Measure this many pairs at most, those that minmax asks for. Left out, minmax measures every
+    /// pair of up to 512 agents, and forty pairs an agent of more.
+    #[arg(long, conflicts_with = "all_to_all")]
+    pub pairs: Option<u64>,
     /// The same seed and the same delays give the same tree.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -82,7 +89,7 @@ impl Wanted {
         let mut all = vec![
             format!("--depth={}", self.depth),
             format!("--fanout={}", self.fanout),
-            format!("--strategy={}", self.strategy),
+            format!("--method={}", self.method),
             format!("--rate={}", self.rate),
             format!("--duration={}", humantime::format_duration(self.duration)),
             format!("--warmup={}", humantime::format_duration(self.warmup)),
@@ -95,6 +102,7 @@ impl Wanted {
             None => format!("--roots={}", self.roots),
         });
         all.extend(self.all_to_all.then(|| "--all-to-all".to_owned()));
+        all.extend(self.pairs.map(|pairs| format!("--pairs={pairs}")));
         all
     }
 }
@@ -116,6 +124,10 @@ pub struct Args {
     /// Keep what was measured here; when the file is there, go on with what it holds.
     #[arg(long)]
     state: Option<PathBuf>,
+    /// Write the plan into the settings file of a feed on the agents' machines: roles, ids and the
+    /// shape. A file that does not fit is refused before anything is measured.
+    #[arg(long, value_name = "FILE")]
+    apply: Option<PathBuf>,
     /// Print the plan as one JSON object.
     #[arg(long)]
     json: bool,
@@ -141,9 +153,8 @@ fn pool(args: &Args, settings: &Settings) -> Result<Pool, Failed> {
                     [[node]] role = \"agent\" and --config"
             .into());
     }
-    let most = if args.wanted.all_to_all { MESH_HOSTS_MAX } else { HOSTS_MAX };
-    if addresses.len() > most {
-        return Err(format!("{} agents: {most} at most in one job", addresses.len()).into());
+    if addresses.len() > HOSTS_MAX {
+        return Err(format!("{} agents: {HOSTS_MAX} at most in one job", addresses.len()).into());
     }
     let mut sorted = addresses.clone();
     sorted.sort_unstable();
@@ -156,7 +167,30 @@ fn pool(args: &Args, settings: &Settings) -> Result<Pool, Failed> {
     Ok(Pool { names, addresses })
 }
 
-fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(BuildPlan, Pace), Failed> {
+/// Which pairs the method needs.
+fn extent(wanted: &Wanted, method: &Method, hosts: usize) -> Result<Extent, Failed> {
+    let extent = match (wanted.pairs, method) {
+        (Some(pairs), Method::MinMax) => Extent::Pairs(pairs),
+        (Some(_), _) => {
+            return Err("--pairs: only --method minmax plans on some of all pairs".into());
+        }
+        (None, _) if wanted.all_to_all => Extent::AllPairs,
+        (None, Method::MinMax) if hosts > MESH_HOSTS_MAX => {
+            Extent::Pairs(PAIRS_PER_HOST * hosts as u64)
+        }
+        (None, method) => Extent::ByParent.fit(method),
+    };
+    if extent == Extent::AllPairs && hosts > MESH_HOSTS_MAX {
+        return Err(format!(
+            "{hosts} agents: all pairs of {MESH_HOSTS_MAX} at most are measured; --method minmax \
+             plans on some of them, weighted measures parent by parent"
+        )
+        .into());
+    }
+    Ok(extent)
+}
+
+fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(Planner, Extent, Pace), Failed> {
     let pace = Pace {
         rate_hz: wanted.rate,
         duration: wanted.duration,
@@ -164,8 +198,9 @@ fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(BuildPlan, Pace), Failed> {
         ..Pace::default()
     };
     pace.check()?;
-    let random = wanted.strategy.eq_ignore_ascii_case("rand");
-    let strategy = if random { Strategy::p50() } else { Strategy::parse(&wanted.strategy)? };
+    let method = Method::parse(&wanted.method)?;
+    let random = method == Method::random();
+    let extent = extent(wanted, &method, pool.names.len())?;
     let root = match &wanted.root {
         Some(name) => {
             let found = pool.names.iter().position(|known| known == name);
@@ -174,17 +209,15 @@ fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(BuildPlan, Pace), Failed> {
         None if random || wanted.roots == 1 => RootRule::Random,
         None => RootRule::Reach(wanted.roots),
     };
-    let fanout = wanted.fanout;
     let rounds = wanted.rounds;
-    let plan = BuildPlan {
-        shape: Shape { depth: wanted.depth, fanout },
-        candidates: wanted.candidates.unwrap_or(2 * fanout as usize),
-        strategy,
-        pick: if random { Pick::Random } else { Pick::Best },
+    let planner = Planner {
+        candidates: wanted.candidates,
         root,
         racing: Racing { rounds, rounds_min: rounds.min(Racing::default().rounds_min) },
+        seed: wanted.seed,
+        ..Planner::new(method, Shape { depth: wanted.depth, fanout: wanted.fanout })
     };
-    Ok((plan, pace))
+    Ok((planner, extent, pace))
 }
 
 /// Lines that an earlier survey kept, and the file for those to come.
@@ -277,10 +310,12 @@ pub fn main(args: &Args) -> Outcome {
     };
     let key: Option<SharedKey> = settings.run.key()?;
     let pool = pool(args, &settings)?;
-    let (plan, pace) = plan_of(&args.wanted, &pool)?;
+    let (planner, extent, pace) = plan_of(&args.wanted, &pool)?;
+    // Before anything is measured: a file that does not fit now does not fit later.
+    let feed = args.apply.as_ref().map(|path| Feed::read(path, &pool.names, &pool.addresses));
+    let feed = feed.transpose()?;
     let mut state = State::open(args.state.as_deref())?;
-    let (names, seed) = (pool.names.clone(), args.wanted.seed);
-    let survey = TreeSurvey::new(plan, names, pace, seed, args.wanted.all_to_all);
+    let survey = TreeSurvey::new(planner, pool.names.clone(), pace, extent);
     let survey = survey.resume(std::mem::take(&mut state.kept));
     let timing = Survey::timing(&settings.survey);
     let config = SurveyorConfig {
@@ -301,7 +336,13 @@ pub fn main(args: &Args) -> Outcome {
     match survey.result() {
         Ok(plan) => {
             let seconds = began.elapsed().as_secs_f64();
-            let report = Report { survey: &survey, plan, names: &pool.names, jobs, seconds };
+            let applied = feed.as_ref().map(|feed| feed.with(&plan.tree)).transpose()?;
+            if let (Some(feed), Some((text, _))) = (&feed, &applied) {
+                feed.save(text)?;
+            }
+            let applied = applied.map(|(_, changes)| changes);
+            let names = &pool.names;
+            let report = Report { survey: &survey, plan, names, jobs, seconds, applied };
             if args.json {
                 println!("{}", report.json())
             } else {
@@ -326,6 +367,8 @@ struct Report<'a> {
     names: &'a [String],
     jobs: u32,
     seconds: f64,
+    /// What changed in the settings of a feed.
+    applied: Option<Vec<String>>,
 }
 
 impl Report<'_> {
@@ -373,6 +416,9 @@ impl Report<'_> {
             "jobs": self.jobs,
             "probes": self.survey.probes(),
             "seconds": self.seconds,
+            "planned_us": self.plan.planned.as_ref().map(|plan| plan.worst_leaf_us),
+            "bound_us": self.plan.planned.as_ref().and_then(|plan| plan.bound_us),
+            "applied": self.applied,
         })
     }
 
@@ -416,5 +462,10 @@ impl Report<'_> {
             println!("left out: {}: {reason}", self.names[*host]);
         }
         println!("{} jobs, {} probes, {:.1} s", self.jobs, self.survey.probes(), self.seconds);
+        match &self.applied {
+            Some(changes) if changes.is_empty() => println!("applied: the feed has this plan"),
+            Some(changes) => changes.iter().for_each(|change| println!("applied: {change}")),
+            None => {}
+        }
     }
 }

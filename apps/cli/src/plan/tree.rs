@@ -3,15 +3,12 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::ValueEnum;
-use evenfall_core::{Hedging, Prng};
-use evenfall_placement_planner::builder::{BuildPlan, Builder, Racing, RootRule};
-use evenfall_placement_planner::delays::Delays;
-use evenfall_placement_planner::lemondrop::{LemonDrop, Method};
-use evenfall_placement_planner::minmax::{self, MinMax};
+use evenfall_core::Hedging;
+use evenfall_placement_planner::builder::RootRule;
+use evenfall_placement_planner::delays::{Delays, Pool};
+use evenfall_placement_planner::minmax;
 use evenfall_placement_planner::paths::Lengths;
-use evenfall_placement_planner::qap::faq::Settings;
-use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_planner::planner::{Method, Plan, PlanError, Planner};
 use evenfall_placement_planner::tree::{Shape, Tree};
 use serde_json::json;
 
@@ -32,7 +29,7 @@ pub struct Args {
     /// The host that is the root, by name. Left out, minmax takes the best and the others any.
     #[arg(long)]
     root: Option<String>,
-    /// Random roots that are tried, when none is given: the tree with the best worst leaf is kept.
+    /// Random roots that TreeBuilder tries when none is given: the one with the best reach is kept.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     roots: u32,
     /// Candidates that each parent chooses from; twice the fan-out when left out.
@@ -44,24 +41,16 @@ pub struct Args {
     /// The percentile of a path that counts, 50 to 99.9.
     #[arg(long, default_value_t = 90.0)]
     percentile: f64,
-    /// minmax, lemondrop, weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)".
-    #[arg(long, default_value = "minmax")]
-    strategy: String,
-    /// Take the candidates that score best, or worst; minmax and lemondrop only know best.
-    #[arg(long, default_value = "best")]
-    pick: PickName,
+    /// minmax, greedy, lemondrop, "lemondrop 30" (starts), weighted, p90, p50, rand, "worst p90",
+    /// or a sum such as "max(p90, mean + 2 * stddev)".
+    #[arg(long, alias = "strategy", default_value = "minmax")]
+    method: String,
     /// The same seed gives the same tree, on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PickName {
-    Best,
-    Worst,
 }
 
 type Result<T> = core::result::Result<T, Box<dyn std::error::Error>>;
@@ -82,29 +71,22 @@ pub fn main(args: &Args) -> Outcome {
     };
     let started = Instant::now();
     let pool: Vec<usize> = (0..delays.hosts()).collect();
-    let shape = Shape { depth: args.depth, fanout: args.fanout };
-    let share = args.percentile / 100.0;
-    let (seed, hedging) = (args.seed, args.hedging);
-    let what = MinMax { root, share, hedging, seed, ..MinMax::new(shape) };
+    let planner = planner(args, root)?;
     if !args.json && delays.hosts() > 300 {
         eprintln!("planning for {} hosts; this may take half a minute", delays.hosts());
     }
-    let minmax = args.strategy.eq_ignore_ascii_case("minmax");
-    let lemon = args.strategy.eq_ignore_ascii_case("lemondrop");
-    if (minmax || lemon) && args.pick == PickName::Worst {
-        return Err(format!("--pick worst: {} only knows best", args.strategy).into());
-    }
-    let start = match () {
-        () if minmax => None,
-        () if lemon => Some(lemondrop(args, &delays, shape, root)?),
-        () => Some(by_strategy(args, &delays, shape, root)?),
-    };
-    let best = minmax::plan(&delays, &pool, &what, start.as_ref())?;
-    // The best tree known also bounds what a strategy's tree lacks.
-    let tree = start.unwrap_or(best.tree);
-    let (leaf, _) = Lengths::new(&delays, share).worst_leaf(&tree);
-    let worst = minmax::worst_leaf_us(&delays, &what, &tree);
-    let gap = (worst / best.bound_us - 1.0).max(0.0);
+    let plan = planner.plan(&delays, &pool).map_err(|error| match error {
+        PlanError::Lacks(field) => {
+            format!("{} has no {}, which --method reads", args.owd.display(), field.name())
+        }
+        error => error.to_string(),
+    })?;
+    let plan = bounded(&planner, plan, &delays, &pool)?;
+    let tree = &plan.tree;
+    let numbered = Tree::new(tree.shape(), (0..tree.hosts().len()).collect());
+    let (leaf, _) =
+        Lengths::new(&Pool::new(&delays, tree.hosts()), planner.share).worst_leaf(&numbered);
+    let (worst, gap) = (plan.worst_leaf_us, plan.gap());
     let seconds = started.elapsed().as_secs_f64();
     let names: Vec<&str> = tree.hosts().iter().map(|&h| delays.names()[h].as_str()).collect();
     if args.json {
@@ -115,26 +97,53 @@ pub fn main(args: &Args) -> Outcome {
             "root": names[0],
             "worst_leaf": (args.hedging == Hedging::NONE).then_some(names[leaf]),
             "worst_leaf_us": rounded(worst),
-            "bound_us": rounded(best.bound_us),
+            "bound_us": plan.bound_us.map(rounded),
             "gap": gap,
             "percentile": args.percentile,
             "hedging": args.hedging,
-            "strategy": args.strategy,
+            "method": args.method,
             "seed": args.seed,
             "seconds": seconds,
         });
         println!("{json}");
         return Ok(());
     }
-    print_tree(&tree, &names);
-    println!(
-        "worst leaf{}: p{} {worst:.1} us; no tree has less than {:.1} us: gap <= {:.2} %",
-        if args.hedging == Hedging::NONE { format!(" {}", names[leaf]) } else { String::new() },
-        args.percentile,
-        best.bound_us,
-        gap * 100.0
-    );
+    print_tree(tree, &names);
+    let host = if args.hedging == Hedging::NONE { format!(" {}", names[leaf]) } else { String::new() };
+    let bound = match plan.bound_us.zip(gap) {
+        Some((bound, gap)) => {
+            let gap = gap * 100.0;
+            format!("; by these estimates no tree has less than {bound:.1} us: gap <= {gap:.2} %")
+        }
+        None => "; how far the best tree is from it is not known".into(),
+    };
+    println!("worst leaf{host}: p{} {worst:.1} us{bound}", args.percentile);
     Ok(())
+}
+
+fn planner(args: &Args, root: Option<usize>) -> Result<Planner> {
+    let shape = Shape { depth: args.depth, fanout: args.fanout };
+    Ok(Planner {
+        root: match root {
+            Some(root) => RootRule::Host(root),
+            None if args.roots > 1 => RootRule::Reach(args.roots),
+            None => RootRule::Random,
+        },
+        candidates: args.candidates,
+        share: args.percentile / 100.0,
+        hedging: args.hedging,
+        seed: args.seed,
+        ..Planner::new(Method::parse(&args.method)?, shape)
+    })
+}
+
+/// The best tree known also bounds what the tree of another method lacks.
+fn bounded(planner: &Planner, plan: Plan, delays: &Delays, pool: &[usize]) -> Result<Plan> {
+    if plan.bound_us.is_some() || planner.hedging > Hedging::NONE {
+        return Ok(plan);
+    }
+    let best = minmax::plan(delays, pool, &planner.min_max(), Some(&plan.tree))?;
+    Ok(Plan { bound_us: best.bound_us, ..plan })
 }
 
 /// Nanoseconds are as fine as anybody measures.
@@ -150,62 +159,6 @@ fn read(args: &Args) -> Result<Delays> {
         eprintln!("{path}: {summary}");
     }
     Ok(loaded.delays)
-}
-
-/// The tree whose edges' medians sum least.
-fn lemondrop(args: &Args, delays: &Delays, shape: Shape, root: Option<usize>) -> Result<Tree> {
-    let pool = delays.hosts();
-    let cell = |pair: usize| {
-        let edge = delays.edge(pair / pool, pair % pool);
-        edge.map_or(f64::INFINITY, |stats| f64::from(stats.p50_us))
-    };
-    let matrix: Vec<f64> = (0..pool * pool).map(cell).collect();
-    let what = LemonDrop { shape, pool, delays: &matrix, packets_per_s: 1.0, root };
-    let (tree, _) = what.plan(Method::Faq(Settings::default()), &mut Prng::new(args.seed))?;
-    Ok(tree)
-}
-
-/// A tree as TreeBuilder grows it; the best of several roots.
-fn by_strategy(args: &Args, delays: &Delays, shape: Shape, root: Option<usize>) -> Result<Tree> {
-    let random = args.strategy.eq_ignore_ascii_case("rand");
-    let strategy = if random { Strategy::p50() } else { Strategy::parse(&args.strategy)? };
-    if let Some(field) = strategy.lacks(delays) {
-        let (path, name) = (args.owd.display(), field.name());
-        return Err(format!("{path} has no {name}, which --strategy reads").into());
-    }
-    let pick = match args.pick {
-        _ if random => Pick::Random,
-        PickName::Best => Pick::Best,
-        PickName::Worst => Pick::Worst,
-    };
-    let plan = BuildPlan {
-        shape,
-        candidates: args.candidates.unwrap_or(2 * args.fanout as usize),
-        strategy,
-        pick,
-        root: root.map_or(RootRule::Random, RootRule::Host),
-        racing: Racing::OFF,
-    };
-    let pool: Vec<usize> = (0..delays.hosts()).collect();
-    let lengths = Lengths::new(delays, args.percentile / 100.0);
-    let mut best: Option<(f64, Tree)> = None;
-    let mut failed = None;
-    for seed in 0..u64::from(if root.is_some() { 1 } else { args.roots }) {
-        match Builder::new(plan.clone(), &pool, args.seed + seed)?.run_on(delays) {
-            Ok(tree) => {
-                let us = lengths.worst_leaf(&tree).1;
-                if best.as_ref().is_none_or(|best| us < best.0) {
-                    best = Some((us, tree));
-                }
-            }
-            Err(error) => failed = Some(error),
-        }
-    }
-    match (best, failed) {
-        (Some((_, tree)), _) => Ok(tree),
-        (None, Some(error)) => Err(error.into()),
-        (None, None) => Err("--roots: one at least".into()),
-    }
 }
 
 /// One line per parent.

@@ -124,6 +124,50 @@ fn all_pairs_give_a_tree_as_well() {
 }
 
 #[test]
+fn plan_of_minmax_on_some_pairs_is_written_into_the_feed_and_a_run_can_begin_with_it() {
+    let mut pool = Pool::new(6, &[1], false);
+    pool.start(0..6);
+    let feed = pool.scratch.path("feed.toml");
+    let node = |host: usize| {
+        let role = ["root", "receiver"][usize::from(host > 0)];
+        let ip = pool.agents[host].ip();
+        format!(
+            "\n[[node]] # machine {host}\nname = \"n{host}\"\nid = {host}\nrole = \"{role}\"\n\
+             address = \"{ip}:0\"\n"
+        )
+    };
+    let text = "# our feed\n[run]\nclock = \"same-host\"\n".to_owned();
+    fs::write(&feed, text + &(0..6).map(node).collect::<String>()).expect("a feed");
+    let path = feed.display().to_string();
+    let shape = ["--depth", "2", "--fanout", "1"];
+    let more = ["--method", "minmax", "--pairs", "60", "--apply", &path];
+    let (json, names) = tree(&finish(pool.plan(&[&SHORT[..], &shape, &more].concat())));
+    assert!(names.len() == 3 && !names.contains(&"h1".to_owned()), "{json}");
+    assert!(json["planned_us"].as_f64().is_some_and(|us| us > 500.0), "{json}");
+    let text = fs::read_to_string(&feed).expect("a feed");
+    assert!(text.starts_with("# our feed\n") && text.contains("[[node]] # machine 3"), "{text}");
+    let said = finish(evenfall(&["config", "check", &path]).spawn().expect("the program"));
+    assert!(said.ok || said.err.contains("port"), "{}\n{text}", said.err);
+    let settings: toml_edit::DocumentMut = text.parse().expect("TOML");
+    let nodes = settings["node"].as_array_of_tables().expect("nodes");
+    let place = |name: &String| {
+        let node = nodes.iter().find(|node| node["name"].as_str() == Some(&name.replace('h', "n")));
+        let node = node.expect("a node");
+        (node["id"].as_integer(), node["role"].as_str())
+    };
+    let wanted = [(Some(0), Some("root")), (Some(1), Some("proxy")), (Some(2), Some("receiver"))];
+    assert_eq!(names.iter().map(place).collect::<Vec<_>>(), wanted, "{text}");
+    assert_eq!(settings["multicast"]["shape"]["depth"].as_integer(), Some(2));
+    assert!(json["applied"].as_array().is_some_and(|changes| changes.len() > 3), "{json}");
+
+    let wrong = fs::read_to_string(&feed).expect("a feed").replace("127.0.0.22:0", "127.0.0.99:0");
+    fs::write(&feed, &wrong).expect("a feed");
+    let said = finish(pool.plan(&[&SHORT[..], &shape, &more].concat()));
+    assert!(!said.ok && said.err.contains("node.address"), "{}", said.err);
+    assert_eq!(fs::read_to_string(&feed).expect("a feed"), wrong);
+}
+
+#[test]
 fn ctrl_c_leaves_agents_idle_and_the_survey_goes_on_where_it_was() {
     let mut pool = Pool::new(4, &[], false);
     pool.start(0..4);

@@ -53,7 +53,7 @@ pub mod wire;
 
 pub use agent::{Agent, AgentConfig, AgentEvent, AgentStatus, Idle};
 pub use job::{JobSpec, Kind, Pace, Timing};
-pub use plan::{Evaluation, Line, SurveyError, SurveyPlan, TreeSurvey};
+pub use plan::{Evaluation, Extent, Line, SurveyError, SurveyPlan, TreeSurvey};
 pub use record::DelayRecord;
 pub use surveyor::{
     JobOutcome, PairDelays, Program, Step, Surveyor, SurveyorConfig, SurveyorEvent,

@@ -1,10 +1,10 @@
-//! The program that ends with a tree: grown parent by parent, or out of an all-to-all matrix, and
+//! The program that ends with a tree: grown parent by parent, planned on all pairs or on some, and
 //! then evaluated as a whole by a multicast over it.
 //!
-//! Everything that decides is in the [`Builder`]; this turns its requests into jobs and what came
-//! of them into answers. What it was told is kept as [`Line`]s: a survey that is begun again with
-//! the same settings and these lines goes on where the last one ended, because the builder gives
-//! the same requests for the same answers.
+//! Everything that decides is in the [`Planner`], the [`Builder`] and the [`Explorer`]; this turns
+//! their requests into jobs and what came of them into answers. What it was told is kept as
+//! [`Line`]s: a survey that is begun again with the same settings and these lines goes on where the
+//! last one ended, because the same answers lead to the same requests.
 
 use core::fmt;
 use core::time::Duration;
@@ -16,8 +16,12 @@ use super::job::{JobSpec, Kind, Pace};
 use super::record::DelayFigures;
 use super::surveyor::{JobOutcome, Program, Step, Welcome, guilty};
 use super::wire::Reason;
-use evenfall_placement_planner::builder::{self, BuildError, BuildPlan, Builder, Failure, Request};
+use evenfall_placement_planner::builder::{self, BuildError, Builder, Failure, Request};
 use evenfall_placement_planner::delays::{Delays, EdgeStats};
+use evenfall_placement_planner::explorer::{self, Ask, Explorer};
+use evenfall_placement_planner::lemondrop::LemonDropError;
+use evenfall_placement_planner::minmax::MinMaxError;
+use evenfall_placement_planner::planner::{Method, Plan, PlanError, Planner};
 use evenfall_placement_planner::tree::Tree;
 
 /// Evaluations of a tree, and all-to-all jobs, in which hosts may fail before the plan is given as
@@ -29,6 +33,27 @@ const MATRICES_MAX: u32 = 2;
 const PROBES_MIN: u64 = 10;
 /// Rounds after the first find their paths warm.
 const WARM_SHARE: u32 = 10;
+
+/// Which pairs are measured before there is a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// From each parent to its candidates, one parent after another; for TreeBuilder.
+    ByParent,
+    /// All, in one job.
+    AllPairs,
+    /// This many at most, chosen by what was measured before; for min-max.
+    Pairs(u64),
+}
+
+impl Extent {
+    /// This extent, or all pairs where the method cannot do with less.
+    pub fn fit(self, method: &Method) -> Self {
+        match (self, method) {
+            (Self::ByParent, Method::TreeBuilder(..)) | (Self::Pairs(_), Method::MinMax) => self,
+            _ => Self::AllPairs,
+        }
+    }
+}
 
 /// One thing that a survey was told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +79,7 @@ pub enum Line {
         /// Candidates that failed, whether as a host (else as an edge), and why.
         failed: Vec<(usize, bool, String)>,
     },
-    /// An all-to-all matrix.
+    /// Delays between all hosts, between those of a group, or along a tree that is explored.
     Matrix(Vec<(usize, usize, EdgeStats)>),
 }
 
@@ -76,6 +101,8 @@ pub struct Evaluation {
 pub struct SurveyPlan {
     /// The tree.
     pub tree: Tree,
+    /// What the planner says of it; `None` when it was grown parent by parent.
+    pub planned: Option<Plan>,
     /// What a multicast over it showed.
     pub evaluation: Evaluation,
 }
@@ -84,7 +111,7 @@ pub struct SurveyPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SurveyError {
     /// There can be no tree.
-    Build(BuildError),
+    Plan(PlanError),
     /// The lines are those of a survey with other settings: this one does not follow.
     OtherSurvey {
         /// Which line, from 1.
@@ -97,7 +124,7 @@ pub enum SurveyError {
 impl fmt::Display for SurveyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Build(error) => write!(f, "{error}"),
+            Self::Plan(error) => write!(f, "{error}"),
             Self::OtherSurvey { line } => write!(
                 f,
                 "line {line} was written by a survey with other settings, agents or seed: repeat \
@@ -116,8 +143,12 @@ enum Stage {
     Waiting,
     /// All pairs are wanted.
     Matrix,
+    /// All pairs are known.
+    Planning,
     /// The builder asks.
     Building,
+    /// The explorer asks.
+    Exploring,
     /// The tree is measured as a whole.
     Evaluating(Tree),
     /// There is a plan, or an error.
@@ -127,14 +158,15 @@ enum Stage {
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct TreeSurvey {
-    plan: BuildPlan,
+    planner: Planner,
     pool: usize,
     pace: Pace,
-    seed: u64,
-    /// All pairs first, instead of parent by parent.
-    mesh: bool,
+    extent: Extent,
     stage: Stage,
     builder: Option<Builder>,
+    explorer: Option<Explorer>,
+    /// What the planner says of the tree that is evaluated.
+    planned: Option<Plan>,
     delays: Delays,
     dropped: Vec<(usize, String)>,
     attempts: u32,
@@ -147,16 +179,18 @@ pub struct TreeSurvey {
 }
 
 impl TreeSurvey {
-    /// A tree out of a pool of hosts with these names. `mesh` measures all pairs first.
-    pub fn new(plan: BuildPlan, names: Vec<String>, pace: Pace, seed: u64, mesh: bool) -> Self {
+    /// A tree out of a pool of hosts with these names. All pairs are measured where the planner's
+    /// method needs more than `extent` says.
+    pub fn new(planner: Planner, names: Vec<String>, pace: Pace, extent: Extent) -> Self {
         Self {
-            plan,
+            extent: extent.fit(&planner.method),
+            planner,
             pool: names.len(),
             pace,
-            seed,
-            mesh,
             stage: Stage::Waiting,
             builder: None,
+            explorer: None,
+            planned: None,
             delays: Delays::new(names),
             dropped: Vec::new(),
             attempts: 0,
@@ -217,13 +251,14 @@ impl TreeSurvey {
     /// Jobs that a survey of this plan may order at most, whatever fails: every measurement of the
     /// builder ends with a host placed, dropped or barren, in so many rounds.
     pub fn jobs_max(&self) -> u64 {
-        let rounds = u64::from(self.plan.racing.rounds.max(1));
-        let per_parent = (self.pool as u64).div_ceil(self.plan.candidates.max(1) as u64) + 1;
-        let parents = 2 * self.pool as u64 + u64::from(ATTEMPTS_MAX);
-        if self.mesh {
-            u64::from((MATRICES_MAX + 1) * ATTEMPTS_MAX)
-        } else {
-            parents * per_parent * rounds
+        let (pool, attempts) = (self.pool as u64, u64::from(ATTEMPTS_MAX));
+        match (self.extent, self.planner.build_plan()) {
+            (Extent::ByParent, Some(plan)) => {
+                let per_parent = pool.div_ceil(plan.candidates.max(1) as u64) + 1;
+                (2 * pool + attempts) * per_parent * u64::from(plan.racing.rounds.max(1))
+            }
+            (Extent::Pairs(_), _) => Explorer::jobs_max(self.pool) + attempts,
+            _ => u64::from(MATRICES_MAX + 1) * attempts,
         }
     }
 
@@ -254,18 +289,23 @@ impl TreeSurvey {
             if let Some(builder) = &mut self.builder {
                 builder.drop_host(*host, reason.clone());
             }
+            if let Some(explorer) = &mut self.explorer {
+                explorer.drop_host(*host);
+            }
         }
     }
 
+    fn begin_exploring(&mut self, budget: u64) {
+        let names = self.delays.names().to_vec();
+        let what = self.planner.min_max();
+        self.explorer = Some(Explorer::new(what, names, &self.alive(), budget));
+        self.stage = Stage::Exploring;
+    }
+
     fn begin_building(&mut self) {
-        let pool = self.alive();
-        let mut plan = self.plan.clone();
-        if self.mesh {
-            // All there is to know is known.
-            plan.racing = builder::Racing::OFF;
-        }
-        match Builder::new(plan, &pool, self.seed) {
-            Err(error) => self.fail(SurveyError::Build(error)),
+        let Some(plan) = self.planner.build_plan() else { return };
+        match Builder::new(plan, &self.alive(), self.planner.seed) {
+            Err(error) => self.fail(SurveyError::Plan(error.into())),
             Ok(mut builder) => {
                 // Not in the pool, but to be named with their reasons.
                 let dropped = self.dropped.clone();
@@ -297,7 +337,10 @@ impl TreeSurvey {
                 for (from, to, stats) in edges {
                     self.delays.set(*from, *to, Some(*stats));
                 }
-                self.begin_building();
+                match &mut self.explorer {
+                    Some(explorer) => explorer.answer(edges),
+                    None => self.stage = Stage::Planning,
+                }
             }
             (Line::ParentFailed { .. } | Line::Measured { .. }, None) => {}
         }
@@ -321,19 +364,10 @@ impl TreeSurvey {
                         return None;
                     }
                 },
-                // Half a second without a network makes a matrix useless.
-                builder::Step::Failed(BuildError::NoRoot { .. })
-                    if self.mesh && self.matrices < MATRICES_MAX =>
-                {
-                    self.builder = None;
-                    self.stage = Stage::Matrix;
-                    return None;
-                }
                 builder::Step::Failed(error) => {
-                    self.fail(SurveyError::Build(error));
+                    self.fail(SurveyError::Plan(error.into()));
                     return None;
                 }
-                builder::Step::Measure(request) if self.mesh => self.look_up(&request),
                 builder::Step::Measure(request) => match self.replay.pop_front() {
                     None => return Some(request),
                     Some((_, line)) if follows(&line, &request) => self.apply(&line),
@@ -346,16 +380,58 @@ impl TreeSurvey {
         }
     }
 
-    /// Answers out of the matrix.
-    fn look_up(&mut self, request: &Request) {
-        let edge = |host: &usize| {
-            let stats = self.delays.edge(request.parent, *host).copied();
-            (*host, stats.ok_or_else(|| Failure::Edge("no probe arrived".into())))
-        };
-        let results: Vec<_> = request.candidates.iter().map(edge).collect();
-        if let Some(builder) = &mut self.builder {
-            builder.answer(&results);
+    /// What the explorer wants, as far as it is not in the lines of an earlier survey.
+    fn exploration(&mut self) -> Option<Ask> {
+        loop {
+            let over = match self.explorer.as_mut()?.step() {
+                explorer::Step::Measure(ask) => match self.replay.pop_front() {
+                    None => return Some(ask),
+                    Some((_, line @ (Line::Dropped(_) | Line::Matrix(_)))) => {
+                        self.apply(&line);
+                        continue;
+                    }
+                    Some((number, _)) => Err(SurveyError::OtherSurvey { line: number + 1 }),
+                },
+                explorer::Step::Done(plan) => match self.replay.pop_front() {
+                    Some((_, line @ Line::Dropped(_))) => {
+                        self.apply(&line);
+                        continue;
+                    }
+                    _ => Ok(plan),
+                },
+                explorer::Step::Failed(error) => Err(SurveyError::Plan(error.into())),
+            };
+            match over {
+                Ok(plan) => self.evaluate_plan(plan),
+                Err(error) => self.fail(error),
+            }
+            return None;
         }
+    }
+
+    fn evaluate_plan(&mut self, plan: Plan) {
+        self.stage = Stage::Evaluating(plan.tree.clone());
+        self.planned = Some(plan);
+    }
+
+    /// A tree out of all pairs.
+    fn plan_on_matrix(&mut self) {
+        match self.planner.plan(&self.delays, &self.alive()) {
+            Ok(plan) => self.evaluate_plan(plan),
+            // Half a second without a network makes a matrix useless.
+            Err(error) if lacks_edges(&error) && self.matrices < MATRICES_MAX => {
+                self.stage = Stage::Matrix;
+            }
+            Err(error) => self.fail(SurveyError::Plan(error)),
+        }
+    }
+
+    fn explored_outcome(&mut self, outcome: &JobOutcome) {
+        let hops = outcome.pairs.iter().filter(|pair| !pair.path);
+        let edge =
+            |pair: &super::PairDelays| Some((pair.from, pair.to, pair.record.edge(pair.sent)?));
+        self.tell(Line::Matrix(hops.filter_map(edge).collect()));
+        self.drop_guilty(outcome);
     }
 
     fn parent_outcome(&mut self, outcome: &JobOutcome) {
@@ -417,13 +493,28 @@ impl TreeSurvey {
         self.attempts += 1;
         let evaluation = evaluate(&tree, outcome);
         if self.attempts < ATTEMPTS_MAX && self.drop_guilty(outcome) {
-            // Their places are empty now: the builder goes on.
-            self.stage = Stage::Building;
+            // Their places are empty now: whoever chose the tree goes on.
+            self.stage = match self.extent {
+                Extent::ByParent => Stage::Building,
+                Extent::AllPairs => Stage::Planning,
+                Extent::Pairs(_) => Stage::Exploring,
+            };
             return;
         }
-        self.result = Some(Ok(SurveyPlan { tree, evaluation }));
+        let planned = self.planned.take();
+        self.result = Some(Ok(SurveyPlan { tree, planned, evaluation }));
         self.stage = Stage::Over;
     }
+}
+
+/// Whether there is no tree because edges are missing that another measurement may find.
+fn lacks_edges(error: &PlanError) -> bool {
+    matches!(
+        error,
+        PlanError::Build(BuildError::NoRoot { .. })
+            | PlanError::MinMax(MinMaxError::NoTree { .. })
+            | PlanError::LemonDrop(LemonDropError::Unreachable { .. })
+    )
 }
 
 /// Whether a line is an answer to this request, or may come before it.
@@ -461,7 +552,11 @@ fn evaluate(tree: &Tree, outcome: &JobOutcome) -> Evaluation {
 impl Program for TreeSurvey {
     fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
         // What an earlier survey was told first.
-        while let Some((_, Line::Dropped(_) | Line::Matrix(_))) = self.replay.front() {
+        let all_pairs = self.extent == Extent::AllPairs;
+        let first = |line: &Line| {
+            matches!(line, Line::Dropped(_)) || (all_pairs && matches!(line, Line::Matrix(_)))
+        };
+        while self.replay.front().is_some_and(|(_, line)| first(line)) {
             let Some((_, line)) = self.replay.pop_front() else { break };
             self.apply(&line);
         }
@@ -474,19 +569,25 @@ impl Program for TreeSurvey {
         if !failed.is_empty() && !resumed {
             self.tell(Line::Dropped(failed.clone()));
         }
-        match (&self.builder, self.mesh) {
-            (Some(_), _) => {}
-            (None, true) => self.stage = Stage::Matrix,
-            (None, false) => self.begin_building(),
+        match self.extent {
+            Extent::AllPairs if matches!(self.stage, Stage::Planning) => {}
+            Extent::AllPairs => self.stage = Stage::Matrix,
+            Extent::ByParent => self.begin_building(),
+            Extent::Pairs(budget) => self.begin_exploring(budget),
         }
-        if resumed && self.builder.is_some() {
-            // The builder's requests must be those of the first time until its answers are used up.
-            let pending = self.request();
-            if !failed.is_empty() && !matches!(self.stage, Stage::Over) {
-                self.tell(Line::Dropped(failed));
-                self.stage = Stage::Building;
-            }
-            drop(pending);
+        if !resumed || matches!(self.stage, Stage::Over) {
+            return;
+        }
+        // The requests must be those of the first time until its answers are used up.
+        let stage = self.stage.clone();
+        match stage {
+            Stage::Building => drop(self.request()),
+            Stage::Exploring => drop(self.exploration()),
+            _ => {}
+        }
+        if !failed.is_empty() && !matches!(self.stage, Stage::Over) {
+            self.tell(Line::Dropped(failed));
+            self.stage = stage;
         }
     }
 
@@ -496,13 +597,25 @@ impl Program for TreeSurvey {
                 Stage::Waiting | Stage::Over => return Step::Done,
                 Stage::Matrix => {
                     let hosts = self.alive();
-                    let places = self.plan.shape.checked_places().unwrap_or(usize::MAX);
+                    let places = self.planner.shape.checked_places().unwrap_or(usize::MAX);
                     if hosts.len() < places.max(2) {
                         let error = BuildError::PoolTooSmall { places, hosts: hosts.len() };
-                        self.fail(SurveyError::Build(error));
+                        self.fail(SurveyError::Plan(error.into()));
                         continue;
                     }
                     return Step::Job(JobSpec::all_to_all(hosts, self.part(1, self.pace.warm_up)));
+                }
+                Stage::Planning => self.plan_on_matrix(),
+                Stage::Exploring => {
+                    let Some(ask) = self.exploration() else { continue };
+                    let pace = self.part(1, self.pace.warm_up);
+                    return Step::Job(match ask {
+                        Ask::Group(hosts) => JobSpec::all_to_all(hosts, pace),
+                        Ask::Edges(tree) => {
+                            let fanout = tree.shape().fanout as u16;
+                            JobSpec::multicast(tree.hosts().to_vec(), fanout, pace)
+                        }
+                    });
                 }
                 Stage::Building => {
                     let Some(request) = self.request() else { continue };
@@ -524,6 +637,7 @@ impl Program for TreeSurvey {
         self.probes += outcome.pairs.iter().filter(|pair| !pair.path).map(|p| p.sent).sum::<u64>();
         match (outcome.spec.kind, self.stage.clone()) {
             (Kind::Multicast, Stage::Evaluating(tree)) => self.tree_outcome(tree, outcome),
+            (Kind::AllToAll | Kind::Multicast, Stage::Exploring) => self.explored_outcome(outcome),
             (Kind::AllToAll, Stage::Matrix) => self.matrix_outcome(outcome),
             (Kind::Parent, Stage::Building) => self.parent_outcome(outcome),
             _ => {}

@@ -7,9 +7,11 @@
 //! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
 //! - [`curve`]: the distribution of an edge's delay;
 //! - [`delays`]: what was measured, from probes and from files;
+//! - [`explorer`]: min-max on few of all pairs: which to measure next;
 //! - [`lemondrop`]: the tree that LemonDrop chooses, for comparison;
 //! - [`minmax`]: the tree with the best worst leaf, and how far from the best possible it is;
 //! - [`paths`]: percentiles of whole paths out of those of their edges;
+//! - [`planner`]: every way to choose a tree behind one method;
 //! - [`qap`]: quadratic assignment, which LemonDrop is made of;
 //! - [`strategy`]: how bad a candidate is;
 //! - [`tree`]: the shape of a tree and who stands where in it.
@@ -27,7 +29,7 @@
 //!
 //! // All is known: the tree with the best worst leaf, and how far from the best it may be.
 //! let best = minmax::plan(&delays, &pool, &MinMax::new(shape), None)?;
-//! assert_eq!(best.gap(), 0.0);
+//! assert_eq!(best.gap(), Some(0.0));
 //!
 //! // Nothing is known: the builder says what it wants to know, and is told.
 //! let plan = BuildPlan {
@@ -60,10 +62,12 @@
 pub mod builder;
 pub mod curve;
 pub mod delays;
+pub mod explorer;
 pub mod fuzzing;
 pub mod lemondrop;
 pub mod minmax;
 pub mod paths;
+pub mod planner;
 pub mod qap;
 pub mod strategy;
 pub mod tree;

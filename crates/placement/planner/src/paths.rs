@@ -20,7 +20,7 @@
 //! a host rise together and every percentile above the median is a little higher than this.
 
 use crate::curve::Curve;
-use crate::delays::{Delays, EdgeStats};
+use crate::delays::{EdgeStats, Pool};
 use crate::tree::{Shape, Tree};
 
 /// What an edge, or a path, adds to an estimate: two numbers that add up along a path.
@@ -75,23 +75,12 @@ pub struct Lengths {
 
 impl Lengths {
     /// All edges at a percentile, 0.5 to 0.999 as a share.
-    pub fn new(delays: &Delays, share: f64) -> Self {
-        let hosts = delays.hosts();
+    pub fn new(pool: &Pool<'_>, share: f64) -> Self {
+        let hosts = pool.hosts();
         let pair = |pair: usize| {
-            let edge = delays.edge(pair / hosts, pair % hosts);
+            let edge = pool.edge(pair / hosts, pair % hosts);
             let length = edge.map_or(Length::NONE, |stats| Length::of(stats, share));
             [length.mean_us as f32, length.excess_us2 as f32]
-        };
-        Self { hosts, share, edges: (0..hosts * hosts).map(pair).collect() }
-    }
-
-    /// Lengths that add up as plain sums of the edges' percentiles at a share below one half. No
-    /// path of independent edges has a lower percentile than that.
-    pub fn sums(delays: &Delays, share: f64) -> Self {
-        let hosts = delays.hosts();
-        let pair = |pair: usize| {
-            let us = delays.edge(pair / hosts, pair % hosts).and_then(|s| s.quantile_us(share));
-            [us.unwrap_or(f64::INFINITY) as f32, 0.0]
         };
         Self { hosts, share, edges: (0..hosts * hosts).map(pair).collect() }
     }
@@ -111,6 +100,11 @@ impl Lengths {
     pub fn edge(&self, from: usize, to: usize) -> Length {
         let [mean, excess] = self.edges[from * self.hosts + to];
         Length { mean_us: f64::from(mean), excess_us2: f64::from(excess) }
+    }
+
+    /// Replaces one edge.
+    pub fn set(&mut self, from: usize, to: usize, length: Length) {
+        self.edges[from * self.hosts + to] = [length.mean_us as f32, length.excess_us2 as f32];
     }
 
     /// The length of the way to every place.

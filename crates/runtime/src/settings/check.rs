@@ -32,17 +32,23 @@ impl Mistake {
 
     /// The line of the key in the text, or that of its table where the text leaves the key out.
     pub(super) fn line(&self, text: &str) -> Option<usize> {
-        let document = toml_edit::Document::parse(text).ok()?;
-        let mut item = document.as_item();
-        let mut found = None;
-        for part in self.key.split('.') {
-            let next = part.parse().map_or_else(|_| item.get(part), |index: usize| item.get(index));
-            let Some(next) = next else { break };
-            item = next;
-            found = item.span().or(found);
-        }
-        found.map(|span| text[..span.start].matches('\n').count() + 1)
+        line_of(text, &self.key)
     }
+}
+
+/// The line of a dotted key in a TOML text, in which an entry of a list goes by its index; that of
+/// its table where the text leaves the key out.
+pub fn line_of(text: &str, key: &str) -> Option<usize> {
+    let document = toml_edit::Document::parse(text).ok()?;
+    let mut item = document.as_item();
+    let mut found = None;
+    for part in key.split('.') {
+        let next = part.parse().map_or_else(|_| item.get(part), |index: usize| item.get(index));
+        let Some(next) = next else { break };
+        item = next;
+        found = item.span().or(found);
+    }
+    found.map(|span| text[..span.start].matches('\n').count() + 1)
 }
 
 /// Refuses a value outside the range.

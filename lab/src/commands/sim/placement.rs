@@ -1,5 +1,7 @@
 //! `evenfall sim study placement`: planners compared on simulated pools.
 
+use std::time::Instant;
+
 use clap::ValueEnum;
 use evenfall_placement_planner::tree::Shape;
 use crate::placement::model;
@@ -8,6 +10,7 @@ use crate::studies::Table;
 
 /// Arguments of the placement study.
 #[derive(clap::Args, Debug)]
+#[group(id = "placement")]
 pub struct Args {
     /// Which table (placement only).
     #[arg(long, default_value = "shape")]
@@ -66,7 +69,10 @@ pub fn table(
         Name::Fit => Ok(model::fit(seeds)),
         Name::Thesis => tables::thesis(&effort, progress),
         Name::Rebuilds => tables::rebuilds(&effort),
-        Name::Shape => tables::shape(args.pool, shape, &effort, progress),
+        Name::Shape => {
+            let began = Instant::now();
+            tables::shape(args.pool, shape, &effort, &|| began.elapsed(), progress)
+        }
         Name::Gap => tables::gaps(&[(args.pool, shape)], &effort, progress),
         Name::Probing => tables::probing(&effort, progress),
     }

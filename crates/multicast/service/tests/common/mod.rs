@@ -20,10 +20,10 @@ pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
 pub fn settings(receivers: u32, trees: u32) -> Settings {
     let mut settings = Settings::default();
     settings.run.log = false;
-    settings.run.trees = trees;
+    settings.course.trees = trees;
     settings.run.clock = "same-host".into();
-    settings.run.warm_up = Duration::from_millis(100);
-    settings.run.finish_timeout = Duration::from_secs(60);
+    settings.course.warm_up = Duration::from_millis(100);
+    settings.course.finish_timeout = Duration::from_secs(60);
     let node = |name: String, id, role, address| Node {
         name,
         id: NodeId(id),

@@ -11,6 +11,8 @@ mod stats;
 pub use files::{BadFile, Loaded, SKIPPED_MAX, Skipped};
 pub use stats::{EdgeStats, Field};
 
+use crate::tree::Tree;
+
 /// Hosts in one pool, at most: 10,000 hosts are 100 million pairs, 4.8 GB of statistics.
 pub const HOSTS_MAX: usize = 10_000;
 
@@ -80,6 +82,51 @@ impl Delays {
     /// Whether every usable edge has this statistic.
     pub fn has(&self, field: Field) -> bool {
         self.stats.iter().flatten().all(|stats| !stats.field(field).is_nan())
+    }
+}
+
+/// The hosts that a plan may use, numbered from 0, and what is known between them.
+///
+/// Delays may know hosts that died after they were measured. Planners work with the numbers of a
+/// pool, so that a host outside the pool has no number that they could choose.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool<'a> {
+    delays: &'a Delays,
+    hosts: &'a [usize],
+}
+
+impl<'a> Pool<'a> {
+    /// These hosts of all that were measured.
+    pub fn new(delays: &'a Delays, hosts: &'a [usize]) -> Self {
+        Self { delays, hosts }
+    }
+
+    /// Number of hosts.
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// What was measured from one host to another, both by their numbers in the pool.
+    pub fn edge(&self, from: usize, to: usize) -> Option<&'a EdgeStats> {
+        self.delays.edge(self.hosts[from], self.hosts[to])
+    }
+
+    /// The number in the pool of a host of the delays.
+    pub fn number(&self, host: usize) -> Option<usize> {
+        self.hosts.iter().position(|known| *known == host)
+    }
+
+    /// The tree of the pool as a tree of the delays' hosts.
+    pub fn named(&self, tree: &Tree) -> Tree {
+        let host = |number: &usize| self.hosts[*number];
+        Tree::new(tree.shape(), tree.hosts().iter().map(host).collect())
+    }
+
+    /// The tree of the delays' hosts as a tree of the pool; `None` when the pool lacks one of them.
+    pub fn numbered(&self, tree: &Tree) -> Option<Tree> {
+        let numbers: Option<Vec<usize>> =
+            tree.hosts().iter().map(|&host| self.number(host)).collect();
+        Some(Tree::new(tree.shape(), numbers?))
     }
 }
 

@@ -14,27 +14,21 @@ pub(super) struct Labels {
 
 impl Labels {
     /// Ways of 0 to `hops` hops; none that is already longer than `limit`.
-    pub fn new(
-        lengths: &Lengths,
-        pool: &[usize],
-        root: Option<usize>,
-        hops: u32,
-        limit: f64,
-    ) -> Self {
+    pub fn new(lengths: &Lengths, root: Option<usize>, hops: u32, limit: f64) -> Self {
         let mut first = vec![Vec::new(); lengths.hosts()];
         match root {
             Some(root) => first[root].push(Length::default()),
-            None => pool.iter().for_each(|&host| first[host].push(Length::default())),
+            None => first.iter_mut().for_each(|ways| ways.push(Length::default())),
         }
         let mut levels = vec![first];
         for _ in 0..hops {
             let above = &levels[levels.len() - 1];
             let mut level = vec![Vec::new(); lengths.hosts()];
-            for &to in pool.iter().filter(|&&to| Some(to) != root) {
+            for to in (0..lengths.hosts()).filter(|&to| Some(to) != root) {
                 let mut ways: Vec<Length> = Vec::new();
-                for &from in pool {
+                for (from, above) in above.iter().enumerate() {
                     let edge = lengths.edge(from, to);
-                    ways.extend(above[from].iter().map(|way| way.plus(edge)));
+                    ways.extend(above.iter().map(|way| way.plus(edge)));
                 }
                 ways.retain(|way| way.us() <= limit);
                 level[to] = unbeaten(ways);

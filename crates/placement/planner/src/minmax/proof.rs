@@ -199,7 +199,6 @@ fn matching(leaves: &[&HostSet], used: &HostSet, needed: usize) -> Option<Vec<Op
 pub(super) fn exhaust(
     lengths: &Lengths,
     shape: Shape,
-    pool: &[usize],
     root: Option<usize>,
     limit: f64,
     work: u64,
@@ -207,7 +206,6 @@ pub(super) fn exhaust(
     struct Places<'a> {
         lengths: &'a Lengths,
         shape: Shape,
-        pool: &'a [usize],
         root: Option<usize>,
         limit: f64,
         work: u64,
@@ -221,7 +219,7 @@ pub(super) fn exhaust(
                 return Verdict::Found(self.hosts.clone());
             }
             let parent = self.shape.parent(place);
-            for &host in self.pool {
+            for host in 0..self.lengths.hosts() {
                 // Siblings are alike: only the order in which they ascend is tried.
                 let sibling = place.checked_sub(1).filter(|&s| self.shape.parent(s) == parent);
                 let ascends = sibling.is_none_or(|s| s == 0 || self.hosts[s] < host);
@@ -252,5 +250,5 @@ pub(super) fn exhaust(
         }
     }
     let (hosts, ways) = (Vec::new(), Vec::new());
-    Places { lengths, shape, pool, root, limit, work, hosts, ways }.fill()
+    Places { lengths, shape, root, limit, work, hosts, ways }.fill()
 }

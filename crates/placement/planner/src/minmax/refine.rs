@@ -33,7 +33,7 @@ struct State {
     owner: Vec<u16>,
     /// By last proxy: leaves it has.
     count: Vec<u16>,
-    /// Hosts on inner places or outside the pool, and leaves that have a proxy.
+    /// Hosts on inner places, and leaves that have a proxy.
     taken: Vec<u64>,
     owned: Vec<u64>,
     missing: usize,
@@ -56,7 +56,6 @@ impl State {
 pub(super) struct Refine<'a> {
     lengths: &'a Lengths,
     shape: Shape,
-    pool: &'a [usize],
     root_fixed: bool,
     words: usize,
     target: f64,
@@ -73,13 +72,13 @@ fn bit(host: usize) -> (usize, u64) {
 
 impl<'a> Refine<'a> {
     /// Begins at a tree of depth 2 at least.
-    pub fn new(lengths: &'a Lengths, pool: &'a [usize], tree: &Tree, root_fixed: bool) -> Self {
+    pub fn new(lengths: &'a Lengths, tree: &Tree, root_fixed: bool) -> Self {
         let (shape, hosts) = (tree.shape(), lengths.hosts());
         let words = hosts.div_ceil(64);
         let proxies = shape.width(shape.depth - 1);
         let mut taken = vec![u64::MAX; words];
         let inner = tree.hosts()[..shape.inner()].to_vec();
-        for &host in pool.iter().filter(|host| !inner.contains(host)) {
+        for host in (0..hosts).filter(|host| !inner.contains(host)) {
             taken[bit(host).0] &= !bit(host).1;
         }
         let state = State {
@@ -95,7 +94,7 @@ impl<'a> Refine<'a> {
         let seen = vec![false; proxies];
         let (target, work) = (f64::INFINITY, 0);
         let before = state.clone();
-        Self { lengths, shape, pool, root_fixed, words, target, state, before, seen, work }
+        Self { lengths, shape, root_fixed, words, target, state, before, seen, work }
     }
 
     /// Searches until this many edges were looked at; a better tree than `best`, if there is one.
@@ -130,8 +129,8 @@ impl<'a> Refine<'a> {
     fn tree(&self) -> (f64, Tree) {
         let mut hosts = self.state.inner.clone();
         for proxy in 0..self.state.count.len() {
-            let mine = |&&leaf: &&usize| usize::from(self.state.owner[leaf]) == proxy;
-            hosts.extend(self.pool.iter().filter(mine));
+            let mine = |leaf: &usize| usize::from(self.state.owner[*leaf]) == proxy;
+            hosts.extend((0..self.lengths.hosts()).filter(mine));
         }
         let tree = Tree::new(self.shape, hosts);
         (self.lengths.worst_leaf(&tree).1, tree)
@@ -156,8 +155,8 @@ impl<'a> Refine<'a> {
         let (way, from) = (self.state.ways[place], self.state.inner[place]);
         let reach = &mut self.state.reach[proxy * self.words..(proxy + 1) * self.words];
         reach.fill(0);
-        self.work += self.pool.len() as u64;
-        for &host in self.pool {
+        self.work += self.lengths.hosts() as u64;
+        for host in 0..self.lengths.hosts() {
             let in_time = way.plus(self.lengths.edge(from, host)).us() <= self.target;
             reach[host / 64] |= u64::from(in_time) << (host % 64);
         }
@@ -241,7 +240,7 @@ impl<'a> Refine<'a> {
     fn exchange(&mut self, prng: &mut Prng) {
         let place = self.place(prng);
         let top = usize::from(self.root_fixed);
-        let host = self.pool[prng.below(self.pool.len() as u64) as usize];
+        let host = prng.below(self.lengths.hosts() as u64) as usize;
         let other = self.state.inner.iter().position(|&inner| inner == host);
         if other.is_some_and(|other| other == place || other < top) {
             return;

@@ -25,6 +25,10 @@ fn synthetic(hosts: usize, seed: u64) -> Delays {
     delays
 }
 
+fn lengths(delays: &Delays) -> Lengths {
+    Lengths::new(&Pool::new(delays, &pool(delays.hosts())), 0.9)
+}
+
 fn pool(hosts: usize) -> Vec<usize> {
     (0..hosts).collect()
 }
@@ -40,7 +44,7 @@ fn the_bound_is_the_optimum_of_small_pools() {
                 delays.set(pair / hosts, pair % hosts, None);
             }
         }
-        let lengths = Lengths::new(&delays, 0.9);
+        let lengths = lengths(&delays);
         for (depth, fanout) in [(1, 3), (2, 2), (1, 6), (3, 1), (6, 1)] {
             let shape = Shape { depth, fanout };
             let root = [None, Some(seed as usize % hosts)][seed as usize % 2];
@@ -48,7 +52,7 @@ fn the_bound_is_the_optimum_of_small_pools() {
             let optimum = enumerate(&lengths, shape, root, hosts);
             match plan(&delays, &pool(hosts), &what, None) {
                 Ok(plan) => {
-                    assert_eq!(plan.bound_us, optimum, "seed {seed} {shape:?}");
+                    assert_eq!(plan.bound_us, Some(optimum), "seed {seed} {shape:?}");
                     assert_eq!(plan.worst_leaf_us, optimum, "seed {seed} {shape:?}");
                     assert_eq!(lengths.worst_leaf(&plan.tree).1, optimum);
                 }
@@ -97,18 +101,18 @@ fn proofs_by_prices_and_trying_agree_with_exhaustion() {
     let (mut none, mut found) = (0, 0);
     for seed in 0..60 {
         let delays = synthetic(10, seed);
-        let lengths = Lengths::new(&delays, 0.9);
+        let lengths = lengths(&delays);
         for (depth, fanout) in [(2, 2), (3, 1)] {
             let shape = Shape { depth, fanout };
             let what = MinMax { root: Some(0), seed, moves: 20_000, ..MinMax::new(shape) };
-            let (us, _) = search(&lengths, &pool(10), &what, None).expect("a tree");
+            let (us, _) = search(&lengths, &what, None).expect("a tree");
             for share in [0.9, 0.97, 0.999_999, 1.0, 1.05] {
                 let limit = us * share;
-                let labels = Labels::new(&lengths, &pool(10), Some(0), depth, limit);
+                let labels = Labels::new(&lengths, Some(0), depth, limit);
                 let mut market = Market::new(&lengths, shape, &labels, limit, true, &[0.1; 10]);
                 let refused = market.refuses();
                 let tried = proof::try_all(&market, 0, u64::MAX);
-                let truth = proof::exhaust(&lengths, shape, &pool(10), Some(0), limit, u64::MAX);
+                let truth = proof::exhaust(&lengths, shape, Some(0), limit, u64::MAX);
                 match &truth {
                     Verdict::Found(_) => {
                         found += 1;
@@ -135,8 +139,8 @@ fn the_gap_is_within_five_percent_at_a_hundred_hosts() {
         let delays = synthetic(100, 1);
         let what = MinMax { root: Some(0), ..MinMax::new(shape) };
         let plan = plan(&delays, &pool(100), &what, None).expect("a plan");
-        println!("{shape:?}: {} >= {}, gap {}", plan.worst_leaf_us, plan.bound_us, plan.gap());
-        assert!(plan.gap() <= 0.05, "{shape:?} {}", plan.gap());
+        let gap = plan.gap().expect("a bound");
+        assert!(gap <= 0.05, "{shape:?} {gap}");
     }
 }
 
@@ -160,6 +164,62 @@ fn what_cannot_be_planned_is_said() {
     assert_eq!(plan(&delays, &pool(6), &root, None), Err(MinMaxError::NoRoot));
     let p10 = MinMax { share: 0.1, ..MinMax::new(Shape { depth: 1, fanout: 2 }) };
     assert_eq!(plan(&delays, &pool(6), &p10, None), Err(MinMaxError::NoPercentile));
+}
+
+/// Every plan of a pool is the plan of that pool measured alone, whatever other hosts the delays
+/// know: those may have died after they were measured.
+#[test]
+fn hosts_outside_the_pool_have_no_place_and_no_influence() {
+    let mut prng = Prng::new(9);
+    for seed in 0..24u64 {
+        let (hosts, size) = (24, 12 + seed as usize % 8);
+        let mut delays = synthetic(hosts, seed);
+        let mut pool: Vec<usize> = (0..hosts).collect();
+        prng.shuffle(&mut pool);
+        let dead = pool.split_off(size);
+        // The dead were the best of all: every search would like to have them.
+        for (&dead, host) in dead.iter().flat_map(|dead| (0..hosts).map(move |host| (dead, host))) {
+            delays.set(dead, host, Some(EdgeStats::constant(1.0)));
+            delays.set(host, dead, Some(EdgeStats::constant(1.0)));
+        }
+        let (depth, fanout) = [(2, 2), (3, 1), (1, 9), (2, 3)][seed as usize % 4];
+        let shape = Shape { depth, fanout };
+        if shape.places() > size {
+            continue;
+        }
+        let mut alone = Delays::new(pool.iter().map(|&host| format!("h{host}")).collect());
+        for (i, j) in (0..size).flat_map(|i| (0..size).map(move |j| (i, j))) {
+            alone.set(i, j, delays.edge(pool[i], pool[j]).copied());
+        }
+        for (hedging, root) in [(0, Some(pool[0])), (0, None), (1, Some(pool[0]))] {
+            let what = MinMax { root, seed, hedging, moves: 2_000, ..MinMax::new(shape) };
+            let plan_of_pool = plan(&delays, &pool, &what, None).expect("a plan");
+            let used = plan_of_pool.tree.hosts();
+            assert!(used.iter().all(|host| pool.contains(host)), "seed {seed}: {used:?}");
+            let what = MinMax { root: root.map(|_| 0), ..what };
+            let indices: Vec<usize> = (0..size).collect();
+            let plan_alone = plan(&alone, &indices, &what, None).expect("a plan");
+            let named: Vec<usize> = plan_alone.tree.hosts().iter().map(|&i| pool[i]).collect();
+            assert_eq!((used, plan_of_pool.bound_us), (&named[..], plan_alone.bound_us));
+        }
+    }
+}
+
+/// Why trees that hedge have no bound: clouds have delays of two kinds, and the percentile of a sum
+/// may be far below the sum of the percentiles.
+#[test]
+fn low_percentiles_of_edges_do_not_bound_those_of_a_path() {
+    let us = |fast: bool| if fast { 50.0f32 } else { 80.0 };
+    let mut edge: Vec<f32> = (0..1_000).map(|i| us(i % 5 == 0)).collect();
+    let mut path: Vec<f32> = (0..25).flat_map(|i| [us(i % 5 == 0) + us(i / 5 == 0); 40]).collect();
+    edge.sort_by(f32::total_cmp);
+    path.sort_by(f32::total_cmp);
+    let at = |sorted: &[f32], q| evenfall_core::nearest_rank(sorted, q).expect("samples");
+    assert_eq!((2.0 * at(&edge, 0.225), at(&path, 0.225)), (160.0, 130.0));
+    // The union bound asks for the percentile 11.25, of which the statistics know nothing.
+    assert_eq!(2.0 * at(&edge, 0.1125), 100.0);
+    let stats = EdgeStats::from_samples(&mut edge, 1_000).expect("samples");
+    assert_eq!(stats.quantile_us(0.1125), Some(80.0));
 }
 
 #[test]
@@ -194,7 +254,7 @@ fn hedged_trees_are_judged_as_monte_carlo_judges_them() {
 }
 
 #[test]
-fn hedging_is_planned_for_and_bounded() {
+fn hedging_is_planned_for_and_claims_no_bound() {
     let delays = synthetic(25, 6);
     let shape = Shape { depth: 3, fanout: 2 };
     let pool = pool(25);
@@ -203,10 +263,6 @@ fn hedging_is_planned_for_and_bounded() {
     let without = plan(&delays, &pool, &plain, None).expect("a plan");
     let with = plan(&delays, &pool, &hedged, None).expect("a plan");
     let unplanned = worst_leaf_us(&delays, &hedged, &without.tree);
-    println!(
-        "{} planned, {unplanned} unplanned, {} unhedged",
-        with.worst_leaf_us, without.worst_leaf_us
-    );
     assert!(with.worst_leaf_us <= unplanned && unplanned < without.worst_leaf_us);
-    assert!(with.bound_us > 0.3 * with.worst_leaf_us && with.bound_us <= with.worst_leaf_us);
+    assert!(without.gap().is_some() && with.gap().is_none());
 }

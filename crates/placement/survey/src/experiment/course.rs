@@ -10,15 +10,13 @@
 
 use std::time::{Duration, Instant};
 
-use evenfall_core::Prng;
-use evenfall_placement_planner::builder::{BuildPlan, Builder, Failure, Racing, Request, RootRule, Step};
+use evenfall_placement_planner::builder::{Builder, Failure, Racing, Request, Step};
 use evenfall_placement_planner::delays::{Delays, EdgeStats};
-use evenfall_placement_planner::lemondrop::{LemonDrop, Method as Lemon};
-use evenfall_placement_planner::minmax::{self, MinMax};
-use evenfall_placement_planner::qap::faq::Settings;
+use evenfall_placement_planner::planner::Planner;
+use evenfall_placement_planner::strategy::{Pick, Strategy};
 use evenfall_placement_planner::tree::Tree;
 
-use super::file::{Method, On, RunPlan};
+use super::file::{On, RunPlan};
 use super::record::{
     CandidateRecord, FailedHost, LeafSample, RunRecord, StageRecord, Timers, statistics,
 };
@@ -26,10 +24,6 @@ use super::record::{
 /// Times that a tree is mended because hosts fail under it, or that all pairs are measured again:
 /// each takes at least one host away.
 const ATTEMPTS_MAX: u32 = 4;
-/// The percentile that planners on all pairs care for.
-const SHARE: f64 = 0.9;
-/// Packets per second of the load matrix; only its pattern matters to the result.
-const LOAD_HZ: f64 = 10_000.0;
 
 /// What a run wants next.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +56,7 @@ pub struct Course {
     plan: RunPlan,
     names: Vec<String>,
     state: State,
+    planner: Option<Planner>,
     builder: Option<Builder>,
     /// All pairs, once they were measured.
     matrix: Option<Delays>,
@@ -69,7 +64,7 @@ pub struct Course {
     attempts: u32,
     stages: Vec<StageRecord>,
     windows: Vec<(f64, Vec<LeafSample>)>,
-    expected: Option<(f64, f64)>,
+    expected: Option<(f64, Option<f64>)>,
     measuring: Duration,
     evaluating: Duration,
     deciding: Duration,
@@ -84,6 +79,7 @@ impl Course {
             plan,
             names,
             state: State::Planning,
+            planner: None,
             builder: None,
             matrix: None,
             dropped,
@@ -126,13 +122,22 @@ impl Course {
         self.state = State::Over(Err(error.to_string()));
     }
 
+    /// The sum that a tree grown from one measurement to the next is chosen by.
+    pub fn strategy(&self) -> Option<Strategy> {
+        self.planner.as_ref()?.build_plan().map(|plan| plan.strategy)
+    }
+
     fn begin(&mut self) {
-        let root = match self.plan.root.rule(&self.names) {
-            Ok(root) => root,
+        // A recorded measurement has no parts.
+        let recorded = matches!(self.plan.on, On::Recorded { .. });
+        let racing = if recorded { Racing::OFF } else { self.plan.probe.racing() };
+        let planner = match self.plan.planner(&self.names, racing) {
+            Ok(planner) => self.planner.insert(planner),
             Err(error) => return self.fail(error),
         };
+        let build = planner.build_plan();
         let alive = self.alive();
-        let Method::Grow(strategy, pick) = self.plan.method() else {
+        let Some(build) = build else {
             let places = self.plan.shape().places();
             if alive.len() < places {
                 let missing = places - alive.len();
@@ -144,16 +149,6 @@ impl Course {
             }
             self.state = State::Matrix(alive);
             return;
-        };
-        let recorded = matches!(self.plan.on, On::Recorded { .. });
-        let build = BuildPlan {
-            shape: self.plan.shape(),
-            candidates: self.plan.candidates as usize,
-            strategy,
-            pick,
-            root,
-            // A recorded measurement has no parts.
-            racing: if recorded { Racing::OFF } else { self.plan.probe.racing() },
         };
         match Builder::new(build, &alive, self.plan.seed) {
             Err(error) => self.fail(error),
@@ -199,38 +194,10 @@ impl Course {
     /// A tree out of all pairs.
     fn planned(&mut self) -> Result<Tree, String> {
         let matrix = self.matrix.as_ref().ok_or("nothing was measured")?;
-        let pool = self.alive();
-        let root = match self.plan.root.rule(&self.names)? {
-            RootRule::Host(root) => Some(root),
-            RootRule::Random | RootRule::Reach(_) => None,
-        };
-        let (shape, seed) = (self.plan.shape(), self.plan.seed);
-        if self.plan.method() == Method::MinMax {
-            let what = MinMax { root, seed, share: SHARE, ..MinMax::new(shape) };
-            let plan = minmax::plan(matrix, &pool, &what, None).map_err(|e| e.to_string())?;
-            self.expected = Some((plan.worst_leaf_us, plan.bound_us));
-            return Ok(plan.tree);
-        }
-        let cell = |cell: usize| {
-            let edge = matrix.edge(pool[cell / pool.len()], pool[cell % pool.len()]);
-            edge.map_or(f64::INFINITY, |stats| f64::from(stats.counting_loss().p50_us))
-        };
-        let delays: Vec<f64> = (0..pool.len() * pool.len()).map(cell).collect();
-        let root = root.map(|root| pool.iter().position(|host| *host == root));
-        if root == Some(None) {
-            return Err("the root failed".into());
-        }
-        let lemon = LemonDrop {
-            shape,
-            pool: pool.len(),
-            delays: &delays,
-            packets_per_s: LOAD_HZ,
-            root: root.flatten(),
-        };
-        let method = Lemon::Faq(Settings::default());
-        let (tree, _) =
-            lemon.plan(method, &mut Prng::new(seed)).map_err(|error| error.to_string())?;
-        Ok(Tree::new(shape, tree.hosts().iter().map(|host| pool[*host]).collect()))
+        let planner = self.planner.as_ref().ok_or("nothing was planned")?;
+        let plan = planner.plan(matrix, &self.alive()).map_err(|error| error.to_string())?;
+        self.expected = Some((plan.worst_leaf_us, plan.bound_us));
+        Ok(plan.tree)
     }
 
     fn stage(&mut self, took: Duration, probes: u64, stage: StageRecord) {
@@ -241,15 +208,15 @@ impl Course {
     }
 
     fn candidate(&self, (host, found): &Found) -> CandidateRecord {
-        let Method::Grow(strategy, pick) = self.plan.method() else { unreachable!("grown only") };
         let stats = found.as_ref().ok().copied();
-        let score = stats.map(|stats| strategy.score(&stats)).filter(|score| score.is_finite());
-        let random = pick == evenfall_placement_planner::strategy::Pick::Random;
+        let build = self.planner.as_ref().and_then(Planner::build_plan);
+        let build = build.filter(|build| build.pick != Pick::Random);
+        let score = stats.zip(build).map(|(stats, build)| build.strategy.score(&stats));
         CandidateRecord {
             from: None,
             host: self.names[*host].clone(),
             stats,
-            score: score.filter(|_| !random),
+            score: score.filter(|score| score.is_finite()),
             failure: found.as_ref().err().map(ToString::to_string),
         }
     }
@@ -400,7 +367,7 @@ impl Course {
             statistics,
             failed,
             expected_us: self.expected.map(|(expected, _)| expected),
-            bound_us: self.expected.map(|(_, bound)| bound),
+            bound_us: self.expected.and_then(|(_, bound)| bound),
             timers: Timers {
                 measuring_s: self.measuring.as_secs_f64(),
                 evaluating_s: self.evaluating.as_secs_f64(),

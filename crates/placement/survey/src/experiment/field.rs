@@ -18,7 +18,7 @@ use evenfall_placement_machine::{
 use evenfall_placement_planner::tree::Tree;
 
 use super::course::{Course, Found, Want};
-use super::file::{Method, RunPlan};
+use super::file::RunPlan;
 use super::record::{LeafSample, RunRecord, unknown_clock};
 use crate::surveyor;
 use crate::Settings;
@@ -180,11 +180,7 @@ impl Recorded {
     /// Takes the course to its end.
     fn measure(&self, course: &mut Course) -> Result<(), String> {
         let plan = course.plan();
-        let lacks = match plan.method() {
-            Method::Grow(strategy, _) => strategy.lacks(&self.delays),
-            Method::MinMax | Method::LemonDrop => None,
-        };
-        if let Some(field) = lacks {
+        if let Some(field) = course.strategy().and_then(|strategy| strategy.lacks(&self.delays)) {
             return Err(format!(
                 "its strategy reads {}, which the file does not have",
                 field.name()
@@ -423,7 +419,7 @@ impl Live {
 
 impl Field for Live {
     fn carry_out(&mut self, runs: Vec<RunPlan>, watch: &mut dyn Watch) -> Result<(), String> {
-        let all = |plan: &&RunPlan| !matches!(plan.method(), Method::Grow(..));
+        let all = |plan: &&RunPlan| plan.needs_all_pairs();
         if let Some(plan) = runs.iter().find(all).filter(|_| self.agents.len() > MESH_HOSTS_MAX) {
             let (id, count) = (&plan.id, self.agents.len());
             return Err(format!(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_placement_planner::builder::{Racing, RootRule};
-use evenfall_placement_planner::strategy::{Pick, Strategy};
+use evenfall_placement_planner::planner::{Method, Planner};
 use evenfall_placement_machine::Pace;
 use evenfall_placement_planner::tree::Shape;
 use serde::de::Error as _;
@@ -208,11 +208,8 @@ pub struct Trees {
     /// Candidates per parent; twice the fan-out when left out.
     #[serde(default)]
     pub candidates: Option<u32>,
-    /// weighted, p90, p50, rand, minmax, lemondrop, or a sum over statistics.
+    /// Who chooses: see [`Method`].
     pub strategies: Vec<Chooser>,
-    /// Take the candidates that score best, or worst.
-    #[serde(default)]
-    pub pick: PickName,
     /// Where the trees begin: "any", "reach 3" (the best of three), or a host.
     #[serde(default = "any_root")]
     pub roots: Vec<Root>,
@@ -223,17 +220,6 @@ pub struct Trees {
 
 fn any_root() -> Vec<Root> {
     vec![Root("any".into())]
-}
-
-/// Best or worst.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PickName {
-    /// Those that score lowest.
-    #[default]
-    Best,
-    /// Those that score highest.
-    Worst,
 }
 
 /// A name that may stand in a file's: letters, digits, `-`, `_` and `.`.
@@ -260,44 +246,21 @@ impl TryFrom<String> for Name {
 #[serde(try_from = "String")]
 pub struct Chooser(String);
 
-/// Who chooses the tree.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Method {
-    /// The tree builder, from one measurement to the next.
-    Grow(Strategy, Pick),
-    /// Min-max search on all pairs.
-    MinMax,
-    /// LemonDrop on all pairs.
-    LemonDrop,
-}
-
 impl TryFrom<String> for Chooser {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         let chooser = Self(text.trim().to_ascii_lowercase());
-        match chooser.read(PickName::Best) {
+        match Method::parse(&chooser.0) {
             Ok(_) => Ok(chooser),
-            Err(error) => Err(format!(
-                "{error}; allowed: weighted, p90, p50, rand, minmax, lemondrop, or a sum such as \
-                 \"max(p90, mean + 2 * stddev)\""
-            )),
+            Err(error) => Err(format!("{error}; allowed: {}", Method::WORDS)),
         }
     }
 }
 
 impl Chooser {
-    fn read(&self, pick: PickName) -> Result<Method, String> {
-        let pick = match pick {
-            PickName::Best => Pick::Best,
-            PickName::Worst => Pick::Worst,
-        };
-        Ok(match self.0.as_str() {
-            "minmax" => Method::MinMax,
-            "lemondrop" => Method::LemonDrop,
-            "rand" => Method::Grow(Strategy::p50(), Pick::Random),
-            text => Method::Grow(Strategy::parse(text).map_err(|e| e.to_string())?, pick),
-        })
+    fn method(&self) -> Method {
+        Method::parse(&self.0).expect("checked when it was read")
     }
 }
 
@@ -376,8 +339,6 @@ pub struct RunPlan {
     pub candidates: u32,
     /// Who chooses.
     pub strategy: Chooser,
-    /// Best or worst.
-    pub pick: PickName,
     /// Where the tree begins.
     pub root: Root,
     /// Which repetition, from 1.
@@ -394,9 +355,20 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    /// Who chooses the tree.
-    pub fn method(&self) -> Method {
-        self.strategy.read(self.pick).expect("checked when it was read")
+    /// Who chooses the tree, in a pool with these names.
+    ///
+    /// # Errors
+    /// When the root is none of them.
+    pub fn planner(&self, names: &[String], racing: Racing) -> Result<Planner, String> {
+        let root = self.root.rule(names)?;
+        let (candidates, seed) = (Some(self.candidates as usize), self.seed);
+        let planner = Planner::new(self.strategy.method(), self.shape());
+        Ok(Planner { root, candidates, racing, seed, ..planner })
+    }
+
+    /// Whether all pairs are measured before there is a tree.
+    pub fn needs_all_pairs(&self) -> bool {
+        self.strategy.method().needs_all_pairs()
     }
 
     /// D and F.
@@ -525,7 +497,6 @@ impl Experiment {
             fanout: trees.fanout,
             candidates: trees.candidates.unwrap_or(2 * trees.fanout),
             strategy: strategy.clone(),
-            pick: trees.pick,
             root: root.clone(),
             repetition,
             seed: self.seed.wrapping_add(u64::from(repetition) - 1),
@@ -557,11 +528,8 @@ impl Trees {
             return Err(format!("candidates: must be the fan-out, {}, at least", self.fanout));
         }
         for chooser in &self.strategies {
-            let planned = matches!(chooser.read(self.pick), Ok(Method::MinMax | Method::LemonDrop));
-            if planned && self.pick == PickName::Worst {
-                return Err(format!("pick = \"worst\": {} only knows best", chooser.0));
-            }
-            if planned && self.roots.iter().any(|root| root.0.starts_with("reach ")) {
+            let any_root = chooser.method().needs_all_pairs();
+            if any_root && self.roots.iter().any(|root| root.0.starts_with("reach ")) {
                 return Err(format!(
                     "roots: {} takes \"any\" (the best) or a host, not \"reach\"",
                     chooser.0

@@ -2,7 +2,9 @@ use super::execute::execute;
 use super::field::{Field, Recorded, Watch};
 use super::file::{Experiment, RunPlan};
 use super::record::RunRecord;
-use super::{Directory, picture, report::Page};
+use super::{Course, Directory, Want, picture, report::Page};
+use evenfall_placement_planner::delays::EdgeStats;
+use std::time::Duration;
 
 const FILE: &str = r#"title = "t"
 repetitions = 2
@@ -35,7 +37,7 @@ fn field() -> Recorded {
 fn a_mistake_names_line_key_and_what_is_allowed() {
     for (from, to, words) in [
         ("depth = 1", "depth = 0", &["line 9", "must be 1 to 16"][..]),
-        ("\"p90\", ", "\"p95\", ", &["line 11", "p95", "allowed: weighted"]),
+        ("\"p90\", ", "\"p95\", ", &["line 11", "p95", "allowed: minmax"]),
         ("\"any\"", "\"reach x\"", &["line 12", "reach x", "\"reach N\""]),
         ("\"any\"", "\"reach 2\"", &["line 7", "minmax takes"]),
         ("windows", "window", &["line 6", "window", "windows"]),
@@ -116,6 +118,32 @@ fn a_record_has_stages_tree_statistics_and_timers() {
     assert_eq!(statistics.worst().expect("a leaf").figures.p90_us, 20.0);
     let planned = &kept.0[3];
     assert!(planned.stages[0].parent.is_none() && planned.bound_us.is_some());
+}
+
+/// A host that dies in the evaluation was measured, and looked best: the next plan does without.
+#[test]
+fn host_that_dies_after_all_pairs_were_measured_is_not_in_the_next_tree() {
+    for strategy in ["minmax", "greedy", "lemondrop"] {
+        let text = FILE.replace("\"p90\", \"minmax\"", &format!("{strategy:?}"));
+        let experiment = Experiment::parse(&text, "e.toml", &[]).expect("an experiment");
+        let plan = experiment.plans().remove(0);
+        let names: Vec<String> = (0..14).map(|host| host.to_string()).collect();
+        let mut course = Course::new(RunPlan { depth: 2, ..plan }, names, Vec::new());
+        let Want::AllToAll(hosts) = course.want() else { panic!("all pairs first") };
+        let us = |host: usize| 10.0 + 5.0 * host as f64;
+        let to = |from: usize| {
+            let edge = move |&to: &usize| (from, to, EdgeStats::constant(us(from) + us(to)));
+            hosts.iter().filter(move |to| **to != from).map(edge)
+        };
+        let pairs: Vec<_> = hosts.iter().flat_map(|from| to(*from)).collect();
+        course.take_matrix(&pairs, &[], false, Duration::ZERO, 0);
+        let Want::Tree(tree) = course.want() else { panic!("a tree") };
+        let dead = [tree.hosts()[1], tree.hosts()[6]];
+        let failed = dead.map(|host| (host, "gone".to_owned()));
+        course.take_tree(Vec::new(), &failed, Duration::ZERO, 0);
+        let Want::Tree(tree) = course.want() else { panic!("another tree") };
+        assert!(!tree.hosts().iter().any(|host| dead.contains(host)), "{strategy}: {tree:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,338 @@
+//! Every way to choose a tree behind one method: [`Planner::plan`].
+//!
+//! A pool, what is known of its delays, and a shape go in; a tree and what is known of that tree
+//! come out. Commands, experiments and studies choose their trees here, so that a table compares
+//! what a command would do.
+//!
+//! | method | what it looks at | as written |
+//! |---|---|---|
+//! | [`Method::MinMax`] | all pairs; the worst leaf of the whole tree | `minmax` |
+//! | [`Method::Greedy`] | all pairs; the nearest free host, place by place | `greedy` |
+//! | [`Method::LemonDrop`] | all pairs; the sum over all edges | `lemondrop`, `lemondrop 30` |
+//! | [`Method::TreeBuilder`] | K random candidates of each parent | `weighted`, `p90`, any sum |
+//! | the same, at random | nothing | `rand` |
+//! | the same, inverted | K candidates, of which it takes the worst | `worst p90` |
+//!
+//! Only TreeBuilder works without all pairs: [`Planner::build_plan`] is what its machine, the
+//! [`Builder`], is begun with when delays are measured from one parent to the next. Min-max on a
+//! few of all pairs is the [`Explorer`](crate::explorer::Explorer).
+
+use core::fmt;
+
+use evenfall_core::{Hedging, Prng};
+
+use crate::builder::{BuildError, BuildPlan, Builder, Racing, RootRule};
+use crate::delays::{Delays, Field, Pool};
+use crate::lemondrop::{self, LemonDrop, LemonDropError};
+use crate::minmax::{self, MinMax, MinMaxError};
+use crate::qap::faq::Settings;
+use crate::strategy::{BadStrategy, Pick, Strategy};
+use crate::tree::{Shape, Tree};
+
+/// Starts that may be asked of LemonDrop: at a second each for 1,000 hosts, a quarter of an hour.
+const STARTS_MAX: u32 = 1_000;
+
+/// Who chooses the tree.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Method {
+    /// The best worst leaf, by local search over whole trees.
+    MinMax,
+    /// The host with the shortest way, place by place.
+    Greedy,
+    /// The least sum of the edges' medians.
+    LemonDrop(lemondrop::Method),
+    /// The candidates of each parent that a strategy likes best.
+    TreeBuilder(Strategy, Pick),
+}
+
+impl Method {
+    /// LemonDrop with the correct step and 2-opt, from this many starts.
+    pub fn lemondrop(starts: u32) -> Self {
+        Self::LemonDrop(lemondrop::Method::Faq(Settings { starts, ..Settings::default() }))
+    }
+
+    /// TreeBuilder that takes the best.
+    pub fn best(strategy: Strategy) -> Self {
+        Self::TreeBuilder(strategy, Pick::Best)
+    }
+
+    /// TreeBuilder that takes any.
+    pub fn random() -> Self {
+        Self::TreeBuilder(Strategy::p50(), Pick::Random)
+    }
+
+    /// Reads a method as the module's table writes it.
+    ///
+    /// # Errors
+    /// Where a sum stops making sense.
+    pub fn parse(text: &str) -> Result<Self, BadStrategy> {
+        let lower = text.trim().to_ascii_lowercase();
+        let (word, rest) = lower.split_once(' ').unwrap_or((&lower, ""));
+        let starts = rest.trim().parse::<u32>().ok().filter(|n| (1..=STARTS_MAX).contains(n));
+        Ok(match (word, rest, starts) {
+            ("minmax", "", _) => Self::MinMax,
+            ("greedy", "", _) => Self::Greedy,
+            ("lemondrop", "", _) => Self::lemondrop(1),
+            ("lemondrop", _, Some(starts)) => Self::lemondrop(starts),
+            ("rand", "", _) => Self::random(),
+            ("worst", sum, _) => Self::TreeBuilder(Strategy::parse(sum)?, Pick::Worst),
+            _ => Self::best(Strategy::parse(&lower)?),
+        })
+    }
+
+    /// The words of [`parse`](Self::parse), for messages.
+    pub const WORDS: &'static str = "minmax, greedy, lemondrop, lemondrop N (starts), weighted, \
+                                     p90, p50, rand, worst SUM, or a SUM such as \"max(p90, mean \
+                                     + 2 * stddev)\"";
+
+    /// Whether all pairs must be known.
+    pub fn needs_all_pairs(&self) -> bool {
+        !matches!(self, Self::TreeBuilder(..))
+    }
+}
+
+/// What is wanted of a tree, and who chooses it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planner {
+    /// Who chooses.
+    pub method: Method,
+    /// D and F.
+    pub shape: Shape,
+    /// Where the tree begins. Methods that look at all pairs take the best root unless a host is
+    /// named.
+    pub root: RootRule,
+    /// K of TreeBuilder; twice the fan-out when `None`.
+    pub candidates: Option<usize>,
+    /// How TreeBuilder's measurements are cut into rounds.
+    pub racing: Racing,
+    /// The percentile of a path that counts, as a share: 0.5 to 0.999.
+    pub share: f64,
+    /// Extra copies that every node below the first level gets from its parent's siblings.
+    pub hedging: Hedging,
+    /// The same seed and the same delays give the same tree.
+    pub seed: u64,
+}
+
+/// A tree, and what is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The tree.
+    pub tree: Tree,
+    /// The percentile of its worst leaf, estimated from the edges', microseconds.
+    pub worst_leaf_us: f64,
+    /// No tree of the pool has a better worst leaf by the same estimates; `None` when the method
+    /// proves nothing.
+    pub bound_us: Option<f64>,
+}
+
+impl Plan {
+    /// How much worse than the best possible the tree is at most, as a share; `None` when nothing
+    /// is proven.
+    pub fn gap(&self) -> Option<f64> {
+        Some((self.worst_leaf_us / self.bound_us? - 1.0).max(0.0))
+    }
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// TreeBuilder's.
+    Build(BuildError),
+    /// Min-max's and greedy's.
+    MinMax(MinMaxError),
+    /// LemonDrop's.
+    LemonDrop(LemonDropError),
+    /// The strategy reads a statistic that the delays do not have.
+    Lacks(Field),
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Build(error) => write!(f, "{error}"),
+            Self::MinMax(error) => write!(f, "{error}"),
+            Self::LemonDrop(error) => write!(f, "{error}"),
+            Self::Lacks(field) => {
+                write!(f, "the strategy reads {}, which the delays lack", field.name())
+            }
+        }
+    }
+}
+
+impl core::error::Error for PlanError {}
+
+impl From<BuildError> for PlanError {
+    fn from(error: BuildError) -> Self {
+        Self::Build(error)
+    }
+}
+
+impl From<MinMaxError> for PlanError {
+    fn from(error: MinMaxError) -> Self {
+        Self::MinMax(error)
+    }
+}
+
+impl From<LemonDropError> for PlanError {
+    fn from(error: LemonDropError) -> Self {
+        Self::LemonDrop(error)
+    }
+}
+
+impl Planner {
+    /// The 90th percentile, any root, no hedging.
+    pub fn new(method: Method, shape: Shape) -> Self {
+        Self {
+            method,
+            shape,
+            root: RootRule::Random,
+            candidates: None,
+            racing: Racing::OFF,
+            share: 0.9,
+            hedging: Hedging::NONE,
+            seed: 1,
+        }
+    }
+
+    /// What TreeBuilder's machine is begun with; `None` when another method chooses.
+    pub fn build_plan(&self) -> Option<BuildPlan> {
+        let Method::TreeBuilder(strategy, pick) = &self.method else { return None };
+        Some(BuildPlan {
+            shape: self.shape,
+            candidates: self.candidates.unwrap_or(2 * self.shape.fanout as usize),
+            strategy: strategy.clone(),
+            pick: *pick,
+            root: self.root,
+            racing: self.racing,
+        })
+    }
+
+    /// What the methods on all pairs are told.
+    pub fn min_max(&self) -> MinMax {
+        let root = match self.root {
+            RootRule::Host(root) => Some(root),
+            RootRule::Random | RootRule::Reach(_) => None,
+        };
+        let Self { shape, share, hedging, seed, .. } = *self;
+        MinMax { root, share, hedging, seed, ..MinMax::new(shape) }
+    }
+
+    /// Chooses a tree of hosts of the pool. Pairs that `delays` does not know are not used.
+    ///
+    /// # Errors
+    /// Why the method has no tree.
+    pub fn plan(&self, delays: &Delays, pool: &[usize]) -> Result<Plan, PlanError> {
+        let what = self.min_max();
+        let tree = match &self.method {
+            Method::MinMax => {
+                let plan = minmax::plan(delays, pool, &what, None)?;
+                let (worst_leaf_us, bound_us) = (plan.worst_leaf_us, plan.bound_us);
+                return Ok(Plan { tree: plan.tree, worst_leaf_us, bound_us });
+            }
+            Method::Greedy => minmax::greedy_tree(delays, pool, &what)?,
+            Method::LemonDrop(method) => self.lemondrop(&Pool::new(delays, pool), *method)?,
+            Method::TreeBuilder(strategy, _) => {
+                if let Some(field) = strategy.lacks(delays) {
+                    return Err(PlanError::Lacks(field));
+                }
+                let plan = self.build_plan().expect("TreeBuilder has one");
+                // What is known already has no parts.
+                let plan = BuildPlan { racing: Racing::OFF, ..plan };
+                Builder::new(plan, pool, self.seed)?.run_on(delays)?
+            }
+        };
+        let worst_leaf_us = minmax::worst_leaf_us(delays, &what, &tree);
+        Ok(Plan { tree, worst_leaf_us, bound_us: None })
+    }
+
+    fn lemondrop(&self, pool: &Pool<'_>, method: lemondrop::Method) -> Result<Tree, PlanError> {
+        let hosts = pool.hosts();
+        if self.shape.checked_places().is_none() {
+            return Err(BuildError::NoShape { shape: self.shape }.into());
+        }
+        let root = match self.root {
+            RootRule::Host(host) => Some(pool.number(host).ok_or(LemonDropError::Root(host))?),
+            RootRule::Random | RootRule::Reach(_) => None,
+        };
+        let cell = |pair: usize| {
+            let edge = pool.edge(pair / hosts, pair % hosts);
+            edge.map_or(f64::INFINITY, |stats| f64::from(stats.counting_loss().p50_us))
+        };
+        let delays: Vec<f64> = (0..hosts * hosts)
+            .map(|pair| if pair / hosts == pair % hosts { 0.0 } else { cell(pair) })
+            .collect();
+        let what =
+            LemonDrop { shape: self.shape, pool: hosts, delays: &delays, packets_per_s: 1.0, root };
+        let (tree, _) = what.plan(method, &mut Prng::new(self.seed))?;
+        Ok(pool.named(&tree))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Delays between 12 hosts; hosts 9 to 11 died after they were measured, and looked best.
+    fn delays() -> Delays {
+        let names = (0..12).map(|host| format!("h{host}")).collect();
+        Delays::from_fn(names, |from, to| {
+            if from.max(to) > 8 { 1.0 } else { 50.0 + ((from * 31 + to * 17) % 23) as f64 }
+        })
+    }
+
+    const WORDS: [&str; 9] = [
+        "minmax",
+        "greedy",
+        "lemondrop",
+        "lemondrop 5",
+        "weighted",
+        "p50",
+        "rand",
+        "worst p90",
+        "mean + p99",
+    ];
+
+    #[test]
+    fn every_method_plans_with_hosts_of_the_pool_and_says_the_worst_leaf() {
+        let (delays, pool) = (delays(), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut worst = Vec::new();
+        for word in WORDS {
+            for root in [RootRule::Host(4), RootRule::Random] {
+                let method = Method::parse(word).expect(word);
+                let planner =
+                    Planner { root, ..Planner::new(method, Shape { depth: 2, fanout: 2 }) };
+                let plan = planner.plan(&delays, &pool).expect(word);
+                assert!(plan.tree.hosts().iter().all(|host| pool.contains(host)), "{word}");
+                assert!(root == RootRule::Random || plan.tree.hosts()[0] == 4, "{word}");
+                let ways = plan
+                    .tree
+                    .edges()
+                    .map(|(from, to)| f64::from(delays.edge(from, to).expect("dense").p90_us));
+                let ways: Vec<f64> = ways.collect();
+                let leaf = |leaf: usize| ways[leaf - 1] + ways[(leaf - 1) / 2 - 1];
+                let most = (3..7).map(leaf).fold(0.0, f64::max);
+                assert!((plan.worst_leaf_us - most).abs() < 0.01, "{word}: {plan:?}");
+                worst.push(plan.worst_leaf_us);
+            }
+        }
+        assert!(worst.iter().skip(2).step_by(2).all(|us| *us >= worst[0]), "{worst:?}");
+    }
+
+    #[test]
+    fn a_method_that_cannot_be_read_is_refused_with_its_place() {
+        for text in ["minmax 3", "lemondrop 0", "lemondrop x", "worst", "p95"] {
+            let error = Method::parse(text).expect_err(text).to_string();
+            assert!(error.contains("character"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_too_small_is_refused_by_every_method() {
+        for word in WORDS {
+            let method = Method::parse(word).expect(word);
+            let planner = Planner::new(method, Shape { depth: 2, fanout: 3 });
+            let error = planner.plan(&delays(), &[0, 1, 2, 3]).expect_err(word).to_string();
+            assert!(error.contains("9 are missing"), "{word}: {error}");
+        }
+    }
+}
