@@ -1,6 +1,6 @@
 //! The driver against a hand-written `sendmmsg` loop, in one run, rounds interleaved.
 //!
-//! `cargo run --release -p evenfall-io --example fanout [rounds]`
+//! `cargo run --release -p evenfall-lab --example fanout [rounds]`
 
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;

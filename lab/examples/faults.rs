@@ -2,8 +2,8 @@
 //! with
 //! one number and `replay`, the transcript of one seed.
 
-use evenfall_sim::{Campaign, Coverage};
 use evenfall_lab::multicast::faults::{replay, run_seed};
+use evenfall_sim::{Campaign, Coverage};
 
 fn main() {
     let number = |n: usize| std::env::args().nth(n).and_then(|text| text.parse::<u64>().ok());

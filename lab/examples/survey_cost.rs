@@ -3,12 +3,12 @@
 
 use core::time::Duration;
 
-use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
+use evenfall_lab::survey::study::measure;
 use evenfall_placement_machine::job::MESH_HOSTS_MAX;
 use evenfall_placement_machine::{Extent, Pace};
+use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
 use evenfall_placement_planner::tree::Shape;
 use evenfall_sim::CloudProfile;
-use evenfall_lab::survey::study::measure;
 
 fn main() {
     let pace = Pace { rate_hz: 100, duration: Duration::from_secs(1), ..Pace::default() };

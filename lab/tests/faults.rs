@@ -1,8 +1,8 @@
 //! A thousand fault seeds; a hundred thousand with `EVENFALL_SEEDS=100000` (`make test-long`).
 //! `EVENFALL_SEED_FIRST` begins later, so that a long campaign can be run in parts.
 
-use evenfall_sim::{Campaign, Coverage, FaultKind};
 use evenfall_lab::multicast::faults::{Scene, run_seed};
+use evenfall_sim::{Campaign, Coverage, FaultKind};
 
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 1_000;

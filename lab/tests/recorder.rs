@@ -1,8 +1,8 @@
 //! A recorder mends what rings have forgotten, and replays to who comes late, whatever the network
 //! does. `EVENFALL_SEEDS` runs more seeds.
 
-use evenfall_sim::Campaign;
 use evenfall_lab::multicast::faults::{Scene, Verdict};
+use evenfall_sim::Campaign;
 
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 8;

@@ -4,16 +4,16 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use evenfall_core::{Class, NodeId, Prng, Timestamp, nearest_rank};
+use evenfall_core::{Class, Format, Hedging, NodeId, Prng, Timestamp, nearest_rank};
+use evenfall_lab::multicast::cast::Cast;
+use evenfall_lab::multicast::node::{Node, NodeEvent};
+use evenfall_lab::multicast::{Params, run};
 use evenfall_multicast_machine::config::Rule;
 use evenfall_multicast_machine::{Begin, Config, Mode, ReceiverEvent, Root, wire};
 use evenfall_sim::{
     ClockSpec, Cloud, CloudProfile, Fault, HostSpec, Network, NodeIndex, Observer, Packet, Rates,
     Seen, SimTime, Verdict, World,
 };
-use evenfall_lab::multicast::cast::Cast;
-use evenfall_lab::multicast::node::{Node, NodeEvent};
-use evenfall_lab::multicast::{Params, run};
 
 const MS: Duration = Duration::from_millis(1);
 /// The feed is put on the agenda this much at a time.
@@ -50,7 +50,7 @@ struct Log {
 
 impl Log {
     fn publish(&mut self, seen: Seen, root: &mut Root) {
-        root.publish(seen.local, &self.message).expect("the queue has room");
+        root.publish(seen.local, Format::OPAQUE, &self.message).expect("the queue has room");
         root.flush(seen.local);
         self.published += 1;
     }
@@ -254,7 +254,7 @@ fn orders_and_reports_of_a_thousand_children_fit_their_datagrams() {
 fn the_live_share_of_frames_in_time_agrees_with_the_ledger_under_loss() {
     let mut config = Config::default();
     config.deadline.rule = Rule::MaxP95;
-    config.shape.hedging = 0;
+    config.shape.hedging = Hedging::NONE;
     config.membership.silence = Duration::from_secs(5);
     let rates = Rates { loss: 0.002, ..Rates::default() };
     let receivers = 40;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_exchange_machine::{Config, Event, Exchange, Matrix, Pace, Plan, Window};
+use evenfall_lab::shuffle::{Params, Rival, run};
 use evenfall_sim::{
     Collect, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Priorities, SimTime, World,
 };
-use evenfall_lab::shuffle::{Params, Rival, run};
 
 /// A full packet: payload in memory, and the time that it takes.
 const PACKET_BYTES: u32 = 15;

@@ -1,7 +1,7 @@
 //! A thousand simulated crashes of the store, and more with `EVENFALL_SEEDS`.
 
-use evenfall_sim::Campaign;
 use evenfall_lab::store::{Mutant, run_seed};
+use evenfall_sim::Campaign;
 
 /// Seeds of an ordinary test run; each has several crashes.
 const SEEDS: u64 = 400;

@@ -1,9 +1,9 @@
 //! Live measurement under faults: a plan or a clear error, whatever agents do. A thousand seeds;
 //! more with `EVENFALL_SEEDS=20000`.
 
-use evenfall_sim::{Campaign, Coverage, FaultKind};
 use evenfall_lab::survey::subject::Mutant;
 use evenfall_lab::survey::{Scene, run_seed};
+use evenfall_sim::{Campaign, Coverage, FaultKind};
 
 /// Seeds of an ordinary test run: a few seconds.
 const SEEDS: u64 = 1_000;

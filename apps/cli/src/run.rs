@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use evenfall_runtime::settings;
 use evenfall_host::{interrupt, process};
+use evenfall_multicast_recorder::role as recorder;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::receiver::NoSink;
-use evenfall_multicast_recorder::role as recorder;
 use evenfall_multicast_service::roles::{proxy, receiver, root};
-use evenfall_placement_survey::agent;
 use evenfall_multicast_service::settings::{Node, RoleName};
+use evenfall_placement_survey::agent;
+use evenfall_runtime::settings;
 
 use crate::Outcome;
 use crate::settings::Union;
@@ -110,9 +110,7 @@ fn find_agent<'a>(
             .find(|agent| agent.name == name)
             .ok_or_else(|| format!("no agent is called {name}; there are: {}", names())),
         (None, [agent]) => Ok(agent),
-        (None, _) => {
-            Err(format!("which agent? Name one with --name; there are: {}", names()))
-        }
+        (None, _) => Err(format!("which agent? Name one with --name; there are: {}", names())),
     }
 }
 

@@ -7,6 +7,8 @@ use evenfall_multicast_service::settings::ROLES;
 use evenfall_placement_survey::settings::{AGENT, Survey};
 use evenfall_runtime::settings::{self, Document, Mistake, SettingsError};
 
+#[cfg(test)]
+mod documented;
 mod example;
 #[cfg(test)]
 mod tests;

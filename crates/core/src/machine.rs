@@ -14,7 +14,7 @@
 //!
 //! **The rule:** after every single input, steps 3 and 4 run to `None` before the next input. Step
 //! 5 may lag: a machine bounds what it queues per class and destination, and says what it drops.
-//! The simulator asserts the rule; `evenfall-io` follows it.
+//! The simulator asserts the rule; `evenfall-port` follows it.
 
 use core::fmt;
 use std::net::SocketAddr;

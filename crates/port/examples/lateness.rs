@@ -1,6 +1,6 @@
 //! How late a wait ends, asleep and with a spin before the deadline.
 //!
-//! `cargo run --release -p evenfall-io --example lateness [waits]`
+//! `cargo run --release -p evenfall-port --example lateness [waits]`
 
 use std::time::Duration;
 

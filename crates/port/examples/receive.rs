@@ -1,6 +1,6 @@
 //! What a receive costs: processor time per datagram of a driver that finds its socket full.
 //!
-//! `cargo run --release -p evenfall-io --example receive [rounds]`
+//! `cargo run --release -p evenfall-port --example receive [rounds]`
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
 //! promise breaks.
 
-use evenfall_host::clock::root_distance;
 use crate::udp::inject;
+use evenfall_host::clock::root_distance;
 
 /// What `chronyc -c tracking` prints: a bound on the clock's error, or none.
 pub fn chrony(data: &[u8]) {

@@ -20,11 +20,12 @@
 //! [`Options::keyed`](udp::Options::keyed).
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("evenfall-port drives Linux only: it needs sendmmsg, UDP_SEGMENT, ppoll and eventfd");
+compile_error!(
+    "evenfall-port drives Linux only: it needs sendmmsg, UDP_SEGMENT, ppoll and eventfd"
+);
 
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod run;
 mod sys;
 pub mod udp;
-

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use evenfall_core::{Arrival, Class, ClockReading, Machine, Malformed, Timestamp};
 
+use crate::udp::{Refusal, UdpDriver, Wake};
 use evenfall_host::Error;
 use evenfall_host::clock::{ClockWatch, MonotonicClock};
-use crate::udp::{Refusal, UdpDriver, Wake};
 
 /// Which machine a datagram is for; `None` when it cannot say, which counts as malformed.
 pub type Dispatch = fn(&[u8]) -> Option<usize>;

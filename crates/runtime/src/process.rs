@@ -265,10 +265,7 @@ impl Process {
     }
 }
 
-fn start_clock(
-    name: &str,
-    is_one_host: bool,
-) -> Result<(Clock, Option<ClockWatch>), ProcessError> {
+fn start_clock(name: &str, is_one_host: bool) -> Result<(Clock, Option<ClockWatch>), ProcessError> {
     let source = match name {
         "auto" => auto(is_one_host).0,
         "same-host" => SyncSource::SameHost,

@@ -20,7 +20,9 @@ mod common;
 mod part;
 
 pub use self::check::{Mistake, line_of};
-pub use self::common::{Inject, Io, Node, OPEN, Run, check_addresses, check_closed, check_nodes, read_key};
+pub use self::common::{
+    Inject, Io, Node, OPEN, Run, check_addresses, check_closed, check_nodes, read_key,
+};
 pub use self::part::keys_of;
 
 /// The variable that names the settings of one key starts with this.
@@ -189,8 +191,11 @@ impl Document {
             if !tables.contains(&table) {
                 return Err(self.unknown(table, table, &tables));
             }
-            let keys: Vec<&str> =
-                known.iter().filter(|(t, _)| *t == table).flat_map(|(_, k)| k.iter().copied()).collect();
+            let keys: Vec<&str> = known
+                .iter()
+                .filter(|(t, _)| *t == table)
+                .flat_map(|(_, k)| k.iter().copied())
+                .collect();
             if keys.is_empty() {
                 continue;
             }
@@ -198,7 +203,9 @@ impl Document {
                 toml_edit::Item::ArrayOfTables(list) => list
                     .iter()
                     .enumerate()
-                    .map(|(at, entry)| (format!("{table}.{at}"), entry as &dyn toml_edit::TableLike))
+                    .map(|(at, entry)| {
+                        (format!("{table}.{at}"), entry as &dyn toml_edit::TableLike)
+                    })
                     .collect(),
                 item => item.as_table_like().map(|t| (table.to_owned(), t)).into_iter().collect(),
             };
@@ -267,11 +274,7 @@ fn such_as(message: &str) -> &'static str {
 ///
 /// # Errors
 /// Why the key cannot be set.
-pub fn apply(
-    document: &mut toml_edit::DocumentMut,
-    key: &str,
-    value: &str,
-) -> Result<(), String> {
+pub fn apply(document: &mut toml_edit::DocumentMut, key: &str, value: &str) -> Result<(), String> {
     if key.is_empty() || value.is_empty() {
         return Err("must be key=value, such as multicast.mode=tree".into());
     }
@@ -287,3 +290,6 @@ pub fn apply(
     table.insert(parts[parts.len() - 1], toml_edit::value(value));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

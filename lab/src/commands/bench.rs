@@ -8,10 +8,10 @@ mod store;
 
 use std::time::Duration;
 
-use clap::Subcommand;
-use crate::fanout::{FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless};
-use evenfall_multicast_machine::SharedKey;
 use crate::fanout::root::RootSource;
+use crate::fanout::{FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless};
+use clap::Subcommand;
+use evenfall_multicast_machine::SharedKey;
 use serde_json::json;
 
 use evenfall_runtime::program::Outcome;

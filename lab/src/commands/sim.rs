@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::multicast::{Params, Progress as Seen, faults, run_seen};
+use crate::profile::FITTED;
+use crate::studies::overlay::Effort;
+use crate::studies::{Table, hedging, overlay, replacement};
 use clap::{Subcommand, ValueEnum};
 use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::{self, Pace};
@@ -17,10 +21,6 @@ use evenfall_multicast_machine::config::{Deadline, Rule, Scheme};
 use evenfall_multicast_machine::{Mode, SharedKey};
 use evenfall_multicast_service::publisher::MESSAGE_BYTES_MAX;
 use evenfall_multicast_service::report::{Report, RunInfo};
-use crate::multicast::{Params, Progress as Seen, faults, run_seen};
-use crate::profile::FITTED;
-use crate::studies::overlay::Effort;
-use crate::studies::{Table, hedging, overlay, replacement};
 use serde_json::Value;
 
 use evenfall_multicast_service::report::text;

@@ -4,12 +4,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::fanout::{FanoutBench, Source};
 use evenfall_core::{
     Arrival, Destination, Format, Install, Machine, NodeId, StampedBy, Timestamp, Transmit,
 };
 use evenfall_host::clock::MonotonicClock;
-use crate::fanout::{FanoutBench, Source};
-use evenfall_multicast_machine::{Config, Identity, Mode, Receiver, Root, RootEvent, Run, SharedKey};
+use evenfall_multicast_machine::{
+    Config, Identity, Mode, Receiver, Root, RootEvent, Run, SharedKey,
+};
 
 /// Sinks do not answer, so nobody is to be missed while a measurement lasts.
 const LONG: Duration = Duration::from_secs(3_600);

@@ -20,12 +20,12 @@ use core::fmt;
 use core::time::Duration;
 
 use evenfall_core::{ClockError, Prng, Timestamp};
-use evenfall_placement_planner::builder::{Racing, RootRule};
-use evenfall_placement_planner::planner::{Method, Planner};
-use evenfall_placement_planner::strategy::Strategy;
 use evenfall_placement_machine::{
     Agent, AgentConfig, Extent, Line, MacKey, Pace, Surveyor, SurveyorConfig, Timing, TreeSurvey,
 };
+use evenfall_placement_planner::builder::{Racing, RootRule};
+use evenfall_placement_planner::planner::{Method, Planner};
+use evenfall_placement_planner::strategy::Strategy;
 use evenfall_placement_planner::tree::Shape;
 use evenfall_sim::{
     Action, Bounds, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec, NodeIndex, Plan,

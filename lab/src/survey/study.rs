@@ -6,12 +6,12 @@ use core::time::Duration;
 use std::net::SocketAddr;
 
 use evenfall_core::{ClockError, Timestamp};
-use evenfall_placement_planner::builder::Racing;
-use evenfall_placement_planner::planner::{Method, Planner};
-use evenfall_placement_planner::strategy::Strategy;
 use evenfall_placement_machine::{
     Agent, AgentConfig, Extent, Pace, Surveyor, SurveyorConfig, SurveyorEvent, TreeSurvey,
 };
+use evenfall_placement_planner::builder::Racing;
+use evenfall_placement_planner::planner::{Method, Planner};
+use evenfall_placement_planner::strategy::Strategy;
 use evenfall_placement_planner::tree::Shape;
 use evenfall_sim::{
     ClockSpec, Cloud, CloudProfile, HostSpec, NodeIndex, Observer, Seen, SimTime, World,

@@ -18,14 +18,14 @@ use evenfall_host::lab::Lab;
 use evenfall_host::process::{Lifeline, Signal, send};
 use evenfall_multicast_machine::Shape;
 use evenfall_multicast_machine::tree::Dimensions;
-use evenfall_multicast_service::report::{RUN_FILE, RunEvent};
 use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::report::{RUN_FILE, RunEvent};
 use evenfall_multicast_service::settings::{Node, RoleName};
 
 use super::Args;
 use super::faults::Harm;
-use evenfall_runtime::progress::Progress;
 use crate::stat;
+use evenfall_runtime::progress::Progress;
 
 /// How often processes are looked at.
 const LOOK: Duration = Duration::from_millis(50);

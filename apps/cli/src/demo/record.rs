@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use evenfall_multicast_recorder::recording::streams;
 use evenfall_multicast_recorder::role::{self as recorder, NAME, RecorderSummary};
 use evenfall_multicast_service::Settings;
 use evenfall_store_engine::StoreConfig;
-use evenfall_multicast_recorder::recording::streams;
 
 use crate::store;
 

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::{Node, RoleName};
-use evenfall_runtime::settings;
 use evenfall_placement_planner::tree::Tree;
+use evenfall_runtime::settings;
 use toml_edit::{DocumentMut, Item, value};
 
 /// A settings file that a plan over these agents can be written into.

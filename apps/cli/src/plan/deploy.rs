@@ -8,9 +8,9 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use evenfall_placement_planner::tree::Shape;
 use evenfall_placement_survey::experiment::Experiment;
 use evenfall_placement_survey::experiment::file::{Pool, Provider};
-use evenfall_placement_planner::tree::Shape;
 use serde_json::json;
 
 use crate::Outcome;

@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenfall_core::ClockError;
-use evenfall_host::interrupt;
 use evenfall_core::SharedKey;
-use evenfall_placement_survey::surveyor;
-use evenfall_placement_survey::Settings;
-use evenfall_placement_survey::settings::Survey;
-use evenfall_runtime::settings;
-use evenfall_placement_planner::builder::{Racing, RootRule};
-use evenfall_placement_planner::delays::EdgeStats;
-use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
-use evenfall_placement_planner::planner::{Method, Planner};
+use evenfall_host::interrupt;
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::{
     Extent, JobOutcome, Kind, Line, Pace, SurveyPlan, SurveyorConfig, SurveyorEvent, TreeSurvey,
 };
+use evenfall_placement_planner::builder::{Racing, RootRule};
+use evenfall_placement_planner::delays::EdgeStats;
+use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
+use evenfall_placement_planner::planner::{Method, Planner};
 use evenfall_placement_planner::tree::Shape;
+use evenfall_placement_survey::Settings;
+use evenfall_placement_survey::settings::Survey;
+use evenfall_placement_survey::surveyor;
+use evenfall_runtime::settings;
 use serde_json::{Value, json};
 
 use super::apply::Feed;

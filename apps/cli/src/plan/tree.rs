@@ -109,7 +109,8 @@ pub fn main(args: &Args) -> Outcome {
         return Ok(());
     }
     print_tree(tree, &names);
-    let host = if args.hedging == Hedging::NONE { format!(" {}", names[leaf]) } else { String::new() };
+    let host =
+        if args.hedging == Hedging::NONE { format!(" {}", names[leaf]) } else { String::new() };
     let bound = match plan.bound_us.zip(gap) {
         Some((bound, gap)) => {
             let gap = gap * 100.0;

@@ -1,5 +1,7 @@
 //! Settings as people write them, and what is said of their mistakes.
 
+use std::time::Duration;
+
 use super::*;
 
 fn two_trees() -> impl Iterator<Item = (String, String)> {
@@ -8,7 +10,17 @@ fn two_trees() -> impl Iterator<Item = (String, String)> {
 
 fn parse(text: &str, sets: &[&str]) -> Result<Settings, String> {
     let sets: Vec<String> = sets.iter().map(|&s| s.to_owned()).collect();
-    Settings::parse(text, "e.toml", two_trees(), &sets).map_err(|e| e.to_string())
+    of(text, two_trees(), &sets)
+}
+
+fn of(
+    text: &str,
+    variables: impl Iterator<Item = (String, String)>,
+    sets: &[String],
+) -> Result<Settings, String> {
+    let document = Document::parse(text, "e.toml", variables, sets);
+    let union = document.and_then(|document| Union::of(&document));
+    union.map(|union| union.multicast).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -33,7 +45,7 @@ fn environment_and_set_override_the_file() {
     let settings = parse(text, &sets).unwrap();
     assert_eq!(settings.multicast.deadline.hold_max, Duration::from_millis(7));
     assert_eq!((settings.course.trees, settings.feed.rate), (2, Some(5_000.0)));
-    let again: Settings = toml::from_str(&settings.to_toml()).unwrap();
+    let again = Settings::parse(&settings.to_toml(), "again", std::iter::empty(), &[]).unwrap();
     assert_eq!(again, settings);
 }
 
@@ -67,8 +79,7 @@ fn what_is_out_of_range_is_named_by_its_line_or_by_what_set_it() {
         ("\n[multicast.deadline]\nhold_max = \"1ms\"\n", "line 2: multicast.deadline.hold_initial"),
     ];
     for (text, wanted) in cases {
-        let error =
-            Settings::parse(text, "e.toml", std::iter::empty(), &[]).unwrap_err().to_string();
+        let error = of(text, std::iter::empty(), &[]).unwrap_err();
         assert!(error.starts_with("e.toml: ") && error.contains(wanted), "{wanted}: {error}");
     }
     let error = parse("[run]\ntrees = 1\n", &["run.trees=65"]).unwrap_err();
@@ -91,9 +102,13 @@ fn what_is_no_duration_and_no_address_is_told_what_one_looks_like() {
 
 /// What is said of a file that is to be run.
 fn refusal(text: &str) -> String {
-    let check = |s: &Settings| s.check().and_then(|()| s.check_run());
-    let checked = Settings::parse_checked(text, "e.toml", std::iter::empty(), &[], check);
-    checked.map_or_else(|error| error.to_string(), |_| "ok".to_owned())
+    let runnable = || {
+        let document = Document::parse(text, "e.toml", std::iter::empty(), &[])?;
+        let all = Union::of(&document)?;
+        all.multicast.check_run().map_err(|mistake| document.refuse(mistake))?;
+        all.survey.check_closed().map_err(|mistake| document.refuse(mistake))
+    };
+    runnable().map_or_else(|error: SettingsError| error.to_string(), |()| "ok".to_owned())
 }
 
 #[test]
@@ -142,14 +157,13 @@ fn durations_and_rates_that_no_clock_can_count_are_refused() {
         ("[feed]\nspeed = -1.0\n", "line 2: feed.speed = -1: must be 0.001"),
         ("[feed.synthetic]\nmean_rate = 1e300\n", "line 2: feed.synthetic.mean_rate = "),
     ] {
-        let error =
-            Settings::parse(text, "e.toml", std::iter::empty(), &[]).unwrap_err().to_string();
+        let error = of(text, std::iter::empty(), &[]).unwrap_err();
         assert!(error.contains(wanted), "{wanted}: {error}");
     }
     let error = parse("", &["run.finish_timeout=99years"]).unwrap_err();
     assert!(error.starts_with("--set run.finish_timeout=99years: run.finish_timeout"), "{error}");
     let most = parse("[run]\nwarm_up = \"30days\"\ntrees = 64\n", &["run.trees=64"]).unwrap();
-    assert!(most.run.rehearsal() > most.run.warm_up);
+    assert!(most.course.rehearsal() > most.course.warm_up);
 }
 
 #[test]
@@ -157,7 +171,7 @@ fn names_that_are_no_file_names_are_refused() {
     let named = |name: &str| {
         let name = toml::Value::from(name);
         let node = format!("[[node]]\nid=1\nname={name}\nrole=\"root\"\naddress=\"127.0.0.1:1\"\n");
-        Settings::parse(&node, "e.toml", std::iter::empty(), &[]).map_err(|e| e.to_string())
+        of(&node, std::iter::empty(), &[])
     };
     for name in ["", ".", "..", "../x", "a/b", "a b", "a\nb", "a\u{1b}[31m", "\u{e9}"] {
         let error = named(name).unwrap_err();
@@ -167,7 +181,9 @@ fn names_that_are_no_file_names_are_refused() {
     for name in ["root", "recv-1", "ip-10-0-0-1.ec2.internal", "A_b.2"] {
         assert!(named(name).is_ok(), "{name}");
     }
+}
 
+#[test]
 fn two_nodes_of_one_address_are_refused_with_the_line_of_the_second() {
     let node = |id: u32, role: &str, addresses: &str| {
         format!("[[node]]\nname=\"n{id}\"\nid={id}\nrole=\"{role}\"\n{addresses}\n")
@@ -203,13 +219,4 @@ fn two_nodes_of_one_name_are_refused() {
     let node = "[[node]]\nname=\"a\"\nid=1\nrole=\"proxy\"\naddress=\"127.0.0.1:1\"\n";
     let error = parse(&node.repeat(2), &[]).unwrap_err();
     assert!(error.contains("share a name"), "{error}");
-}
-
-#[test]
-fn variable_that_is_no_text_is_named_when_it_is_ours_and_left_alone_when_not() {
-    use std::os::unix::ffi::OsStringExt;
-    let of = |name: &str| (OsString::from(name), OsString::from_vec(vec![b'a', 0xff]));
-    assert_eq!(overrides_of([of("LESSOPEN")].into_iter()).unwrap(), []);
-    let error = overrides_of([of("EVENFALL_RUN__DIR")].into_iter()).unwrap_err().to_string();
-    assert!(error.contains("EVENFALL_RUN__DIR") && error.contains("UTF-8"), "{error}");
 }

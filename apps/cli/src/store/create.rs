@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use evenfall_store_engine::Level;
 use evenfall_multicast_recorder::recording::{Recorder, streams};
+use evenfall_store_engine::Level;
 use evenfall_store_format::Schema;
 
 use super::append::ArrivalArgs;

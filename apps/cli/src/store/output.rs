@@ -5,8 +5,8 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use clap::ValueEnum;
-use evenfall_store_engine::export::{RecordSheet, csv, csv_header};
 use evenfall_multicast_recorder::messages::{self, MessageSheet, Row};
+use evenfall_store_engine::export::{RecordSheet, csv, csv_header};
 use evenfall_store_engine::sheet::Kind;
 use evenfall_store_format::Schema;
 

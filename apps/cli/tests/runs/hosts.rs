@@ -246,7 +246,14 @@ fn desk_program() -> Option<PathBuf> {
         return None;
     };
     let mut build = std::process::Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "evenfall-node", "--example", "desk"]);
+    build.args([
+        "build",
+        "--quiet",
+        "--package",
+        "evenfall-multicast-service",
+        "--example",
+        "desk",
+    ]);
     let built = build.args(["--profile", profile]).output().expect("cargo");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     Some(beside.join("desk"))

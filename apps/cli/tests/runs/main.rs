@@ -29,8 +29,8 @@ mod plans;
 mod recorders;
 mod replicas;
 mod served;
-#[path = "../../../evenfall-node/tests/store/servers.rs"]
-#[expect(dead_code, reason = "the tests of the node start S3 servers too")]
+#[path = "../../../../crates/store/server/tests/store/servers.rs"]
+#[expect(dead_code, reason = "the tests of the store start S3 servers too")]
 mod servers;
 mod shuffles;
 mod stores;

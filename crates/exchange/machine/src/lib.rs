@@ -18,7 +18,7 @@
 //! | `rtt` | how long a repeat waits |
 //!
 //! Over UDP, with blocking calls: `evenfall_exchange_member`. This shuffles between four local
-//! processes; `cargo run -p evenfall-node --example shuffle` runs it:
+//! processes; `cargo run -p evenfall-exchange-member --example shuffle` runs it:
 //!
 //! ```text
 //! use bytes::Bytes;

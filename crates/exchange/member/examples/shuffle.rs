@@ -1,7 +1,7 @@
 //! Four local processes, each with something for each other one. Run it: the first starts the rest.
 
 use bytes::Bytes;
-use crate;
+use evenfall_exchange_member as group;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut member = group::local(4)?;

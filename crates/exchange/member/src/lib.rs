@@ -30,15 +30,15 @@ use std::{env, fmt, io};
 
 use bytes::Bytes;
 use evenfall_core::Timestamp;
+use evenfall_exchange_machine::config::Pace;
+use evenfall_exchange_machine::group::{Call, Event, Group, LANE_BYTES, Outcome, Reduce, Settings};
+use evenfall_exchange_machine::wire::HEADER_BYTES;
+use evenfall_exchange_machine::{Counters, Failure, StartError};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_host::process::{Signal, end_with_parent};
 use evenfall_port::run::Loop;
 use evenfall_port::udp::{Counters as UdpCounters, Inject, Options, UdpDriver, Wake};
-use evenfall_exchange_machine::config::Pace;
-use evenfall_exchange_machine::group::{Call, Event, Group, LANE_BYTES, Outcome, Reduce, Settings};
-use evenfall_exchange_machine::wire::HEADER_BYTES;
-use evenfall_exchange_machine::{Counters, Failure, StartError};
 
 /// Code points of control, live, repair and bulk: expedited, assured, assured, background.
 const DSCP: [u8; 4] = [46, 34, 18, 8];

@@ -15,8 +15,8 @@ use evenfall_host::interrupt;
 use evenfall_port::udp::{Options, UdpDriver};
 use serde::Serialize;
 
-use crate::input::{InputError, Schedule};
 use crate::IntakeError;
+use crate::input::{InputError, Schedule};
 use crate::settings::Feed;
 
 /// Bytes of a packet: what Ethernet carries, less IPv4 and UDP and room for tunnels.
@@ -241,7 +241,10 @@ impl Player {
     }
 
     /// Sends what is due and answers what is asked; when to come back, `None` at the end.
-    fn turn(&mut self, start: Timestamp) -> Result<Option<Timestamp>, evenfall_feed_formats::FeedError> {
+    fn turn(
+        &mut self,
+        start: Timestamp,
+    ) -> Result<Option<Timestamp>, evenfall_feed_formats::FeedError> {
         self.serve();
         for _ in 0..PACKETS_PER_TURN {
             let now = MonotonicClock::now();
@@ -357,7 +360,8 @@ pub(crate) fn fuzz(data: &[u8]) {
     (0..200_u8).for_each(|n| kept.push(vec![n; usize::from(n)].into()));
     let Ok(request) = Request::decode(data) else { return };
     let Some(answer) = kept.answer(&request) else { return };
-    let packet = evenfall_feed_formats::mold::Packet::decode(&answer).expect("an answer is a packet");
+    let packet =
+        evenfall_feed_formats::mold::Packet::decode(&answer).expect("an answer is a packet");
     assert!(answer.len() <= PACKET_BYTES && packet.sequence == request.sequence);
     assert!((1..=request.count).contains(&packet.body.count()));
     assert!(packet.next_sequence() <= kept.next());

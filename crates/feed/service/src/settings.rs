@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenfall_runtime::settings::check::{Mistake, within};
 use evenfall_runtime::settings::OPEN;
+use evenfall_runtime::settings::check::{Mistake, within};
 use serde::{Deserialize, Serialize};
 
 /// Messages per second. The least is a message in a quarter of an hour, below which a run looks

@@ -19,7 +19,8 @@ fn addr(port: u16) -> SocketAddr {
 }
 
 fn config() -> Config {
-    let mut config = Config { mode: evenfall_multicast_machine::Mode::Unicast, ..Config::default() };
+    let mut config =
+        Config { mode: evenfall_multicast_machine::Mode::Unicast, ..Config::default() };
     (config.membership.expect_receivers, config.membership.expect_proxies) = (1, 0);
     config
 }

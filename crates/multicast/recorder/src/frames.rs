@@ -224,7 +224,8 @@ impl<'a> FrameReader<'a> {
                 first_where(self.source, &file, numbers.clone(), is_it)?
             }
             Begin::Time(ns) => {
-                let is_it = |record: &[u8]| evenfall_store_format::layout::record_time(record) >= ns;
+                let is_it =
+                    |record: &[u8]| evenfall_store_format::layout::record_time(record) >= ns;
                 first_where(self.source, &file, numbers.clone(), is_it)?
             }
         };

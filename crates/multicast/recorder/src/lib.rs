@@ -12,3 +12,5 @@ pub mod frames;
 pub mod messages;
 pub mod recording;
 pub mod role;
+#[cfg(test)]
+mod tests;

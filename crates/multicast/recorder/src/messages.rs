@@ -170,7 +170,10 @@ impl<W: Write + Send> MessageSheet<W> {
     ///
     /// # Errors
     /// What Parquet, Arrow or `out` says.
-    pub fn new(kind: evenfall_store_engine::sheet::Kind, out: W) -> Result<Self, parquet::errors::ParquetError> {
+    pub fn new(
+        kind: evenfall_store_engine::sheet::Kind,
+        out: W,
+    ) -> Result<Self, parquet::errors::ParquetError> {
         let schema = arrow_schema();
         let sheet = evenfall_store_engine::sheet::Sheet::new(kind, &schema, out)?;
         Ok(Self { schema, sheet, rows: Vec::new() })

@@ -342,7 +342,8 @@ pub(super) fn begin(
 /// # Errors
 /// What the source says.
 pub fn names(source: &dyn RecordSource) -> Result<Vec<String>, StoreError> {
-    let name_of = |file: &evenfall_store_engine::Listed| Some(parse_file_name(&file.name)?.0.to_owned());
+    let name_of =
+        |file: &evenfall_store_engine::Listed| Some(parse_file_name(&file.name)?.0.to_owned());
     let mut names: Vec<String> = source.listed()?.iter().filter_map(name_of).collect();
     names.sort();
     names.dedup();

@@ -24,14 +24,14 @@ use evenfall_multicast_machine::{
 };
 use serde::Serialize;
 
-use evenfall_multicast_service::roles::{Ended, Part};
-use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
-use evenfall_multicast_service::roles::{Process, RoleError, identity};
-use evenfall_multicast_service::settings::{Node, Settings};
 use crate::frames::{self, FrameLog, FrameReader};
 use crate::recording::{self, streams};
-use evenfall_store_engine::{Level, RecordSource, Store, StoreError};
+use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
+use evenfall_multicast_service::roles::{Ended, Part};
+use evenfall_multicast_service::roles::{Process, RoleError, identity};
+use evenfall_multicast_service::settings::{Node, Settings};
 use evenfall_runtime::telemetry::Metrics;
+use evenfall_store_engine::{Level, RecordSource, Store, StoreError};
 
 /// Name of the recording in its store.
 pub const NAME: &str = "feed";

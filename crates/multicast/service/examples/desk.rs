@@ -3,7 +3,7 @@
 //! `desk evenfall.toml desk-1 AAPL MSFT` prints a line per message: its number, when it was
 //! released, and its bytes in hexadecimal.
 
-use evenfall_node::{Subscriber, Update};
+use evenfall_multicast_service::{Subscriber, Update};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -2,7 +2,7 @@
 //! and they go out fairly.
 //!
 //! ```no_run
-//! use evenfall_node::{Publisher, Settings};
+//! use evenfall_multicast_service::{Publisher, Settings};
 //!
 //! let settings = Settings::load("evenfall.toml".as_ref(), &[])?;
 //! let publisher = Publisher::start(settings, "root")?;
@@ -28,10 +28,10 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 
-use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
-use crate::roles::{RoleError, file_error};
 use crate::roles::root::{self, RootSummary};
+use crate::roles::{RoleError, file_error};
 use crate::settings::{RoleName, Settings};
+use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
 
 /// Longest message: what fits in a datagram with every header there is, and the room that the
 /// seal of a keyed run takes.

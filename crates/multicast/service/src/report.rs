@@ -29,9 +29,9 @@ use evenfall_core::{ClockError, NodeId};
 use evenfall_multicast_machine::fairness::{Config, Ledger, MessageRow, Outcome};
 use serde::{Deserialize, Serialize};
 
-use evenfall_runtime::page::page;
-use evenfall_runtime::memory::{self, MemoryCurve};
 use crate::runlog::{self, Header, LogError, Reader, Record, Role, Tail};
+use evenfall_runtime::memory::{self, MemoryCurve};
+use evenfall_runtime::page::page;
 
 /// Name of the file that describes a run.
 pub const RUN_FILE: &str = "run.json";

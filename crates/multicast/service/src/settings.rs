@@ -11,7 +11,8 @@ use evenfall_feed_service::Feed;
 use evenfall_multicast_machine::{Begin, Config};
 use evenfall_runtime::settings::check::within;
 use evenfall_runtime::settings::{
-    self, Document, Inject, Io, Mistake, Run, SettingsError, check_addresses, check_closed, check_nodes, keys_of,
+    self, Document, Inject, Io, Mistake, Run, SettingsError, check_addresses, check_closed,
+    check_nodes, keys_of,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -146,11 +147,7 @@ impl Course {
 
 impl Default for Course {
     fn default() -> Self {
-        Self {
-            trees: 1,
-            warm_up: Duration::from_secs(5),
-            finish_timeout: Duration::from_secs(15),
-        }
+        Self { trees: 1, warm_up: Duration::from_secs(5), finish_timeout: Duration::from_secs(15) }
     }
 }
 
@@ -258,7 +255,6 @@ impl Settings {
         let root = self.nodes.iter().find(|node| node.role == RoleName::Root);
         root.ok_or_else(|| SettingsError::new("no [[node]] has role = \"root\""))
     }
-
 
     /// The shared key, if one is configured.
     ///

@@ -1,7 +1,7 @@
 //! The feed in a program of your own: a receiver that runs in a thread and hands over messages.
 //!
 //! ```no_run
-//! use evenfall_node::{Subscriber, Update};
+//! use evenfall_multicast_service::{Subscriber, Update};
 //!
 //! let mut desk = Subscriber::join("evenfall.toml", "desk-1")?.only(&["AAPL", "MSFT"]);
 //! while let Some(update) = desk.next() {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use common::{free_addresses, receivers, settings};
 use evenfall_feed_service::player::{Played, Player, Stage};
-use crate::roles::root::{self, RootSummary};
-use evenfall_runtime::settings::{Feed, Settings, Synthetic};
+use evenfall_feed_service::{Feed, Synthetic};
+use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::roles::root::{self, RootSummary};
 
 fn stage(settings: &Settings, drop: f64) -> Stage {
     Stage {

@@ -5,7 +5,7 @@ mod common;
 use std::thread;
 
 use common::{receivers, settings};
-use evenfall_node::{PublishError, Publisher, Subscriber, Update};
+use evenfall_multicast_service::{PublishError, Publisher, Subscriber, Update};
 
 fn message(n: u32) -> Vec<u8> {
     // Of different lengths, the empty one included.

@@ -132,7 +132,10 @@ impl Settings {
     pub fn agent(&self, name: &str) -> Result<&Node, SettingsError> {
         self.agents.iter().find(|node| node.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.agents.iter().map(|n| n.name.as_str()).collect();
-            SettingsError::new(format!("no agent is called {name}; there are: {}", names.join(", ")))
+            SettingsError::new(format!(
+                "no agent is called {name}; there are: {}",
+                names.join(", ")
+            ))
         })
     }
 }

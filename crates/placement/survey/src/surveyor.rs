@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use evenfall_core::SharedKey;
 use evenfall_core::Timestamp;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
+use evenfall_placement_machine::{Program, Surveyor, SurveyorConfig, SurveyorEvent};
 use evenfall_port::run::Loop;
 use evenfall_port::udp::{Options, UdpDriver};
-use evenfall_core::SharedKey;
-use evenfall_placement_machine::{Program, Surveyor, SurveyorConfig, SurveyorEvent};
 
 use crate::agent::{mac_key, take_carried};
 use evenfall_runtime::process::Turning;

@@ -20,8 +20,8 @@ use bytes::{Bytes, BytesMut};
 use evenfall_core::{Arrival, StampedBy, Timestamp};
 
 use super::{Counters, Options};
-use evenfall_host::clock::MonotonicClock;
 use crate::sys::{CONTROL_BYTES, Control, RawAddress, checked};
+use evenfall_host::clock::MonotonicClock;
 
 /// The largest coalesced buffer that the kernel delivers.
 const COALESCED_BYTES_MAX: usize = 65_536;

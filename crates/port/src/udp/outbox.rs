@@ -10,8 +10,8 @@ use evenfall_core::{Class, Destination, GroupId, Install, Transmit};
 use super::plan::{FRAMES_PER_PLAN, Frame, Group, Plan, Receivers};
 use super::socket::Socket;
 use super::{Counters, Options, Refusal};
-use evenfall_host::Error;
 use crate::sys::RawAddress;
+use evenfall_host::Error;
 
 /// The classes, first to last to be sent.
 const CLASSES: [Class; 4] = [Class::Control, Class::Live, Class::Repair, Class::Bulk];

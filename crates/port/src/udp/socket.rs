@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use evenfall_core::Class;
 
 use super::Options;
-use evenfall_host::Error;
 use crate::sys::{RawAddress, checked, in_addr, option, set_option, set_struct};
+use evenfall_host::Error;
 
 /// A bound, non-blocking UDP socket.
 pub(super) struct Socket {

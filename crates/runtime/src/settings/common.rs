@@ -1,10 +1,10 @@
 //! The tables that every process reads: the run, sockets and threads, injected delays, the nodes.
 
-use std::fs;
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,9 +58,7 @@ impl Run {
     /// When its file cannot be read or is no key.
     pub fn key(&self) -> Result<Option<SharedKey>, SettingsError> {
         let Some(path) = &self.key_file else { return Ok(None) };
-        read_key(path)
-            .map(Some)
-            .map_err(|error| SettingsError(format!("run.key_file: {error}")))
+        read_key(path).map(Some).map_err(|error| SettingsError(format!("run.key_file: {error}")))
     }
 
     /// Whether the clock can be read on this machine.

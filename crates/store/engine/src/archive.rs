@@ -11,7 +11,9 @@ use evenfall_store_format::layout::{
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block};
 use evenfall_store_format::publication::Publication;
 use evenfall_store_format::reader::resume;
-use evenfall_store_format::{Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot};
+use evenfall_store_format::{
+    Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot,
+};
 
 use super::parts::{Parts, fetch_segment};
 use super::{Bucket, Entry, StoreError};
@@ -184,7 +186,12 @@ impl<'a> ChunkReader<'a> {
 }
 
 impl Segments for ChunkReader<'_> {
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store_format::Result<Bytes> {
+    fn segment(
+        &mut self,
+        kind: Kind,
+        file: FileId,
+        number: u32,
+    ) -> evenfall_store_format::Result<Bytes> {
         if let Some(bytes) = self.tail.get(&(kind, number)) {
             return Ok(bytes.clone());
         }

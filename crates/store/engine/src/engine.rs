@@ -518,6 +518,12 @@ impl Store {
         Ok(reader.summary(numbers, &file.schema)?)
     }
 
+    /// Holds the disk still until the result is dropped: for tests of what waits for a disk.
+    #[doc(hidden)]
+    pub fn hold_disk(&self) -> impl Sized + '_ {
+        lock(&self.shared.volume)
+    }
+
     /// The wall clock of this store.
     pub fn now_ns(&self) -> i64 {
         self.shared.now_ns()

@@ -25,7 +25,7 @@
 //!
 //! Nothing here opens a file or starts a thread: a disk and an object store are the traits
 //! [`Disk`](evenfall_core::Disk) and [`Objects`](evenfall_core::Objects). `evenfall-sim` has those
-//! that tear, forget and fail; `evenfall-node` has real ones, and the threads around them.
+//! that tear, forget and fail; `evenfall-store-engine` has real ones, and the threads around them.
 //!
 //! ```
 //! use std::sync::Arc;

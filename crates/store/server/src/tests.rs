@@ -219,3 +219,35 @@ fn a_server_that_does_not_answer_is_given_up_in_words() {
     let error = Client::connect_within(deaf.local_addr().unwrap(), timeout).err().unwrap();
     assert!(error.to_string().contains("has not answered within 50ms"), "{error}");
 }
+
+#[test]
+fn a_second_node_says_what_it_has_synced_and_not_what_it_has_taken() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let alone = |path: &Path| {
+        let config = StoreConfig { objects: None, ..StoreConfig::new(path) };
+        Store::open(config).unwrap().store
+    };
+    let store = alone(first.path());
+    let entry = store.create("a", &Schema::opaque(16)).unwrap().entry.clone();
+    let copy = Arc::new(alone(second.path()));
+    let server = Server::start(Arc::clone(&copy), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    let (remote, _) = client.follow("a", &entry).unwrap();
+    // The disk stands still.
+    let disk = copy.hold_disk();
+    client.copy(&remote, 0, &records(0..100)).unwrap();
+    client.flush().unwrap();
+    let file = copy.file("a").unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while file.records() < 100 {
+        assert!(Instant::now() < end, "never came: a copy in memory");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut again = Client::connect(server.address()).unwrap();
+    assert_eq!(again.follow("a", &entry).unwrap().0.numbers, 0..0);
+    drop(disk);
+    assert_eq!(client.completion().unwrap().unwrap().first.unwrap(), 0);
+    assert_eq!(again.follow("a", &entry).unwrap().0.numbers, 0..100);
+    drop((client, again));
+    server.stop();
+}

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use evenfall_exchange_machine::Matrix;
 use evenfall_host::interrupt;
 use evenfall_host::lab::Lab;
 use evenfall_host::process::{Signal, end_with_parent, send};
-use evenfall_exchange_machine::Matrix;
 use serde_json::{Value, json};
 
 const LOOK: Duration = Duration::from_millis(20);

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::Prng;
-use evenfall_host::clock::{MonotonicClock, process_cpu};
-use evenfall_host::{interrupt, pin};
-use evenfall_exchange_member::{GroupError, Member, Seat, SeatOptions, pace};
 use evenfall_exchange_machine::Config;
 use evenfall_exchange_machine::group::Settings;
+use evenfall_exchange_member::{GroupError, Member, Seat, SeatOptions, pace};
+use evenfall_host::clock::{MonotonicClock, process_cpu};
+use evenfall_host::{interrupt, pin};
 use serde::{Deserialize, Serialize};
 
 use evenfall_runtime::program::Outcome;

@@ -13,12 +13,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use evenfall_core::Prng;
+use evenfall_exchange_machine::{Links, Matrix, workload};
+use evenfall_exchange_member::{FRAME_BYTES, packet_bytes};
 use evenfall_host::lab::{Lab, RackHost, Racks};
 use evenfall_host::process::{Signal, end_with_parent, send};
-use evenfall_port::udp::link_mtu;
 use evenfall_host::{interrupt, pin};
-use evenfall_exchange_member::{FRAME_BYTES, packet_bytes};
-use evenfall_exchange_machine::{Links, Matrix, workload};
+use evenfall_port::udp::link_mtu;
 use serde_json::json;
 
 use super::median;

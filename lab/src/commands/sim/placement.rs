@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use clap::ValueEnum;
-use evenfall_placement_planner::tree::Shape;
 use crate::placement::model;
 use crate::placement::tables::{self, Effort};
 use crate::studies::Table;
+use clap::ValueEnum;
+use evenfall_placement_planner::tree::Shape;
 
 /// Arguments of the placement study.
 #[derive(clap::Args, Debug)]

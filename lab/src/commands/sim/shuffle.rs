@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::shuffle::{Ablation, Control, Params, Rival, timeline};
 use clap::ValueEnum;
 use evenfall_core::Prng;
 use evenfall_exchange_machine::{Matrix, workload};
 use evenfall_sim::Priorities;
-use crate::shuffle::{Ablation, Control, Params, Rival, timeline};
 
 use evenfall_runtime::program::Outcome;
 

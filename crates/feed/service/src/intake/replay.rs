@@ -5,8 +5,8 @@ use evenfall_feed_formats::FeedError;
 use evenfall_port::udp::UdpDriver;
 
 use super::{Intake, News, Next};
-use crate::input::{InputError, Schedule};
 use crate::IntakeError;
+use crate::input::{InputError, Schedule};
 use crate::settings::Feed;
 
 /// A schedule that runs.

@@ -96,7 +96,8 @@ fn write_run(directory: &Path) {
     }
     root.finish().expect("a log");
     let memory = "seconds,resident_bytes,cpu_seconds\n0.0,7000000,0.1\n1.0,7100000,0.2\n";
-    std::fs::write(evenfall_runtime::memory::path(directory, "root"), memory).expect("a memory log");
+    std::fs::write(evenfall_runtime::memory::path(directory, "root"), memory)
+        .expect("a memory log");
     let mut prng = Prng::new(4);
     for receiver in 1..=RECEIVERS {
         write_receiver(directory, receiver, &mut prng.fork(receiver.into()));

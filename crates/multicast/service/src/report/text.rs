@@ -7,11 +7,8 @@ use evenfall_multicast_machine::fairness::Results;
 
 /// A row of percentiles in microseconds.
 fn row(text: &mut String, name: &str, s: &Summary) {
-    let _ = writeln!(
-        text,
-        "  {name:<18}{:>11.1}{:>11.1}{:>11.1}{:>11.1}",
-        s.p50, s.p90, s.p99, s.max
-    );
+    let _ =
+        writeln!(text, "  {name:<18}{:>11.1}{:>11.1}{:>11.1}{:>11.1}", s.p50, s.p90, s.p99, s.max);
 }
 
 /// The figures, several lines.

@@ -160,7 +160,13 @@ mod tests {
         for message in 0..messages {
             let sent_ns = 1_000_000 * (message + 1);
             let deadline_ns = if hold_ns > 0 { sent_ns + hold_ns } else { 0 };
-            let sent = Sent { message, scheduled_ns: sent_ns, sent_ns, deadline_ns, stream: 0 };
+            let sent = Sent {
+                message,
+                scheduled_ns: sent_ns,
+                sent_ns,
+                deadline_ns: Some(deadline_ns),
+                stream: 0,
+            };
             ledger.sent(&sent);
             for &receiver in &ids {
                 let is_last = receiver.0 == receivers;

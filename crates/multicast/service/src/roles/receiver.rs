@@ -187,11 +187,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
 }
 
 /// The metrics of a role that receives.
-pub fn metrics(
-    (name, role): (&str, &str),
-    trees: &[ReceiverStatus],
-    malformed: u64,
-) -> Metrics {
+pub fn metrics((name, role): (&str, &str), trees: &[ReceiverStatus], malformed: u64) -> Metrics {
     let mut m = Metrics::of(name, role);
     for (tree, status) in trees.iter().enumerate() {
         let (tree, t) = (tree as u32, &status.tally);

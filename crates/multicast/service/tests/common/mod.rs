@@ -5,9 +5,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evenfall_core::NodeId;
-use evenfall_runtime::Settings;
-use crate::roles::receiver::{NoSink, ReceiverSummary, run};
-use evenfall_runtime::settings::{Node, RoleName};
+use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::roles::receiver::{NoSink, ReceiverSummary, run};
+use evenfall_multicast_service::settings::{Node, RoleName};
 
 /// Addresses of loopback that nobody uses now.
 pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {

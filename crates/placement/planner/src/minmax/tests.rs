@@ -1,3 +1,5 @@
+use evenfall_core::Hedging;
+
 use super::*;
 use crate::delays::EdgeStats;
 
@@ -192,6 +194,7 @@ fn hosts_outside_the_pool_have_no_place_and_no_influence() {
             alone.set(i, j, delays.edge(pool[i], pool[j]).copied());
         }
         for (hedging, root) in [(0, Some(pool[0])), (0, None), (1, Some(pool[0]))] {
+            let hedging = Hedging(hedging);
             let what = MinMax { root, seed, hedging, moves: 2_000, ..MinMax::new(shape) };
             let plan_of_pool = plan(&delays, &pool, &what, None).expect("a plan");
             let used = plan_of_pool.tree.hosts();

@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use evenfall_core::{ClockError, Prng};
 use evenfall_host::interrupt;
-use evenfall_placement_planner::builder::{Failure, Request};
-use evenfall_placement_planner::curve::Curve;
-use evenfall_placement_planner::delays::{Delays, EdgeStats};
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::surveyor::{Welcome, guilty};
 use evenfall_placement_machine::{
     DelayRecord, JobOutcome, JobSpec, Kind, Pace, Program, Reason, Step, SurveyorConfig,
 };
+use evenfall_placement_planner::builder::{Failure, Request};
+use evenfall_placement_planner::curve::Curve;
+use evenfall_placement_planner::delays::{Delays, EdgeStats};
 use evenfall_placement_planner::tree::Tree;
 
 use super::course::{Course, Found, Want};
 use super::file::RunPlan;
 use super::record::{LeafSample, RunRecord, unknown_clock};
-use crate::surveyor;
 use crate::Settings;
+use crate::surveyor;
 
 /// Who wants to know how runs go.
 pub trait Watch {

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenfall_placement_machine::Pace;
 use evenfall_placement_planner::builder::{Racing, RootRule};
 use evenfall_placement_planner::planner::{Method, Planner};
-use evenfall_placement_machine::Pace;
 use evenfall_placement_planner::tree::Shape;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};

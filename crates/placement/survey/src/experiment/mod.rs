@@ -24,14 +24,14 @@
 //! | [`report`] | the page of an experiment |
 //! | [`picture`] | the same as PNG |
 
+#[cfg(feature = "program")]
+pub mod command;
 pub mod course;
 pub mod execute;
 pub mod field;
 pub mod file;
 pub mod picture;
 pub mod record;
-#[cfg(feature = "program")]
-pub mod command;
 pub mod report;
 #[cfg(test)]
 mod tests;

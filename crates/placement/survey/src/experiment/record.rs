@@ -1,8 +1,8 @@
 //! The JSON of a run: what was asked, measured, chosen and found.
 
 use evenfall_core::ClockError;
-use evenfall_placement_planner::delays::EdgeStats;
 use evenfall_placement_machine::DelayRecord;
+use evenfall_placement_planner::delays::EdgeStats;
 use serde::{Deserialize, Serialize};
 
 use super::file::RunPlan;

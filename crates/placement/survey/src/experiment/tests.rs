@@ -30,7 +30,9 @@ const MATRIX: &str = "0,10,20,900\n10,0,30,900\n20,30,0,900\n900,900,900,0\n";
 
 fn field() -> Recorded {
     let text: String = MATRIX.replace(',', " ");
-    Recorded::new(evenfall_placement_planner::delays::Delays::parse(&text).expect("a matrix").delays)
+    Recorded::new(
+        evenfall_placement_planner::delays::Delays::parse(&text).expect("a matrix").delays,
+    )
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub struct StoreFile {
     /// What its records mean.
     pub schema: Arc<Schema>,
     /// Its entry in the directory of names.
-    pub(crate) entry: Entry,
+    pub entry: Entry,
     pub(crate) appender: Mutex<Appender>,
     /// What of it is in the object store, as its last publication says.
     pub(crate) published: Mutex<MetadataNode>,

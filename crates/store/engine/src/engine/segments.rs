@@ -72,7 +72,12 @@ impl FileSegments<'_> {
     }
 
     /// A segment that has left the disk.
-    fn fetch(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store_format::Result<Bytes> {
+    fn fetch(
+        &mut self,
+        kind: Kind,
+        file: FileId,
+        number: u32,
+    ) -> evenfall_store_format::Result<Bytes> {
         let Some(bucket) = &self.shared.bucket else {
             return Err(Error::Damaged {
                 place: format!("segment {number} of {}-{file}", kind.letter()),
@@ -96,7 +101,12 @@ impl FileSegments<'_> {
 }
 
 impl Segments for FileSegments<'_> {
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> evenfall_store_format::Result<Bytes> {
+    fn segment(
+        &mut self,
+        kind: Kind,
+        file: FileId,
+        number: u32,
+    ) -> evenfall_store_format::Result<Bytes> {
         let key = (file, kind, number);
         let shard = &self.shared.cache[number as usize % SHARDS];
         if let Some(bytes) = lock(shard).get(&key) {

@@ -7,7 +7,7 @@ use evenfall_store_format::layout::chunk_name;
 
 use super::*;
 use crate::names::Claimed;
-use crate::{Archive, Client, Entry, RecordSource as _, Server};
+use crate::{Archive, Entry, RecordSource as _};
 
 /// Records of a chunk of 16-byte records.
 const CHUNK: u64 = 1_022 * 256;
@@ -99,31 +99,6 @@ fn a_chunk_that_is_uploaded_before_it_is_published_moves_nothing_for_a_successor
     let archive = Archive::open(objects.path().to_str().unwrap()).unwrap();
     let numbers = archive.between("a", i64::MIN, i64::MAX).unwrap();
     assert!(archive.numbers("a", numbers).unwrap() == records(0..2 * CHUNK));
-}
-
-#[test]
-fn a_second_node_says_what_it_has_synced_and_not_what_it_has_taken() {
-    let (first, second) = directories();
-    let alone = |path: &Path| StoreConfig { objects: None, ..StoreConfig::new(path) };
-    let store = open(alone(first.path()));
-    let entry = store.create("a", &Schema::opaque(16)).unwrap().entry.clone();
-    let copy = Arc::new(open(alone(second.path())));
-    let server = Server::start(Arc::clone(&copy), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let mut client = Client::connect(server.address()).unwrap();
-    let (remote, _) = client.follow("a", &entry).unwrap();
-    // The disk stands still.
-    let disk = lock(&copy.shared.volume);
-    client.copy(&remote, 0, &records(0..100)).unwrap();
-    client.flush().unwrap();
-    let file = copy.file("a").unwrap();
-    eventually("a copy in memory", || file.records() == 100);
-    let mut again = Client::connect(server.address()).unwrap();
-    assert_eq!(again.follow("a", &entry).unwrap().0.numbers, 0..0);
-    drop(disk);
-    assert_eq!(client.completion().unwrap().unwrap().first.unwrap(), 0);
-    assert_eq!(again.follow("a", &entry).unwrap().0.numbers, 0..100);
-    drop((client, again));
-    server.stop();
 }
 
 #[test]
@@ -451,7 +426,9 @@ fn retention_waits_for_a_scan_that_is_under_way() {
             first = store.retain(&file, keep).unwrap();
             // Nothing that is cached may help the reader.
             let cache = &store.shared.cache;
-            cache.iter().for_each(|shard| *lock(shard) = evenfall_store_format::cache::Cache::new(1));
+            cache
+                .iter()
+                .for_each(|shard| *lock(shard) = evenfall_store_format::cache::Cache::new(1));
         }
         found.extend_from_slice(&part);
         Ok(())

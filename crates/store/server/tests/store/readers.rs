@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use evenfall_store_engine::{
-    BucketOptions, ClusterSource, Freshness, Level, RecordSource, Server, Store,
-};
+use evenfall_store_engine::{BucketOptions, ClusterSource, Freshness, Level, RecordSource, Store};
+use evenfall_store_server::Server;
 use tempfile::TempDir;
 
 use crate::servers::{etcd, eventually, names_at};

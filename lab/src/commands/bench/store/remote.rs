@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_host::process;
-use evenfall_store_engine::{Client, Completion, Level, RemoteFile, Store, StoreConfig, StoreError};
+use evenfall_store_engine::{
+    Client, Completion, Level, RemoteFile, Store, StoreConfig, StoreError,
+};
 use evenfall_store_format::Schema;
 use serde_json::{Value, json};
 

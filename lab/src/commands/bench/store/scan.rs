@@ -9,9 +9,9 @@ use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_store_engine::columns::Columns;
 use evenfall_store_engine::{Archive, Bucket, Client, Level, Store, StoreFile};
-use evenfall_store_server::Server;
 use evenfall_store_format::layout::CHUNK_BYTES;
 use evenfall_store_format::{FieldType, Schema};
+use evenfall_store_server::Server;
 use serde_json::{Value, json};
 
 use super::{Args, Failure, embedded, median};
@@ -132,7 +132,11 @@ fn warm(store: &Store, schema: &Schema) -> Result<Value, Failure> {
 }
 
 /// Adds records, and ends a batch before it would grow beyond `ROWS`. Rows of ended batches.
-fn put(columns: &mut Columns, schema: &Schema, records: &[u8]) -> evenfall_store_format::Result<usize> {
+fn put(
+    columns: &mut Columns,
+    schema: &Schema,
+    records: &[u8],
+) -> evenfall_store_format::Result<usize> {
     columns.extend(records);
     match columns.rows() + records.len() / usize::from(schema.record_bytes) > ROWS {
         true => take(columns),

@@ -65,7 +65,13 @@ fn large(receivers: u32, processes: u32) -> Report {
     for message in 0..20 {
         let sent_ns = START_NS + message * GAP_NS;
         let deadline_ns = sent_ns + 190_000;
-        ledger.sent(&Sent { stream: 0, message, scheduled_ns: sent_ns, sent_ns, deadline_ns });
+        ledger.sent(&Sent {
+            stream: 0,
+            message,
+            scheduled_ns: sent_ns,
+            sent_ns,
+            deadline_ns: Some(deadline_ns),
+        });
         for receiver in ids.clone() {
             let delay = 60_000.0 + f64::from(receiver.0 % 97) * 800.0 + prng.exponential(3_000.0);
             let arrival_ns = sent_ns + delay as u64;
@@ -216,7 +222,7 @@ fn luminance(colour: &str) -> f64 {
 
 #[test]
 fn words_stand_out_from_what_is_behind_them_in_both_themes() {
-    for theme in PAGE.split(":root {").skip(1) {
+    for theme in evenfall_runtime::page::PAGE.split(":root {").skip(1) {
         let colour = |name: &str| {
             let value = theme.split(&format!("--{name}: ")).nth(1).expect("a colour");
             luminance(&value[..7])

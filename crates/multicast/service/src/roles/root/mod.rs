@@ -16,9 +16,9 @@ use serde::Serialize;
 
 use self::book::Book;
 use super::{Process, RoleError, file_error};
+use crate::settings::{Node, Settings};
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{self, FeedStatus, Intake, Next};
-use crate::settings::{Node, Settings};
 
 /// The rehearsal before the first message, so that the hold of a burst is known before the open
 /// brings one: so many empty frames, so far apart. A burst at once is taken in few wake-ups; one
@@ -104,7 +104,10 @@ fn new_run() -> Result<RunId, RoleError> {
     let epoch = unix_s() as u32;
     let mut random = [0; 24];
     getrandom::fill(&mut random).map_err(|error| {
-        file_error("the random numbers of the system".as_ref(), std::io::Error::other(error.to_string()))
+        file_error(
+            "the random numbers of the system".as_ref(),
+            std::io::Error::other(error.to_string()),
+        )
     })?;
     Ok(RunId::new(epoch, random))
 }

@@ -2,9 +2,9 @@
 
 use evenfall_multicast_machine::RootStatus;
 
-use evenfall_feed_service::intake::FeedStatus;
 use crate::report::{Membership, NodeInfo, RunEvent, RunInfo};
 use crate::settings::{RoleName, Settings};
+use evenfall_feed_service::intake::FeedStatus;
 use evenfall_runtime::telemetry::Metrics;
 
 /// What the report shows of the settings.

@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use evenfall_runtime::Settings;
+use evenfall_multicast_service::Settings;
+use evenfall_runtime::Document;
 
-const PAGE: &str = include_str!("../../../docs/configuration.md");
+use super::{Union, default_file, defaults};
+
+const PAGE: &str = include_str!("../../../../docs/configuration.md");
 /// What the page says instead of a default.
 const NO_DEFAULT: [&str; 2] = ["none", "required"];
 
@@ -30,7 +33,9 @@ fn page() -> BTreeMap<String, BTreeMap<String, String>> {
 }
 
 fn parse(text: &str) -> Result<Settings, String> {
-    Settings::parse(text, "test", std::iter::empty(), &[]).map_err(|error| error.to_string())
+    let document = Document::parse(text, "test", std::iter::empty(), &[]);
+    let union = document.and_then(|document| Union::of(&document));
+    union.map(|union| union.multicast).map_err(|error| error.to_string())
 }
 
 /// The keys that a table has, as the program itself says when it meets another.
@@ -62,7 +67,7 @@ fn every_key_is_on_the_page_and_no_other() {
 
 #[test]
 fn the_default_file_says_every_key_and_its_comments_are_settings() {
-    let file = Settings::default_file();
+    let file = default_file();
     parse(&file).expect("its own file");
     for (table, keys) in page().iter().filter(|(table, _)| *table != "node") {
         let (_, rest) = file.split_once(&format!("[{table}]\n")).expect("a table");
@@ -78,15 +83,19 @@ fn the_default_file_says_every_key_and_its_comments_are_settings() {
         Some(key) if key.contains(" = ") || key.starts_with('[') => format!("{key}\n"),
         _ => format!("{line}\n"),
     };
-    let all: Settings = toml::from_str(&file.lines().map(uncomment).collect::<String>()).unwrap();
-    assert_eq!(all.nodes.len(), 3);
-    assert!(all.feed.fit.is_some() && all.multicast.shape.depth.is_some());
+    let text = file.lines().map(uncomment).collect::<String>();
+    let document = Document::parse(&text, "test", std::iter::empty(), &[]).unwrap();
+    let feed: evenfall_feed_service::Feed = document.part("feed").unwrap();
+    let config: evenfall_multicast_machine::Config = document.part("multicast").unwrap();
+    let nodes: Vec<evenfall_runtime::settings::Node> = document.list("node").unwrap();
+    assert_eq!(nodes.len(), 3);
+    assert!(feed.fit.is_some() && config.shape.depth.is_some());
 }
 
 #[test]
 fn every_default_is_as_the_page_says() {
     let page = page();
-    let defaults: toml::Table = Settings::default().to_toml().parse().unwrap();
+    let defaults = defaults();
     for (table, keys) in page.iter().filter(|(table, _)| *table != "node") {
         let parts = table.split('.');
         let section = parts.fold(&defaults, |at, part| at[part].as_table().unwrap());

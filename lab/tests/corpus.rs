@@ -1,0 +1,43 @@
+//! The corpora of the fuzz targets, replayed on stable: one program for all crates.
+
+use evenfall_exchange_machine::fuzzing as exchange;
+use evenfall_feed_formats::fuzzing as formats;
+use evenfall_feed_service::fuzzing as feed;
+use evenfall_multicast_machine::fuzzing as multicast;
+use evenfall_multicast_service::fuzzing as runs;
+use evenfall_placement_machine::fuzzing as survey;
+use evenfall_placement_planner::fuzzing as planner;
+use evenfall_placement_survey::fuzzing as experiments;
+use evenfall_port::fuzzing as port;
+use evenfall_store_engine::fuzzing as store;
+
+#[path = "../../fuzz/replay.rs"]
+mod replay;
+
+#[test]
+fn every_corpus_file_passes_its_target() {
+    replay::corpora(&[
+        ("agent_call", experiments::agent_call),
+        ("chrony", port::chrony),
+        ("delay_rules", port::delay_rules),
+        ("delays", planner::delays),
+        ("experiment", experiments::experiment),
+        ("fairness_csv", multicast::fairness_csv),
+        ("feed", formats::feed),
+        ("itch", formats::itch),
+        ("mold", formats::mold),
+        ("multicast_machines", multicast::machines),
+        ("multicast_wire", multicast::wire),
+        ("qaplib", planner::qaplib),
+        ("requests", feed::requests),
+        ("run_json", runs::run_json),
+        ("runlog", runs::runlog),
+        ("settings", runs::settings),
+        ("shuffle_bundles", exchange::bundles),
+        ("shuffle_datagrams", exchange::datagrams),
+        ("store_table", store::store_table),
+        ("store_wire", store::store_wire),
+        ("survey_agent", survey::survey_agent),
+        ("survey_wire", survey::survey_wire),
+    ]);
+}
