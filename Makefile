@@ -18,8 +18,9 @@ help:
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), where there is a nightly Rust"
 	@echo "make deps       install what tests use besides (network namespaces, a browser); make test does it"
 
+# The lean program, without link-time optimisation: somebody waits for the first build.
 demo:
-	$(CARGO) run --release --package evenfall-cli -- demo --dir target/demo
+	$(CARGO) run --profile lean --package evenfall-cli -- demo --dir target/demo
 
 # Cheapest first, and the tests last so that their closing lines are what one sees.
 test: deps fmt tidy deny clippy doc deploy fuzz-briefly unit
@@ -31,17 +32,17 @@ tidy:
 	$(CARGO) xtask tidy
 
 clippy:
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 
 # Module maps name private rooms too: they are for who reads the code.
 doc:
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --all-features --no-deps --quiet
 
 # Licences, sources and advisories of what we depend on.
 deny:
 	./scripts/deny.sh
 
-# Without the targets of evenfall-node: their build alone takes longer than all other steps may.
+# Without the targets of the services: their build alone takes longer than all other steps may.
 fuzz-briefly:
 	FUZZ_FEATURES=none ./scripts/fuzz.sh $(FUZZ_SECONDS)
 
@@ -49,7 +50,7 @@ fuzz:
 	./scripts/fuzz.sh $(FUZZ_SECONDS)
 
 unit:
-	$(CARGO) test --workspace --no-fail-fast
+	$(CARGO) test --workspace --all-features --no-fail-fast
 
 # Images, units and manifests, and six containers with a Docker engine where there can be one.
 deploy:
@@ -58,10 +59,10 @@ deploy:
 # With MinIO beside, when it can be built or found; without, its tests say that they are skipped.
 test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
-	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace
+	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features
 
 bench:
-	$(CARGO) run --release --package evenfall-cli -- bench fanout --fanout 10 --size 40
+	$(CARGO) run --release --package evenfall-lab -- bench fanout --fanout 10 --size 40
 	./bench-peers/run.sh
 	./bench-peers/store/run.sh
 

@@ -33,8 +33,8 @@ else
   say "skipped: no systemd-analyze (Debian's package systemd), units unchecked"
 fi
 
-cargo build -q --profile image --target x86_64-unknown-linux-gnu --package evenfall-cli
-evenfall=target/x86_64-unknown-linux-gnu/image/evenfall
+cargo build -q --profile lean --target x86_64-unknown-linux-gnu --package evenfall-cli --features full
+evenfall=target/x86_64-unknown-linux-gnu/lean/evenfall
 
 booted=$(deploy/systemd/boot.sh "$evenfall") || fail "the units under systemd"
 say "the units under a systemd of their own: $booted"

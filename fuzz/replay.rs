@@ -1,5 +1,5 @@
 //! Replays the corpora on stable: what once was interesting stays harmless. Part of the test
-//! `corpus` of every crate that has a fuzz target.
+//! `corpus` of the instruments (`lab/tests/corpus.rs`).
 
 use std::path::Path;
 
@@ -8,7 +8,11 @@ pub type Target = fn(&[u8]);
 
 /// Gives every file of each corpus to its target.
 pub fn corpora(targets: &[(&str, Target)]) {
-    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    // The crate that includes this file may lie at any depth.
+    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let corpora = above
+        .find_map(|folder| Some(folder.join("fuzz/corpus")).filter(|corpora| corpora.is_dir()))
+        .expect("the corpora are in the repository");
     for (name, target) in targets {
         let folder = corpora.join(name);
         let files = std::fs::read_dir(&folder).expect("the corpus is in the repository");

@@ -3,7 +3,7 @@
 # stays in fuzz/artifacts and fails; put it into fuzz/corpus/TARGET, where every test run replays it.
 #
 #   scripts/fuzz.sh [SECONDS] [TARGET...]     3 seconds and all targets by default
-#   FUZZ_FEATURES=none scripts/fuzz.sh        without the targets of evenfall-node, which builds long
+#   FUZZ_FEATURES=none scripts/fuzz.sh        without the targets of the services, which build long
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-3}

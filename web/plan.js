@@ -1,5 +1,5 @@
 // The page of an experiment, drawn with charts.js. The data is the JSON of
-// `evenfall_node::experiment::report::Page`; names of fields are its.
+// `evenfall_placement_survey::experiment::report::Page`; names of fields are its.
 
 const { description, groups, failures } = run;
 const COLOURS = ["held", "raw", "good", "bad", "violet", "teal", "rose", "olive"];

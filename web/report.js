@@ -1,6 +1,6 @@
 // The page of a run, drawn with charts.js.
 //
-// The data is the JSON of `evenfall_node::report::Report`; names of fields are its. `draw` at
+// The data is the JSON of `evenfall_multicast_service::report::Report`; names of fields are its. `draw` at
 // the end puts the cards together and notes how many it drew, which the test reads.
 const { info, outcome, logs, warnings } = run;
 const { results, series } = outcome;

@@ -6,11 +6,9 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use evenfall_lab::fanout::{
-    FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless, measure,
+    FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless, measure, root::RootSource,
 };
-
 use evenfall_multicast_machine::SharedKey;
-use evenfall_node::fanout::RootSource;
 
 use crate::{Result, Sample, Setup};
 

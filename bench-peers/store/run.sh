@@ -19,7 +19,7 @@ if [ ! -x "$venv/ready" ]; then
         duckdb==2.0.0 arcticdb==6.28.2 pyarrow==26.0.1 pandas==2.3.3
     printf '#!/bin/sh\n' >"$venv/ready" && chmod +x "$venv/ready"
 fi
-(cd "$root" && cargo build --release --quiet --package evenfall-cli)
+(cd "$root" && cargo build --release --quiet --package evenfall-cli --package evenfall-lab)
 if command -v mvn >/dev/null && command -v java >/dev/null; then
     [ -f "$jar" ] || mvn -q dependency:get -Dartifact="org.questdb:questdb:$questdb_version"
     (cd questdb && cargo build --release --quiet)

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_node::fuzzing::agent_call`.
+//! See `evenfall_placement_survey::fuzzing::agent_call`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_node::fuzzing::agent_call(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_placement_survey::fuzzing::agent_call(data));

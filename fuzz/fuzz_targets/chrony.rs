@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_host::fuzzing::chrony`.
+//! See `evenfall_port::fuzzing::chrony`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_host::fuzzing::chrony(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_port::fuzzing::chrony(data));

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_host::fuzzing::delay_rules`.
+//! See `evenfall_port::fuzzing::delay_rules`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_host::fuzzing::delay_rules(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_port::fuzzing::delay_rules(data));

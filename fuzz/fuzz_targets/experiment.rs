@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_node::fuzzing::experiment`.
+//! See `evenfall_placement_survey::fuzzing::experiment`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_node::fuzzing::experiment(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_placement_survey::fuzzing::experiment(data));

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_node::fuzzing::requests`.
+//! See `evenfall_feed_service::fuzzing::requests`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_node::fuzzing::requests(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_feed_service::fuzzing::requests(data));

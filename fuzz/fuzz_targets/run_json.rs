@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_node::fuzzing::run_json`.
+//! See `evenfall_multicast_service::fuzzing::run_json`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_node::fuzzing::run_json(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_multicast_service::fuzzing::run_json(data));

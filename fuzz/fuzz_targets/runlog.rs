@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_node::fuzzing::runlog`.
+//! See `evenfall_multicast_service::fuzzing::runlog`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_node::fuzzing::runlog(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_multicast_service::fuzzing::runlog(data));

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_node::fuzzing::settings`.
+//! See `evenfall_multicast_service::fuzzing::settings`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_node::fuzzing::settings(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_multicast_service::fuzzing::settings(data));

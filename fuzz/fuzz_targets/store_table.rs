@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_node::fuzzing::store_table`.
+//! See `evenfall_store_engine::fuzzing::store_table`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_node::fuzzing::store_table(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_store_engine::fuzzing::store_table(data));

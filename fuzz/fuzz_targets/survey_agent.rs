@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_placement_planner::fuzzing::survey_agent`.
+//! See `evenfall_placement_machine::fuzzing::survey_agent`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_placement_planner::fuzzing::survey_agent(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_placement_machine::fuzzing::survey_agent(data));

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_placement_planner::fuzzing::survey_wire`.
+//! See `evenfall_placement_machine::fuzzing::survey_wire`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_placement_planner::fuzzing::survey_wire(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_placement_machine::fuzzing::survey_wire(data));

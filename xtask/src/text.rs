@@ -11,7 +11,7 @@ const COLUMNS_MAX: usize = 100;
 const BODY_LINES_MAX: usize = 70;
 /// Functions that may be longer, and why.
 const LONG: [(&str, &str); 1] =
-    [("crates/evenfall-store/src/volume/recovery.rs", "one pass over what a crash left, in order")];
+    [("crates/store/format/src/volume/recovery.rs", "one pass over what a crash left, in order")];
 
 /// Words that must not reach a commit, and where. Assembled from halves so that this file passes.
 const UNFINISHED: [(&str, &str, &str); 6] = [

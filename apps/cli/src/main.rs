@@ -8,6 +8,7 @@
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`instrument`] | `evenfall sim`, `evenfall bench`: handed over to the program `evenfall-lab` |
+//! | `missing` | what stands in the place of a command that is not in this build |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
@@ -21,6 +22,8 @@ mod config;
 mod demo;
 mod feed;
 mod instrument;
+#[cfg(not(all(feature = "agents", feature = "arrow")))]
+mod missing;
 mod plan;
 mod print;
 mod report;

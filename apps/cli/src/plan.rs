@@ -1,17 +1,43 @@
 //! `evenfall plan`: which machine takes which place.
 
+#[cfg(feature = "agents")]
 mod apply;
+#[cfg(feature = "agents")]
 mod deploy;
+#[cfg(feature = "agents")]
 mod lab;
+#[cfg(feature = "agents")]
 mod live;
 mod qap;
+#[cfg(feature = "agents")]
 mod report;
+#[cfg(feature = "agents")]
 mod run;
 mod tree;
 
 use clap::Subcommand;
 
 use crate::Outcome;
+
+#[cfg(not(feature = "agents"))]
+use self::absent::{deploy, lab, live, report, run};
+
+/// The commands that need agents or experiments, in a build without them.
+#[cfg(not(feature = "agents"))]
+mod absent {
+    macro_rules! stand_in {
+        ($($command:ident),*) => {
+            $(pub mod $command {
+                pub use crate::missing::Args;
+
+                pub fn main(_: &Args) -> crate::Outcome {
+                    crate::missing::main(concat!("plan ", stringify!($command)), "agents")
+                }
+            })*
+        };
+    }
+    stand_in!(deploy, lab, live, report, run);
+}
 
 /// Arguments of `evenfall plan`.
 #[derive(clap::Args, Debug)]

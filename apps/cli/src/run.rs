@@ -9,7 +9,6 @@ use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::receiver::NoSink;
 use evenfall_multicast_service::roles::{proxy, receiver, root};
 use evenfall_multicast_service::settings::{Node, RoleName};
-use evenfall_placement_survey::agent;
 use evenfall_runtime::settings;
 
 use crate::Outcome;
@@ -114,6 +113,22 @@ fn find_agent<'a>(
     }
 }
 
+#[cfg(feature = "agents")]
+fn run_agent(
+    settings: &evenfall_placement_survey::Settings,
+    node: &settings::Node,
+) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
+    Ok(serde_json::to_value(evenfall_placement_survey::agent::run(settings, node)?)?)
+}
+
+#[cfg(not(feature = "agents"))]
+fn run_agent(
+    _: &evenfall_placement_survey::Settings,
+    _: &settings::Node,
+) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
+    Err(crate::missing::words("the role of an agent", "agents").into())
+}
+
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     if args.lifeline {
@@ -150,7 +165,7 @@ pub fn main(args: &Args) -> Outcome {
         }
         RoleArg::Agent => {
             let node = find_agent(&all.survey.agents, name)?;
-            serde_json::to_value(agent::run(&all.survey, node)?)?
+            run_agent(&all.survey, node)?
         }
     };
     if args.json {

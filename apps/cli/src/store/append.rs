@@ -117,10 +117,11 @@ pub fn append(args: &Append) -> Outcome {
         "what is to be appended? Give --feed FILE for a recording, or --csv FILE for the records \
          of a file that `store create` made",
     )?;
+    let config = args.backing.config(&args.dir)?;
     let format = input::format_named(args.format.as_deref())?;
     let messages = input::open_file(feed, format)?;
     let date = input::date_of(feed, &*messages, args.date);
-    let store = open_as(args.backing.config(&args.dir)?)?;
+    let store = open_as(config)?;
     let taken = record(args, feed, messages, date, &store);
     store.close()?;
     taken

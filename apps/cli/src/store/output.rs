@@ -5,10 +5,14 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use clap::ValueEnum;
-use evenfall_multicast_recorder::messages::{self, MessageSheet, Row};
-use evenfall_store_engine::export::{RecordSheet, csv, csv_header};
-use evenfall_store_engine::sheet::Kind;
+use evenfall_multicast_recorder::messages::{self, Row};
+use evenfall_store_engine::export::{csv, csv_header};
 use evenfall_store_format::Schema;
+
+#[cfg(feature = "arrow")]
+use self::sheets::{MessageSheet, RecordSheet};
+#[cfg(not(feature = "arrow"))]
+use self::sheets_absent::{MessageSheet, RecordSheet};
 
 type Failure = Box<dyn std::error::Error>;
 type Out = Box<dyn Write + Send>;
@@ -42,7 +46,7 @@ pub enum Records {
     /// As text.
     Csv(Schema, Out),
     /// As Parquet or Arrow.
-    Sheet(Box<RecordSheet<Out>>),
+    Sheet(Box<RecordSheet>),
 }
 
 impl Records {
@@ -53,8 +57,9 @@ impl Records {
                 writeln!(out, "{}", csv_header(schema))?;
                 Ok(Self::Csv(schema.clone(), out))
             }
-            Format::Parquet => sheet(Kind::Parquet, schema, out),
-            Format::Arrow => sheet(Kind::Arrow, schema, out),
+            Format::Parquet | Format::Arrow => {
+                Ok(Self::Sheet(Box::new(RecordSheet::begin(format, schema, out)?)))
+            }
             Format::Json => Err("records of a file go out as csv, parquet or arrow".into()),
         }
     }
@@ -82,10 +87,6 @@ impl Records {
     }
 }
 
-fn sheet(kind: Kind, schema: &Schema, out: Out) -> Result<Records, Failure> {
-    Ok(Records::Sheet(Box::new(RecordSheet::new(kind, schema, out)?)))
-}
-
 /// Messages of a recording, going out.
 pub enum Messages {
     /// As text.
@@ -93,7 +94,7 @@ pub enum Messages {
     /// As text.
     Json(Out),
     /// As Parquet or Arrow.
-    Sheet(Box<MessageSheet<Out>>),
+    Sheet(Box<MessageSheet>),
 }
 
 impl Messages {
@@ -105,8 +106,9 @@ impl Messages {
                 Self::Csv(out)
             }
             Format::Json => Self::Json(out),
-            Format::Parquet => Self::Sheet(Box::new(MessageSheet::new(Kind::Parquet, out)?)),
-            Format::Arrow => Self::Sheet(Box::new(MessageSheet::new(Kind::Arrow, out)?)),
+            Format::Parquet | Format::Arrow => {
+                Self::Sheet(Box::new(MessageSheet::begin(format, out)?))
+            }
         })
     }
 
@@ -130,6 +132,95 @@ impl Messages {
         match self {
             Self::Csv(mut out) | Self::Json(mut out) => Ok(out.flush()?),
             Self::Sheet(sheet) => Ok(sheet.finish()?),
+        }
+    }
+}
+
+/// Parquet files and Arrow streams.
+#[cfg(feature = "arrow")]
+mod sheets {
+    use evenfall_multicast_recorder::messages::{self, Row};
+    use evenfall_store_engine::export;
+    use evenfall_store_engine::sheet::Kind;
+    use evenfall_store_format::Schema;
+
+    use super::{Failure, Format, Out};
+
+    fn kind(format: Format) -> Kind {
+        if format == Format::Arrow { Kind::Arrow } else { Kind::Parquet }
+    }
+
+    pub struct RecordSheet(export::RecordSheet<Out>);
+
+    impl RecordSheet {
+        pub fn begin(format: Format, schema: &Schema, out: Out) -> Result<Self, Failure> {
+            Ok(Self(export::RecordSheet::new(kind(format), schema, out)?))
+        }
+
+        pub fn write(&mut self, records: &[u8]) -> Result<(), Failure> {
+            Ok(self.0.write(records)?)
+        }
+
+        pub fn finish(self) -> Result<(), Failure> {
+            Ok(self.0.finish()?)
+        }
+    }
+
+    pub struct MessageSheet(messages::MessageSheet<Out>);
+
+    impl MessageSheet {
+        pub fn begin(format: Format, out: Out) -> Result<Self, Failure> {
+            Ok(Self(messages::MessageSheet::new(kind(format), out)?))
+        }
+
+        pub fn write(&mut self, row: Row) -> Result<(), Failure> {
+            Ok(self.0.write(row)?)
+        }
+
+        pub fn finish(self) -> Result<(), Failure> {
+            Ok(self.0.finish()?)
+        }
+    }
+}
+
+/// The same in a build without Arrow: nobody can make one.
+#[cfg(not(feature = "arrow"))]
+mod sheets_absent {
+    use evenfall_multicast_recorder::messages::Row;
+    use evenfall_store_format::Schema;
+
+    use super::{Failure, Format, Out};
+    use crate::missing::words;
+
+    pub enum RecordSheet {}
+
+    impl RecordSheet {
+        pub fn begin(_: Format, _: &Schema, _: Out) -> Result<Self, Failure> {
+            Err(words("output as Parquet or Arrow", "arrow").into())
+        }
+
+        pub fn write(&mut self, _: &[u8]) -> Result<(), Failure> {
+            match *self {}
+        }
+
+        pub fn finish(self) -> Result<(), Failure> {
+            match self {}
+        }
+    }
+
+    pub enum MessageSheet {}
+
+    impl MessageSheet {
+        pub fn begin(_: Format, _: Out) -> Result<Self, Failure> {
+            Err(words("output as Parquet or Arrow", "arrow").into())
+        }
+
+        pub fn write(&mut self, _: Row) -> Result<(), Failure> {
+            match *self {}
+        }
+
+        pub fn finish(self) -> Result<(), Failure> {
+            match self {}
         }
     }
 }

@@ -16,7 +16,9 @@ use crate::Outcome;
 
 /// A server goes on when nobody reads what it prints.
 macro_rules! offer {
-    ($($words:tt)*) => { evenfall_runtime::program::offer(format_args!("{}\n", format_args!($($words)*))) };
+    ($($words:tt)*) => {
+        evenfall_runtime::program::offer(format_args!("{}\n", format_args!($($words)*)))
+    };
 }
 
 /// How soon a signal is seen.

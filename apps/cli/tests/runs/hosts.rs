@@ -188,8 +188,8 @@ fn attack(hosts: &Hosts, prng: &mut Prng, keyed: bool) {
         for number in 0..200_u64 {
             let length = (prng.next_u64() % 300) as usize;
             let mut bytes: Vec<u8> = (0..length).map(|_| prng.next_u64() as u8).collect();
-            if number % 2 == 0 && bytes.len() >= 76 {
-                bytes[..3].copy_from_slice(b"EF\x01");
+            if number % 2 == 0 && bytes.len() >= 88 {
+                bytes[..3].copy_from_slice(b"EF\x02");
                 // Without a key anybody on loopback may join or complain; nothing else.
                 let kinds: &[u8] =
                     if keyed { &[1, 2, 3, 4, 5, 6, 8, 11, 12] } else { &[1, 2, 3, 4] };
@@ -199,8 +199,7 @@ fn attack(hosts: &Hosts, prng: &mut Prng, keyed: bool) {
                 bytes[8..12].fill(0);
                 let epoch = now.as_secs() as u32 - (number % 8) as u32;
                 bytes[12..16].copy_from_slice(&epoch.to_le_bytes());
-                bytes[48..52].copy_from_slice(&3_u32.to_le_bytes());
-                bytes[58..60].fill(0);
+                bytes[60..64].copy_from_slice(&3_u32.to_le_bytes());
             }
             stranger.send_to(&bytes, address).expect("loopback");
         }

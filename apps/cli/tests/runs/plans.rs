@@ -26,7 +26,7 @@ fn json(said: &Said) -> Value {
 
 #[test]
 fn the_best_tree_of_four_hosts_is_found_and_proven() {
-    let said = json(&plan(MATRIX, "--depth 3 --fanout 1 --method minmax --json"));
+    let said = json(&plan(MATRIX, "--depth 3 --fanout 1 --hedging 0 --method minmax --json"));
     // b c d a: 2 + 4 + 1.
     assert_eq!(said["tree"], serde_json::json!(["b", "c", "d", "a"]));
     assert_eq!((said["worst_leaf_us"].as_f64(), said["gap"].as_f64()), (Some(7.0), Some(0.0)));
@@ -37,7 +37,8 @@ fn the_best_tree_of_four_hosts_is_found_and_proven() {
 fn every_method_says_how_far_from_the_best_it_is() {
     let sums = ["weighted", "p90", "p50", "rand", "mean+stddev"];
     for strategy in sums.into_iter().chain(["lemondrop", "greedy", "minmax"]) {
-        let options = format!("--depth 1 --fanout 2 --root b --method {strategy} --json");
+        let options =
+            format!("--depth 1 --fanout 2 --hedging 0 --root b --method {strategy} --json");
         let said = json(&plan(MATRIX, &options));
         assert_eq!(said["tree"][0], "b", "{strategy}");
         assert!(said["gap"].as_f64() >= Some(0.0), "{strategy}");

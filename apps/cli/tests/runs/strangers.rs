@@ -11,7 +11,7 @@ use super::common::{Scratch, evenfall, eventually, finish, signal};
 
 /// Memory by which an attack may make a process larger, bytes: what the limits of its servers add
 /// up to, and what the allocator keeps.
-const GROWTH_MAX: u64 = 16 << 20;
+const GROWTH_MAX: u64 = 24 << 20;
 
 fn free() -> SocketAddr {
     eventually("a free port", || {

@@ -65,8 +65,9 @@ pub const FRAME_BYTES: u32 = HEADER_BYTES as u32 + IP_BYTES + ETHERNET_BYTES;
 /// How a seat uses its socket.
 #[derive(Clone, Debug, Default)]
 pub struct SeatOptions {
-    /// Whether the members share a key ([`Config::key`](evenfall_exchange_machine::Config::key)). Without
-    /// one nothing leaves loopback.
+    /// Whether the members share a key, see
+    /// [`Config::key`](evenfall_exchange_machine::Config::key). Without a key nothing leaves
+    /// loopback.
     pub keyed: bool,
     /// Mark datagrams by class, so that switches and this host send control first.
     pub mark: bool,

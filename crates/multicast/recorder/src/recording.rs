@@ -224,8 +224,8 @@ impl<'a> Recorder<'a> {
     /// passed over: each file has the messages of its class up to some number.
     ///
     /// # Errors
-    /// [`evenfall_store_format::Error::RecordLength`] of a message that fits no class; what the store
-    /// says.
+    /// [`RecordLength`](evenfall_store_format::Error::RecordLength) of a message that fits no
+    /// class; what the store says.
     pub fn push(
         &mut self,
         stream: u32,

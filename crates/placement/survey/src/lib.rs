@@ -3,20 +3,29 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`settings`] | the section `[survey]`, and nodes with the role of an agent |
-//! | [`agent`] | measures what surveyors order |
-//! | [`surveyor`] | orders measurements, and hears their results |
-//! | [`carrier`] | gRPC as a carrier of control messages |
-//! | [`experiment`] | placement experiments: runs, their records, their report |
+//! | `agent` | measures what surveyors order |
+//! | `surveyor` | orders measurements, and hears their results |
+//! | `carrier` | gRPC as a carrier of control messages |
+//! | `experiment` | placement experiments: runs, their records, their report |
+//!
+//! All but the settings need the feature `agents`, which brings gRPC.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "agents")]
 pub mod agent;
+#[cfg(feature = "agents")]
 pub mod carrier;
+#[cfg(feature = "agents")]
 mod error;
+#[cfg(feature = "agents")]
 pub mod experiment;
+#[cfg(feature = "agents")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod settings;
+#[cfg(feature = "agents")]
 pub mod surveyor;
 
+#[cfg(feature = "agents")]
 pub use error::SurveyError;
 pub use settings::Settings;

@@ -1,0 +1,23 @@
+//! What stands in the place of a command that is not in this build.
+
+use crate::Outcome;
+
+/// Arguments, which are not looked at.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _arguments: Vec<std::ffi::OsString>,
+}
+
+/// Says how to get the command.
+pub fn main(what: &str, feature: &str) -> Outcome {
+    Err(words(what, feature).into())
+}
+
+/// What is missing, and how to get it.
+pub fn words(what: &str, feature: &str) -> String {
+    format!(
+        "{what} is not in this build; get it with `cargo install --path apps/cli --features full`, \
+         or with the feature {feature} alone"
+    )
+}
