@@ -14,7 +14,6 @@ fn main() {
     let duration = Duration::from_secs_f64(argument(3, 2.0));
     let mut params = Params { receivers: argument(1, 100), duration, ..Params::default() };
     params.config.shape.hedging = argument(2, evenfall_core::Hedging::DEFAULT);
-    #[expect(clippy::disallowed_methods, reason = "an example measures the wall clock")]
     let start = Instant::now();
     let run = run(&params);
     let took = start.elapsed().as_secs_f64();

@@ -26,6 +26,12 @@ pub struct Progress {
     said: Cell<Instant>,
 }
 
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Progress {
     /// Progress on standard error.
     pub fn new() -> Self {

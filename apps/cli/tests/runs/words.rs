@@ -182,18 +182,22 @@ fn help_of_every_command_says_what_it_is_for() {
 fn lab_without_permission_says_what_to_do() {
     let said = if is_root() {
         let scratch = Scratch::new();
+        use std::os::unix::fs::PermissionsExt;
         // Where nobody may go: the build directory may belong to root alone.
         let program = scratch.path("evenfall");
         fs::copy(env!("CARGO_BIN_EXE_evenfall"), &program).expect("a copy");
         let open = |path: &std::path::Path| {
-            use std::os::unix::fs::PermissionsExt;
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("permissions");
         };
         open(&program);
         open(program.parent().expect("a directory"));
         let mut nobody = Command::new("setpriv");
         nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
-        match nobody.args(["demo", "--lab"]).output() {
+        let dir = scratch.path("everybody");
+        fs::create_dir(&dir).expect("a directory");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("permissions");
+        let dir = dir.join("demo").display().to_string();
+        match nobody.args(["demo", "--lab", "--dir", &dir]).output() {
             Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
             Err(error) => {
                 println!("skipped: setpriv: {error}");
@@ -234,7 +238,7 @@ fn full_disk_under_the_result_is_an_error() {
 #[test]
 fn reader_that_has_seen_enough_ends_a_read_of_the_store_quietly() {
     let scratch = Scratch::new();
-    let (store, feed) = (scratch.path("store"), scratch.path("feed.itch50"));
+    let (store, feed) = (scratch.path("store"), scratch.path("20191230.itch50"));
     fs::write(&feed, super::common::feed_file(20_000).0).expect("a feed");
     let (store, feed) = (store.display().to_string(), feed.display().to_string());
     let said = say(&["store", "append", &store, "day", "--feed", &feed]);

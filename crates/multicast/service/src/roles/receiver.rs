@@ -142,7 +142,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
                 );
             }
             ReceiverEvent::FallingBehind { behind, replayed_per_second, live_per_second } => {
-                eprintln!(
+                tracing::warn!(
                     "tree {stream}: receiver {:?} falls behind: {behind} frames to replay, which \
                      come at {replayed_per_second} a second beside a feed of {live_per_second}; \
                      raise repair.recorder_frames_per_second, or begin later in the feed",
