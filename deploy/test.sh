@@ -33,7 +33,7 @@ else
   say "skipped: no systemd-analyze (Debian's package systemd), units unchecked"
 fi
 
-cargo build -q --profile lean --target x86_64-unknown-linux-gnu --package evenfall-cli --features full
+cargo build -q --profile lean --target x86_64-unknown-linux-gnu --package evenfall-cli --features agents
 evenfall=target/x86_64-unknown-linux-gnu/lean/evenfall
 
 booted=$(deploy/systemd/boot.sh "$evenfall") || fail "the units under systemd"

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::sys::checked;
 
-/// A handle that interrupts [`UdpDriver::wait`](crate::udp::UdpDriver::wait). Clones wake the same
+/// A handle that interrupts the wait of a driver on its sockets. Clones wake the same
 /// driver.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<OwnedFd>);

@@ -1,5 +1,5 @@
 //! Records for other programs: CSV, and Parquet or Arrow that DuckDB, Polars and Spark open.
-//! Messages of a recording are in [`messages`](super::messages).
+//! Messages of a recording go out by the recorder's crate.
 
 use evenfall_store_format::{Field, FieldType, Schema};
 use std::io::Write;

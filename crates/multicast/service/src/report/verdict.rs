@@ -159,14 +159,8 @@ mod tests {
         let mut ledger = Ledger::new(Config::of(ids.iter().copied()));
         for message in 0..messages {
             let sent_ns = 1_000_000 * (message + 1);
-            let deadline_ns = if hold_ns > 0 { sent_ns + hold_ns } else { 0 };
-            let sent = Sent {
-                message,
-                scheduled_ns: sent_ns,
-                sent_ns,
-                deadline_ns: Some(deadline_ns),
-                stream: 0,
-            };
+            let deadline_ns = (hold_ns > 0).then_some(sent_ns + hold_ns);
+            let sent = Sent { message, scheduled_ns: sent_ns, sent_ns, deadline_ns, stream: 0 };
             ledger.sent(&sent);
             for &receiver in &ids {
                 let is_last = receiver.0 == receivers;
@@ -176,7 +170,7 @@ mod tests {
                 let is_late = is_last && message < lost + late;
                 let delay_ns = 50_000 + 10_000 * u64::from(receiver.0);
                 let arrival_ns = sent_ns + if is_late { 2 * hold_ns } else { delay_ns };
-                let release_ns = arrival_ns.max(deadline_ns);
+                let release_ns = arrival_ns.max(deadline_ns.unwrap_or(0));
                 ledger.released(&Released {
                     receiver,
                     first_message: message,
