@@ -1,8 +1,10 @@
 //! What stands in the place of a command that is not in this build.
 
+#[cfg(not(feature = "agents"))]
 use crate::Outcome;
 
 /// Arguments, which are not looked at.
+#[cfg(not(feature = "agents"))]
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
@@ -10,6 +12,7 @@ pub struct Args {
 }
 
 /// Says how to get the command.
+#[cfg(not(feature = "agents"))]
 pub fn main(what: &str, feature: &str) -> Outcome {
     Err(words(what, feature).into())
 }
