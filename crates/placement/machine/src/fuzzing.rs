@@ -16,8 +16,10 @@ const SENT_MAX: usize = 10_000;
 /// A control message and a probe: what decodes comes back as the same value.
 pub fn survey_wire(data: &[u8]) {
     if let Ok(Decoded::Message(message)) = wire::decode(data, None) {
-        let again = wire::decode(&message.encode(None), None);
-        assert_eq!(again, Ok(Decoded::Message(message)));
+        // Long words are cut when they are written.
+        let written = message.encode(None);
+        let again = wire::decode(&written, None);
+        assert!(matches!(again, Ok(Decoded::Message(again)) if again.encode(None) == written));
     }
     if let Ok(probe) = Probe::decode(data, None) {
         assert_eq!(Probe::decode(&probe.encode(None), None).as_ref(), Ok(&probe));
