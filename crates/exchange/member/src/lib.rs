@@ -8,7 +8,7 @@
 //!
 //! ```standalone_crate
 //! use bytes::Bytes;
-//! use crate;
+//! use evenfall_exchange_member as group;
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut member = group::local(4)?;

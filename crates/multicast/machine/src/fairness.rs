@@ -26,7 +26,7 @@
 //! use evenfall_multicast_machine::fairness::{Config, Ledger, Released, Sent};
 //!
 //! let mut ledger = Ledger::new(Config::of([NodeId(1), NodeId(2)]));
-//! ledger.sent(&Sent { message: 0, sent_ns: 10, deadline_ns: 5_000, ..Sent::default() });
+//! ledger.sent(&Sent { message: 0, sent_ns: 10, deadline_ns: Some(5_000), ..Sent::default() });
 //! for (receiver, arrival_ns, release_ns) in [(1, 2_000, 5_100), (2, 3_000, 5_400)] {
 //!     let receiver = NodeId(receiver);
 //!     ledger.released(&Released { receiver, arrival_ns, release_ns, ..Released::default() });
