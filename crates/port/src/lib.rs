@@ -24,8 +24,31 @@ compile_error!(
     "evenfall-port drives Linux only: it needs sendmmsg, UDP_SEGMENT, ppoll and eventfd"
 );
 
+mod answers;
 #[doc(hidden)]
 pub mod fuzzing;
+mod groups;
+pub mod memory;
+mod options;
+mod port;
 pub mod run;
 mod sys;
 pub mod udp;
+mod wait;
+
+pub use options::Options;
+pub use port::{Answer, Counters, DATAGRAM_BYTES_MAX, Port, Refusal};
+pub use udp::inject::Inject;
+pub use wait::{OTHERS_MAX, Wake};
+
+use std::net::SocketAddr;
+
+use evenfall_host::Error;
+
+/// Opens the port that these options ask for.
+///
+/// # Errors
+/// [`Error::Unkeyed`] beyond loopback without a key, else what the kernel refused.
+pub fn open(address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
+    Ok(Box::new(udp::UdpDriver::bind(address, options)?))
+}

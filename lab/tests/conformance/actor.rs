@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Format, Hedging, Install, Machine, Malformed, NodeId,
-    Timestamp, Transmit,
+    Arrival, Class, Clock, ClockReading, Format, ForwardCounters, ForwardId, Hedging, Install,
+    Machine, Malformed, NodeId, Sent, Timestamp, Transmit,
 };
 use evenfall_multicast_machine::wire::{self, Kind};
 use evenfall_multicast_machine::{
@@ -303,6 +303,16 @@ impl Machine for Actor {
         self.now = now;
         self.clock.set(reading);
         each!(&mut self.machine, m => m.handle_clock(now, reading));
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        self.now = now;
+        each!(&mut self.machine, m => m.handle_sent(now, sent));
+    }
+
+    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        self.now = now;
+        each!(&mut self.machine, m => m.handle_counters(now, of, counters));
     }
 
     fn poll_event(&mut self) -> Option<()> {

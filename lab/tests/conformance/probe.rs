@@ -58,7 +58,7 @@ impl Probe {
 
     fn send(&mut self, to: Destination, class: Class, number: u32) {
         let body = Bytes::copy_from_slice(&number.to_le_bytes());
-        self.transmits.push_back(Transmit { class, to, head: Head::new(b"probe"), body });
+        self.transmits.push_back(Transmit::new(class, to, Head::new(b"probe"), body));
     }
 
     pub fn seen_last(&self) -> bool {

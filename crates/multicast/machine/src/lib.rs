@@ -35,12 +35,7 @@
 //! let mut receiver = Receiver::new(Config::default(), who, None, now);
 //!
 //! // A network with two hosts and no delay: what one sends, the other gets.
-//! let carry = |t: Transmit, from, now| Arrival {
-//!     from,
-//!     datagram: [t.head.as_slice(), &t.body].concat().into(),
-//!     received: now,
-//!     stamped_by: StampedBy::User,
-//! };
+//! let carry = |t: Transmit, from, now| Arrival::new(from, [t.head.as_slice(), &t.body].concat().into(), now, StampedBy::User);
 //! let mut released = Vec::new();
 //! for step in 0..2_000 {
 //!     now += core::time::Duration::from_millis(1);

@@ -178,7 +178,7 @@ impl Io {
 }
 
 /// Delays put into the path of arriving datagrams: an experiment tool, see
-/// [`evenfall_port::udp::Inject`].
+/// [`evenfall_port::Inject`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inject {
@@ -203,10 +203,10 @@ impl Inject {
         self.file = self.file.take().map(|file| base.join(file));
     }
 
-    /// What the driver is told.
-    pub fn to_driver(&self) -> Option<evenfall_port::udp::Inject> {
+    /// What the port is told.
+    pub fn to_port(&self) -> Option<evenfall_port::Inject> {
         let (seed, queue_datagrams_max) = (self.seed, self.queue_datagrams_max);
-        let with = |file| evenfall_port::udp::Inject { file, seed, queue_datagrams_max };
+        let with = |file| evenfall_port::Inject { file, seed, queue_datagrams_max };
         self.file.clone().map(with)
     }
 }
