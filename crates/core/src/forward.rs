@@ -78,7 +78,6 @@ impl Field {
     fn end(&self) -> usize {
         usize::from(self.at) + usize::from(self.len)
     }
-
 }
 
 /// What a datagram must have at a fixed place.

@@ -43,6 +43,9 @@ pub struct Outcome {
     pub dropped: u64,
     /// Messages that the root did not take at once.
     pub refused: u64,
+    /// Frames that a proxy forwarded, and how many of them its port did.
+    pub forwarded: u64,
+    pub forwarded_by_port: u64,
     pub repaired: u64,
     pub duplicates: u64,
 }
@@ -247,7 +250,12 @@ impl Actor {
         let mut outcome = self.outcome.clone();
         match &self.machine {
             Node::Root(_) => {}
-            Node::Relay(relay) => outcome.duplicates = relay.status().duplicates,
+            Node::Relay(relay) => {
+                let status = relay.status();
+                outcome.duplicates = status.duplicates;
+                outcome.forwarded = status.forwarded;
+                outcome.forwarded_by_port = status.forwarded_by_port;
+            }
             Node::Receiver(receiver) => {
                 let tally = receiver.status().tally;
                 (outcome.duplicates, outcome.repaired) = (tally.duplicates, tally.repaired);

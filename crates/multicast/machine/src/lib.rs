@@ -73,6 +73,7 @@ pub mod fuzzing;
 mod hold;
 mod members;
 mod merge;
+mod offload;
 mod outbox;
 mod pace;
 mod parts;
