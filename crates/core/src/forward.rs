@@ -1,4 +1,4 @@
-//! State with which a port sends datagrams on without asking the machine, and what that state means.
+//! State with which a port sends datagrams on without asking the machine, and what it means.
 //!
 //! A proxy sends every frame of its stream on to the same group, with a head of which only a few
 //! bytes change. A kernel program, a card or a polling thread can do that sooner than a process

@@ -9,7 +9,8 @@
 //! use evenfall_port::{Options, Port, memory::Switch};
 //!
 //! let switch = Switch::new();
-//! let (mut here, mut there) = (switch.port(Options::default())?, switch.port(Options::default())?);
+//! let mut here = switch.port(Options::default())?;
+//! let mut there = switch.port(Options::default())?;
 //! let to = Destination::One(there.local_addr());
 //! here.send(0, Transmit::new(Class::Live, to, Head::new(b"ping"), Default::default()))?;
 //! here.flush();

@@ -5,9 +5,30 @@ use std::time::Duration;
 
 use crate::Inject;
 
+/// What a port is made of.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A UDP socket of the kernel.
+    #[default]
+    Udp,
+}
+
+impl Kind {
+    /// All kinds with their names in settings.
+    pub const NAMED: &[(&str, Self)] = &[("udp", Self::Udp)];
+
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
+}
+
 /// How a port works. A port notes what it was asked for and does not have.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// What [`open`](crate::open) opens.
+    pub kind: Kind,
     /// Whether every datagram is authenticated with a shared key. Without one the driver binds and
     /// sends to loopback only.
     pub keyed: bool,
@@ -67,6 +88,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            kind: Kind::Udp,
             keyed: false,
             // 100 ms of a 35,000 msg/s feed at 1 KiB of kernel memory each.
             receive_buffer_bytes: 4 << 20,

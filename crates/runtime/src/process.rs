@@ -169,7 +169,9 @@ impl Process {
             None if manner.is_crowded => pin::schedule(pin::Schedule::Batch)?,
             None => {}
         }
-        let port = evenfall_port::open(node.address, options(manner, key.is_some()))?;
+        let kind = io.kind().map_err(|mistake| SettingsError::new(mistake.why))?;
+        let options = Options { kind, ..options(manner, key.is_some()) };
+        let port = evenfall_port::open(node.address, options)?;
         let signals = interrupt::watch(port.waker())?;
         let telemetry = Telemetry::start(node.http, key.is_some(), manner.orders)
             .map_err(ProcessError::Http)?;

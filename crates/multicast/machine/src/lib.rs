@@ -35,7 +35,10 @@
 //! let mut receiver = Receiver::new(Config::default(), who, None, now);
 //!
 //! // A network with two hosts and no delay: what one sends, the other gets.
-//! let carry = |t: Transmit, from, now| Arrival::new(from, [t.head.as_slice(), &t.body].concat().into(), now, StampedBy::User);
+//! let carry = |t: Transmit, from, now| {
+//!     let datagram = [t.head.as_slice(), &t.body].concat().into();
+//!     Arrival::new(from, datagram, now, StampedBy::User)
+//! };
 //! let mut released = Vec::new();
 //! for step in 0..2_000 {
 //!     now += core::time::Duration::from_millis(1);

@@ -1,8 +1,8 @@
 //! The proxy: forwards the first copy of every frame, keeps it for repair, merges reports.
 //!
 //! A port that can forwards the stream by itself, by the table that the proxy installs with each
-//! place (`offload.rs`). The proxy is handed every frame all the same, keeps the frame, counts it and
-//! closes gaps with it. A frame that the port did not mark as forwarded is forwarded by hand.
+//! place (`offload.rs`). The proxy is handed every frame all the same, keeps the frame, counts it
+//! and closes gaps with it. A frame that the port did not mark as forwarded is forwarded by hand.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
