@@ -46,6 +46,8 @@ struct Stage {
 impl Stage {
     fn new(key: Option<&SharedKey>) -> Self {
         let mut config = Config { mode: Mode::Tree, ..Config::default() };
+        (config.shape.depth, config.shape.fanout) = (Some(2), Some(1));
+        config.framing.messages_max = 1;
         (config.membership.expect_receivers, config.membership.expect_proxies) = (1, 1);
         let who = |port: u16| Identity {
             id: NodeId(port.into()),
@@ -113,7 +115,9 @@ impl Stage {
     fn deliver(&mut self, from: u16, transmit: &Transmit) {
         let members = match transmit.to {
             Destination::One(to) => Arc::from([to]),
-            Destination::Group(group) => self.groups.get(&(from, group)).cloned().unwrap(),
+            Destination::Group(group) => {
+                self.groups.get(&(from, group)).cloned().unwrap_or_default()
+            }
         };
         members.iter().for_each(|to| self.arrive(from, *to, transmit));
     }
