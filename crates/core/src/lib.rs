@@ -5,6 +5,7 @@
 //! | [`time`] | [`Timestamp`] (local clock), [`SyncTime`] (synchronised clock), [`Clock`] between them |
 //! | [`prng`] | [`Prng`], seeded and passed in |
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
+//! | [`forward`] | [`Forward`]: state with which a port sends datagrams on without asking |
 //! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |
 //! | [`hedging`] | [`Hedging`]: extra copies of a message, for overlay, planner and commands |
 //! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod durable;
+pub mod forward;
 pub mod hedging;
 pub mod histogram;
 pub mod machine;
@@ -25,11 +27,12 @@ pub mod storage;
 pub mod time;
 
 pub use durable::{Durable, Write, WriteId};
+pub use forward::{Forward, ForwardCounters, ForwardId, Forwarder};
 pub use hedging::Hedging;
 pub use histogram::{Histogram, SparseHistogram, Summary, nearest_rank};
 pub use machine::{
-    Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Machine, Malformed,
-    StampedBy, Transmit,
+    Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Installed, Machine,
+    Malformed, Sent, StampedBy, Token, Transmit,
 };
 pub use prng::Prng;
 pub use seal::SharedKey;

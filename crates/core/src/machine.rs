@@ -3,8 +3,9 @@
 //! A [`Machine`] has no sockets, no clock and no threads. A driver owns it and repeats:
 //!
 //! 1. read the clock once: `now`;
-//! 2. hand in one input: [`handle`](Machine::handle), [`handle_timeout`](Machine::handle_timeout)
-//!    or [`handle_clock`](Machine::handle_clock);
+//! 2. hand in one input: [`handle`](Machine::handle), [`handle_timeout`](Machine::handle_timeout),
+//!    [`handle_clock`](Machine::handle_clock), [`handle_sent`](Machine::handle_sent) or
+//!    [`handle_counters`](Machine::handle_counters);
 //! 3. drain [`poll_event`](Machine::poll_event) until `None`;
 //! 4. apply [`poll_install`](Machine::poll_install) until `None`;
 //! 5. pull [`poll_transmit`](Machine::poll_transmit) as fast as it can send, and no faster; while
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::forward::{Forward, ForwardCounters, ForwardId};
 use crate::{ClockReading, Timestamp};
 
 /// What a datagram is for. Drivers map it to priorities; lower value first.
@@ -45,12 +47,14 @@ impl Class {
     }
 }
 
-/// Who took the receive time stamp of an [`Arrival`].
+/// Who took the time stamp of an [`Arrival`] or of a departure ([`Sent`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StampedBy {
-    /// The kernel, when the packet entered the socket.
+    /// The network card, when the packet passed the wire.
+    Hardware,
+    /// The kernel, when the packet entered the socket or was handed to the card.
     Kernel,
-    /// This process, when it read the socket.
+    /// This process, when it read the socket or when the system call that sent had returned.
     User,
 }
 
@@ -65,6 +69,21 @@ pub struct Arrival {
     pub received: Timestamp,
     /// Who took `received`.
     pub stamped_by: StampedBy,
+    /// The port has sent this datagram on already, as a [`Forward`] told it to. The machine does
+    /// not send the datagram on a second time.
+    pub is_forwarded: bool,
+}
+
+impl Arrival {
+    /// A datagram that nobody has sent on yet.
+    pub fn new(
+        from: SocketAddr,
+        datagram: Bytes,
+        received: Timestamp,
+        stamped_by: StampedBy,
+    ) -> Self {
+        Self { from, datagram, received, stamped_by, is_forwarded: false }
+    }
 }
 
 /// The name of a set of destinations that a machine installed in its driver.
@@ -114,6 +133,22 @@ impl fmt::Debug for Head {
     }
 }
 
+/// The name that a machine gives a [`Transmit`] whose departure it wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// What became of a [`Transmit`] that asked when it left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The name that the transmit carried.
+    pub token: Token,
+    /// When its last copy left, on the local clock. `None` when no copy left: the transmit was
+    /// refused, or the network took none of its copies.
+    pub at: Option<Timestamp>,
+    /// Who took `at`.
+    pub stamped_by: StampedBy,
+}
+
 /// One datagram to send, to one or to many: the wire carries `head` followed by `body`.
 ///
 /// Fan-out is a word of the contract and not a loop, so that each driver can do it in its best way.
@@ -127,9 +162,21 @@ pub struct Transmit {
     pub head: Head,
     /// Bytes shared with every other copy of the same message.
     pub body: Bytes,
+    /// Asks for [`Machine::handle_sent`], once for all copies.
+    pub token: Option<Token>,
 }
 
 impl Transmit {
+    /// A datagram whose machine does not ask when it left.
+    pub fn new(class: Class, to: Destination, head: Head, body: Bytes) -> Self {
+        Self { class, to, head, body, token: None }
+    }
+
+    /// The same datagram, with the question when it left.
+    pub fn asking(self, token: Token) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
     /// Bytes of one copy.
     pub fn len(&self) -> usize {
         self.head.as_slice().len() + self.body.len()
@@ -141,11 +188,26 @@ impl Transmit {
     }
 }
 
-/// State that a driver keeps so that it can act without asking the machine.
+/// State that a driver keeps so that it can act without asking the machine. An install is a plain
+/// value, and replaces the last install of the same name as a whole.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub enum Install {
     /// The group has exactly these members from now on; an empty list forgets the group.
     Group(GroupId, Arc<[SocketAddr]>),
+    /// Datagrams that match are sent on as this says, and are handed in as well. `None` forgets
+    /// the table and its window of numbers.
+    Forward(ForwardId, Option<Arc<Forward>>),
+}
+
+/// What a driver made of an [`Install`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installed {
+    /// The driver acts by it from now on.
+    Taken,
+    /// The driver cannot act by this kind of state, or not by so much of it. The machine goes on by
+    /// hand, as before any install of that name.
+    Ignored,
 }
 
 /// Bytes that are not a message of this protocol. Counted and ignored by drivers, never fatal.
@@ -182,6 +244,18 @@ pub trait Machine {
 
     /// The synchronised clock was read, and may have stepped.
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading);
+
+    /// A transmit that carried a [`Token`] has left, or never will. The answer comes once for each
+    /// token. A machine that asks nothing leaves this out.
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        let _ = (now, sent);
+    }
+
+    /// What the driver did by an installed [`Forward`] since it last said so. A machine that
+    /// installs none leaves this out.
+    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        let _ = (now, of, counters);
+    }
 
     /// The next thing to tell the owner.
     fn poll_event(&mut self) -> Option<Self::Event>;

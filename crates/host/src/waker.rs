@@ -36,6 +36,14 @@ impl Waker {
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 
+    /// A descriptor of the caller's own that polls readable from a wake-up until it is forgotten.
+    ///
+    /// # Errors
+    /// When the process may open no more files.
+    pub fn handle(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
     /// What a wait polls beside its own sockets.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()

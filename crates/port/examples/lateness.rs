@@ -7,7 +7,8 @@ use std::time::Duration;
 use evenfall_core::Summary;
 use evenfall_host::Error;
 use evenfall_host::clock::{MonotonicClock, thread_cpu};
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::udp::UdpDriver;
+use evenfall_port::{Options, Port};
 
 fn main() -> Result<(), Error> {
     let waits: u32 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(5000);
@@ -19,7 +20,7 @@ fn main() -> Result<(), Error> {
         let cpu = thread_cpu();
         for _ in 0..waits {
             let deadline = MonotonicClock::now() + Duration::from_micros(500);
-            driver.wait(Some(deadline));
+            driver.wait(None, Some(deadline));
             late.push(MonotonicClock::now().signed_since(deadline));
         }
         let cpu = (thread_cpu() - cpu) / waits;

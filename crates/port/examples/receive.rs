@@ -8,7 +8,8 @@ use bytes::Bytes;
 use evenfall_core::{Class, Destination, Head, Transmit};
 use evenfall_host::Error;
 use evenfall_host::clock::thread_cpu;
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::udp::UdpDriver;
+use evenfall_port::{Options, Port};
 
 /// Datagrams that wait before the clock runs.
 const WAITING: usize = 640;
@@ -28,13 +29,13 @@ fn receive(bytes: usize, segmented: bool, options: &Options, rounds: usize) -> R
         for _ in 0..WAITING {
             let to = Destination::One(receiver.local_addr());
             let head = Head::new(b"");
-            let frame = Transmit { class: Class::Live, to, head, body: body.clone() };
-            sender.push(frame).expect("room for a round");
+            let frame = Transmit::new(Class::Live, to, head, body.clone());
+            sender.send(0, frame).expect("room for a round");
         }
         sender.flush();
         let before = thread_cpu();
         loop {
-            let got = receiver.recv(&mut arrivals);
+            let got = receiver.receive(&mut arrivals);
             if got == 0 {
                 break;
             }

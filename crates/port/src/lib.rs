@@ -1,8 +1,8 @@
-//! What moves the packets of evenfall's machines: UDP sockets, and the loop that drives machines.
+//! What moves the packets of evenfall's machines: ports, and the loop that drives machines on them.
 //!
 //! A protocol is a [`Machine`](evenfall_core::Machine): it never sends, it names what is to be
-//! sent. This crate turns that into system calls, in the cheapest way that Linux has without a
-//! privileged data path:
+//! sent. A [`Port`] carries that out. The first kind of port is a UDP socket, used in the cheapest
+//! way that Linux has without a privileged data path:
 //!
 //! - **fan-out**: one `sendmmsg` for all copies of a datagram, whose `iovec`s all point at the one
 //!   head and the one body ([`udp`]); when several datagrams wait for the same destination, one
@@ -13,19 +13,58 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`udp`] | [`UdpDriver`](udp::UdpDriver): queues, batched send and receive, waiting |
-//! | [`run`] | [`Loop`](run::Loop): machines on a driver, by the rule of the contract |
+//! | [`Port`], [`open`] | the one door, and the only function that knows the kinds |
+//! | [`udp`] | [`UdpDriver`](udp::UdpDriver): queues, batched send and receive |
+//! | [`memory`] | [`Switch`](memory::Switch): ports of one process, without sockets |
+//! | [`run`] | [`Loop`](run::Loop): machines on a port, by the rule of the contract |
 //!
-//! Without a key nothing is bound, and nothing is sent, beyond loopback: see
-//! [`Options::keyed`](udp::Options::keyed).
+//! Without a key nothing is bound, and nothing is sent, beyond loopback: see [`Options::keyed`].
+//!
+//! # Another kind of port
+//!
+//! 1. Implement [`Port`] in a module behind a feature. Keep groups in `groups::Groups`, which
+//!    refuses what every port refuses.
+//! 2. Bound each queue by [`Options::queue_frames_max`], and send the classes in their order.
+//! 3. Answer every token once (`answers::Answers`), with the best time stamp that there is.
+//! 4. Wait by `wait::Waiting` where there is a descriptor to poll: it sleeps, then spins.
+//! 5. Ignore the installs that the port cannot carry out. Offer arrivals to
+//!    [`Forwarder`](evenfall_core::Forwarder) for those that it can, or translate the table.
+//! 6. Hand in every arrival, also a forwarded one, and mark the forwarded one.
+//! 7. Name the kind in [`Kind`] and in [`open`]; note what [`Options`] asks and the port lacks.
+//! 8. Add the kind to `tests/conformance/main.rs`, and run the tests.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
     "evenfall-port drives Linux only: it needs sendmmsg, UDP_SEGMENT, ppoll and eventfd"
 );
 
+mod answers;
 #[doc(hidden)]
 pub mod fuzzing;
+mod groups;
+pub mod memory;
+mod options;
+mod port;
 pub mod run;
 mod sys;
 pub mod udp;
+mod wait;
+
+pub use options::{Kind, Options};
+pub use port::{Answer, Counters, DATAGRAM_BYTES_MAX, Port, Refusal};
+pub use udp::inject::Inject;
+pub use wait::{OTHERS_MAX, Wake};
+
+use std::net::SocketAddr;
+
+use evenfall_host::Error;
+
+/// Opens the port that these options ask for.
+///
+/// # Errors
+/// [`Error::Unkeyed`] beyond loopback without a key, else what the kernel refused.
+pub fn open(address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
+    match options.kind {
+        Kind::Udp => Ok(Box::new(udp::UdpDriver::bind(address, options)?)),
+    }
+}

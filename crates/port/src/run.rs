@@ -1,12 +1,13 @@
 //! The loop that drives machines by the rule of the contract ([`evenfall_core::machine`]).
 //!
-//! One thread owns some machines and one driver, and calls [`Loop::turn`] until it has enough.
+//! One thread owns some machines and one port, and calls [`Loop::turn`] until it has enough.
 //! A turn takes one batch of arrivals and the timeouts that are due, sends what the machines want
 //! sent, and then waits, unless there is more to do. After a rest ([`Machine::poll_lull`]) what is
 //! due goes first, and arrivals wait until others on this core have done what was due for them.
 //!
 //! After every single input the machine's events and installs are drained before the next input;
-//! transmits are pulled only while the driver has room.
+//! transmits are pulled only while the port has room. What the port answers about transmits and
+//! installs is handed in after the transmits, and the next turn follows without a wait.
 //!
 //! Several machines share a socket through a *dispatch* function, which reads the number of the
 //! machine at a fixed place in the datagram. It runs before any authentication: its answer is a
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use evenfall_core::{Arrival, Class, ClockReading, Machine, Malformed, Timestamp};
 
-use crate::udp::{Refusal, UdpDriver, Wake};
+use crate::{Answer, Port, Refusal, Wake};
 use evenfall_host::Error;
 use evenfall_host::clock::{ClockWatch, MonotonicClock};
 
@@ -52,10 +53,11 @@ pub struct LoopCounters {
     pub timeout_late_ns_max: u64,
 }
 
-/// Drives machines of one kind on one [`UdpDriver`].
+/// Drives machines of one kind on one [`Port`].
 pub struct Loop {
     dispatch: Dispatch,
     arrivals: Vec<Arrival>,
+    answers: Vec<Answer>,
     counters: LoopCounters,
     last_malformed: Option<Malformed>,
     clock: Option<ClockWatch>,
@@ -84,6 +86,7 @@ impl Loop {
         Self {
             dispatch,
             arrivals: Vec::new(),
+            answers: Vec::new(),
             counters: LoopCounters::default(),
             last_malformed: None,
             clock: None,
@@ -117,7 +120,7 @@ impl Loop {
     pub fn turn<M: Machine>(
         &mut self,
         machines: &mut [M],
-        driver: &mut UdpDriver,
+        port: &mut dyn Port,
         until: Option<Timestamp>,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<Wake, Error> {
@@ -126,23 +129,24 @@ impl Loop {
             // A new machine may have installs and events before its first input.
             let now = MonotonicClock::now();
             for (owner, machine) in machines.iter_mut().enumerate() {
-                drain(owner, now, machine, driver, events)?;
+                drain(owner, now, machine, port, events)?;
             }
         }
         // Before arrivals: a machine's first input is a clock reading, here as in the simulator.
-        self.take_clock(machines, driver, events)?;
+        self.take_clock(machines, port, events)?;
         if std::mem::take(&mut self.is_rested) {
-            self.take_prompt_timeouts(machines, driver, events)?;
+            self.take_prompt_timeouts(machines, port, events)?;
         }
         let drained = std::mem::take(&mut self.is_drained);
-        let readable = !drained && self.take_arrivals(machines, driver, events)?;
+        let readable = !drained && self.take_arrivals(machines, port, events)?;
         let mut now = MonotonicClock::now();
-        self.take_timeouts(now, machines, driver, events)?;
-        let more = self.transmit(machines, driver);
+        self.take_timeouts(now, machines, port, events)?;
+        let more = self.transmit(machines, port);
+        let answered = self.take_answers(machines, port, events)?;
         if readable {
             return Ok(Wake::Readable);
         }
-        if more {
+        if more || answered {
             return Ok(Wake::Writable);
         }
         now = MonotonicClock::now();
@@ -151,10 +155,7 @@ impl Loop {
         let deadline = deadline.min(now + WAIT_MAX);
         let mut lulls = machines.iter().map(Machine::poll_lull);
         let lull = lulls.try_fold(Timestamp::MAX, |first, lull| Some(first.min(lull?)));
-        let wake = match lull {
-            Some(lull) => driver.rest(lull, deadline),
-            None => driver.wait(Some(deadline)),
-        };
+        let wake = port.wait(lull, Some(deadline));
         self.is_rested = lull.is_some() && wake == Wake::Deadline;
         Ok(wake)
     }
@@ -167,13 +168,13 @@ impl Loop {
         &mut self,
         owner: usize,
         machine: &mut M,
-        driver: &mut UdpDriver,
+        port: &mut dyn Port,
         input: impl FnOnce(&mut M, Timestamp) -> T,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<T, Error> {
         let now = MonotonicClock::now();
         let output = input(machine, now);
-        drain(owner, now, machine, driver, events)?;
+        drain(owner, now, machine, port, events)?;
         Ok(output)
     }
 
@@ -181,16 +182,16 @@ impl Loop {
     fn take_arrivals<M: Machine>(
         &mut self,
         machines: &mut [M],
-        driver: &mut UdpDriver,
+        port: &mut dyn Port,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<bool, Error> {
         let mut arrivals = std::mem::take(&mut self.arrivals);
-        let count = driver.recv(&mut arrivals);
+        let count = port.receive(&mut arrivals);
         let mut now = MonotonicClock::now();
         for (number, arrival) in arrivals.drain(..).enumerate() {
             if number % ARRIVALS_PER_CLOCK == ARRIVALS_PER_CLOCK - 1 {
                 now = MonotonicClock::now();
-                self.take_timeouts(now, machines, driver, events)?;
+                self.take_timeouts(now, machines, port, events)?;
             }
             let owner = (self.dispatch)(&arrival.datagram);
             let Some((owner, machine)) =
@@ -203,10 +204,10 @@ impl Loop {
                 self.counters.malformed += 1;
                 self.last_malformed = Some(malformed);
             }
-            drain(owner, now, machine, driver, events)?;
+            drain(owner, now, machine, port, events)?;
         }
         self.arrivals = arrivals;
-        self.is_drained = count > 0 && driver.is_drained();
+        self.is_drained = count > 0 && port.is_drained();
         Ok(count > 0)
     }
 
@@ -214,7 +215,7 @@ impl Loop {
         &mut self,
         now: Timestamp,
         machines: &mut [M],
-        driver: &mut UdpDriver,
+        port: &mut dyn Port,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<(), Error> {
         for (owner, machine) in machines.iter_mut().enumerate() {
@@ -226,23 +227,47 @@ impl Loop {
                 self.counters.timeout_late_ns_max = self.counters.timeout_late_ns_max.max(late);
                 self.counters.timeouts += 1;
                 machine.handle_timeout(now);
-                drain(owner, now, machine, driver, events)?;
+                drain(owner, now, machine, port, events)?;
             }
         }
         Ok(())
+    }
+
+    /// Hands in what became of transmits and installs. Whether there was anything.
+    fn take_answers<M: Machine>(
+        &mut self,
+        machines: &mut [M],
+        port: &mut dyn Port,
+        events: &mut impl FnMut(&M, Timestamp, M::Event),
+    ) -> Result<bool, Error> {
+        let mut answers = std::mem::take(&mut self.answers);
+        port.answers(&mut answers);
+        let answered = !answers.is_empty();
+        for answer in answers.drain(..) {
+            let (Answer::Sent(owner, _) | Answer::Counters(owner, ..)) = answer;
+            let Some(machine) = machines.get_mut(owner) else { continue };
+            let now = MonotonicClock::now();
+            match answer {
+                Answer::Sent(_, sent) => machine.handle_sent(now, sent),
+                Answer::Counters(_, of, counters) => machine.handle_counters(now, of, counters),
+            }
+            drain(owner, now, machine, port, events)?;
+        }
+        self.answers = answers;
+        Ok(answered)
     }
 
     /// What a rest ended for, before anything else.
     fn take_prompt_timeouts<M: Machine>(
         &mut self,
         machines: &mut [M],
-        driver: &mut UdpDriver,
+        port: &mut dyn Port,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<(), Error> {
         let now = MonotonicClock::now();
         let due = machines.iter().filter_map(Machine::poll_timeout).min();
         if due.is_some_and(|due| due <= now && now.since(due) < PROMPT) {
-            self.take_timeouts(now, machines, driver, events)?;
+            self.take_timeouts(now, machines, port, events)?;
             // Receivers on one host are due at the same time: first all release, then all read.
             std::thread::yield_now();
         }
@@ -252,11 +277,11 @@ impl Loop {
     fn take_clock<M: Machine>(
         &mut self,
         machines: &mut [M],
-        driver: &mut UdpDriver,
+        port: &mut dyn Port,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<(), Error> {
         match self.clock.as_mut().and_then(ClockWatch::fresh) {
-            Some(reading) => self.adopt_clock(reading, machines, driver, events),
+            Some(reading) => self.adopt_clock(reading, machines, port, events),
             None => Ok(()),
         }
     }
@@ -269,46 +294,47 @@ impl Loop {
         &mut self,
         reading: ClockReading,
         machines: &mut [M],
-        driver: &mut UdpDriver,
+        port: &mut dyn Port,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<(), Error> {
+        port.adopt_clock(reading);
         for (owner, machine) in machines.iter_mut().enumerate() {
             let now = MonotonicClock::now();
             machine.handle_clock(now, reading);
-            drain(owner, now, machine, driver, events)?;
+            drain(owner, now, machine, port, events)?;
         }
         Ok(())
     }
 
-    /// Pulls and sends. Whether a machine may have more although the driver has room.
-    fn transmit<M: Machine>(&mut self, machines: &mut [M], driver: &mut UdpDriver) -> bool {
+    /// Pulls and sends. Whether a machine may have more although the port has room.
+    fn transmit<M: Machine>(&mut self, machines: &mut [M], port: &mut dyn Port) -> bool {
         let mut pulled = 0;
         let count = machines.len();
         // The machine to be asked first changes, so that a busy one cannot starve the others.
         self.first = (self.first + 1) % count.max(1);
         for turn in 0..count {
             let owner = (self.first + turn) % count;
-            while driver.has_room_for(Class::Live) {
+            while port.has_room(Class::Live) {
                 if pulled == TRANSMITS_PER_TURN {
-                    driver.flush();
+                    port.flush();
                     return true;
                 }
                 let now = MonotonicClock::now();
-                let transmit = match driver.has_room() {
+                let transmit = match port.has_room(Class::Bulk) {
                     true => machines[owner].poll_transmit(now),
                     // Repairs that the kernel does not take yet must not hold up the feed.
                     false => machines[owner].poll_urgent(now),
                 };
                 let Some(transmit) = transmit else { break };
-                // A refusal is in the driver's counters, and the machine's repair is the remedy.
-                let _: Result<(), Refusal> = driver.push_for(owner, transmit);
+                // A refusal is in the port's counters, and the machine's repair is the remedy.
+                let _: Result<(), Refusal> = port.send(owner, transmit);
                 pulled += 1;
                 if pulled % TRANSMITS_PER_FLUSH == 0 {
-                    driver.flush();
+                    port.flush();
                 }
             }
         }
-        driver.flush();
+        port.flush();
         false
     }
 }
@@ -318,14 +344,14 @@ fn drain<M: Machine>(
     owner: usize,
     now: Timestamp,
     machine: &mut M,
-    driver: &mut UdpDriver,
+    port: &mut dyn Port,
     events: &mut impl FnMut(&M, Timestamp, M::Event),
 ) -> Result<(), Error> {
     while let Some(event) = machine.poll_event() {
         events(machine, now, event);
     }
     while let Some(install) = machine.poll_install() {
-        driver.install_for(owner, &install)?;
+        port.install(owner, &install)?;
     }
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use evenfall_core::{Class, Destination, GroupId, Head, Install, Transmit};
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::udp::UdpDriver;
+use evenfall_port::{Options, Port};
 
 struct Counting;
 
@@ -34,8 +35,8 @@ fn a_warm_driver_does_not_allocate() {
     let mut sender = UdpDriver::bind(loopback, Options::default()).unwrap();
     let mut receivers: Vec<_> =
         (0..10).map(|_| UdpDriver::bind(loopback, Options::default()).unwrap()).collect();
-    let members = receivers.iter().map(UdpDriver::local_addr).collect();
-    sender.install(&Install::Group(GroupId(1), members)).unwrap();
+    let members = receivers.iter().map(Port::local_addr).collect();
+    sender.install(0, &Install::Group(GroupId(1), members)).unwrap();
     let one = Destination::One(receivers[3].local_addr());
     let body = Bytes::from_static(&[1; 500]);
     let mut arrivals = Vec::new();
@@ -49,11 +50,11 @@ fn a_warm_driver_does_not_allocate() {
             let to = if number % 5 == 4 { one } else { Destination::Group(GroupId(1)) };
             let body = body.slice(..if number % 7 == 6 { 100 } else { 500 });
             let head = Head::new(b"head");
-            sender.push(Transmit { class: Class::Live, to, head, body }).unwrap();
+            sender.send(0, Transmit::new(Class::Live, to, head, body)).unwrap();
         }
         assert!(sender.flush());
         for receiver in &mut receivers {
-            while receiver.recv(&mut arrivals) > 0 {}
+            while receiver.receive(&mut arrivals) > 0 {}
             datagrams += arrivals.len() as u64;
             arrivals.clear();
         }
@@ -65,7 +66,7 @@ fn a_warm_driver_does_not_allocate() {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     for _ in 0..64 {
         let (to, head) = (Destination::Group(GroupId(1)), Head::new(b"head"));
-        sender.push(Transmit { class: Class::Live, to, head, body: body.clone() }).unwrap();
+        sender.send(0, Transmit::new(Class::Live, to, head, body.clone())).unwrap();
     }
     sender.flush();
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "sending allocates");

@@ -10,7 +10,8 @@ use evenfall_core::{
 };
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
 use evenfall_port::run::Loop;
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::udp::UdpDriver;
+use evenfall_port::{Options, Port};
 
 /// Repeats every datagram to a group of one, and ticks every ten milliseconds. Panics when an input
 /// comes before its events and installs are drained.
@@ -57,12 +58,12 @@ impl Machine for Echo {
         }
         self.events.push_back(format!("{} got {}", self.number, arrival.datagram[1]));
         self.installs.push_back(Install::Group(GroupId(1), [self.peer].into()));
-        self.transmits.push_back(Transmit {
-            class: Class::Live,
-            to: Destination::Group(GroupId(1)),
-            head: Head::new(b"echo"),
-            body: arrival.datagram,
-        });
+        self.transmits.push_back(Transmit::new(
+            Class::Live,
+            Destination::Group(GroupId(1)),
+            Head::new(b"echo"),
+            arrival.datagram,
+        ));
         Ok(())
     }
 
@@ -169,7 +170,7 @@ const REPAIRS_BEFORE: usize = 4;
 impl Repairing {
     fn transmit(&self, class: Class) -> Transmit {
         let head = Head::new(&[class as u8]);
-        Transmit { class, to: Destination::One(self.to), head, body: bytes::Bytes::new() }
+        Transmit::new(class, Destination::One(self.to), head, bytes::Bytes::new())
     }
 }
 

@@ -10,7 +10,8 @@ use evenfall_core::{Class, Destination, GroupId, Head, Install, Transmit};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_host::lab::Lab;
-use evenfall_port::udp::{Options, UdpDriver, Wake};
+use evenfall_port::udp::UdpDriver;
+use evenfall_port::{Options, Port, Wake};
 
 fn lab(hosts: usize) -> Option<Lab> {
     match Lab::new(hosts) {
@@ -34,15 +35,15 @@ fn four_hosts_reach_each_other() {
     for from in 0..4_usize {
         let others: Vec<_> = (0..4).filter(|to| *to != from).collect();
         let members = others.iter().map(|to| (lab.address(*to), 7000).into()).collect();
-        drivers[from].install(&Install::Group(GroupId(0), members)).unwrap();
+        drivers[from].install(0, &Install::Group(GroupId(0), members)).unwrap();
         for number in 0..100_u8 {
-            let ping = Transmit {
-                class: Class::Live,
-                to: Destination::Group(GroupId(0)),
-                head: Head::new(&[from as u8, number]),
-                body: Bytes::from_static(b"ping"),
-            };
-            drivers[from].push(ping).unwrap();
+            let ping = Transmit::new(
+                Class::Live,
+                Destination::Group(GroupId(0)),
+                Head::new(&[from as u8, number]),
+                Bytes::from_static(b"ping"),
+            );
+            drivers[from].send(0, ping).unwrap();
         }
         assert!(drivers[from].flush());
         assert_eq!(drivers[from].counters().failed, 0);
@@ -50,8 +51,8 @@ fn four_hosts_reach_each_other() {
             let mut arrivals = Vec::new();
             while arrivals.len() < 100 {
                 let quiet = MonotonicClock::now() + Duration::from_secs(2);
-                let count = drivers[to].recv(&mut arrivals);
-                let nothing = count == 0 && drivers[to].wait(Some(quiet)) == Wake::Deadline;
+                let count = drivers[to].receive(&mut arrivals);
+                let nothing = count == 0 && drivers[to].wait(None, Some(quiet)) == Wake::Deadline;
                 assert!(!nothing, "{from} to {to}: {} of 100 arrived", arrivals.len());
             }
             for (number, arrival) in arrivals.iter().enumerate() {
@@ -77,21 +78,24 @@ fn segments_longer_than_the_link_carries_go_out_as_single_datagrams() {
     for (bytes, refused) in [(4000, 1), (1473, 2), (1472, 2), (100, 2)] {
         let body = Bytes::from(vec![3; bytes]);
         for _ in 0..10 {
-            let frame = Transmit {
-                class: Class::Live,
-                to: Destination::One(receiver.local_addr()),
-                head: Head::new(b""),
-                body: body.clone(),
-            };
-            sender.push(frame).unwrap();
+            let frame = Transmit::new(
+                Class::Live,
+                Destination::One(receiver.local_addr()),
+                Head::new(b""),
+                body.clone(),
+            );
+            sender.send(0, frame).unwrap();
         }
         assert!(sender.flush());
         assert_eq!(sender.counters().segmentation_refused, refused, "at {bytes} bytes");
         let mut arrivals = Vec::new();
         while arrivals.len() < 10 {
             let quiet = MonotonicClock::now() + Duration::from_secs(2);
-            let count = receiver.recv(&mut arrivals);
-            assert!(count > 0 || receiver.wait(Some(quiet)) != Wake::Deadline, "{bytes} bytes");
+            let count = receiver.receive(&mut arrivals);
+            assert!(
+                count > 0 || receiver.wait(None, Some(quiet)) != Wake::Deadline,
+                "{bytes} bytes"
+            );
         }
         assert!(arrivals.iter().all(|arrival| arrival.datagram == body));
     }
@@ -156,7 +160,7 @@ fn signalled_child() {
     assert!(!interrupt::raised());
     eprintln!("ready");
     let start = MonotonicClock::now();
-    assert_eq!(driver.wait(Some(start + Duration::from_secs(30))), Wake::Woken);
+    assert_eq!(driver.wait(None, Some(start + Duration::from_secs(30))), Wake::Woken);
     assert!(interrupt::raised());
     assert!(MonotonicClock::now().since(start) < Duration::from_secs(20));
 }

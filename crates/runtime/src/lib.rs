@@ -4,7 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`settings`] | one TOML file for all hosts, overridden by environment and `--set` |
-//! | [`process`] | driver, loop, clock, signals and telemetry of one process |
+//! | [`process`] | port, loop, clock, signals and telemetry of one process |
 //! | [`http`] | a small HTTP server with limits, and routes that services bring |
 //! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
 //! | [`page`] | the frame of a page: one file, no network |

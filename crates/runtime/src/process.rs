@@ -1,4 +1,4 @@
-//! One process around the machines of a role: the driver and its loop, the clock, signals,
+//! One process around the machines of a role: the port and its loop, the clock, signals,
 //! telemetry and the log of its memory.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use evenfall_core::{Clock, ClockError, ClockReading, Machine, SharedKey, SyncTim
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, auto};
 use evenfall_host::{interrupt, pin, procstat};
 use evenfall_port::run::{Dispatch, Loop};
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::{Options, Port};
 
 use crate::memory::MemoryLog;
 use crate::settings::{Inject, Io, Node, Run, SettingsError};
@@ -106,8 +106,8 @@ pub struct Process {
     /// The key of the run.
     pub key: Option<SharedKey>,
     /// What moves the packets.
-    pub driver: UdpDriver,
-    /// Wakes the driver when a signal comes.
+    pub port: Box<dyn Port>,
+    /// Wakes the port when a signal comes.
     _signals: interrupt::Watch,
     /// Drives the machines.
     pub turn: Loop,
@@ -123,12 +123,12 @@ pub struct Process {
     pub resident_bytes_max: u64,
 }
 
-/// The loop and the driver of a role, without what is around them.
+/// The loop and the port of a role, without what is around them.
 pub struct Turning<'a> {
     /// Drives the machines.
     pub turn: &'a mut Loop,
     /// What moves the packets.
-    pub driver: &'a mut UdpDriver,
+    pub port: &'a mut dyn Port,
 }
 
 fn options(manner: Manner<'_>, keyed: bool) -> Options {
@@ -149,7 +149,7 @@ fn options(manner: Manner<'_>, keyed: bool) -> Options {
     options.segmentation = io.segmentation;
     options.coalescing = io.segmentation;
     options.receive_buffer_bytes = io.receive_buffer_bytes;
-    options.inject = inject.to_driver();
+    options.inject = inject.to_port();
     options
 }
 
@@ -169,18 +169,20 @@ impl Process {
             None if manner.is_crowded => pin::schedule(pin::Schedule::Batch)?,
             None => {}
         }
-        let driver = UdpDriver::bind(node.address, options(manner, key.is_some()))?;
-        let signals = interrupt::watch(driver.waker())?;
+        let kind = io.kind().map_err(|mistake| SettingsError::new(mistake.why))?;
+        let options = Options { kind, ..options(manner, key.is_some()) };
+        let port = evenfall_port::open(node.address, options)?;
+        let signals = interrupt::watch(port.waker())?;
         let telemetry = Telemetry::start(node.http, key.is_some(), manner.orders)
             .map_err(ProcessError::Http)?;
         let (clock, watch) = start_clock(&manner.run.clock, manner.is_one_host)?;
-        for note in driver.notes() {
+        for note in port.notes() {
             tracing::warn!("{}: {note}", node.name);
         }
         Ok(Self {
             name: node.name.clone(),
             key,
-            driver,
+            port,
             _signals: signals,
             turn: Loop::dispatching(manner.dispatch),
             telemetry,
@@ -203,9 +205,9 @@ impl Process {
         Ok(())
     }
 
-    /// The loop and the driver.
+    /// The loop and the port.
     pub fn turning(&mut self) -> Turning<'_> {
-        Turning { turn: &mut self.turn, driver: &mut self.driver }
+        Turning { turn: &mut self.turn, port: self.port.as_mut() }
     }
 
     /// The synchronised time of this very moment.
@@ -237,7 +239,7 @@ impl Process {
         }
         if fresh.is_some() || first {
             let reading = self.clock.reading();
-            self.turn.adopt_clock(reading, machines, &mut self.driver, events)?;
+            self.turn.adopt_clock(reading, machines, self.port.as_mut(), events)?;
         }
         Ok(changed)
     }

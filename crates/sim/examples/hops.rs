@@ -54,7 +54,7 @@ impl Machine for Forwarder {
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let datagram = self.forward.take()?;
         let (head, body) = (Head::new(&datagram[..40]), datagram.slice(40..));
-        Some(Transmit { class: Class::Live, to: Destination::Group(GroupId(0)), head, body })
+        Some(Transmit::new(Class::Live, Destination::Group(GroupId(0)), head, body))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

@@ -7,7 +7,10 @@
 
 use core::cell::Cell;
 
-use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
+use evenfall_core::{
+    Arrival, ClockReading, ForwardCounters, ForwardId, Install, Machine, Malformed, Sent,
+    Timestamp, Transmit,
+};
 
 /// A machine that insists on the rule.
 #[derive(Debug)]
@@ -61,6 +64,14 @@ impl<M: Machine> Machine for Strict<M> {
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
         self.input(now, |machine| machine.handle_clock(now, reading));
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        self.input(now, |machine| machine.handle_sent(now, sent));
+    }
+
+    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        self.input(now, |machine| machine.handle_counters(now, of, counters));
     }
 
     fn poll_event(&mut self) -> Option<Self::Event> {

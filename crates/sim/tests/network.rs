@@ -193,7 +193,7 @@ fn a_switch_with_priorities_fits_the_trait() {
     world.call(NodeIndex(0), &mut watch, |probe, _| {
         for (i, class) in classes.into_iter().enumerate() {
             let head = Head::new(&[2 * i as u8]);
-            probe.outbox.push_back(Transmit { class, to, head, body: bytes::Bytes::new() });
+            probe.outbox.push_back(Transmit::new(class, to, head, bytes::Bytes::new()));
         }
     });
     world.run_until(ms(1), &mut watch);

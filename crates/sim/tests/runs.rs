@@ -130,7 +130,7 @@ impl Machine for Sloppy {
         self.sends = self.sends.checked_sub(1)?;
         self.event = Some(());
         let to = Destination::One("10.0.0.1:7000".parse().expect("an address"));
-        Some(Transmit { class: Class::Live, to, head: Head::new(b"x"), body: Bytes::new() })
+        Some(Transmit::new(Class::Live, to, Head::new(b"x"), Bytes::new()))
     }
     fn poll_timeout(&self) -> Option<Timestamp> {
         None

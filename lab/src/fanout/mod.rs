@@ -5,7 +5,7 @@
 //! sender's thread clock has that too; what the kernel moved to its own threads (`ksoftirqd`) is
 //! added. Draining is not in it: that is the receivers' time.
 //!
-//! What sends is a [`Source`] in front of a [`UdpDriver`], or any closure ([`measure`]), so that a
+//! What sends is a [`Source`] in front of a [`Port`], or any closure ([`measure`]), so that a
 //! protocol or another system is measured by exactly the same code.
 
 pub mod root;
@@ -22,7 +22,7 @@ use evenfall_core::{Class, Destination, GroupId, Head, Install, Timestamp, Trans
 use evenfall_host::Error;
 use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_host::procstat::ksoftirqd_cpu;
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::{Options, Port};
 
 /// The head that stands for a protocol's: what the multicast header takes on the wire.
 const HEAD_BYTES: usize = 76;
@@ -130,12 +130,12 @@ impl Source for Packed {
         while left > 0 {
             let count = left.min(self.pack);
             self.next = (self.next + 1) % BODIES;
-            push(Transmit {
-                class: Class::Live,
-                to: Destination::Group(GroupId(0)),
-                head: Head::new(&[0x45; HEAD_BYTES]),
-                body: self.bodies[self.next].slice(..count * self.size),
-            });
+            push(Transmit::new(
+                Class::Live,
+                Destination::Group(GroupId(0)),
+                Head::new(&[0x45; HEAD_BYTES]),
+                self.bodies[self.next].slice(..count * self.size),
+            ));
             left -= count;
             datagrams += 1;
         }
@@ -169,15 +169,14 @@ impl Sinks {
             receive_buffer_bytes: 16 << 20,
             ..Options::default()
         };
-        let drivers: Result<Vec<_>, _> =
-            (0..count).map(|_| UdpDriver::bind(loopback, options.clone())).collect();
-        let drivers = drivers?;
-        let addresses = drivers.iter().map(UdpDriver::local_addr).collect();
+        let open = |_| evenfall_port::open(loopback, options.clone());
+        let ports = (0..count).map(open).collect::<Result<Vec<_>, _>>()?;
+        let addresses = ports.iter().map(|port| port.local_addr()).collect();
         let shared = Arc::new(Drained::default());
         let counted = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("sinks".into())
-            .spawn(move || drain(drivers, &counted))
+            .spawn(move || drain(ports, &counted))
             .map_err(|source| Error::Os {
                 what: "start the draining thread".into(),
                 source,
@@ -221,12 +220,12 @@ impl Drop for Sinks {
     }
 }
 
-fn drain(mut drivers: Vec<UdpDriver>, drained: &Drained) {
+fn drain(mut ports: Vec<Box<dyn Port>>, drained: &Drained) {
     let mut arrivals = Vec::new();
     while !drained.stop.load(Ordering::Acquire) {
         let mut count = 0;
-        for driver in &mut drivers {
-            count += driver.recv(&mut arrivals) as u64;
+        for port in &mut ports {
+            count += port.receive(&mut arrivals) as u64;
             arrivals.clear();
         }
         if count > 0 {
@@ -301,16 +300,16 @@ pub fn bench_source(
     source: &mut impl Source,
 ) -> Result<FanoutResult, Error> {
     let options = Options { segmentation: bench.segmentation, ..Options::default() };
-    let mut driver = UdpDriver::bind((Ipv4Addr::LOCALHOST, 0).into(), options)?;
+    let mut port = evenfall_port::open((Ipv4Addr::LOCALHOST, 0).into(), options)?;
     for install in source.start(sinks.addresses()) {
-        driver.install(&install)?;
+        port.install(0, &install)?;
     }
     measure(bench, sinks, |now, messages| {
         let datagrams = source.next(now, messages, &mut |transmit| {
             // The queue holds more than one burst; a refusal would be seen as loss.
-            let _: Result<(), _> = driver.push(transmit);
+            let _: Result<(), _> = port.send(0, transmit);
         });
-        driver.flush();
+        port.flush();
         datagrams
     })
 }

@@ -85,7 +85,7 @@ impl RootSource {
 
 fn arrival(transmit: &Transmit, from: SocketAddr, now: Timestamp) -> Arrival {
     let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
-    Arrival { from, datagram, received: now, stamped_by: StampedBy::User }
+    Arrival::new(from, datagram, now, StampedBy::User)
 }
 
 impl Source for RootSource {

@@ -1,7 +1,8 @@
 //! One machine type for all roles, since a world has one.
 
 use evenfall_core::{
-    Arrival, ClockReading, Install, Machine, Malformed, NodeId, Timestamp, Transmit,
+    Arrival, ClockReading, ForwardCounters, ForwardId, Install, Machine, Malformed, NodeId, Sent,
+    Timestamp, Transmit,
 };
 use evenfall_multicast_machine::{Receiver, ReceiverEvent, Relay, RelayEvent, Root, RootEvent};
 
@@ -61,6 +62,14 @@ impl Machine for Node {
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
         each!(self, m => m.handle_clock(now, reading));
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        each!(self, m => m.handle_sent(now, sent));
+    }
+
+    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        each!(self, m => m.handle_counters(now, of, counters));
     }
 
     #[inline]

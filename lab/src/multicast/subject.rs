@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, ClockReading, Install, Machine, Malformed, Prng, Timestamp, Transmit,
+    Arrival, ClockReading, ForwardCounters, ForwardId, Install, Machine, Malformed, Prng, Sent,
+    Timestamp, Transmit,
 };
 use evenfall_sim::Strict;
 
@@ -82,6 +83,14 @@ impl Machine for Subject {
             None => reading,
         };
         self.inner.handle_clock(now, reading);
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        self.inner.handle_sent(now, sent);
+    }
+
+    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        self.inner.handle_counters(now, of, counters);
     }
 
     fn poll_event(&mut self) -> Option<NodeEvent> {

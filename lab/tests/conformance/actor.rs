@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Format, Hedging, Install, Machine, Malformed, NodeId,
-    Timestamp, Transmit,
+    Arrival, Class, Clock, ClockReading, Format, ForwardCounters, ForwardId, Hedging, Install,
+    Machine, Malformed, NodeId, Sent, Timestamp, Transmit,
 };
 use evenfall_multicast_machine::wire::{self, Kind};
 use evenfall_multicast_machine::{
@@ -43,6 +43,9 @@ pub struct Outcome {
     pub dropped: u64,
     /// Messages that the root did not take at once.
     pub refused: u64,
+    /// Frames that a proxy forwarded, and how many of them its port did.
+    pub forwarded: u64,
+    pub forwarded_by_port: u64,
     pub repaired: u64,
     pub duplicates: u64,
 }
@@ -247,7 +250,12 @@ impl Actor {
         let mut outcome = self.outcome.clone();
         match &self.machine {
             Node::Root(_) => {}
-            Node::Relay(relay) => outcome.duplicates = relay.status().duplicates,
+            Node::Relay(relay) => {
+                let status = relay.status();
+                outcome.duplicates = status.duplicates;
+                outcome.forwarded = status.forwarded;
+                outcome.forwarded_by_port = status.forwarded_by_port;
+            }
             Node::Receiver(receiver) => {
                 let tally = receiver.status().tally;
                 (outcome.duplicates, outcome.repaired) = (tally.duplicates, tally.repaired);
@@ -303,6 +311,16 @@ impl Machine for Actor {
         self.now = now;
         self.clock.set(reading);
         each!(&mut self.machine, m => m.handle_clock(now, reading));
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        self.now = now;
+        each!(&mut self.machine, m => m.handle_sent(now, sent));
+    }
+
+    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        self.now = now;
+        each!(&mut self.machine, m => m.handle_counters(now, of, counters));
     }
 
     fn poll_event(&mut self) -> Option<()> {

@@ -1,8 +1,9 @@
-//! One test body over both drivers: the simulator, and real sockets on loopback.
+//! One test body over all drivers: the simulator, sockets on loopback, and ports in memory; the
+//! simulator and the ports in memory also as they are when they forward by themselves.
 //!
 //! A scene says which machines there are, what their owner does with them, and when each is done.
 //! [`net::Net`] plays it; what comes back is what each machine saw. Every machine is wrapped in
-//! [`evenfall_sim::Strict`], so both drivers are held to the rule of the contract as well.
+//! [`evenfall_sim::Strict`], so all drivers are held to the rule of the contract as well.
 #![forbid(unsafe_code)]
 
 mod actor;
@@ -16,25 +17,29 @@ use std::time::Duration;
 use actor::{Outcome, Part, Play};
 use caller::Caller;
 use evenfall_multicast_machine::Mode;
-use net::{Net, Real, Scene, Simulated};
+use net::{Memory, Net, Real, Scene, Simulated, Udp};
 use probe::{Probe, Saw};
 
 /// Messages of a multicast.
 const MESSAGES: u64 = 500;
 
-/// Runs a body over both.
-macro_rules! over_both {
+/// Runs a body over all.
+macro_rules! over_all {
     ($($name:ident),* $(,)?) => {
-        mod simulated {
-            $(#[test] fn $name() { super::$name(&super::Simulated); })*
-        }
-        mod real {
-            $(#[test] fn $name() { super::$name(&super::Real); })*
+        over_all!(@net simulated, crate::Simulated::<false>; $($name)*);
+        over_all!(@net simulated_forwarding, crate::Simulated::<true>; $($name)*);
+        over_all!(@net udp, crate::Real(crate::Udp); $($name)*);
+        over_all!(@net memory, crate::Real(crate::Memory::<false>); $($name)*);
+        over_all!(@net memory_forwarding, crate::Real(crate::Memory::<true>); $($name)*);
+    };
+    (@net $net:ident, $make:expr; $($name:ident)*) => {
+        mod $net {
+            $(#[test] fn $name() { super::$name(&$make); })*
         }
     };
 }
 
-over_both!(
+over_all!(
     group_reaches_each_member_exactly_once_and_in_order,
     control_leaves_before_live_before_repair,
     timeouts_come_when_due_and_never_before,
@@ -46,7 +51,12 @@ over_both!(
     mode_switch_loses_nothing,
     receivers_leave_and_come_late,
     every_group_call_ends_with_the_same_outcome,
+    every_question_when_a_transmit_left_is_answered_once,
 );
+
+fn forwards<N: Net>(_: &N) -> bool {
+    N::FORWARDS
+}
 
 fn probes(
     net: &impl Net,
@@ -123,6 +133,48 @@ fn clock_reading_is_the_first_input(net: &impl Net) {
     }
 }
 
+fn every_question_when_a_transmit_left_is_answered_once(net: &impl Net) {
+    let saw = net.play(&Scene {
+        nodes: 3,
+        make: &|node, at, now| {
+            let mut probe = Probe::default();
+            if node == 0 {
+                probe.group(&at[1..]);
+                (0..40).for_each(|number| probe.ask_group(now, number));
+            }
+            probe
+        },
+        owner: &|_, _, _| {},
+        done: &|node, probe: &Probe| {
+            (node > 0 || probe.answered.len() >= 40).then(|| probe.answered.clone())
+        },
+    });
+    let mut answered = saw[0].clone();
+    answered.sort_unstable();
+    assert!(answered.into_iter().eq((0..40).map(|number| (number, true))));
+}
+
+/// The proxies forward by hand what their port does not forward; nobody below can tell.
+#[test]
+fn a_run_releases_the_same_with_and_without_forwarding_by_the_port() {
+    let play = Play::default();
+    let [by_hand, by_port] = [play.on(&Simulated::<false>), play.on(&Simulated::<true>)];
+    let told = |all: &[Outcome]| -> Vec<_> {
+        all.iter().map(|outcome| (outcome.part, outcome.released.clone(), outcome.lost)).collect()
+    };
+    assert_eq!(told(&by_hand), told(&by_port));
+    assert_eq!(forwarded(&by_hand).1, 0);
+    let (all, by_port) = forwarded(&by_port);
+    // Counters come back up to ten milliseconds late; frames before the first place come by hand.
+    assert!(by_port * 10 > all * 9, "{by_port} of {all}");
+}
+
+/// Frames that the proxies forwarded, and how many of them their ports did.
+fn forwarded(all: &[Outcome]) -> (u64, u64) {
+    let count = |of: fn(&Outcome) -> u64| all.iter().map(of).sum::<u64>();
+    (count(|outcome| outcome.forwarded), count(|outcome| outcome.forwarded_by_port))
+}
+
 fn check(play: &Play, all: &[Outcome]) {
     for receiver in all.iter().filter(|outcome| outcome.part == Part::Receiver) {
         let first = receiver.released.first().copied().unwrap_or(0);
@@ -156,6 +208,8 @@ fn every_receiver_releases_all_in_order_on_one_deadline(net: &impl Net) {
     check(&play, &all);
     all_released(&all);
     assert!(all.iter().map(|outcome| outcome.duplicates).sum::<u64>() > 0, "hedging sends copies");
+    let (_, by_port) = forwarded(&all);
+    assert_eq!(by_port > 0, forwards(net), "by a port that can, and by no other");
 }
 
 fn dropped_frames_are_repaired(net: &impl Net) {
@@ -172,6 +226,7 @@ fn key_changes_nothing_but_the_bytes(net: &impl Net) {
     let all = play.on(net);
     check(&play, &all);
     all_released(&all);
+    assert_eq!(forwarded(&all).1, 0, "a keyed stream is forwarded by hand");
 }
 
 fn mode_switch_loses_nothing(net: &impl Net) {

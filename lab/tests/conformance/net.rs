@@ -1,4 +1,4 @@
-//! What plays a scene: the simulator, or threads with sockets.
+//! What plays a scene: the simulator, or threads with ports.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use evenfall_core::{Machine, Timestamp};
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
+use evenfall_port::memory::Switch;
 use evenfall_port::run::Loop;
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::{Options, Port};
 use evenfall_sim::{ClockSpec, Discard, HostSpec, NodeIndex, SimTime, Strict, Wire, World};
 
 /// How often the owner looks at each machine.
@@ -35,14 +36,19 @@ pub struct Scene<'a, M, T> {
 
 /// What plays scenes.
 pub trait Net {
+    /// Whether forwarding installs are carried out.
+    const FORWARDS: bool;
+
     /// Plays until all machines are done. What each has to tell.
     fn play<M: Machine, T: Send>(&self, scene: &Scene<'_, M, T>) -> Vec<T>;
 }
 
 /// The simulator: a host for each machine, 50 us apart.
-pub struct Simulated;
+pub struct Simulated<const FORWARDS: bool>;
 
-impl Net for Simulated {
+impl<const FORWARDS: bool> Net for Simulated<FORWARDS> {
+    const FORWARDS: bool = FORWARDS;
+
     fn play<M: Machine, T: Send>(&self, scene: &Scene<'_, M, T>) -> Vec<T> {
         let mut world = World::new(Wire::new(Duration::from_micros(50)), 1);
         let at: Vec<SocketAddr> =
@@ -51,7 +57,10 @@ impl Net for Simulated {
             let clock = ClockSpec { origin: Some(START), ..ClockSpec::default() };
             let host = world.add_host(HostSpec { clock, ..HostSpec::default() });
             let machine = (scene.make)(node, &at, START);
-            world.add_node(Strict::new(machine), host);
+            let node = world.add_node(Strict::new(machine), host);
+            if FORWARDS {
+                world.offload(node);
+            }
         }
         let mut now = SimTime::ZERO;
         while now.since(SimTime::ZERO) < PATIENCE {
@@ -72,20 +81,58 @@ impl Net for Simulated {
     }
 }
 
-/// Sockets on loopback: a thread for each machine.
-pub struct Real;
+/// A kind of port.
+pub trait Ports {
+    /// Whether forwarding installs are carried out.
+    const FORWARDS: bool;
 
-impl Net for Real {
+    /// Opens as many ports as a scene has machines.
+    fn open(&self, count: usize) -> Vec<Box<dyn Port>>;
+}
+
+/// Sockets on loopback.
+pub struct Udp;
+
+impl Ports for Udp {
+    const FORWARDS: bool = false;
+
+    fn open(&self, count: usize) -> Vec<Box<dyn Port>> {
+        let any = (Ipv4Addr::LOCALHOST, 0).into();
+        let open = |_| evenfall_port::open(any, Options::default()).expect("loopback");
+        (0..count).map(open).collect()
+    }
+}
+
+/// Ports in memory.
+pub struct Memory<const FORWARDS: bool>;
+
+impl<const FORWARDS: bool> Ports for Memory<FORWARDS> {
+    const FORWARDS: bool = FORWARDS;
+
+    fn open(&self, count: usize) -> Vec<Box<dyn Port>> {
+        let switch = Switch::new();
+        let open = |_| -> Box<dyn Port> {
+            let port = switch.port(Options::default()).expect("memory");
+            Box::new(if FORWARDS { port.forwarding() } else { port })
+        };
+        (0..count).map(open).collect()
+    }
+}
+
+/// A thread for each machine, on a port of this kind.
+pub struct Real<P>(pub P);
+
+impl<P: Ports> Net for Real<P> {
+    const FORWARDS: bool = P::FORWARDS;
+
     fn play<M: Machine, T: Send>(&self, scene: &Scene<'_, M, T>) -> Vec<T> {
-        let bind = |_| UdpDriver::bind((Ipv4Addr::LOCALHOST, 0).into(), Options::default());
-        let drivers: Vec<UdpDriver> =
-            (0..scene.nodes).map(bind).collect::<Result<_, _>>().expect("loopback");
-        let at: Vec<SocketAddr> = drivers.iter().map(UdpDriver::local_addr).collect();
+        let ports = self.0.open(scene.nodes);
+        let at: Vec<SocketAddr> = ports.iter().map(|port| port.local_addr()).collect();
         let done = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let (at, done) = (&at, &done);
-            let run = |(node, driver)| scope.spawn(move || act(scene, node, driver, at, done));
-            let threads: Vec<_> = drivers.into_iter().enumerate().map(run).collect();
+            let run = |(node, port)| scope.spawn(move || act(scene, node, port, at, done));
+            let threads: Vec<_> = ports.into_iter().enumerate().map(run).collect();
             threads.into_iter().map(|thread| thread.join().expect("a machine's thread")).collect()
         })
     }
@@ -94,7 +141,7 @@ impl Net for Real {
 fn act<M: Machine, T: Send>(
     scene: &Scene<'_, M, T>,
     node: usize,
-    mut driver: UdpDriver,
+    mut port: Box<dyn Port>,
     at: &[SocketAddr],
     done: &AtomicUsize,
 ) -> T {
@@ -107,12 +154,13 @@ fn act<M: Machine, T: Send>(
     while done.load(Ordering::Acquire) < scene.nodes {
         let tick = MonotonicClock::now() + TICK;
         while MonotonicClock::now() < tick {
-            turn.turn(&mut machines, &mut driver, Some(tick), &mut |_, _, _| {}).expect("loopback");
+            turn.turn(&mut machines, port.as_mut(), Some(tick), &mut |_, _, _| {})
+                .expect("loopback");
         }
         let owner = |machine: &mut Strict<M>, now| {
             machine.input(now, |machine| (scene.owner)(node, machine, now));
         };
-        turn.input(0, &mut machines[0], &mut driver, owner, &mut |_, _, _| {}).expect("loopback");
+        turn.input(0, &mut machines[0], port.as_mut(), owner, &mut |_, _, _| {}).expect("loopback");
         if !counted && (scene.done)(node, &machines[0].inner).is_some() {
             counted = true;
             done.fetch_add(1, Ordering::Release);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed,
-    Timestamp, Transmit,
+    Arrival, Class, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed, Sent,
+    Timestamp, Token, Transmit,
 };
 
 const GROUP: GroupId = GroupId(1);
@@ -29,6 +29,10 @@ pub struct Probe {
     pub timeouts: u32,
     /// Timeouts handed in before they were due.
     pub early: u32,
+    /// Answers about transmits that asked: the token, and whether its copies left in the time
+    /// since the transmit was made.
+    pub answered: Vec<(u64, bool)>,
+    made: Timestamp,
     installs: VecDeque<Install>,
     transmits: VecDeque<Transmit>,
 }
@@ -52,13 +56,21 @@ impl Probe {
         self.send(Destination::Group(GROUP), Class::Live, number);
     }
 
+    /// Sends as [`send_group`](Self::send_group), and asks when it left.
+    pub fn ask_group(&mut self, now: Timestamp, number: u32) {
+        self.made = now;
+        self.send_group(number);
+        let transmit = self.transmits.pop_back().map(|t| t.asking(Token(number.into())));
+        self.transmits.extend(transmit);
+    }
+
     pub fn send_one(&mut self, to: SocketAddr, class: Class, number: u32) {
         self.send(Destination::One(to), class, number);
     }
 
     fn send(&mut self, to: Destination, class: Class, number: u32) {
         let body = Bytes::copy_from_slice(&number.to_le_bytes());
-        self.transmits.push_back(Transmit { class, to, head: Head::new(b"probe"), body });
+        self.transmits.push_back(Transmit::new(class, to, Head::new(b"probe"), body));
     }
 
     pub fn seen_last(&self) -> bool {
@@ -86,6 +98,11 @@ impl Machine for Probe {
 
     fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {
         self.saw.push(Saw::Clock);
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        let in_time = sent.at.is_some_and(|at| self.made <= at && at <= now);
+        self.answered.push((sent.token.0, in_time));
     }
 
     fn poll_event(&mut self) -> Option<()> {

@@ -443,7 +443,7 @@ impl Exchange {
 
     fn transmit(&self, to: SocketAddr, header: &Header, body: Bytes) -> Transmit {
         let head: Head = header.encode(self.config.key.as_ref(), &body);
-        Transmit { class: header.class, to: Destination::One(to), head, body }
+        Transmit::new(header.class, Destination::One(to), head, body)
     }
 
     fn next_control(&mut self) -> Option<(SocketAddr, Header, Bytes)> {

@@ -45,7 +45,7 @@ pub fn datagrams(data: &[u8]) {
         let (from, stamped_by) = (members[1 + number as usize % 2], StampedBy::User);
         let datagram = Bytes::copy_from_slice(datagram);
         // Malformed ones are refused, and that is all.
-        exchange.handle(now, Arrival { from, datagram, received: now, stamped_by }).ok();
+        exchange.handle(now, Arrival::new(from, datagram, now, stamped_by)).ok();
         exchange.handle_timeout(now);
         while exchange.poll_event().is_some() {}
         while exchange.poll_transmit(now).is_some() {}

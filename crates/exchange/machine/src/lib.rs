@@ -65,7 +65,7 @@
 //!         let mut buffer = [0; 2_048];
 //!         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
 //!             let (datagram, received) = (Bytes::copy_from_slice(&buffer[..length]), now());
-//!             let arrival = Arrival { from, datagram, received, stamped_by: StampedBy::User };
+//!             let arrival = Arrival::new(from, datagram, received, StampedBy::User);
 //!             exchange.handle(now(), arrival).ok();
 //!         }
 //!         exchange.handle_timeout(now());

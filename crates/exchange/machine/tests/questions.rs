@@ -39,7 +39,7 @@ fn drain(exchange: &mut Exchange, now: Timestamp, rank: usize) -> Vec<Arrival> {
         let mut datagram = transmit.head.as_slice().to_vec();
         datagram.extend_from_slice(&transmit.body);
         let (from, datagram) = (addresses()[rank], Bytes::from(datagram));
-        out.push(Arrival { from, datagram, received: now, stamped_by: StampedBy::User });
+        out.push(Arrival::new(from, datagram, now, StampedBy::User));
     }
     out
 }

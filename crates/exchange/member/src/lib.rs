@@ -38,7 +38,7 @@ use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_host::process::{Signal, end_with_parent};
 use evenfall_port::run::Loop;
-use evenfall_port::udp::{Counters as UdpCounters, Inject, Options, UdpDriver, Wake};
+use evenfall_port::{Counters as PortCounters, Inject, Options, Port, Wake};
 
 /// Code points of control, live, repair and bulk: expedited, assured, assured, background.
 const DSCP: [u8; 4] = [46, 34, 18, 8];
@@ -83,7 +83,7 @@ pub struct SeatOptions {
 
 /// The payload of a full packet on a link of this MTU.
 pub fn packet_bytes(mtu: u32) -> u32 {
-    let most = evenfall_port::udp::DATAGRAM_BYTES_MAX as u32 - HEADER_BYTES as u32;
+    let most = evenfall_port::DATAGRAM_BYTES_MAX as u32 - HEADER_BYTES as u32;
     mtu.saturating_sub(IP_BYTES + HEADER_BYTES as u32).clamp(64, most)
 }
 
@@ -132,7 +132,7 @@ impl From<evenfall_host::Error> for GroupError {
 
 /// A bound socket, before the others are known.
 pub struct Seat {
-    driver: UdpDriver,
+    port: Box<dyn Port>,
     signals: interrupt::Watch,
     watch_queue: bool,
 }
@@ -144,7 +144,7 @@ impl Seat {
     /// When the address is beyond loopback and there is no key, or is not of this host.
     pub fn bind(address: SocketAddr, options: SeatOptions) -> Result<Self, evenfall_host::Error> {
         let with = |file| Inject { file, seed: 1, queue_datagrams_max: INJECT_DATAGRAMS_MAX };
-        let driver = UdpDriver::bind(
+        let port = evenfall_port::open(
             address,
             Options {
                 keyed: options.keyed,
@@ -158,13 +158,13 @@ impl Seat {
                 ..Options::default()
             },
         )?;
-        let signals = interrupt::watch(driver.waker())?;
-        Ok(Self { driver, signals, watch_queue: options.watch_queue })
+        let signals = interrupt::watch(port.waker())?;
+        Ok(Self { port, signals, watch_queue: options.watch_queue })
     }
 
     /// What others send to.
     pub fn address(&self) -> SocketAddr {
-        self.driver.local_addr()
+        self.port.local_addr()
     }
 
     /// Takes part as number `rank` of these members.
@@ -180,7 +180,7 @@ impl Seat {
         let linger = settings.exchange.resend_after * 4;
         Ok(Member {
             group: [Group::new(rank, members, settings)?],
-            driver: self.driver,
+            port: self.port,
             _signals: self.signals,
             turn: Loop::new(),
             ended: BTreeMap::new(),
@@ -240,7 +240,7 @@ fn again(rank: usize, members: &[SocketAddr]) -> io::Result<Child> {
 /// that stays away for longer than the others' `silence_max` is taken for dead.
 pub struct Member {
     group: [Group; 1],
-    driver: UdpDriver,
+    port: Box<dyn Port>,
     _signals: interrupt::Watch,
     turn: Loop,
     ended: BTreeMap<u64, Result<Outcome, Failure>>,
@@ -266,7 +266,7 @@ impl Member {
         let ended = &mut self.ended;
         let [group] = &mut self.group;
         let mut events = |_: &Group, _: Timestamp, event| keep(ended, event);
-        Ok(self.turn.input(0, group, &mut self.driver, begin, &mut events)??)
+        Ok(self.turn.input(0, group, self.port.as_mut(), begin, &mut events)??)
     }
 
     /// Waits for a call that was started.
@@ -288,9 +288,9 @@ impl Member {
     fn drive(&mut self, until: Option<Timestamp>) -> Result<Wake, GroupError> {
         let ended = &mut self.ended;
         let mut events = |_: &Group, _: Timestamp, event| keep(ended, event);
-        let wake = self.turn.turn(&mut self.group, &mut self.driver, until, &mut events)?;
+        let wake = self.turn.turn(&mut self.group, self.port.as_mut(), until, &mut events)?;
         if self.watch_queue && wake == Wake::Readable {
-            self.waiting_bytes_max = self.waiting_bytes_max.max(self.driver.waiting_bytes());
+            self.waiting_bytes_max = self.waiting_bytes_max.max(self.port.waiting_bytes());
         }
         Ok(wake)
     }
@@ -413,8 +413,8 @@ impl Member {
     }
 
     /// What the exchange counted, and what the socket did.
-    pub fn counters(&self) -> (Counters, UdpCounters) {
-        (self.group[0].counters(), *self.driver.counters())
+    pub fn counters(&self) -> (Counters, PortCounters) {
+        (self.group[0].counters(), *self.port.counters())
     }
 
     /// Most memory that ever waited in the socket, while the seat was asked to watch it.
@@ -434,11 +434,11 @@ impl Member {
         let end = MonotonicClock::now() + Duration::from_secs(2);
         let mut quiet = MonotonicClock::now() + self.linger;
         while MonotonicClock::now() < quiet.min(end) && !interrupt::raised() {
-            let received = self.driver.counters().received;
+            let received = self.port.counters().received;
             if self.drive(Some(quiet.min(end))).is_err() {
                 break;
             }
-            if self.driver.counters().received > received {
+            if self.port.counters().received > received {
                 quiet = MonotonicClock::now() + self.linger;
             }
         }

@@ -12,7 +12,7 @@ use evenfall_feed_formats::mold::{PacketBuilder, Request, SessionId, end_of_sess
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::{Options, Port};
 use serde::Serialize;
 
 use crate::IntakeError;
@@ -144,7 +144,7 @@ struct Side {
 pub struct Player {
     stage: Stage,
     schedule: Schedule,
-    driver: UdpDriver,
+    port: Box<dyn Port>,
     _signals: interrupt::Watch,
     sides: Vec<Side>,
     kept: Kept,
@@ -182,15 +182,15 @@ impl Player {
             ..Options::default()
         };
         let from = stage.serve.unwrap_or_else(|| from_for(stage.a, stage.keyed));
-        let driver = UdpDriver::bind(from, options)?;
-        let signals = interrupt::watch(driver.waker())?;
+        let port = evenfall_port::open(from, options)?;
+        let signals = interrupt::watch(port.waker())?;
         let mut luck = Prng::new(stage.seed);
         let sides = [Some(stage.a), stage.b].into_iter().flatten().zip(0..);
         let sides = sides.map(|(to, n)| Side { to, luck: luck.fork(n), dropped: 0 }).collect();
         Ok(Self {
             stage,
             schedule,
-            driver,
+            port,
             _signals: signals,
             sides,
             kept: Kept { messages: VecDeque::new(), first: 1, bytes: 0 },
@@ -248,7 +248,7 @@ impl Player {
         self.serve();
         for _ in 0..PACKETS_PER_TURN {
             let now = MonotonicClock::now();
-            if !self.driver.has_room() {
+            if !self.port.has_room(Class::Bulk) {
                 return Ok(Some(now));
             }
             let first = self.kept.next();
@@ -274,7 +274,7 @@ impl Player {
             }
             self.played.packets += 1;
             self.send(&packet.finish());
-            self.driver.flush();
+            self.port.flush();
         }
         Ok(Some(MonotonicClock::now()))
     }
@@ -283,7 +283,7 @@ impl Player {
     fn keep_alive(&mut self, now: Timestamp) -> Timestamp {
         if now >= self.spoke + HEARTBEAT {
             self.send(&heartbeat(SESSION, self.kept.next()));
-            self.driver.flush();
+            self.port.flush();
         }
         self.spoke + HEARTBEAT
     }
@@ -297,14 +297,14 @@ impl Player {
                 side.dropped += 1;
                 continue;
             }
-            push(&mut self.driver, side.to, body.clone());
+            push(self.port.as_mut(), side.to, body.clone());
         }
     }
 
     /// Answers requests, one packet each.
     fn serve(&mut self) -> bool {
         let mut arrivals: Vec<Arrival> = Vec::new();
-        self.driver.recv(&mut arrivals);
+        self.port.receive(&mut arrivals);
         let before = self.played.requests;
         for arrival in arrivals {
             let Ok(request) = Request::decode(&arrival.datagram) else { continue };
@@ -314,15 +314,15 @@ impl Player {
                 && let Some(packet) = self.kept.answer(&request)
             {
                 self.played.answers += 1;
-                push(&mut self.driver, arrival.from, packet.into());
+                push(self.port.as_mut(), arrival.from, packet.into());
             }
         }
-        self.driver.flush();
+        self.port.flush();
         self.played.requests > before
     }
 
     fn wait(&mut self, until: Timestamp) {
-        self.driver.wait(Some(until));
+        self.port.wait(None, Some(until));
     }
 
     /// Announces the end again and again while requests are served.
@@ -336,7 +336,7 @@ impl Player {
             }
             if now >= say {
                 self.send(&end_of_session(SESSION, self.kept.next()));
-                self.driver.flush();
+                self.port.flush();
                 say = now + END_INTERVAL;
             }
             if now >= leave {
@@ -347,10 +347,10 @@ impl Player {
     }
 }
 
-fn push(driver: &mut UdpDriver, to: SocketAddr, body: Bytes) {
+fn push(port: &mut dyn Port, to: SocketAddr, body: Bytes) {
     let to = Destination::One(to);
-    // What is refused is lost, as on any network; the driver counts it.
-    driver.push(Transmit { class: Class::Live, to, head: Head::new(&[]), body }).ok();
+    // What is refused is lost, as on any network; the port counts it.
+    port.send(0, Transmit::new(Class::Live, to, Head::new(&[]), body)).ok();
 }
 
 /// A request of any bytes to a player that has sent 200 messages: the answer is one packet of what

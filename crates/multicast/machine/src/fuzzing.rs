@@ -217,8 +217,10 @@ fn after<M: Machine>(
     flight: &mut VecDeque<(usize, Transmit)>,
 ) {
     while machine.poll_event().is_some() {}
-    while let Some(Install::Group(id, members)) = machine.poll_install() {
-        groups.insert((which, id), members);
+    while let Some(install) = machine.poll_install() {
+        if let Install::Group(id, members) = install {
+            groups.insert((which, id), members);
+        }
     }
     for _ in 0..PULL_MAX {
         let Some(transmit) = machine.poll_transmit(now) else { break };
@@ -356,7 +358,7 @@ impl Stage {
 
     fn arrive(&mut self, which: usize, from: SocketAddr, datagram: Bytes) {
         let now = self.now;
-        let arrival = Arrival { from, datagram, received: now, stamped_by: StampedBy::User };
+        let arrival = Arrival::new(from, datagram, now, StampedBy::User);
         with!(self, which, machine => { let _ = machine.handle(now, arrival); });
     }
 

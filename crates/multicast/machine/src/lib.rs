@@ -35,11 +35,9 @@
 //! let mut receiver = Receiver::new(Config::default(), who, None, now);
 //!
 //! // A network with two hosts and no delay: what one sends, the other gets.
-//! let carry = |t: Transmit, from, now| Arrival {
-//!     from,
-//!     datagram: [t.head.as_slice(), &t.body].concat().into(),
-//!     received: now,
-//!     stamped_by: StampedBy::User,
+//! let carry = |t: Transmit, from, now| {
+//!     let datagram = [t.head.as_slice(), &t.body].concat().into();
+//!     Arrival::new(from, datagram, now, StampedBy::User)
 //! };
 //! let mut released = Vec::new();
 //! for step in 0..2_000 {
@@ -78,6 +76,7 @@ pub mod fuzzing;
 mod hold;
 mod members;
 mod merge;
+mod offload;
 mod outbox;
 mod pace;
 mod parts;

@@ -119,11 +119,6 @@ impl Outbox {
             spare: 0,
         };
         let header = self.seal.header(&frame.fixed, &hop, &frame.body);
-        Transmit {
-            class: frame.fixed.class,
-            to,
-            head: Head::new(&header),
-            body: frame.body.clone(),
-        }
+        Transmit::new(frame.fixed.class, to, Head::new(&header), frame.body.clone())
     }
 }

@@ -1,16 +1,23 @@
 //! The proxy: forwards the first copy of every frame, keeps it for repair, merges reports.
+//!
+//! A port that can forwards the stream by itself, by the table that the proxy installs with each
+//! place (`offload.rs`). The proxy is handed every frame all the same, keeps the frame, counts it
+//! and closes gaps with it. A frame that the port did not mark as forwarded is forwarded by hand.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, ClockReading, Destination, GroupId, Install, Machine, Malformed, Timestamp, Transmit,
+    Arrival, ClockReading, Destination, ForwardCounters, ForwardId, GroupId, Install, Machine,
+    Malformed, Timestamp, Transmit,
 };
 
 use crate::config::Config;
 use crate::control::{Beacon, Place, Reason, Report, Role, Tally, decode_ranges, encode_verdict};
 use crate::merge::{Merger, Wait};
+use crate::offload;
 use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
@@ -34,7 +41,7 @@ pub enum RelayEvent {
 /// Counters of a proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RelayStatus {
-    /// Frames forwarded.
+    /// Frames forwarded, by this machine or by its port.
     pub forwarded: u64,
     /// Copies dropped because the frame had been forwarded.
     pub duplicates: u64,
@@ -44,6 +51,8 @@ pub struct RelayStatus {
     pub repaired: u64,
     /// Frames given up as missing.
     pub given_up: u64,
+    /// Frames of these that the port sent on by itself, as far as it has told.
+    pub forwarded_by_port: u64,
     /// Frames dropped because the driver did not keep up.
     pub dropped: u64,
     /// Delays of sampled frames that reports had no room for.
@@ -123,6 +132,7 @@ impl Relay {
         match news {
             News::Restarted { place, .. } => {
                 // Frames are numbered from zero again: old ones must not pass for new ones.
+                self.installs.push_back(Install::Forward(self.table(), None));
                 self.ring = Ring::new(&self.up.config.repair, 0);
                 self.desk = Desk::new(&self.up.config.repair);
                 self.merger = Merger::default();
@@ -134,12 +144,15 @@ impl Relay {
                 let members: Arc<[_]> =
                     place.children.iter().chain(&place.nieces).map(|p| p.addr).collect();
                 self.installs.push_back(Install::Group(self.groups.0, members));
+                let table = offload::table(&self.up, self.groups).map(Arc::new);
+                self.installs.push_back(Install::Forward(self.table(), table));
                 let children = place.children.iter().map(|p| p.id);
                 self.merger.expect(now, children, core::iter::empty());
                 self.beacon_at = Some(now);
                 self.events.push_back(RelayEvent::Placed(place));
             }
             News::Evicted(reason) => {
+                self.installs.push_back(Install::Forward(self.table(), None));
                 for group in [self.groups.0, self.groups.1] {
                     self.installs.push_back(Install::Group(group, Arc::new([])));
                 }
@@ -154,12 +167,23 @@ impl Relay {
         }
     }
 
-    fn on_data(&mut self, now: Timestamp, datagram: Datagram, received: Timestamp) {
+    /// The name of what lets the port forward this stream.
+    fn table(&self) -> ForwardId {
+        ForwardId(self.up.who.stream)
+    }
+
+    fn on_data(
+        &mut self,
+        now: Timestamp,
+        datagram: Datagram,
+        (received, is_forwarded): (Timestamp, bool),
+    ) {
         if self.up.on_data(now, &datagram, received) != Seen::First {
             self.status.duplicates += 1;
             return;
         }
-        self.up.edges.stayed(now.since(received));
+        // What the port has sent on did not wait for this machine.
+        self.up.edges.stayed(if is_forwarded { Duration::ZERO } else { now.since(received) });
         let frame = Frame { fixed: datagram.fixed, flags: datagram.hop.flags, body: datagram.body };
         self.ring.insert(frame.clone());
         let Some(place) = &self.up.place else { return };
@@ -178,7 +202,9 @@ impl Relay {
             self.merger.sampled(now, frame.fixed.sequence);
         }
         self.forwarded_since_beacon = true;
-        self.up.out.live(Destination::Group(group), view, frame);
+        if !is_forwarded {
+            self.up.out.live(Destination::Group(group), view, frame);
+        }
     }
 
     fn on_report(&mut self, now: Timestamp, datagram: &Datagram) -> Result<(), Malformed> {
@@ -244,7 +270,7 @@ impl Machine for Relay {
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         let Some(datagram) = self.up.open(now, &arrival)? else { return Ok(()) };
         match datagram.fixed.kind {
-            Kind::Data => self.on_data(now, datagram, arrival.received),
+            Kind::Data => self.on_data(now, datagram, (arrival.received, arrival.is_forwarded)),
             Kind::Report => self.on_report(now, &datagram)?,
             Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
             _ => {
@@ -278,6 +304,12 @@ impl Machine for Relay {
 
     fn handle_clock(&mut self, _now: Timestamp, reading: ClockReading) {
         self.up.out.clock.set(reading);
+    }
+
+    fn handle_counters(&mut self, _now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        if of == self.table() {
+            self.status.forwarded_by_port += counters.forwarded;
+        }
     }
 
     fn poll_event(&mut self) -> Option<RelayEvent> {

@@ -47,7 +47,7 @@ fn sent<M: Machine>(
     let transmits = core::iter::from_fn(|| machine.poll_transmit(now));
     let arrival = |transmit: evenfall_core::Transmit| {
         let datagram = Bytes::from([transmit.head.as_slice(), &transmit.body].concat());
-        (transmit.to, Arrival { from, datagram, received: now, stamped_by: StampedBy::User })
+        (transmit.to, Arrival::new(from, datagram, now, StampedBy::User))
     };
     transmits.map(arrival).collect()
 }

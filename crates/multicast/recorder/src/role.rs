@@ -289,7 +289,7 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
     let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
     let (found, was_read) = sync_channel(READS_MAX * trees as usize);
     let kept = &AtomicU64::new(0);
-    let (waker, epoch_ns) = (process.base.driver.waker(), epoch_ns(settings));
+    let (waker, epoch_ns) = (process.base.port.waker(), epoch_ns(settings));
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || write(store, trees, epoch_ns, &released, kept));
         scope.spawn(move || read(store, &to_read, &found, &waker));

@@ -522,7 +522,7 @@ impl Machine for Agent {
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         if let Some((to, body)) = self.control.pop_front() {
             let to = Destination::One(to);
-            return Some(Transmit { class: Class::Control, to, head: Head::new(&[]), body });
+            return Some(Transmit::new(Class::Control, to, Head::new(&[]), body));
         }
         self.probe(now)
     }

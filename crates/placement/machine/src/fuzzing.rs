@@ -44,7 +44,7 @@ fn agent(data: &[u8], key: Option<MacKey>) {
         let from = SocketAddr::from(([10, 0, 0, who & 3], 9400));
         let datagram = Bytes::from(sealed(input, key.as_ref()));
         let (received, stamped_by) = (now, StampedBy::Kernel);
-        let _ = agent.handle(now, Arrival { from, datagram, received, stamped_by });
+        let _ = agent.handle(now, Arrival::new(from, datagram, received, stamped_by));
         if agent.poll_timeout().is_some_and(|due| due <= now) {
             agent.handle_timeout(now);
         }

@@ -175,7 +175,7 @@ pub(super) fn transmit(
     padding: &Bytes,
     key: Option<&super::wire::MacKey>,
 ) -> Transmit {
-    Transmit { class: Class::Live, to, head: Head::new(&probe.encode(key)), body: padding.clone() }
+    Transmit::new(Class::Live, to, Head::new(&probe.encode(key)), padding.clone())
 }
 
 /// The padding of probes of this pace.

@@ -508,7 +508,7 @@ impl<P: Program> Machine for Surveyor<P> {
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let (to, body) = self.control.pop_front()?;
         let to = Destination::One(to);
-        Some(Transmit { class: Class::Control, to, head: Head::new(&[]), body })
+        Some(Transmit::new(Class::Control, to, Head::new(&[]), body))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

@@ -154,7 +154,7 @@ impl Bench {
 
     fn hear_bytes(&mut self, now: Timestamp, from: u8, datagram: Bytes) -> Vec<Message> {
         let (from, stamped_by) = (address(from), StampedBy::User);
-        let arrival = Arrival { from, datagram, received: now, stamped_by };
+        let arrival = Arrival::new(from, datagram, now, stamped_by);
         self.agent.handle(now, arrival).expect("a message");
         self.said(now)
     }
@@ -299,7 +299,7 @@ fn a_surveyor_names_whoever_does_not_answer() {
     let mut surveyor = Surveyor::new(config, 7, agents, Nothing(Vec::new()), at(0));
     let mut hear = |now: Timestamp, from: u8, datagram: Bytes| {
         let (from, stamped_by) = (address(from), StampedBy::User);
-        let arrival = Arrival { from, datagram, received: now, stamped_by };
+        let arrival = Arrival::new(from, datagram, now, stamped_by);
         surveyor.handle(now, arrival).expect("a message");
     };
     let welcome = Body::Welcome { software: "evenfall".into(), clock: ClockError::SameClock };

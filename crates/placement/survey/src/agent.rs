@@ -83,7 +83,7 @@ fn take_one<M: Machine>(
     let input = |machine: &mut Carried<M>, now: Timestamp| {
         machine.handle(now, Carried::<M>::arrival(now, from, message)).is_ok()
     };
-    Ok(process.turn.input(0, machine, process.driver, input, events)?)
+    Ok(process.turn.input(0, machine, process.port, input, events)?)
 }
 
 /// Runs an agent until a signal comes.
@@ -104,9 +104,9 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
         orders: None,
     };
     let mut process = Process::start(node, manner)?;
-    let address = process.driver.local_addr();
+    let address = process.port.local_addr();
     let keyed = process.key.is_some();
-    let carrier = Carrier::start(Some(address), keyed, process.driver.waker());
+    let carrier = Carrier::start(Some(address), keyed, process.port.waker());
     let carrier = carrier.map_err(SurveyError::Carrier)?;
     let config = AgentConfig {
         key: mac_key(process.key.as_ref()),
@@ -129,7 +129,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
     };
     loop {
         process.keep_time(&mut machines, core::mem::take(&mut first), &mut on)?;
-        process.turn.turn(&mut machines, &mut process.driver, None, &mut on)?;
+        process.turn.turn(&mut machines, process.port.as_mut(), None, &mut on)?;
         unread += take_carried(&mut process.turning(), &mut machines, &mut on)?;
         if process.housekeeping_due() {
             let status = machines[0].machine.status();

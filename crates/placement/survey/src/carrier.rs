@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Install, Machine, Malformed, StampedBy, Timestamp,
-    Transmit,
+    Arrival, Class, ClockReading, Destination, ForwardCounters, ForwardId, Install, Machine,
+    Malformed, Sent, StampedBy, Timestamp, Transmit,
 };
 use evenfall_host::Waker;
 use evenfall_placement_machine::wire::MESSAGE_BYTES_MAX;
@@ -372,7 +372,7 @@ pub struct Carried<M> {
 impl<M: Machine> Carried<M> {
     /// A message that was carried here, as an arrival.
     pub fn arrival(now: Timestamp, from: SocketAddr, datagram: Bytes) -> Arrival {
-        Arrival { from, datagram, received: now, stamped_by: StampedBy::User }
+        Arrival::new(from, datagram, now, StampedBy::User)
     }
 }
 
@@ -389,6 +389,14 @@ impl<M: Machine> Machine for Carried<M> {
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
         self.machine.handle_clock(now, reading);
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        self.machine.handle_sent(now, sent);
+    }
+
+    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        self.machine.handle_counters(now, of, counters);
     }
 
     fn poll_event(&mut self) -> Option<M::Event> {

@@ -8,8 +8,9 @@ use evenfall_core::Timestamp;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_placement_machine::{Program, Surveyor, SurveyorConfig, SurveyorEvent};
+use evenfall_port::memory::Switch;
 use evenfall_port::run::Loop;
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::{Options, Port};
 
 use crate::agent::{mac_key, take_carried};
 use evenfall_runtime::process::Turning;
@@ -38,12 +39,11 @@ pub fn run<P: Program>(
             "agent {far}: without a key nothing leaves loopback; set run.key_file"
         )));
     }
-    // Its control goes by gRPC: the socket only gives the loop something to wait on.
-    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut driver = UdpDriver::bind(loopback, Options::default())?;
-    let _signals = interrupt::watch(driver.waker())?;
+    // Its control goes by gRPC: the port only gives the loop something to wait on.
+    let mut port = Switch::new().port(Options::default())?;
+    let _signals = interrupt::watch(port.waker())?;
     let carrier =
-        Carrier::start(None, key.is_some(), driver.waker()).map_err(SurveyError::Carrier)?;
+        Carrier::start(None, key.is_some(), port.waker()).map_err(SurveyError::Carrier)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // Two surveyors that start in the same nanosecond are told apart by their processes.
     let run = since.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;
@@ -57,13 +57,13 @@ pub fn run<P: Program>(
         let mut see = |carried: &Carried<Surveyor<P>>, _: Timestamp, event: SurveyorEvent| {
             on(carried.machine.program(), &event);
         };
-        turn.turn(&mut machines, &mut driver, ends, &mut see)?;
-        let mut turning = Turning { turn: &mut turn, driver: &mut driver };
+        turn.turn(&mut machines, &mut port, ends, &mut see)?;
+        let mut turning = Turning { turn: &mut turn, port: &mut port };
         take_carried(&mut turning, &mut machines, &mut see)?;
         if interrupt::raised() && !stopped {
             stopped = true;
             let stop = |carried: &mut Carried<Surveyor<P>>, _| carried.machine.stop();
-            turn.input(0, &mut machines[0], &mut driver, stop, &mut see)?;
+            turn.input(0, &mut machines[0], &mut port, stop, &mut see)?;
         }
         let now = MonotonicClock::now();
         if machines[0].machine.is_over() {

@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::{Bytes, BytesMut};
 use evenfall_core::{Arrival, StampedBy, Timestamp};
 
-use super::{Counters, Options};
 use crate::sys::{CONTROL_BYTES, Control, RawAddress, checked};
+use crate::{Counters, Options};
 use evenfall_host::clock::MonotonicClock;
 
 /// The largest coalesced buffer that the kernel delivers.
@@ -211,7 +211,7 @@ impl Inbox {
                 None => Bytes::copy_from_slice(&self.buffers[at][start..end]),
             };
             counters.received += 1;
-            out.push(Arrival { from, datagram, received, stamped_by });
+            out.push(Arrival::new(from, datagram, received, stamped_by));
             start = end;
             if start >= len {
                 break;

@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 
 use evenfall_core::{Arrival, Prng, StampedBy, Timestamp};
 
-use super::Counters;
+use crate::Counters;
 
 /// Injected delays, as configured. See the module documentation for the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -347,7 +347,7 @@ mod tests {
     fn arrival(from: SocketAddr, number: u8) -> Arrival {
         let received = Timestamp::from_nanos(1_000_000);
         let datagram = bytes::Bytes::copy_from_slice(&[number]);
-        Arrival { from, datagram, received, stamped_by: StampedBy::User }
+        Arrival::new(from, datagram, received, StampedBy::User)
     }
 
     #[test]

@@ -1,17 +1,19 @@
 //! What waits to be sent: a bounded queue and a plan per class, in the order of the classes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
 
-use evenfall_core::{Class, Destination, GroupId, Install, Transmit};
+use evenfall_core::{Class, Install, Installed, Transmit};
 
 use super::plan::{FRAMES_PER_PLAN, Frame, Group, Plan, Receivers};
 use super::socket::Socket;
-use super::{Counters, Options, Refusal};
+use crate::answers::Answers;
+use crate::groups::{Groups, Members};
 use crate::sys::RawAddress;
+use crate::wait::Blocked;
+use crate::{Answer, Counters, Options, Refusal};
 use evenfall_host::Error;
+use evenfall_host::clock::MonotonicClock;
 
 /// The classes, first to last to be sent.
 const CLASSES: [Class; 4] = [Class::Control, Class::Live, Class::Repair, Class::Bulk];
@@ -22,17 +24,6 @@ const ATTEMPTS: u32 = 3;
 /// frame, but not in more sizes than this.
 const SEGMENTATION_REFUSALS: u64 = 8;
 
-/// Why sending stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blocked {
-    /// Nothing is left.
-    No,
-    /// The socket buffer is full: the socket will say when it is not.
-    Socket,
-    /// A queue below the socket is full, of which nobody tells.
-    Device,
-}
-
 struct Lane {
     queue: VecDeque<Frame>,
     plan: Plan,
@@ -40,7 +31,8 @@ struct Lane {
 
 pub(super) struct Outbox {
     lanes: [Lane; 4],
-    groups: BTreeMap<(usize, GroupId), Arc<Group>>,
+    groups: Groups<Group>,
+    answers: Answers,
     /// Longest frame that may be a segment; zero when the kernel does not segment.
     segment_bytes_max: usize,
     attempts: u32,
@@ -54,7 +46,8 @@ impl Outbox {
         };
         Self {
             lanes: CLASSES.map(lane),
-            groups: BTreeMap::new(),
+            groups: Groups::new(),
+            answers: Answers::default(),
             segment_bytes_max: if segmentation { usize::from(u16::MAX) } else { 0 },
             attempts: 0,
         }
@@ -65,26 +58,18 @@ impl Outbox {
         owner: usize,
         install: &Install,
         options: &Options,
-    ) -> Result<(), Error> {
-        let Install::Group(id, members) = install;
-        if members.is_empty() {
-            self.groups.remove(&(owner, *id));
-            return Ok(());
+    ) -> Result<Installed, Error> {
+        match install {
+            Install::Group(id, members) => {
+                self.groups.install((owner, *id), members, options, Group::new)?;
+                Ok(Installed::Taken)
+            }
+            _ => Ok(Installed::Ignored),
         }
-        if let Some(outside) = members.iter().find(|a| !options.keyed && !a.ip().is_loopback()) {
-            return Err(Error::Unkeyed { address: *outside, verb: "send to" });
-        }
-        self.groups.insert((owner, *id), Arc::new(Group::new(members)));
-        Ok(())
-    }
-
-    /// Whether every class has room for another frame.
-    pub(super) fn has_room(&self, options: &Options) -> bool {
-        self.has_room_for(Class::Bulk, options)
     }
 
     /// Whether this class, and every class that is more urgent, has room for another frame.
-    pub(super) fn has_room_for(&self, class: Class, options: &Options) -> bool {
+    pub(super) fn has_room(&self, class: Class, options: &Options) -> bool {
         let lanes = &self.lanes[..=class as usize];
         lanes.iter().all(|lane| lane.queue.len() < options.queue_frames_max)
     }
@@ -96,15 +81,31 @@ impl Outbox {
         options: &Options,
         counters: &mut Counters,
     ) -> Result<(), Refusal> {
-        let class = transmit.class as usize;
-        let receivers = match self.receivers(owner, &transmit, options) {
-            Ok(receivers) => receivers,
+        let token = transmit.token;
+        let queued = self.queue(owner, transmit, options, counters);
+        if let (Err(_), Some(token)) = (queued, token) {
+            self.answers.sent(owner, token, None, counters);
+        }
+        queued
+    }
+
+    fn queue(
+        &mut self,
+        owner: usize,
+        transmit: Transmit,
+        options: &Options,
+        counters: &mut Counters,
+    ) -> Result<(), Refusal> {
+        let receivers = match self.groups.resolve(owner, &transmit, options) {
+            Ok(Members::One(address)) => Receivers::One(address, RawAddress::from(address)),
+            Ok(Members::Group(group)) => Receivers::Group(group),
             Err(refusal) => {
                 counters.refused += 1;
                 return Err(refusal);
             }
         };
-        let frame = Frame { transmit, receivers };
+        let class = transmit.class as usize;
+        let frame = Frame { owner, transmit, receivers };
         let lane = &mut self.lanes[class];
         if lane.queue.len() >= options.queue_frames_max {
             counters.dropped_full[class] += frame.copies() as u64;
@@ -114,26 +115,9 @@ impl Outbox {
         Ok(())
     }
 
-    fn receivers(
-        &self,
-        owner: usize,
-        transmit: &Transmit,
-        options: &Options,
-    ) -> Result<Receivers, Refusal> {
-        if transmit.len() > super::DATAGRAM_BYTES_MAX {
-            return Err(Refusal::TooLong);
-        }
-        match transmit.to {
-            Destination::Group(id) => self
-                .groups
-                .get(&(owner, id))
-                .map(|group| Receivers::Group(Arc::clone(group)))
-                .ok_or(Refusal::UnknownGroup(id)),
-            Destination::One(address) if is_open(address, options) => {
-                Ok(Receivers::One(address, RawAddress::from(address)))
-            }
-            Destination::One(address) => Err(Refusal::Unkeyed(address)),
-        }
+    /// What became of transmits that asked.
+    pub(super) fn take_answers(&mut self, out: &mut Vec<Answer>) {
+        self.answers.take(out);
     }
 
     /// Sends until nothing is left or the kernel takes no more.
@@ -157,7 +141,11 @@ impl Outbox {
                 match lane.plan.send(socket.fd()) {
                     Ok(messages) => {
                         self.attempts = 0;
-                        let (copies, bytes) = lane.plan.advance(messages);
+                        let left = lane.plan.is_asked().then(MonotonicClock::now);
+                        let answer = |owner, token, at| {
+                            self.answers.sent(owner, token, at, counters);
+                        };
+                        let (copies, bytes) = lane.plan.advance(messages, left, answer);
                         counters.sent[class as usize] += copies;
                         counters.sent_bytes += bytes;
                         counters.send_calls += 1;
@@ -213,7 +201,8 @@ impl Outbox {
         }
         // This message will not leave: the ones behind it shall.
         self.attempts = 0;
-        let (copies, _) = plan.advance(1);
+        let answer = |owner, token, at| self.answers.sent(owner, token, at, counters);
+        let (copies, _) = plan.advance(1, None, answer);
         counters.failed += copies;
         Blocked::No
     }
@@ -221,12 +210,4 @@ impl Outbox {
     pub(super) fn segment_bytes_max(&self) -> usize {
         self.segment_bytes_max
     }
-}
-
-/// Whether datagrams may go to this address, or be taken at it.
-pub(super) fn is_open(address: SocketAddr, options: &Options) -> bool {
-    // A group is where its interface is.
-    let group = address.ip().is_multicast()
-        && options.multicast_interface.is_some_and(|interface| interface.is_loopback());
-    options.keyed || address.ip().is_loopback() || group
 }

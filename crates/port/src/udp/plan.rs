@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use evenfall_core::Transmit;
+use evenfall_core::{Timestamp, Token, Transmit};
 
 use crate::sys::{Control, RawAddress};
 
@@ -61,6 +61,8 @@ pub(super) enum Receivers {
 
 /// A transmit with its receivers.
 pub(super) struct Frame {
+    /// The number of its machine.
+    pub(super) owner: usize,
     pub(super) transmit: Transmit,
     pub(super) receivers: Receivers,
 }
@@ -88,6 +90,15 @@ struct Span {
     count: u16,
 }
 
+/// A frame whose machine wants to know when it left.
+struct Asked {
+    frame: u16,
+    token: Token,
+    /// Copies that have neither left nor failed.
+    copies: usize,
+    left: Option<Timestamp>,
+}
+
 /// See the module documentation. Every vector keeps its memory from plan to plan.
 pub(super) struct Plan {
     frames: Vec<Frame>,
@@ -104,6 +115,7 @@ pub(super) struct Plan {
     messages: Vec<libc::mmsghdr>,
     controls: Vec<Control>,
     cursor: usize,
+    asked: Vec<Asked>,
     /// Grows with every layout: which destination is served first. In a fixed order the last
     /// member of a group would always be the last to have a frame.
     turn: usize,
@@ -128,6 +140,7 @@ impl Plan {
             messages: Vec::new(),
             controls: Vec::new(),
             cursor: 0,
+            asked: Vec::new(),
             turn: 0,
         }
     }
@@ -142,6 +155,12 @@ impl Plan {
         self.clear();
         self.turn = self.turn.wrapping_add(1);
         self.frames.extend(frames);
+        for (number, frame) in self.frames.iter().enumerate() {
+            if let Some(token) = frame.transmit.token {
+                let (frame, copies) = (number as u16, frame.copies());
+                self.asked.push(Asked { frame, token, copies, left: None });
+            }
+        }
         if segment_bytes_max == 0 || self.frames.len() == 1 {
             self.lay_out_by_frame();
         } else {
@@ -155,6 +174,7 @@ impl Plan {
         self.order.clear();
         self.spans.clear();
         self.messages.clear();
+        self.asked.clear();
         self.cursor = 0;
     }
 
@@ -339,8 +359,20 @@ impl Plan {
         crate::sys::checked(sent).map(|sent| sent as usize)
     }
 
-    /// Moves past `messages` messages; how many copies, and bytes, they carried.
-    pub(super) fn advance(&mut self, messages: usize) -> (u64, u64) {
+    /// Whether somebody wants to know when frames of this plan leave.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Moves past `messages` messages, which have left at `left` or never will; how many copies,
+    /// and bytes, they carried. `answer` is told the machine, the token and the last time at which
+    /// a copy left of every frame that has no copy here any more.
+    pub(super) fn advance(
+        &mut self,
+        messages: usize,
+        left: Option<Timestamp>,
+        mut answer: impl FnMut(usize, Token, Option<Timestamp>),
+    ) -> (u64, u64) {
         let done = self.cursor..self.cursor + messages;
         self.cursor = done.end;
         let (mut copies, mut bytes) = (0, 0);
@@ -349,6 +381,15 @@ impl Plan {
             let first = span.first as usize;
             for number in &self.order[first..first + usize::from(span.count)] {
                 bytes += self.frames[usize::from(*number)].transmit.len() as u64;
+                if let Ok(at) = self.asked.binary_search_by_key(number, |asked| asked.frame) {
+                    let asked = &mut self.asked[at];
+                    asked.copies -= 1;
+                    asked.left = left.or(asked.left);
+                    if asked.copies == 0 {
+                        let owner = self.frames[usize::from(*number)].owner;
+                        answer(owner, asked.token, asked.left);
+                    }
+                }
             }
         }
         if self.is_done() {
@@ -399,13 +440,10 @@ mod tests {
         let members: Vec<SocketAddr> =
             (1..=5).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
         let group = Arc::new(Group::new(&members));
+        let to = Destination::Group(GroupId(0));
         let frame = || Frame {
-            transmit: Transmit {
-                class: Class::Live,
-                to: Destination::Group(GroupId(0)),
-                head: Head::new(b"frame"),
-                body: Bytes::new(),
-            },
+            owner: 0,
+            transmit: Transmit::new(Class::Live, to, Head::new(b"frame"), Bytes::new()),
             receivers: Receivers::Group(Arc::clone(&group)),
         };
         for frames in [1, 3] {

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use evenfall_core::Class;
 
-use super::Options;
+use crate::Options;
 use crate::sys::{RawAddress, checked, in_addr, option, set_option, set_struct};
 use evenfall_host::Error;
 

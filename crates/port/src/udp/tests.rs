@@ -6,6 +6,7 @@ use bytes::Bytes;
 use evenfall_core::{Arrival, Class, Destination, GroupId, Head, StampedBy};
 
 use super::*;
+use crate::{DATAGRAM_BYTES_MAX, Inject};
 
 fn loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
@@ -16,7 +17,7 @@ fn driver(options: Options) -> UdpDriver {
 }
 
 fn transmit(class: Class, to: Destination, head: &[u8], body: &Bytes) -> Transmit {
-    Transmit { class, to, head: Head::new(head), body: body.clone() }
+    Transmit::new(class, to, Head::new(head), body.clone())
 }
 
 /// Receives until `count` datagrams are there, or half a second passes without one.
@@ -24,7 +25,7 @@ fn receive(driver: &mut UdpDriver, count: usize) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     while arrivals.len() < count {
         let quiet = MonotonicClock::now() + Duration::from_millis(500);
-        if driver.recv(&mut arrivals) == 0 && driver.wait(Some(quiet)) == Wake::Deadline {
+        if driver.receive(&mut arrivals) == 0 && driver.wait(None, Some(quiet)) == Wake::Deadline {
             break;
         }
     }
@@ -56,12 +57,12 @@ type Payloads = Vec<Vec<u8>>;
 fn exchange(send: Options, receive: Options) -> (Vec<Payloads>, Counters, Payloads) {
     let mut sender = driver(send);
     let mut receivers: Vec<_> = (0..3).map(|_| driver(receive.clone())).collect();
-    let members: Vec<_> = receivers.iter().map(UdpDriver::local_addr).collect();
-    sender.install(&Install::Group(GroupId(1), members.into())).unwrap();
+    let members: Vec<_> = receivers.iter().map(Port::local_addr).collect();
+    sender.install(0, &Install::Group(GroupId(1), members.into())).unwrap();
     let mut expected = Vec::new();
     for (head, body) in mixed_frames() {
         let frame = transmit(Class::Live, Destination::Group(GroupId(1)), &head, &body);
-        sender.push(frame).unwrap();
+        sender.send(0, frame).unwrap();
         expected.push([head, body.to_vec()].concat());
     }
     assert!(sender.flush());
@@ -96,7 +97,7 @@ fn coalesced_bodies_are_handed_over_and_pinned_memory_is_bounded() {
         let to = Destination::One(receiver.local_addr());
         for round in 0..40_u8 {
             for _ in 0..50 {
-                sender.push(transmit(Class::Live, to, &[round], &body)).unwrap();
+                sender.send(0, transmit(Class::Live, to, &[round], &body)).unwrap();
             }
             sender.flush();
             held.extend(receive(&mut receiver, 50));
@@ -119,7 +120,7 @@ fn pooled_memory_is_used_again_once_arrivals_are_dropped() {
     let to = Destination::One(receiver.local_addr());
     for count in [1, 50].into_iter().cycle().take(400) {
         for _ in 0..count {
-            sender.push(transmit(Class::Live, to, b"", &body)).unwrap();
+            sender.send(0, transmit(Class::Live, to, b"", &body)).unwrap();
         }
         sender.flush();
         assert_eq!(receive(&mut receiver, count).len(), count);
@@ -131,9 +132,9 @@ fn pooled_memory_is_used_again_once_arrivals_are_dropped() {
 fn order_per_destination_holds_when_groups_overlap() {
     let mut sender = driver(Options::default());
     let mut receivers: Vec<_> = (0..3).map(|_| driver(Options::default())).collect();
-    let at: Vec<_> = receivers.iter().map(UdpDriver::local_addr).collect();
-    sender.install(&Install::Group(GroupId(1), [at[0], at[1]].into())).unwrap();
-    sender.install(&Install::Group(GroupId(2), [at[1], at[2]].into())).unwrap();
+    let at: Vec<_> = receivers.iter().map(Port::local_addr).collect();
+    sender.install(0, &Install::Group(GroupId(1), [at[0], at[1]].into())).unwrap();
+    sender.install(0, &Install::Group(GroupId(2), [at[1], at[2]].into())).unwrap();
     let mut expected = vec![Vec::new(); 3];
     for number in 0..150_u8 {
         let (to, members): (_, &[usize]) = match number % 3 {
@@ -141,7 +142,7 @@ fn order_per_destination_holds_when_groups_overlap() {
             1 => (Destination::Group(GroupId(2)), &[1, 2]),
             _ => (Destination::One(at[1]), &[1]),
         };
-        sender.push(transmit(Class::Live, to, &[number], &Bytes::from_static(b"same"))).unwrap();
+        sender.send(0, transmit(Class::Live, to, &[number], &Bytes::from_static(b"same"))).unwrap();
         members.iter().for_each(|member| expected[*member].push([&[number][..], b"same"].concat()));
     }
     sender.flush();
@@ -157,7 +158,7 @@ fn control_goes_before_live_before_repair_before_bulk() {
     let to = Destination::One(receiver.local_addr());
     for class in [Class::Bulk, Class::Repair, Class::Live, Class::Control] {
         for _ in 0..3 {
-            sender.push(transmit(class, to, &[class as u8], &Bytes::new())).unwrap();
+            sender.send(0, transmit(class, to, &[class as u8], &Bytes::new())).unwrap();
         }
     }
     sender.flush();
@@ -170,15 +171,15 @@ fn full_queue_drops_the_newest_of_its_class_and_counts_copies() {
     let mut sender = driver(Options { queue_frames_max: 4, ..Options::default() });
     let mut receiver = driver(Options::default());
     let to = receiver.local_addr();
-    sender.install(&Install::Group(GroupId(7), [to, to].into())).unwrap();
+    sender.install(0, &Install::Group(GroupId(7), [to, to].into())).unwrap();
     let group = Destination::Group(GroupId(7));
     for number in 0..6_u8 {
-        let pushed = sender.push(transmit(Class::Live, group, &[number], &Bytes::new()));
+        let pushed = sender.send(0, transmit(Class::Live, group, &[number], &Bytes::new()));
         assert_eq!(pushed.is_err(), number >= 4);
     }
-    assert!(!sender.has_room());
+    assert!(!sender.has_room(Class::Bulk));
     let control = transmit(Class::Control, Destination::One(to), b"c", &Bytes::new());
-    assert!(sender.push(control).is_ok(), "another class has its own room");
+    assert!(sender.send(0, control).is_ok(), "another class has its own room");
     assert_eq!(sender.counters().dropped_full, [0, 4, 0, 0]);
     sender.flush();
     assert_eq!(receive(&mut receiver, 9).len(), 9);
@@ -189,10 +190,10 @@ fn a_queue_full_of_repairs_leaves_room_for_the_feed() {
     let mut sender = driver(Options { queue_frames_max: 4, ..Options::default() });
     let to = Destination::One(driver(Options::default()).local_addr());
     for _ in 0..4 {
-        sender.push(transmit(Class::Repair, to, b"r", &Bytes::new())).unwrap();
+        sender.send(0, transmit(Class::Repair, to, b"r", &Bytes::new())).unwrap();
     }
-    assert!(!sender.has_room() && !sender.has_room_for(Class::Repair));
-    assert!(sender.has_room_for(Class::Live) && sender.has_room_for(Class::Control));
+    assert!(!sender.has_room(Class::Bulk) && !sender.has_room(Class::Repair));
+    assert!(sender.has_room(Class::Live) && sender.has_room(Class::Control));
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn the_longest_datagram_arrives_whole_without_coalescing() {
     let (mut receiver, mut sender) = (driver(options.clone()), driver(options));
     let to = Destination::One(receiver.local_addr());
     let body = Bytes::from(vec![7; DATAGRAM_BYTES_MAX - 1]);
-    sender.push(transmit(Class::Live, to, b"h", &body)).unwrap();
+    sender.send(0, transmit(Class::Live, to, b"h", &body)).unwrap();
     sender.flush();
     assert_eq!(payloads(&mut receiver, 1)[0].len(), DATAGRAM_BYTES_MAX);
     assert_eq!(receiver.counters().truncated, 0);
@@ -215,11 +216,11 @@ fn nothing_leaves_loopback_without_a_key() {
     assert!(message.contains("without a key") && message.contains("configure"), "{message}");
     let mut unkeyed = driver(Options::default());
     let one = transmit(Class::Live, Destination::One(outside), b"x", &Bytes::new());
-    assert_eq!(unkeyed.push(one), Err(Refusal::Unkeyed(outside)));
+    assert_eq!(unkeyed.send(0, one), Err(Refusal::Unkeyed(outside)));
     let members = [unkeyed.local_addr(), outside].into();
-    assert!(unkeyed.install(&Install::Group(GroupId(1), members)).is_err());
+    assert!(unkeyed.install(0, &Install::Group(GroupId(1), members)).is_err());
     let group = transmit(Class::Live, Destination::Group(GroupId(1)), b"x", &Bytes::new());
-    assert_eq!(unkeyed.push(group), Err(Refusal::UnknownGroup(GroupId(1))));
+    assert_eq!(unkeyed.send(0, group), Err(Refusal::UnknownGroup(GroupId(1))));
     assert_eq!(unkeyed.counters().refused, 2);
     assert!(UdpDriver::bind("0.0.0.0:0".parse().unwrap(), Options::default().keyed()).is_ok());
 }
@@ -232,7 +233,7 @@ fn segments_longer_than_the_path_fall_back_to_single_datagrams() {
     let to = Destination::One(receiver.local_addr());
     let body = Bytes::from(vec![9; 32_000]);
     for _ in 0..6 {
-        sender.push(transmit(Class::Live, to, b"h", &body)).unwrap();
+        sender.send(0, transmit(Class::Live, to, b"h", &body)).unwrap();
     }
     assert!(sender.flush());
     assert_eq!(receive(&mut receiver, 6).len(), 6);
@@ -245,10 +246,10 @@ fn closed_ports_are_harmless() {
     let mut sender = driver(Options::default());
     let mut receiver = driver(Options::default());
     let members = [closed, receiver.local_addr(), closed].into();
-    sender.install(&Install::Group(GroupId(1), members)).unwrap();
+    sender.install(0, &Install::Group(GroupId(1), members)).unwrap();
     for number in 0..100_u8 {
         let group = Destination::Group(GroupId(1));
-        sender.push(transmit(Class::Live, group, &[number], &Bytes::new())).unwrap();
+        sender.send(0, transmit(Class::Live, group, &[number], &Bytes::new())).unwrap();
         assert!(sender.flush());
     }
     assert_eq!(receive(&mut receiver, 100).len(), 100);
@@ -262,7 +263,7 @@ fn kernel_stamps_are_on_the_local_clock_and_before_the_read() {
     std::thread::sleep(Duration::from_millis(100));
     let before = MonotonicClock::now();
     let to = Destination::One(receiver.local_addr());
-    sender.push(transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
+    sender.send(0, transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
     sender.flush();
     std::thread::sleep(Duration::from_millis(20));
     let arrival = receive(&mut receiver, 1).remove(0);
@@ -280,11 +281,11 @@ fn another_thread_ends_a_wait() {
         waker.wake();
     });
     let start = MonotonicClock::now();
-    assert_eq!(waiting.wait(Some(start + Duration::from_secs(20))), Wake::Woken);
+    assert_eq!(waiting.wait(None, Some(start + Duration::from_secs(20))), Wake::Woken);
     assert!(MonotonicClock::now().since(start) < Duration::from_secs(10));
     other.join().unwrap();
     let soon = MonotonicClock::now() + Duration::from_millis(1);
-    assert_eq!(waiting.wait(Some(soon)), Wake::Deadline, "a wake-up is used up");
+    assert_eq!(waiting.wait(None, Some(soon)), Wake::Deadline, "a wake-up is used up");
 }
 
 #[test]
@@ -295,10 +296,14 @@ fn wait_ends_at_the_deadline_and_not_before() {
         let spin = Duration::from_micros(spin);
         let mut waiting = driver(Options { spin, spin_share, never_sleep, ..Options::default() });
         let deadline = MonotonicClock::now() + Duration::from_millis(2);
-        assert_eq!(waiting.wait(Some(deadline)), Wake::Deadline);
+        assert_eq!(waiting.wait(None, Some(deadline)), Wake::Deadline);
         let now = MonotonicClock::now();
         assert!(now >= deadline);
-        assert_eq!(waiting.wait(Some(deadline)), Wake::Deadline, "a past deadline returns at once");
+        assert_eq!(
+            waiting.wait(None, Some(deadline)),
+            Wake::Deadline,
+            "a past deadline returns at once"
+        );
     }
 }
 
@@ -307,11 +312,14 @@ fn a_spin_keeps_to_its_share_of_the_time() {
     let longest = Duration::from_secs(3_600);
     let options = Options { spin: longest, spin_share: 0.01, ..Options::default() };
     let mut waiting = driver(options);
-    let unused = waiting.spin();
-    assert_eq!(waiting.wait(Some(MonotonicClock::now())), Wake::Deadline);
-    assert!(waiting.spin() < unused, "the share begins anew with each wait");
+    let unused = waiting.waiting.spin(&waiting.options);
+    assert_eq!(waiting.wait(None, Some(MonotonicClock::now())), Wake::Deadline);
+    assert!(
+        waiting.waiting.spin(&waiting.options) < unused,
+        "the share begins anew with each wait"
+    );
     waiting.options.spin_share = 1.0;
-    assert_eq!(waiting.spin(), longest);
+    assert_eq!(waiting.waiting.spin(&waiting.options), longest);
 }
 
 #[test]
@@ -327,7 +335,7 @@ fn too_long_datagrams_are_counted() {
     assert_eq!(receiver.counters().truncated, 1);
     let long = Bytes::from(vec![0; DATAGRAM_BYTES_MAX + 1]);
     let to = Destination::One(receiver.local_addr());
-    assert_eq!(receiver.push(transmit(Class::Bulk, to, b"", &long)), Err(Refusal::TooLong));
+    assert_eq!(receiver.send(0, transmit(Class::Bulk, to, b"", &long)), Err(Refusal::TooLong));
 }
 
 #[test]
@@ -343,7 +351,7 @@ fn shared_bodies_are_let_go_after_the_last_copy() {
     }
     let to = Destination::One(receiver.local_addr());
     let body = Bytes::from_owner(Held(Arc::clone(&owner)));
-    sender.push(transmit(Class::Live, to, b"", &body)).unwrap();
+    sender.send(0, transmit(Class::Live, to, b"", &body)).unwrap();
     drop(body);
     assert_eq!(Arc::strong_count(&owner), 2);
     sender.flush();
@@ -357,7 +365,7 @@ fn marks_per_class_are_accepted() {
     let mut receiver = driver(Options::default());
     let to = Destination::One(receiver.local_addr());
     for class in [Class::Bulk, Class::Live, Class::Control] {
-        sender.push(transmit(class, to, b"x", &Bytes::new())).unwrap();
+        sender.send(0, transmit(class, to, b"x", &Bytes::new())).unwrap();
     }
     assert!(sender.flush());
     assert_eq!(receive(&mut receiver, 3).len(), 3);
@@ -380,12 +388,12 @@ fn a_group_is_joined_on_loopback_and_refused_elsewhere_without_a_key() {
     let mut second = UdpDriver::bind(group, lo.clone()).unwrap();
     let mut sender = driver(lo);
     let body = Bytes::from_static(b"to all");
-    sender.push(transmit(Class::Live, Destination::One(group), b"", &body)).unwrap();
+    sender.send(0, transmit(Class::Live, Destination::One(group), b"", &body)).unwrap();
     assert!(sender.flush());
     assert_eq!(payloads(&mut first, 1), [b"to all"]);
     assert_eq!(payloads(&mut second, 1), [b"to all"], "a copy for each");
     let mut outsider = driver(Options::default());
-    let refused = outsider.push(transmit(Class::Live, Destination::One(group), b"", &body));
+    let refused = outsider.send(0, transmit(Class::Live, Destination::One(group), b"", &body));
     assert_eq!(refused, Err(Refusal::Unkeyed(group)));
 }
 
@@ -393,15 +401,15 @@ fn a_group_is_joined_on_loopback_and_refused_elsewhere_without_a_key() {
 fn a_watched_socket_ends_the_wait_of_another() {
     let mut waiting = driver(Options::default());
     let mut watched = driver(Options::default());
-    waiting.watch(&[&watched]).unwrap();
+    waiting.watch(vec![watched.handle().unwrap()]);
     let mut sender = driver(Options::default());
     let to = Destination::One(watched.local_addr());
-    sender.push(transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
+    sender.send(0, transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
     assert!(sender.flush());
-    assert_eq!(waiting.wait(None), Wake::Readable);
+    assert_eq!(waiting.wait(None, None), Wake::Readable);
     assert_eq!(payloads(&mut watched, 1), [b"x"]);
-    waiting.watch(&[]).unwrap();
-    assert_eq!(waiting.wait(Some(MonotonicClock::now())), Wake::Deadline);
+    waiting.watch(Vec::new());
+    assert_eq!(waiting.wait(None, Some(MonotonicClock::now())), Wake::Deadline);
 }
 
 #[test]
@@ -435,18 +443,26 @@ fn who_rests_is_not_woken_by_arrivals_and_finds_them_after() {
     for receiver in [&mut resting, &mut awake] {
         let to = Destination::One(receiver.local_addr());
         let mut sender = driver(Options::default());
-        sender.push(transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
+        sender.send(0, transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
         assert!(sender.flush());
     }
     let now = MonotonicClock::now();
     let (lull, deadline) = (now + Duration::from_millis(5), now + Duration::from_secs(20));
-    assert_eq!(awake.rest(lull, deadline), Wake::Readable, "nothing is moderated by default");
-    assert_eq!(resting.rest(lull, deadline), Wake::Deadline);
+    assert_eq!(
+        awake.wait(Some(lull), Some(deadline)),
+        Wake::Readable,
+        "nothing is moderated by default"
+    );
+    assert_eq!(resting.wait(Some(lull), Some(deadline)), Wake::Deadline);
     assert!(MonotonicClock::now() >= lull);
-    assert_eq!(resting.wait(Some(deadline)), Wake::Readable);
+    assert_eq!(resting.wait(None, Some(deadline)), Wake::Readable);
     assert_eq!(receive(&mut resting, 1).len(), 1);
     let start = MonotonicClock::now();
-    assert_eq!(resting.rest(deadline, deadline), Wake::Deadline, "no longer than is allowed");
+    assert_eq!(
+        resting.wait(Some(deadline), Some(deadline)),
+        Wake::Deadline,
+        "no longer than is allowed"
+    );
     let rested = MonotonicClock::now().since(start);
     assert!((moderation..Duration::from_secs(10)).contains(&rested), "{rested:?}");
 }

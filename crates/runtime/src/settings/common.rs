@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use evenfall_core::{NodeId, SharedKey};
 use evenfall_host::clock::SyncSource;
+use evenfall_port::Kind;
 use serde::{Deserialize, Serialize};
 
 use super::SettingsError;
@@ -123,6 +124,8 @@ fn check_clock(name: &str) -> Result<(), String> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Io {
+    /// What moves the datagrams of roles: the name of a kind of port ([`Kind::NAMED`]).
+    pub port: String,
     /// How long before a deadline a receiver stops sleeping and watches the clock. By default
     /// 100 us where there are more cores than evenfall processes, else none.
     #[serde(with = "humantime_serde")]
@@ -150,6 +153,7 @@ pub struct Io {
 impl Default for Io {
     fn default() -> Self {
         Self {
+            port: "udp".into(),
             spin: None,
             moderation: None,
             cores: Vec::new(),
@@ -163,9 +167,22 @@ impl Default for Io {
 }
 
 impl Io {
+    /// The kind of port that roles open.
+    ///
+    /// # Errors
+    /// Which kinds there are.
+    pub fn kind(&self) -> Result<Kind, Mistake> {
+        Kind::named(&self.port).ok_or_else(|| {
+            let names: Vec<_> = Kind::NAMED.iter().map(|(name, _)| *name).collect();
+            let why = format!("io.port = \"{}\": must be {}", self.port, names.join(" or "));
+            Mistake::new("io.port", why)
+        })
+    }
+
     /// # Errors
     /// What is out of range.
     pub fn check(&self) -> Result<(), Mistake> {
+        self.kind()?;
         within("io.real_time", self.real_time.unwrap_or(*REAL_TIME.start()), &REAL_TIME)?;
         match self.spin {
             Some(spin) if spin > SPIN_MAX => {
@@ -178,7 +195,7 @@ impl Io {
 }
 
 /// Delays put into the path of arriving datagrams: an experiment tool, see
-/// [`evenfall_port::udp::Inject`].
+/// [`evenfall_port::Inject`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inject {
@@ -203,10 +220,10 @@ impl Inject {
         self.file = self.file.take().map(|file| base.join(file));
     }
 
-    /// What the driver is told.
-    pub fn to_driver(&self) -> Option<evenfall_port::udp::Inject> {
+    /// What the port is told.
+    pub fn to_port(&self) -> Option<evenfall_port::Inject> {
         let (seed, queue_datagrams_max) = (self.seed, self.queue_datagrams_max);
-        let with = |file| evenfall_port::udp::Inject { file, seed, queue_datagrams_max };
+        let with = |file| evenfall_port::Inject { file, seed, queue_datagrams_max };
         self.file.clone().map(with)
     }
 }

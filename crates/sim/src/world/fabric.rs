@@ -18,6 +18,8 @@ pub(super) enum Pending {
     Wake { node: u32 },
     /// A clock source is read.
     Clock { node: u32, generation: u32 },
+    /// Counters of installed state are due.
+    Counters { node: u32, generation: u32 },
     /// The owner wants to call a machine.
     Invoke { node: u32, token: u64 },
     /// The network asked to be woken.
@@ -200,12 +202,12 @@ mod tests {
         {
             let [head, body]: [Vec<u8>; 2] =
                 [(head, 1), (body, 7)].map(|(n, seed)| (0..n).map(|i| (i * seed) as u8).collect());
-            let wire = datagram(Transmit {
-                class: Class::Live,
-                to: Destination::Group(GroupId(0)),
-                head: Head::new(&head),
-                body: Bytes::from(body.clone()),
-            });
+            let wire = datagram(Transmit::new(
+                Class::Live,
+                Destination::Group(GroupId(0)),
+                Head::new(&head),
+                Bytes::from(body.clone()),
+            ));
             assert_eq!(wire, [head, body].concat());
         }
     }

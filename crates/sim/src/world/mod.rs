@@ -130,6 +130,13 @@ impl<M: Machine, N: Network> World<M, N> {
         self.add_node(machine, host)
     }
 
+    /// From now on a node's forwarding installs ([`evenfall_core::forward`]) are carried out ahead
+    /// of its process, as a kernel or a card does it, at no cost to its processor. Without this
+    /// call they are ignored.
+    pub fn offload(&mut self, node: NodeIndex) {
+        self.nodes[node.0 as usize].forwarder.get_or_insert_default();
+    }
+
     fn boot(&mut self, index: u32) {
         let generation = self.nodes[index as usize].generation;
         self.fabric.queue.push(self.now.0, Pending::Clock { node: index, generation });
@@ -276,6 +283,9 @@ impl<M: Machine, N: Network> World<M, N> {
             }
             Pending::Wake { node } => self.wake(at, node, observer),
             Pending::Clock { node, generation } => self.tick(at, node, generation, observer),
+            Pending::Counters { node, generation } => {
+                self.tell_counters(at, node, generation, observer);
+            }
             Pending::Invoke { node, token } => {
                 if self.nodes[node as usize].up {
                     self.offer(at, node, Input::Invoke(token), observer);

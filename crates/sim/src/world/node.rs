@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use evenfall_core::{ClockReading, GroupId, Machine, SyncTime, Timestamp};
+use evenfall_core::{
+    ClockReading, ForwardCounters, ForwardId, Forwarder, GroupId, Machine, Sent, SyncTime,
+    Timestamp,
+};
 
 /// Never, as a time in the queue.
 pub(super) const NEVER: u64 = u64::MAX;
@@ -11,11 +14,15 @@ pub(super) const NEVER: u64 = u64::MAX;
 /// What a node is given. One at a time.
 pub(super) enum Input {
     /// A datagram that reached the socket at this true time.
-    Datagram { from: u32, datagram: Bytes, arrived: u64 },
+    Datagram { from: u32, datagram: Bytes, arrived: u64, is_forwarded: bool },
     /// A call of the owner.
     Invoke(u64),
     /// A reading of the clock source, to be taken when the node gets to it.
     Clock,
+    /// What became of a transmit that asked.
+    Sent(Sent),
+    /// What installed state did.
+    Counters(ForwardId, ForwardCounters),
     /// Its timeout has come.
     Timeout,
     /// Nothing: it may go on sending.
@@ -54,6 +61,10 @@ pub(super) struct Node<M> {
     pub(super) spins: (u64, u32),
     pub(super) inbox: VecDeque<Input>,
     pub(super) reading: ClockReading,
+    /// Carries out forwarding installs; `None` when they are ignored.
+    pub(super) forwarder: Option<Box<Forwarder>>,
+    /// Whether a look at the counters of installed state is due.
+    pub(super) counts: bool,
     groups: Vec<(GroupId, Box<[u32]>)>,
 }
 
@@ -77,6 +88,8 @@ impl<M: Machine> Node<M> {
             spins: (0, 0),
             inbox: VecDeque::new(),
             reading: ClockReading::default(),
+            forwarder: None,
+            counts: false,
             groups: Vec::new(),
         }
     }
@@ -94,6 +107,9 @@ impl<M: Machine> Node<M> {
         self.armed = None;
         self.inbox.clear();
         self.groups.clear();
+        // What a kernel or a card was told ends with the process that told it.
+        self.forwarder = self.forwarder.as_ref().map(|_| Box::default());
+        self.counts = false;
         self.reading = ClockReading::default();
         core::mem::take(&mut self.queued)
     }
@@ -122,6 +138,12 @@ impl<M: Machine> Node<M> {
         }
     }
 
+    /// The parts that sending on without the machine needs; `None` when nothing is installed.
+    pub(super) fn offload(&mut self) -> Option<(&mut Forwarder, &Groups)> {
+        let forwarder = self.forwarder.as_deref_mut().filter(|forwarder| !forwarder.is_empty())?;
+        Some((forwarder, &self.groups))
+    }
+
     /// The parts that sending needs at the same time.
     pub(super) fn parts(&mut self) -> (&mut M, &Groups) {
         (&mut self.machine, &self.groups)
@@ -132,7 +154,7 @@ impl<M: Machine> Node<M> {
         match input {
             Input::Datagram { .. } => self.queued -= 1,
             Input::Clock => self.clock_waits = false,
-            Input::Invoke(_) | Input::Timeout | Input::Nothing => {}
+            _ => {}
         }
         Some(input)
     }

@@ -9,7 +9,9 @@
 //!        handle()      copies leave here
 //! ```
 
-use evenfall_core::{Arrival, Destination, Install, Machine, StampedBy, Timestamp};
+use core::time::Duration;
+
+use evenfall_core::{Arrival, Destination, Install, Machine, Sent, StampedBy, Timestamp, Transmit};
 
 use super::fabric::{Fabric, datagram};
 use super::node::{Input, NEVER, Node};
@@ -27,6 +29,8 @@ const SEND_BATCH_BUSY: u32 = 8;
 /// Turns without new input at one instant. A machine that still wants more is spinning: it asks
 /// for a time that has passed, or never stops sending while nothing costs time.
 const SPINS_MAX: u32 = 1_000;
+/// How long counters of installed state are collected before they are told.
+const COUNTERS_EVERY: Duration = Duration::from_millis(10);
 /// Events or installs after one input. No window or ring of ours is larger.
 const DRAIN_MAX: u32 = 1 << 20;
 
@@ -50,11 +54,71 @@ impl<M: Machine, N: Network> World<M, N> {
             Loss::Socket
         } else {
             // A host that is taken away cannot stamp: packets wait in the card until it is back.
-            let input = Input::Datagram { from, datagram, arrived: host.awake(at) };
+            let arrived = host.awake(at);
+            let is_forwarded =
+                node.forwarder.is_some() && self.forward(arrived, to, (from, &datagram), observer);
+            let input = Input::Datagram { from, datagram, arrived, is_forwarded };
             return self.offer(at, to, input, observer);
         };
         self.fabric.tally.lose(loss);
         observer.lost(SimTime(at), NodeIndex(from), NodeIndex(to), loss);
+    }
+
+    /// What a kernel or a card does with a packet by the node's installs, ahead of its process and
+    /// at no cost to it. Whether the packet was sent on.
+    fn forward<O: Observer<M, N>>(
+        &mut self,
+        at: u64,
+        index: u32,
+        (from, datagram): (u32, &bytes::Bytes),
+        observer: &mut O,
+    ) -> bool {
+        let node = &mut self.nodes[index as usize];
+        let local = self.hosts[node.host as usize].clock.local(at);
+        let Some((forwarder, groups)) = node.offload() else { return false };
+        let from = super::address_of(from);
+        let mut arrival = Arrival::new(from, datagram.clone(), local, StampedBy::Kernel);
+        let mut sent: Option<(Transmit, &[u32])> = None;
+        forwarder.offer(local, &mut arrival, |_, transmit| {
+            let Destination::Group(group) = transmit.to else { return false };
+            let members = Node::<M>::members(groups, group);
+            sent = Some((transmit, members));
+            !members.is_empty()
+        });
+        if let Some((transmit, members)) = sent {
+            let (class, bytes) = (transmit.class, super::fabric::datagram(transmit));
+            for &to in members {
+                self.fabric.send(at, (index, to), class, bytes.clone(), observer);
+            }
+        }
+        if !core::mem::replace(&mut node.counts, true) {
+            let (at, generation) = ((SimTime(at) + COUNTERS_EVERY).0, node.generation);
+            let look = super::fabric::Pending::Counters { node: index, generation };
+            self.fabric.queue.push(at, look);
+        }
+        arrival.is_forwarded
+    }
+
+    /// Tells a machine what its installs did since the last time.
+    pub(super) fn tell_counters<O: Observer<M, N>>(
+        &mut self,
+        at: u64,
+        index: u32,
+        generation: u32,
+        observer: &mut O,
+    ) {
+        let node = &mut self.nodes[index as usize];
+        if node.generation != generation {
+            return;
+        }
+        node.counts = false;
+        let mut told = Vec::new();
+        if let Some(forwarder) = &mut node.forwarder {
+            forwarder.take_counters(|_, id, counters| told.push((id, counters)));
+        }
+        for (id, counters) in told {
+            self.offer(at, index, Input::Counters(id, counters), observer);
+        }
     }
 
     /// Gives an idle node its input now, a busy one later.
@@ -81,7 +145,7 @@ impl<M: Machine, N: Network> World<M, N> {
                 self.fabric.tally.longest_inbox = self.fabric.tally.longest_inbox.max(node.queued);
             }
             Input::Clock => node.clock_waits = true,
-            Input::Invoke(_) | Input::Timeout | Input::Nothing => {}
+            _ => {}
         }
         node.inbox.push_back(input);
         self.wake_at(index, ready);
@@ -156,12 +220,12 @@ impl<M: Machine, N: Network> World<M, N> {
         node.timeout_last = false;
         self.fabric.tally.note(begun, index);
         match input {
-            Input::Datagram { from, datagram, arrived } => {
+            Input::Datagram { from, datagram, arrived, is_forwarded } => {
                 observer.received(seen, NodeIndex(from), &datagram);
                 let from = super::address_of(from);
                 let received = host.clock.local(arrived);
                 let stamped_by = StampedBy::Kernel;
-                let arrival = Arrival { from, datagram, received, stamped_by };
+                let arrival = Arrival { from, datagram, received, stamped_by, is_forwarded };
                 if node.machine.handle(local, arrival).is_err() {
                     self.fabric.tally.malformed += 1;
                 }
@@ -170,8 +234,13 @@ impl<M: Machine, N: Network> World<M, N> {
             Input::Clock => {
                 node.booted = true;
                 node.reading = host.clock.reading(begun);
+                if let Some(forwarder) = &mut node.forwarder {
+                    forwarder.adopt_clock(node.reading);
+                }
                 node.machine.handle_clock(local, node.reading);
             }
+            Input::Sent(sent) => node.machine.handle_sent(local, sent),
+            Input::Counters(of, counters) => node.machine.handle_counters(local, of, counters),
             Input::Timeout => {
                 node.timeout_last = true;
                 self.fabric.tally.timeouts += 1;
@@ -194,8 +263,19 @@ impl<M: Machine, N: Network> World<M, N> {
             observer.event(seen, event);
             assert_ends::<M>(&mut drained, index, "events");
         }
-        while let Some(Install::Group(group, members)) = node.machine.poll_install() {
-            node.install(group, members.iter().map(|&member| node_number(member)).collect());
+        while let Some(install) = node.machine.poll_install() {
+            match install {
+                Install::Group(group, members) => {
+                    let members = members.iter().map(|&member| node_number(member)).collect();
+                    node.install(group, members);
+                }
+                Install::Forward(id, rules) => {
+                    if let Some(forwarder) = &mut node.forwarder {
+                        forwarder.install(0, id, rules.as_ref());
+                    }
+                }
+                _ => {}
+            }
             assert_ends::<M>(&mut drained, index, "installs");
         }
         node.busy = pull(node, host, &mut self.fabric, index, begun, observer);
@@ -255,20 +335,28 @@ fn pull<M: Machine, N: Network, O: Observer<M, N>>(
             return cursor;
         };
         cursor = host.work(cursor, host.costs.send);
-        let (class, to) = (transmit.class, transmit.to);
+        let (class, to, token) = (transmit.class, transmit.to, transmit.token);
         let bytes = datagram(transmit);
         let copy = host.costs.copy;
+        let mut left = None;
         match to {
             Destination::One(address) => {
                 cursor = host.work(cursor, copy);
+                left = Some(cursor);
                 fabric.send(cursor, (index, node_number(address)), class, bytes, observer);
             }
             Destination::Group(group) => {
                 for &to in Node::<M>::members(groups, group) {
                     cursor = host.work(cursor, copy);
+                    left = Some(cursor);
                     fabric.send(cursor, (index, to), class, bytes.clone(), observer);
                 }
             }
+        }
+        if let Some(token) = token {
+            let at = left.map(|left| host.clock.local(left));
+            let sent = Sent { token, at, stamped_by: StampedBy::Kernel };
+            node.inbox.push_back(Input::Sent(sent));
         }
     }
     node.more = true;

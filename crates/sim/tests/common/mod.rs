@@ -45,7 +45,7 @@ impl Probe {
     pub fn send(&mut self, to: Destination, bytes: &[u8]) {
         let (head, body) = bytes.split_at(bytes.len().min(1));
         let body = Bytes::copy_from_slice(body);
-        self.outbox.push_back(Transmit { class: Class::Live, to, head: Head::new(head), body });
+        self.outbox.push_back(Transmit::new(Class::Live, to, Head::new(head), body));
     }
 
     pub fn install(&mut self, group: u32, members: &[SocketAddr]) {

@@ -64,7 +64,7 @@ impl Net {
                 let Destination::One(to) = transmit.to else { panic!("no groups") };
                 let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
                 let (from, received) = (address(rank), self.now);
-                let arrival = Arrival { from, datagram, received, stamped_by: StampedBy::User };
+                let arrival = Arrival::new(from, datagram, received, StampedBy::User);
                 self.wire.push((usize::from(to.port()) - 7_000, arrival));
             }
         }

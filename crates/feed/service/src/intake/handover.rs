@@ -8,7 +8,7 @@ use evenfall_core::Timestamp;
 use evenfall_feed_formats::{FeedError, Format, Message};
 use evenfall_host::Waker;
 use evenfall_host::clock::MonotonicClock;
-use evenfall_port::udp::UdpDriver;
+use evenfall_port::Port;
 
 use super::{Intake, Next};
 use crate::IntakeError;
@@ -123,8 +123,8 @@ impl Drop for Taker {
 }
 
 impl Intake for Taker {
-    fn attach(&mut self, driver: &UdpDriver) {
-        self.queue.waker.get_or_init(|| driver.waker());
+    fn attach(&mut self, port: &dyn Port) {
+        self.queue.waker.get_or_init(|| port.waker());
         if let Some(attached) = self.attached.take() {
             attached.send(()).ok();
         }
@@ -134,7 +134,7 @@ impl Intake for Taker {
         self.queue.lock().cancelled
     }
 
-    fn begin(&mut self, _: Timestamp, _: &mut UdpDriver) -> Result<(), IntakeError> {
+    fn begin(&mut self, _: Timestamp, _: &mut dyn Port) -> Result<(), IntakeError> {
         Ok(())
     }
 

@@ -18,7 +18,7 @@ mod trust;
 
 use evenfall_core::Timestamp;
 use evenfall_feed_formats::{FeedError, Message};
-use evenfall_port::udp::UdpDriver;
+use evenfall_port::Port;
 use serde::Serialize;
 
 use crate::IntakeError;
@@ -44,7 +44,7 @@ pub type News = (&'static str, String);
 /// A source of messages for a root that runs.
 pub trait Intake {
     /// The root's process stands; its tree does not yet.
-    fn attach(&mut self, _driver: &UdpDriver) {}
+    fn attach(&mut self, _port: &dyn Port) {}
 
     /// Whether nobody waits for a tree any more.
     fn is_cancelled(&self) -> bool {
@@ -52,8 +52,8 @@ pub trait Intake {
     }
 
     /// The tree stands. A schedule counts from `start`; what arrives from now on shall end the
-    /// driver's waits.
-    fn begin(&mut self, start: Timestamp, driver: &mut UdpDriver) -> Result<(), IntakeError>;
+    /// port's waits.
+    fn begin(&mut self, start: Timestamp, port: &mut dyn Port) -> Result<(), IntakeError>;
 
     /// What there is now, without taking it.
     fn next(&mut self, now: Timestamp) -> Result<Next, FeedError>;

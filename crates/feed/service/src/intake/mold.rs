@@ -8,7 +8,7 @@ use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
 use evenfall_feed_formats::arbiter::{Event, Limits, Side};
 use evenfall_feed_formats::mold::{MoldError, Packet, Request, Tracker};
 use evenfall_feed_formats::{FeedError, Format, Message, codec};
-use evenfall_port::udp::{Options, UdpDriver};
+use evenfall_port::{Options, Port};
 
 use super::gaps::{Gaps, Step};
 use super::trust::{Rival, SILENCE, Source};
@@ -37,7 +37,7 @@ enum Line {
 /// A socket and whom it listens to.
 struct Ear {
     line: Line,
-    driver: UdpDriver,
+    port: Box<dyn Port>,
     source: Source,
 }
 
@@ -93,8 +93,8 @@ impl Mold {
             ..Options::default()
         };
         let bind = |line, address| {
-            let driver = UdpDriver::bind(address, options.clone())?;
-            Ok::<_, IntakeError>(Ear { line, driver, source: Source::new(&feed.mold_sources) })
+            let port = evenfall_port::open(address, options.clone())?;
+            Ok::<_, IntakeError>(Ear { line, port, source: Source::new(&feed.mold_sources) })
         };
         let mut ears = vec![bind(Line::Side(Side::A), address)?];
         if let Some(b) = feed.mold_b {
@@ -103,7 +103,7 @@ impl Mold {
         if let Some(server) = feed.mold_request {
             ears.push(bind(Line::Answers(server), answers_at(server))?);
         }
-        for note in ears.iter().flat_map(|ear| ear.driver.notes()) {
+        for note in ears.iter().flat_map(|ear| ear.port.notes()) {
             tracing::warn!("feed.mold: {note}");
         }
         let limits = Limits {
@@ -147,7 +147,7 @@ impl Mold {
     /// Reads a batch from each socket. Whether there was anything.
     fn receive(&mut self) -> bool {
         for (place, ear) in self.ears.iter_mut().enumerate() {
-            ear.driver.recv(&mut self.inbox);
+            ear.port.receive(&mut self.inbox);
             self.arrived.extend(self.inbox.drain(..).map(|arrival| (place, arrival)));
         }
         !self.arrived.is_empty()
@@ -288,27 +288,28 @@ impl Mold {
     }
 
     fn ask(&mut self, requests: &[Request]) {
-        for Ear { line, driver, .. } in &mut self.ears {
+        for Ear { line, port, .. } in &mut self.ears {
             let Line::Answers(server) = *line else { continue };
             for request in requests {
-                let transmit = Transmit {
-                    class: Class::Repair,
-                    to: Destination::One(server),
-                    head: Head::new(&request.encode()),
-                    body: Bytes::new(),
-                };
+                let transmit = Transmit::new(
+                    Class::Repair,
+                    Destination::One(server),
+                    Head::new(&request.encode()),
+                    Bytes::new(),
+                );
                 // A refused request is repeated after a while, as a lost one is.
-                self.status.requests += u64::from(driver.push(transmit).is_ok());
+                self.status.requests += u64::from(port.send(0, transmit).is_ok());
             }
-            driver.flush();
+            port.flush();
         }
     }
 }
 
 impl Intake for Mold {
-    fn begin(&mut self, _: Timestamp, driver: &mut UdpDriver) -> Result<(), IntakeError> {
-        let sockets: Vec<&UdpDriver> = self.ears.iter().map(|ear| &ear.driver).collect();
-        Ok(driver.watch(&sockets)?)
+    fn begin(&mut self, _: Timestamp, port: &mut dyn Port) -> Result<(), IntakeError> {
+        let handles = self.ears.iter().map(|ear| ear.port.handle());
+        port.watch(handles.collect::<Result<_, _>>()?);
+        Ok(())
     }
 
     fn next(&mut self, now: Timestamp) -> Result<Next, FeedError> {

@@ -2,7 +2,7 @@
 
 use evenfall_core::Timestamp;
 use evenfall_feed_formats::FeedError;
-use evenfall_port::udp::UdpDriver;
+use evenfall_port::Port;
 
 use super::{Intake, News, Next};
 use crate::IntakeError;
@@ -29,7 +29,7 @@ impl Replay {
 }
 
 impl Intake for Replay {
-    fn begin(&mut self, start: Timestamp, _: &mut UdpDriver) -> Result<(), IntakeError> {
+    fn begin(&mut self, start: Timestamp, _: &mut dyn Port) -> Result<(), IntakeError> {
         self.start = start;
         Ok(())
     }

@@ -197,7 +197,7 @@ impl Process {
 
     fn say_where(&self, node: &Node) {
         let http = self.base.telemetry.address().map(|http| format!(", HTTP on {http}"));
-        let (address, http) = (self.base.driver.local_addr(), http.unwrap_or_default());
+        let (address, http) = (self.base.port.local_addr(), http.unwrap_or_default());
         tracing::info!("{}: {} listening on {address}{http}", self.base.name, node.role);
     }
 

@@ -31,6 +31,8 @@ pub struct ProxySummary {
 fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Metrics {
     let mut m = Metrics::of(name, "proxy");
     m.counter("forwarded_frames_total", "Frames forwarded.", tree, status.forwarded);
+    let by_port = status.forwarded_by_port;
+    m.counter("port_forwarded_frames_total", "Frames the port forwarded.", tree, by_port);
     m.counter("duplicate_copies_total", "Copies dropped.", tree, status.duplicates);
     m.counter("repairs_sent_total", "Frames sent again.", tree, status.repairs_sent);
     m.counter("repaired_frames_total", "Frames that came by repair.", tree, status.repaired);

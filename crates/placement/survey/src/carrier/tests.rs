@@ -4,8 +4,6 @@ use super::*;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as Port, TcpStream};
 
-use evenfall_port::udp::{Options, UdpDriver};
-
 /// What a client begins with: the preface, and SETTINGS without any.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
@@ -14,7 +12,7 @@ fn any_port() -> SocketAddr {
 }
 
 fn waker() -> Waker {
-    UdpDriver::bind(any_port(), Options::default()).unwrap().waker()
+    Waker::new().unwrap()
 }
 
 fn agent() -> (Carrier, SocketAddr) {

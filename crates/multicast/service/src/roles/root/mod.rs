@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
         intake: &'a mut dyn Intake,
     ) -> Result<Self, RoleError> {
         let process = Process::start(settings, node)?;
-        intake.attach(&process.base.driver);
+        intake.attach(process.base.port.as_ref());
         let trees = settings.course.trees;
         let key = process.base.key.clone();
         let run = new_run()?;
@@ -157,9 +157,14 @@ impl<'a> Run<'a> {
         let Self { process, roots, book, .. } = self;
         process.keep_time(roots, false, &mut |m, now, event| book.on(m, now, event))?;
         book.clock = process.base.clock();
-        process.base.turn.turn(roots, &mut process.base.driver, until, &mut |m, now, event| {
-            book.on(m, now, event);
-        })?;
+        process.base.turn.turn(
+            roots,
+            process.base.port.as_mut(),
+            until,
+            &mut |m, now, event| {
+                book.on(m, now, event);
+            },
+        )?;
         for record in book.records.drain(..) {
             process.note(record);
         }
@@ -179,9 +184,9 @@ impl<'a> Run<'a> {
         input: impl FnOnce(&mut Root, Timestamp) -> T,
     ) -> Result<T, RoleError> {
         let Self { process, roots, book, .. } = self;
-        let (root, driver) = (&mut roots[tree], &mut process.base.driver);
+        let (root, port) = (&mut roots[tree], process.base.port.as_mut());
         let mut events = |m: &Root, now, event| book.on(m, now, event);
-        Ok(process.base.turn.input(tree, root, driver, input, &mut events)?)
+        Ok(process.base.turn.input(tree, root, port, input, &mut events)?)
     }
 
     fn look_around(&mut self) -> Result<(), RoleError> {
@@ -294,7 +299,7 @@ impl<'a> Run<'a> {
 
     /// Sends the whole feed, each message when it is due. `false` when a signal came.
     fn send_feed(&mut self) -> Result<bool, RoleError> {
-        self.intake.begin(MonotonicClock::now() + LEAD, &mut self.process.base.driver)?;
+        self.intake.begin(MonotonicClock::now() + LEAD, self.process.base.port.as_mut())?;
         loop {
             let mut until = None;
             let mut published = 0;
@@ -343,7 +348,7 @@ impl<'a> Run<'a> {
     /// Tells everybody where the stream ends, and waits until all have it. A signal does not cut
     /// this short (a second one does): what was sent is to be received.
     fn finish(&mut self, waited: Duration) -> Result<(), RoleError> {
-        self.process.base.driver.watch(&[])?;
+        self.process.base.port.watch(Vec::new());
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
         while !self.book.finished() {

@@ -1,13 +1,34 @@
-//! What can be chosen about a socket.
+//! What can be chosen about a port.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use super::Inject;
+use crate::Inject;
 
-/// How a [`UdpDriver`](super::UdpDriver) uses its socket.
+/// What a port is made of.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A UDP socket of the kernel.
+    #[default]
+    Udp,
+}
+
+impl Kind {
+    /// All kinds with their names in settings.
+    pub const NAMED: &[(&str, Self)] = &[("udp", Self::Udp)];
+
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
+}
+
+/// How a port works. A port notes what it was asked for and does not have.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// What [`open`](crate::open) opens.
+    pub kind: Kind,
     /// Whether every datagram is authenticated with a shared key. Without one the driver binds and
     /// sends to loopback only.
     pub keyed: bool,
@@ -43,9 +64,9 @@ pub struct Options {
     pub busy_poll: Option<Duration>,
     /// Differentiated-services code point per class (control, live, repair, bulk), 0 to 63.
     pub dscp: Option<[u8; 4]>,
-    /// [`wait`](super::UdpDriver::wait) never sleeps. One core per driver.
+    /// [`wait`](crate::Port::wait) never sleeps. One core per driver.
     pub never_sleep: bool,
-    /// How long before a deadline [`wait`](super::UdpDriver::wait) stops sleeping and watches the
+    /// How long before a deadline [`wait`](crate::Port::wait) stops sleeping and watches the
     /// clock. Measured on a virtual machine (`examples/lateness.rs`): without it half of the waits
     /// end more than 32 us late and 1 % more than 62 us; with 50 us, .09 us and 18 us.
     pub spin: Duration,
@@ -57,7 +78,7 @@ pub struct Options {
     /// ([`poll_lull`](evenfall_core::Machine::poll_lull)): one wake-up for many. Zero for none. To
     /// be used with `kernel_timestamps`, by which it is known when they came.
     pub moderation: Duration,
-    /// How long [`wait`](super::UdpDriver::wait) looks for arrivals before it sleeps, and lets
+    /// How long [`wait`](crate::Port::wait) looks for arrivals before it sleeps, and lets
     /// others have its core between two looks (`sched_yield`). Zero where answers take long.
     pub yield_for: Duration,
     /// Hold arriving datagrams back, for experiments. Costs one branch per batch when off.
@@ -67,6 +88,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            kind: Kind::Udp,
             keyed: false,
             // 100 ms of a 35,000 msg/s feed at 1 KiB of kernel memory each.
             receive_buffer_bytes: 4 << 20,
@@ -77,7 +99,7 @@ impl Default for Options {
             coalescing: true,
             // All that IPv4 carries: whoever may send a datagram finds a buffer that holds it. A
             // batch of 16 takes 1 MiB, as it does with coalescing.
-            datagram_bytes_max: super::DATAGRAM_BYTES_MAX,
+            datagram_bytes_max: crate::DATAGRAM_BYTES_MAX,
             receive_batch: 16,
             pinned_bytes_max: 32 << 20,
             kernel_timestamps: false,
@@ -102,7 +124,7 @@ impl Options {
     }
 
     /// Whether the socket must be re-marked when the class changes.
-    pub(super) fn marks_differ(&self) -> bool {
+    pub(crate) fn marks_differ(&self) -> bool {
         self.dscp.is_some_and(|marks| marks.iter().any(|mark| *mark != marks[0]))
     }
 }

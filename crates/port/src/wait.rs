@@ -16,18 +16,19 @@ use std::time::Duration;
 
 use evenfall_core::Timestamp;
 
-use evenfall_host::Waker;
+use crate::Options;
 use evenfall_host::clock::MonotonicClock;
+use evenfall_host::{Error, Waker};
 
 /// When to try again after a queue below the socket was full: about what 50 frames of 1,500 bytes
 /// take at 10 Gb/s, and short enough that a deadline survives it.
-pub(super) const DEVICE_RETRY: Duration = Duration::from_micros(50);
+const DEVICE_RETRY: Duration = Duration::from_micros(50);
 /// Clock reads between two looks at the socket while spinning: a look costs about 20 clock reads,
 /// and should not delay the end of the spin.
 const READS_PER_LOOK: u32 = 64;
 
 /// Other sockets that a wait can watch: the two sides of a feed and its re-request server.
-pub(super) const OTHERS_MAX: usize = 3;
+pub const OTHERS_MAX: usize = 3;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,21 +43,123 @@ pub enum Wake {
     Deadline,
 }
 
-pub(super) struct Wait<'a> {
-    pub(super) fd: RawFd,
-    pub(super) waker: &'a Waker,
-    /// Sockets of others, whose arrivals end the wait as well.
-    pub(super) others: &'a [OwnedFd],
+/// Why sending stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    /// Nothing is left to be sent.
+    No,
+    /// The socket buffer is full: the socket will say when it is not.
+    Socket,
+    /// A queue below the socket is full, of which nobody tells.
+    Device,
+}
+
+/// How the waits of one port are made, and what ends them besides its own arrivals.
+pub(crate) struct Waiting {
+    pub(crate) waker: Waker,
+    /// Descriptors whose arrivals end the wait as well.
+    others: Vec<OwnedFd>,
+    /// When a deadline was last waited for to its end.
+    spun_at: Timestamp,
+}
+
+impl Waiting {
+    pub(crate) fn new() -> Result<Self, Error> {
+        Ok(Self { waker: eventfd()?, others: Vec::new(), spun_at: Timestamp::ZERO })
+    }
+
+    pub(crate) fn watch(&mut self, others: Vec<OwnedFd>) {
+        assert!(others.len() <= OTHERS_MAX, "a port watches {OTHERS_MAX} others at most");
+        self.others = others;
+    }
+
+    /// Waits for what arrives at `fd`, unless a lull allows to leave it there, and for the rest.
+    pub(crate) fn wait(
+        &mut self,
+        fd: RawFd,
+        options: &Options,
+        blocked: Blocked,
+        lull: Option<Timestamp>,
+        deadline: Option<Timestamp>,
+    ) -> Wake {
+        let Some(lull) = lull.filter(|_| !options.moderation.is_zero()) else {
+            return self.until(fd, options, blocked, true, deadline);
+        };
+        let longest = (MonotonicClock::now() + options.moderation).min(lull);
+        let deadline = deadline.map_or(longest, |deadline| deadline.min(longest));
+        self.until(fd, options, blocked, false, Some(deadline))
+    }
+
+    fn until(
+        &mut self,
+        fd: RawFd,
+        options: &Options,
+        blocked: Blocked,
+        readable: bool,
+        deadline: Option<Timestamp>,
+    ) -> Wake {
+        let wait = Wait {
+            fd,
+            waker: &self.waker,
+            others: &self.others,
+            readable,
+            writable: blocked == Blocked::Socket,
+            spin: self.spin(options),
+            yield_for: options.yield_for,
+            never_sleep: options.never_sleep,
+        };
+        let wake = match blocked {
+            Blocked::Device => wait.retry(deadline),
+            _ => wait.until(deadline),
+        };
+        if wake == Wake::Deadline {
+            self.spun_at = MonotonicClock::now();
+        }
+        wake
+    }
+
+    /// How long to spin now, so that its share of the time is kept.
+    pub(crate) fn spin(&self, options: &Options) -> Duration {
+        let Options { spin, spin_share, .. } = *options;
+        if spin_share >= 1.0 {
+            return spin;
+        }
+        spin.min(MonotonicClock::now().since(self.spun_at).mul_f64(spin_share.max(0.0)))
+    }
+}
+
+/// A descriptor that is readable from a wake-up until it is cleared.
+pub(crate) fn eventfd() -> Result<Waker, Error> {
+    Waker::new().map_err(|source| Error::Os {
+        what: "create an eventfd".into(),
+        source,
+        advice: "raise the limit of open files (ulimit -n)",
+    })
+}
+
+struct Wait<'a> {
+    fd: RawFd,
+    waker: &'a Waker,
+    others: &'a [OwnedFd],
     /// Whether arrivals end the wait.
-    pub(super) readable: bool,
-    pub(super) writable: bool,
-    pub(super) spin: Duration,
-    pub(super) yield_for: Duration,
-    pub(super) never_sleep: bool,
+    readable: bool,
+    writable: bool,
+    spin: Duration,
+    yield_for: Duration,
+    never_sleep: bool,
 }
 
 impl Wait<'_> {
-    pub(super) fn until(&self, deadline: Option<Timestamp>) -> Wake {
+    /// Waits while nobody tells when there is room again.
+    fn retry(&self, deadline: Option<Timestamp>) -> Wake {
+        let retry = MonotonicClock::now() + DEVICE_RETRY;
+        match self.until(Some(deadline.map_or(retry, |deadline| deadline.min(retry)))) {
+            Wake::Deadline if deadline.is_none_or(|deadline| retry < deadline) => Wake::Writable,
+            wake => wake,
+        }
+    }
+
+    fn until(&self, deadline: Option<Timestamp>) -> Wake {
         sharpen_timers();
         if !self.yield_for.is_zero()
             && let Some(wake) = self.yield_until(deadline)

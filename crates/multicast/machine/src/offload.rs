@@ -1,0 +1,91 @@
+//! The table by which a port forwards the stream of a proxy without asking the proxy.
+//!
+//! The table says in fixed offsets what `Relay` does by hand with the first copy of a live frame:
+//!
+//! ```text
+//!  offset 0..6    magic, version, kind Data, class Live, no key           must match
+//!         8..24   stream, epoch, run id                                   must match
+//!        24..32   frame number                                            at most once
+//!        57       level                                                   becomes the proxy's
+//!        59..64   spare, sender                                           zero, the proxy
+//!        64..68   view: before the present place or not                   chooses the group
+//!        68..72   earlier                                                 zero
+//!        72..80   sent                                                    the time of sending
+//!        80..88   authentication                                          zero: there is no key
+//! ```
+//!
+//! Flags, view and body stay as they came. Every hop of a keyed stream writes a code over the whole
+//! datagram, for which the port would need the key: a keyed stream has no table and is forwarded by
+//! hand. Repair copies are of another class and are handled by hand as well.
+
+use std::net::SocketAddr;
+
+use evenfall_core::forward::{Field, Forward, Match, Patch, Route, WINDOW_FRAMES_MAX, Window};
+use evenfall_core::{Class, GroupId, SyncTime};
+
+use crate::control::Place;
+use crate::uplink::Uplink;
+use crate::wire::{Fixed, HEADER_BYTES, Hop, Kind, MAC_OFFSET, encode_header};
+
+/// Where the bytes of the drawing begin that a table names.
+const RUN_AT: u16 = 8;
+const NUMBER_AT: u16 = 24;
+const LEVEL_AT: u16 = 57;
+const SPARE_AT: u16 = 59;
+const VIEW_AT: u16 = 64;
+const EARLIER_AT: u16 = 68;
+const SENT_AT: u16 = 72;
+
+/// The table of a proxy by its present and its last place, whose groups these are. `None` when the
+/// proxy forwards nothing or the stream is keyed.
+pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> {
+    let place = up.place.as_ref().filter(|_| up.out.seal.key_id() == 0)?;
+    if !feeds(place) && !up.previous.as_ref().is_some_and(feeds) {
+        return None;
+    }
+    let (epoch, run_id) = up.out.run;
+    let (kind, stream) = (Kind::Data, up.who.stream);
+    let fixed =
+        Fixed { class: Class::Live, run_id, kind, ..Fixed::control(kind, stream, epoch, 0) };
+    let hop = Hop { from: up.who.id, level: up.out.level, sent: SyncTime::ZERO, ..Hop::default() };
+    let header = encode_header(&fixed, &hop);
+    let field = |from: u16, to: u16| Field::new(from, &header[usize::from(from)..usize::from(to)]);
+    let mut routes = vec![Route { matches: Vec::new(), to: groups.0 }];
+    if up.previous.is_some() && place.view > 1 {
+        // A frame of an older view goes the old way, so that a change of view loses nothing.
+        let older = Match::Within { at: VIEW_AT, first: 1, last: place.view - 1 };
+        routes.insert(0, Route { matches: vec![older], to: groups.1 });
+    }
+    Some(Forward {
+        class: Class::Live,
+        sources: sources(up),
+        matches: vec![Match::Bytes(field(0, 6)), Match::Bytes(field(RUN_AT, NUMBER_AT))],
+        routes,
+        window: Window {
+            at: NUMBER_AT,
+            frames: up.config.repair.window_frames.min(WINDOW_FRAMES_MAX as usize) as u32,
+        },
+        head_bytes: HEADER_BYTES as u8,
+        patches: vec![
+            Patch::Bytes(field(LEVEL_AT, LEVEL_AT + 1)),
+            Patch::Bytes(field(SPARE_AT, VIEW_AT)),
+            Patch::Bytes(field(EARLIER_AT, SENT_AT)),
+            Patch::SyncTime(SENT_AT),
+            Patch::Bytes(field(MAC_OFFSET as u16, HEADER_BYTES as u16)),
+        ],
+    })
+}
+
+fn feeds(place: &Place) -> bool {
+    !place.children.is_empty() || !place.nieces.is_empty()
+}
+
+/// Who may send frames to this node, as `Uplink::knows` has it.
+fn sources(up: &Uplink) -> Vec<SocketAddr> {
+    let places = [up.place.as_ref(), up.previous.as_ref()].into_iter().flatten();
+    let mut sources: Vec<_> = places.flat_map(|place| &place.sources).map(|p| p.addr).collect();
+    sources.push(up.who.root);
+    sources.sort_unstable();
+    sources.dedup();
+    sources
+}

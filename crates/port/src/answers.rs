@@ -1,0 +1,36 @@
+//! What a port has to tell its machines, until somebody takes it.
+
+use std::collections::VecDeque;
+
+use evenfall_core::{Sent, StampedBy, Timestamp, Token};
+
+use crate::{Answer, Counters};
+
+/// Answers that wait. A loop takes them after every 256 transmits; whoever asks and never takes
+/// loses the oldest.
+const ANSWERS_MAX: usize = 4_096;
+
+#[derive(Default)]
+pub(crate) struct Answers(VecDeque<Answer>);
+
+impl Answers {
+    /// A transmit that asked has left, or never will.
+    pub(crate) fn sent(
+        &mut self,
+        owner: usize,
+        token: Token,
+        at: Option<Timestamp>,
+        counters: &mut Counters,
+    ) {
+        if self.0.len() >= ANSWERS_MAX {
+            self.0.pop_front();
+            counters.answers_dropped += 1;
+        }
+        let stamped_by = StampedBy::User;
+        self.0.push_back(Answer::Sent(owner, Sent { token, at, stamped_by }));
+    }
+
+    pub(crate) fn take(&mut self, out: &mut Vec<Answer>) {
+        out.extend(self.0.drain(..));
+    }
+}

@@ -1,0 +1,397 @@
+//! Ports without a network: machines of one process reach each other through shared memory.
+//!
+//! A [`Switch`] knows its ports by address. A port has the queues, the refusals and the waits of a
+//! socket, and no system call on the way but the wake-up of a thread that waits. A program that
+//! publishes and subscribes in one process uses it, and so do tests of services.
+//!
+//! ```
+//! use evenfall_core::{Class, Destination, Head, Transmit};
+//! use evenfall_port::{Options, Port, memory::Switch};
+//!
+//! let switch = Switch::new();
+//! let mut here = switch.port(Options::default())?;
+//! let mut there = switch.port(Options::default())?;
+//! let to = Destination::One(there.local_addr());
+//! here.send(0, Transmit::new(Class::Live, to, Head::new(b"ping"), Default::default()))?;
+//! here.flush();
+//! let mut arrivals = Vec::new();
+//! assert_eq!(there.receive(&mut arrivals), 1);
+//! assert_eq!(&arrivals[0].datagram[..], b"ping");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`MemoryPort::forwarding`] makes a port that carries out forwarding installs
+//! ([`evenfall_core::forward`]). It stands for every port that can, in the tests that run with and
+//! without.
+//!
+//! Limits: [`Options::queue_frames_max`] frames wait per class, and arrivals wait up to
+//! [`Options::receive_buffer_bytes`]; the newest is dropped and counted in both.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Class, ClockReading, Forwarder, Install, Installed, StampedBy, Timestamp, Transmit,
+};
+use evenfall_host::clock::MonotonicClock;
+use evenfall_host::{Error, Waker};
+
+use crate::answers::Answers;
+use crate::groups::{Groups, Members, is_open};
+use crate::wait::{Blocked, Waiting, eventfd};
+use crate::{Answer, Counters, Options, Port, Refusal, Wake};
+
+/// Arrivals taken at once: what a loop sends in one turn.
+const ARRIVALS_PER_BATCH: usize = 256;
+/// Bytes that a waiting arrival takes besides its datagram: its record and its reference count.
+const ARRIVAL_BYTES: usize = 128;
+/// How often counters of installed state are told: often enough for a live page, and seldom beside
+/// the frames that they count.
+const COUNTERS_EVERY: Duration = Duration::from_millis(10);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the lock guards is whole after every statement, so a panic elsewhere broke nothing.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What connects the ports of one process. Clones are the same switch.
+#[derive(Clone, Default)]
+pub struct Switch(Arc<Mutex<BTreeMap<SocketAddr, Arc<Inbox>>>>);
+
+impl Switch {
+    /// A switch without ports.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A port at the first free address: 127.0.0.1, from port 1 on.
+    ///
+    /// # Errors
+    /// When the process may open no more files, or all 65,535 addresses are taken.
+    pub fn port(&self, options: Options) -> Result<MemoryPort, Error> {
+        self.open(None, options)
+    }
+
+    /// A port at this address.
+    ///
+    /// # Errors
+    /// [`Error::Unkeyed`] beyond loopback without a key, and when the address is taken or the
+    /// process may open no more files.
+    pub fn port_at(&self, address: SocketAddr, options: Options) -> Result<MemoryPort, Error> {
+        if !is_open(address, &options) {
+            return Err(Error::Unkeyed { address, verb: "bind to" });
+        }
+        self.open(Some(address), options)
+    }
+
+    fn open(&self, address: Option<SocketAddr>, options: Options) -> Result<MemoryPort, Error> {
+        let inbox = Arc::new(Inbox {
+            bytes_max: options.receive_buffer_bytes,
+            arrived: eventfd()?,
+            waiting: Mutex::default(),
+        });
+        let waiting = Waiting::new()?;
+        let mut ports = lock(&self.0);
+        let mut any = (1..=u16::MAX).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let address = match address {
+            Some(address) if ports.contains_key(&address) => return Err(in_use(address)),
+            Some(address) => address,
+            None => any
+                .find(|address| !ports.contains_key(address))
+                .ok_or_else(|| in_use((Ipv4Addr::LOCALHOST, 0).into()))?,
+        };
+        ports.insert(address, Arc::clone(&inbox));
+        Ok(MemoryPort {
+            switch: self.clone(),
+            address,
+            inbox,
+            sender: Sender {
+                options,
+                lanes: Default::default(),
+                groups: Groups::new(),
+                answers: Answers::default(),
+                counters: Counters::default(),
+            },
+            forwarder: None,
+            waiting,
+            is_drained: false,
+            counted_at: Timestamp::ZERO,
+        })
+    }
+}
+
+fn in_use(address: SocketAddr) -> Error {
+    Error::Os {
+        what: format!("open a port in memory at {address}"),
+        source: std::io::ErrorKind::AddrInUse.into(),
+        advice: "another port of this switch has the address: choose another",
+    }
+}
+
+/// What has arrived at a port and was not yet received.
+struct Inbox {
+    bytes_max: usize,
+    /// Readable while something waits.
+    arrived: Waker,
+    waiting: Mutex<Arrived>,
+}
+
+#[derive(Default)]
+struct Arrived {
+    arrivals: VecDeque<Arrival>,
+    bytes: usize,
+    overrun: u64,
+}
+
+impl Inbox {
+    fn put(&self, arrival: Arrival) {
+        let mut waiting = lock(&self.waiting);
+        let bytes = arrival.datagram.len() + ARRIVAL_BYTES;
+        if waiting.bytes + bytes > self.bytes_max {
+            waiting.overrun += 1;
+            return;
+        }
+        waiting.bytes += bytes;
+        waiting.arrivals.push_back(arrival);
+        if waiting.arrivals.len() == 1 {
+            self.arrived.wake();
+        }
+    }
+
+    /// Takes one batch. Whether nothing is left.
+    fn take(&self, out: &mut Vec<Arrival>, counters: &mut Counters) -> bool {
+        let mut waiting = lock(&self.waiting);
+        counters.overrun = waiting.overrun;
+        let count = waiting.arrivals.len().min(ARRIVALS_PER_BATCH);
+        if count == 0 {
+            return true;
+        }
+        let before = out.len();
+        out.extend(waiting.arrivals.drain(..count));
+        let bytes: usize = out[before..].iter().map(|arrival| arrival.datagram.len()).sum();
+        waiting.bytes -= bytes + count * ARRIVAL_BYTES;
+        counters.received += count as u64;
+        counters.received_bytes += bytes as u64;
+        counters.receive_calls += 1;
+        let is_empty = waiting.arrivals.is_empty();
+        if is_empty {
+            self.arrived.clear();
+        }
+        is_empty
+    }
+}
+
+/// A transmit and the machine that sends it.
+struct Frame {
+    owner: usize,
+    transmit: Transmit,
+    to: Members<Box<[SocketAddr]>>,
+}
+
+impl Frame {
+    fn members(&self) -> &[SocketAddr] {
+        match &self.to {
+            Members::One(address) => std::slice::from_ref(address),
+            Members::Group(group) => group,
+        }
+    }
+}
+
+/// One port of a [`Switch`].
+pub struct MemoryPort {
+    switch: Switch,
+    address: SocketAddr,
+    inbox: Arc<Inbox>,
+    sender: Sender,
+    /// `None` when forwarding installs are ignored.
+    forwarder: Option<Forwarder>,
+    waiting: Waiting,
+    is_drained: bool,
+    counted_at: Timestamp,
+}
+
+/// The sending half, which forwarding uses as machines do.
+struct Sender {
+    options: Options,
+    /// By class: the first lane leaves first.
+    lanes: [VecDeque<Frame>; 4],
+    groups: Groups<Box<[SocketAddr]>>,
+    answers: Answers,
+    counters: Counters,
+}
+
+impl Sender {
+    fn has_room(&self, class: Class) -> bool {
+        let lanes = &self.lanes[..=class as usize];
+        lanes.iter().all(|lane| lane.len() < self.options.queue_frames_max)
+    }
+
+    fn queue(&mut self, owner: usize, transmit: Transmit) -> Result<(), Refusal> {
+        let to = self.groups.resolve(owner, &transmit, &self.options);
+        let to = to.inspect_err(|_| self.counters.refused += 1)?;
+        let class = transmit.class as usize;
+        let frame = Frame { owner, transmit, to };
+        if self.lanes[class].len() >= self.options.queue_frames_max {
+            self.counters.dropped_full[class] += frame.members().len() as u64;
+            return Err(Refusal::Full);
+        }
+        self.lanes[class].push_back(frame);
+        Ok(())
+    }
+}
+
+impl MemoryPort {
+    /// The same port, which carries out forwarding installs from now on.
+    pub fn forwarding(mut self) -> Self {
+        self.forwarder = Some(Forwarder::default());
+        self
+    }
+
+    /// Sends on what machines installed tables for, and marks it.
+    fn forward(&mut self, arrivals: &mut [Arrival]) {
+        let Some(forwarder) = self.forwarder.as_mut().filter(|f| !f.is_empty()) else { return };
+        let sender = &mut self.sender;
+        for arrival in arrivals {
+            let now = MonotonicClock::now();
+            forwarder.offer(now, arrival, |owner, transmit| {
+                sender.has_room(transmit.class) && sender.queue(owner, transmit).is_ok()
+            });
+        }
+        self.flush();
+    }
+}
+
+impl Drop for MemoryPort {
+    fn drop(&mut self) {
+        lock(&self.switch.0).remove(&self.address);
+    }
+}
+
+impl Port for MemoryPort {
+    fn install(&mut self, owner: usize, install: &Install) -> Result<Installed, Error> {
+        let installed = match (install, &mut self.forwarder) {
+            (Install::Group(id, members), _) => {
+                let (groups, options) = (&mut self.sender.groups, &self.sender.options);
+                groups.install((owner, *id), members, options, |members| members.into())?;
+                Installed::Taken
+            }
+            (Install::Forward(id, rules), Some(forwarder)) => {
+                forwarder.install(owner, *id, rules.as_ref())
+            }
+            _ => Installed::Ignored,
+        };
+        self.sender.counters.installs_ignored += u64::from(installed == Installed::Ignored);
+        Ok(installed)
+    }
+
+    fn has_room(&self, class: Class) -> bool {
+        self.sender.has_room(class)
+    }
+
+    fn send(&mut self, owner: usize, transmit: Transmit) -> Result<(), Refusal> {
+        let token = transmit.token;
+        let queued = self.sender.queue(owner, transmit);
+        if let (Err(_), Some(token)) = (queued, token) {
+            self.sender.answers.sent(owner, token, None, &mut self.sender.counters);
+        }
+        queued
+    }
+
+    fn flush(&mut self) -> bool {
+        let from = self.address;
+        let Sender { lanes, counters, answers, .. } = &mut self.sender;
+        if lanes.iter().all(VecDeque::is_empty) {
+            return true;
+        }
+        let ports = lock(&self.switch.0);
+        counters.send_calls += 1;
+        for frame in lanes.iter_mut().flat_map(|lane| lane.drain(..)) {
+            let Transmit { head, body, class, token, .. } = &frame.transmit;
+            let datagram: Bytes = [head.as_slice(), body].concat().into();
+            let now = MonotonicClock::now();
+            for to in frame.members() {
+                counters.sent[*class as usize] += 1;
+                counters.sent_bytes += datagram.len() as u64;
+                let arrival = Arrival::new(from, datagram.clone(), now, StampedBy::User);
+                match ports.get(to) {
+                    Some(inbox) => inbox.put(arrival),
+                    None => counters.connection_refused += 1,
+                }
+            }
+            if let Some(token) = token {
+                answers.sent(frame.owner, *token, Some(MonotonicClock::now()), counters);
+            }
+        }
+        true
+    }
+
+    fn receive(&mut self, out: &mut Vec<Arrival>) -> usize {
+        let before = out.len();
+        self.is_drained = self.inbox.take(out, &mut self.sender.counters);
+        self.forward(&mut out[before..]);
+        out.len() - before
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained
+    }
+
+    fn wait(&mut self, lull: Option<Timestamp>, deadline: Option<Timestamp>) -> Wake {
+        let (fd, options) = (self.inbox.arrived.fd(), &self.sender.options);
+        self.waiting.wait(fd, options, Blocked::No, lull, deadline)
+    }
+
+    fn answers(&mut self, out: &mut Vec<Answer>) {
+        self.sender.answers.take(out);
+        let Some(forwarder) = &mut self.forwarder else { return };
+        let now = MonotonicClock::now();
+        if now.since(self.counted_at) >= COUNTERS_EVERY {
+            self.counted_at = now;
+            forwarder.take_counters(|owner, id, counters| {
+                out.push(Answer::Counters(owner, id, counters));
+            });
+        }
+    }
+
+    fn adopt_clock(&mut self, reading: ClockReading) {
+        if let Some(forwarder) = &mut self.forwarder {
+            forwarder.adopt_clock(reading);
+        }
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn waker(&self) -> Waker {
+        self.waiting.waker.clone()
+    }
+
+    fn handle(&self) -> Result<OwnedFd, Error> {
+        self.inbox.arrived.handle().map_err(|source| Error::Os {
+            what: "watch another port".into(),
+            source,
+            advice: "raise the limit of open files (ulimit -n)",
+        })
+    }
+
+    fn watch(&mut self, others: Vec<OwnedFd>) {
+        self.waiting.watch(others);
+    }
+
+    fn notes(&self) -> &[String] {
+        &[]
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.sender.counters
+    }
+
+    fn waiting_bytes(&self) -> u64 {
+        lock(&self.inbox.waiting).bytes as u64
+    }
+}

@@ -1,0 +1,174 @@
+//! One test body over every kind of port.
+//!
+//! A kind of port is a [`Kind`]: how some connected ports of it are opened, and whether it carries
+//! out forwarding installs. Whoever writes a port adds a `Kind` and a row at [`over_all`].
+#![forbid(unsafe_code)]
+
+mod body;
+mod forwarding;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{Arrival, Class, Destination, Head, Transmit};
+use evenfall_host::Error;
+use evenfall_host::clock::MonotonicClock;
+use evenfall_port::memory::Switch;
+use evenfall_port::udp::UdpDriver;
+use evenfall_port::{Answer, Options, Port, Wake};
+
+/// How long a test waits for what must come. Nothing on this host takes as long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A kind of port.
+pub trait Kind {
+    /// Whether a forwarding install is carried out.
+    const FORWARDS: bool;
+
+    /// Opens ports that reach each other, with these options.
+    fn ports(&self, count: usize, options: &Options) -> Vec<Box<dyn Port>>;
+
+    /// Opens a port at an address.
+    fn open(&self, address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error>;
+}
+
+struct Udp;
+
+impl Kind for Udp {
+    const FORWARDS: bool = false;
+
+    fn ports(&self, count: usize, options: &Options) -> Vec<Box<dyn Port>> {
+        let loopback = (Ipv4Addr::LOCALHOST, 0).into();
+        (0..count).map(|_| self.open(loopback, options.clone()).unwrap()).collect()
+    }
+
+    fn open(&self, address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
+        Ok(Box::new(UdpDriver::bind(address, options)?))
+    }
+}
+
+/// Ports in memory, that forward or do not.
+struct Memory<const FORWARDS: bool>;
+
+impl<const FORWARDS: bool> Kind for Memory<FORWARDS> {
+    const FORWARDS: bool = FORWARDS;
+
+    fn ports(&self, count: usize, options: &Options) -> Vec<Box<dyn Port>> {
+        let switch = Switch::new();
+        let open = |_| {
+            let port = switch.port(options.clone()).unwrap();
+            let port = if FORWARDS { port.forwarding() } else { port };
+            Box::new(port) as Box<dyn Port>
+        };
+        (0..count).map(open).collect()
+    }
+
+    fn open(&self, address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
+        Ok(Box::new(Switch::new().port_at(address, options)?))
+    }
+}
+
+/// Runs each test over each kind.
+macro_rules! over_all {
+    ($($room:ident: $($name:ident)*;)*) => {
+        over_all!(@kind udp, crate::Udp; $($room: $($name)*;)*);
+        over_all!(@kind memory, crate::Memory::<false>; $($room: $($name)*;)*);
+        over_all!(@kind memory_forwarding, crate::Memory::<true>; $($room: $($name)*;)*);
+    };
+    (@kind $kind:ident, $make:expr; $($room:ident: $($name:ident)*;)*) => {
+        mod $kind {
+            $($(#[test] fn $name() { crate::$room::$name(&$make); })*)*
+        }
+    };
+}
+
+over_all! {
+    body:
+        copies_of_one_class_arrive_in_order
+        a_more_urgent_class_leaves_first
+        every_member_of_a_group_gets_one_copy
+        a_group_is_resolved_when_the_transmit_is_queued
+        a_replaced_group_has_only_its_new_members
+        machines_on_one_port_name_groups_of_their_own
+        what_cannot_be_sent_is_refused_with_the_reason
+        nothing_goes_beyond_loopback_without_a_key
+        a_full_queue_refuses_the_newest_of_its_class_only
+        arrivals_beyond_the_room_are_lost_and_the_rest_arrives
+        an_arrival_ends_a_wait
+        a_wait_ends_at_its_deadline_and_not_before
+        another_thread_ends_a_wait
+        an_arrival_at_a_watched_port_ends_a_wait
+        who_rests_is_not_woken_by_arrivals_and_finds_them_after
+        every_token_is_answered_once
+        a_refused_transmit_is_answered_as_never_sent
+        a_token_is_answered_to_the_machine_that_asked
+        answers_that_nobody_takes_are_bounded
+        the_longest_datagram_arrives_whole
+        a_receiver_that_is_gone_is_harmless;
+    forwarding:
+        a_table_is_taken_or_ignored_and_ignored_tables_do_nothing
+        matching_datagrams_are_sent_on_once_and_handed_in_as_well
+        counters_come_back_and_begin_again
+        a_table_is_replaced_between_two_datagrams
+        a_forgotten_table_does_nothing
+        a_datagram_without_room_is_left_to_the_machine
+        a_table_without_its_group_is_left_to_the_machine;
+}
+
+/// A transmit whose head is this number.
+fn numbered(class: Class, to: Destination, number: u32) -> Transmit {
+    Transmit::new(class, to, Head::new(&number.to_le_bytes()), Bytes::from_static(b"body"))
+}
+
+fn number(arrival: &Arrival) -> u32 {
+    assert_eq!(&arrival.datagram[4..], b"body");
+    u32::from_le_bytes(arrival.datagram[..4].try_into().unwrap())
+}
+
+/// Receives until `count` datagrams are there, or nothing comes for as long as it could take.
+fn receive(port: &mut dyn Port, count: usize) -> Vec<Arrival> {
+    let mut arrivals = Vec::new();
+    while arrivals.len() < count {
+        let quiet = MonotonicClock::now() + PATIENCE;
+        if port.receive(&mut arrivals) == 0 && port.wait(None, Some(quiet)) == Wake::Deadline {
+            break;
+        }
+    }
+    arrivals
+}
+
+/// The numbers of the next `count` datagrams, and of whatever came with them.
+fn numbers(port: &mut dyn Port, count: usize) -> Vec<u32> {
+    receive(port, count).iter().map(number).collect()
+}
+
+/// Whether nothing has arrived that is still to be read. A datagram that was sent before this
+/// call on this host is there.
+fn is_empty(port: &mut dyn Port) -> bool {
+    port.receive(&mut Vec::new()) == 0
+}
+
+/// Sends all that is queued.
+fn flush(port: &mut dyn Port) {
+    let end = MonotonicClock::now() + PATIENCE;
+    while !port.flush() {
+        assert!(MonotonicClock::now() < end, "the port takes no more");
+        port.wait(None, Some(end));
+    }
+}
+
+/// Takes answers until there are `count`.
+fn answers(port: &mut dyn Port, count: usize) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    let end = MonotonicClock::now() + PATIENCE;
+    while answers.len() < count && MonotonicClock::now() < end {
+        port.answers(&mut answers);
+        std::thread::yield_now();
+    }
+    answers
+}
+
+fn one(port: &dyn Port) -> Destination {
+    Destination::One(port.local_addr())
+}
