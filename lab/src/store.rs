@@ -66,6 +66,8 @@ words! {
         ChunksUnsynced,
         /// The second node gets what the first has not committed.
         CopiedTooEarly,
+        /// The second node acknowledges without a sync.
+        CopyWithoutSync,
         /// Blocks of metadata are put whatever is there, so a late put undoes its successor.
         BlockUnconditional,
         /// All tails of a life have one name, so a late put undoes its successor.
@@ -247,6 +249,7 @@ impl Campaign for Store {
             (Mutant::PublishedTooEarly, Check::Published, 200),
             (Mutant::ChunksUnsynced, Check::Works, 200),
             (Mutant::CopiedTooEarly, Check::True, 200),
+            (Mutant::CopyWithoutSync, Check::Replicated, 200),
             (Mutant::BlockUnconditional, Check::Published, 200),
             (Mutant::TailInOnePlace, Check::Published, 200),
         ];

@@ -21,6 +21,7 @@
 
 pub mod seeds;
 
+use core::any::type_name;
 use core::fmt;
 use core::ops::Range;
 
@@ -223,6 +224,9 @@ pub trait AnyCampaign: Sync {
     /// Seeds of an ordinary test run.
     fn seeds(&self) -> u64;
 
+    /// Every check, by the name of its type and its own, and whether a mutant proves the check.
+    fn checks(&self) -> Vec<(String, bool)>;
+
     /// What the campaign is, with its checks and its mutants, as lines for a terminal.
     fn describe(&self) -> String;
 
@@ -258,6 +262,13 @@ impl<C: Campaign> AnyCampaign for C {
 
     fn seeds(&self) -> u64 {
         self.outline().seeds
+    }
+
+    fn checks(&self) -> Vec<(String, bool)> {
+        let mutants = self.outline().mutants;
+        let proved = |check: &C::Check| mutants.iter().any(|(_, by, _)| by == check);
+        let name = |check: &C::Check| format!("{} {}", type_name::<C::Check>(), check.name());
+        C::Check::ALL.iter().map(|check| (name(check), proved(check))).collect()
     }
 
     fn describe(&self) -> String {

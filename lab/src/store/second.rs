@@ -48,6 +48,12 @@ pub(super) struct Second {
     pub(super) acknowledged: u64,
 }
 
+/// The disk. The mutants of the first node's disk leave the second one alone.
+fn hand(disk: &SimDisk, mutant: Option<Mutant>) -> Hand {
+    let unsynced = mutant == Some(Mutant::CopyWithoutSync);
+    Hand { disk: disk.clone(), mutant: unsynced.then_some(Mutant::CommitWithoutSync) }
+}
+
 impl Second {
     pub(super) fn new(
         seed: u64,
@@ -58,8 +64,7 @@ impl Second {
         // A sequence of its own, so that the first node does the same without it.
         let mut prng = Prng::new(seed ^ 0x5ec0);
         let disk = SimDisk::new(prng.next_u64(), DiskFaults::default());
-        // Its own faults are those of the disk: the mutants are the first node's.
-        let hand = Hand { disk: disk.clone(), mutant: None };
+        let hand = hand(&disk, mutant);
         let (volume, _) = Volume::open(hand, config.clone())?;
         let copy = |stream: &Stream| {
             Appender::new(stream.appender.file(), 1, std::sync::Arc::clone(&stream.schema))
@@ -148,7 +153,7 @@ impl Second {
     pub(super) fn crash(&mut self, streams: &[Stream]) -> Result<(), Broken> {
         self.disk.crash();
         self.disk.set_faults(DiskFaults::default());
-        let hand = Hand { disk: self.disk.clone(), mutant: None };
+        let hand = hand(&self.disk, self.mutant);
         let (volume, mut found) = Volume::open(hand, self.config.clone()).map_err(works)?;
         self.volume = volume;
         for (at, stream) in streams.iter().enumerate() {
