@@ -1,5 +1,5 @@
 //! What a plan costs in probes and time, as a table:
-//! `cargo run --release -p evenfall-sims --example survey_cost`.
+//! `cargo run --release -p evenfall-lab --example survey_cost`.
 
 use core::time::Duration;
 

@@ -5,6 +5,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`campaigns`] | the list of all fault campaigns |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`placement`] | pools of machines, planners compared on them |
 //! | [`profile`] | the cloud that studies run on, and where its constants come from |
@@ -17,6 +18,7 @@
 #[macro_use]
 extern crate evenfall_runtime;
 
+pub mod campaigns;
 pub mod commands;
 pub mod fanout;
 pub mod multicast;

@@ -13,11 +13,18 @@
 mod second;
 
 use std::collections::VecDeque;
+use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Disk, Objects, Prng, StorageError};
-use evenfall_sim::{DiskFaults, ObjectFaults, SimDisk, SimObjects};
+use evenfall_sim::campaign::{Outline, Trap};
+use evenfall_sim::{
+    Campaign, DiskFaults, Fault, FaultKind, NodeIndex, ObjectFaults, Plan, Rates, Run, SimDisk,
+    SimObjects, SimTime, Violation, words,
+};
 use evenfall_store_format::index::Geometry;
 use evenfall_store_format::journal::{Batch, Origin};
 use evenfall_store_format::layout::{SEGMENT_BYTES, chunk_name, segment_place};
@@ -31,39 +38,53 @@ use evenfall_store_format::{
 
 use self::second::Second;
 
-/// A fault put into the store on purpose; each must be caught.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// Commits are acknowledged without a sync.
-    CommitWithoutSync,
-    /// A failed sync is taken for a good one.
-    SyncErrorIgnored,
-    /// A checkpoint forgets the records that fill no segment.
-    TailForgotten,
-    /// `object` is acknowledged before the metadata node is put.
-    PublishedTooEarly,
-    /// Old journals are removed before chunks are synced.
-    ChunksUnsynced,
-    /// The second node gets what the first has not committed.
-    CopiedTooEarly,
-    /// Blocks of metadata are put whatever is there, so a late put undoes its successor.
-    BlockUnconditional,
-    /// All tails of a life have one name, so a late put undoes its successor.
-    TailInOnePlace,
+words! {
+    /// What must hold.
+    pub enum Check {
+        /// What was acknowledged `local` is there after a crash.
+        Durable,
+        /// What was acknowledged `object` is in the objects alone.
+        Published,
+        /// What was acknowledged `replica` is on the second node after a crash.
+        Replicated,
+        /// What is read is what was appended, byte for byte.
+        True,
+        /// Nothing fails, and nothing is damaged, on a disk that does as it says.
+        Works,
+    }
+    /// A fault put into the store on purpose; each must be caught.
+    pub enum Mutant {
+        /// Commits are acknowledged without a sync.
+        CommitWithoutSync,
+        /// A failed sync is taken for a good one.
+        SyncErrorIgnored,
+        /// A checkpoint forgets the records that fill no segment.
+        TailForgotten,
+        /// `object` is acknowledged before the metadata node is put.
+        PublishedTooEarly,
+        /// Old journals are removed before chunks are synced.
+        ChunksUnsynced,
+        /// The second node gets what the first has not committed.
+        CopiedTooEarly,
+        /// The second node acknowledges without a sync.
+        CopyWithoutSync,
+        /// Blocks of metadata are put whatever is there, so a late put undoes its successor.
+        BlockUnconditional,
+        /// All tails of a life have one name, so a late put undoes its successor.
+        TailInOnePlace,
+    }
 }
 
-impl Mutant {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::CommitWithoutSync,
-        Self::SyncErrorIgnored,
-        Self::TailForgotten,
-        Self::PublishedTooEarly,
-        Self::ChunksUnsynced,
-        Self::CopiedTooEarly,
-        Self::BlockUnconditional,
-        Self::TailInOnePlace,
-    ];
+/// A check that failed.
+type Broken = Violation<Check>;
+
+fn broken(check: Check, what: impl ToString) -> Broken {
+    Broken { check, what: what.to_string() }
+}
+
+/// An error where there should be none.
+fn works(error: Error) -> Broken {
+    broken(Check::Works, error)
 }
 
 /// The simulated disk, with a mutant's hand in between.
@@ -103,24 +124,24 @@ impl Disk for Hand {
 }
 
 /// What one seed did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+#[derive(Clone, Copy, Debug, Default, Hash)]
+struct Outcome {
     /// Crashes.
-    pub crashes: u64,
+    crashes: u64,
     /// Requests of disk and objects that failed.
-    pub failures: u64,
+    failures: u64,
     /// Records appended.
-    pub records: u64,
+    records: u64,
     /// Appends acknowledged `local`.
-    pub local: u64,
+    local: u64,
     /// Publications acknowledged `object`.
-    pub object: u64,
+    object: u64,
     /// Copies acknowledged `replica`.
-    pub replica: u64,
+    replica: u64,
     /// Records that no level promised and a crash took.
-    pub unpromised: u64,
+    unpromised: u64,
     /// Chunks that left the disk because they were objects.
-    pub evicted: u64,
+    evicted: u64,
 }
 
 /// A file, and the plain truth about it.
@@ -207,47 +228,69 @@ struct Scene {
     config: VolumeConfig,
     /// Most seeds fill segments; some fill chunks.
     append_bytes_max: u64,
+    /// The run as a text, when it is wanted.
+    story: Option<String>,
 }
 
-/// Runs one seed.
-///
-/// # Errors
-/// The check that failed, in words.
-pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Result<Outcome, String> {
-    let mut scene = Scene::new(seed, mutant).map_err(|error| error.to_string())?;
-    // A first node whose disk lies may come back with less than the second has.
-    let mut second = match scene.lies {
-        true => None,
-        false => {
-            let made = Second::new(seed, mutant, &scene.config, &scene.streams);
-            Some(made.map_err(|error| error.to_string())?)
-        }
-    };
-    let steps = 40 + scene.prng.below(80);
-    for _ in 0..steps {
-        scene.step()?;
-        if let Some(second) = &mut second {
-            second.step(&mut scene.streams)?;
-        }
-        // A disk that lies may bring back any older state of itself: one crash is judged.
-        if scene.lies && scene.disk.counts().0 > 0 {
-            break;
+/// The campaign: a node that crashes, beside a second one.
+pub struct Store;
+
+impl Campaign for Store {
+    type Check = Check;
+    type Mutant = Mutant;
+    /// What is wrong with disk and objects. Everything else is drawn on the way.
+    type Scene = Plan;
+
+    fn outline(&self) -> Outline<Mutant, Check> {
+        const TRAPS: &[Trap<Mutant, Check>] = &[
+            (Mutant::CommitWithoutSync, Check::Durable, 200),
+            (Mutant::SyncErrorIgnored, Check::Durable, 200),
+            (Mutant::TailForgotten, Check::Durable, 200),
+            (Mutant::PublishedTooEarly, Check::Published, 200),
+            (Mutant::ChunksUnsynced, Check::Works, 200),
+            (Mutant::CopiedTooEarly, Check::True, 200),
+            (Mutant::CopyWithoutSync, Check::Replicated, 200),
+            (Mutant::BlockUnconditional, Check::Published, 200),
+            (Mutant::TailInOnePlace, Check::Published, 200),
+        ];
+        Outline {
+            name: "store",
+            about: "what the store acknowledged is readable after any crash of disks and objects",
+            seeds: 400,
+            once_failed: &[],
+            kinds: &[FaultKind::Disk, FaultKind::Objects],
+            counts_min: &[
+                ("crashes", 1_000),
+                ("failed requests", 1_000),
+                ("chunks evicted", 1),
+                // Crashes that never lose anything would be too mild.
+                ("unpromised records lost", 1),
+            ],
+            mutants: TRAPS,
         }
     }
-    scene.crash()?;
-    // The first node's disk is lost: the second one is all there is.
-    if let Some(second) = &mut second {
-        second.crash(&scene.streams)?;
-        scene.outcome.replica = second.acknowledged;
+
+    fn scene(&self, seed: u64) -> Plan {
+        Scene::new(seed, None).expect("a fresh disk opens").1
     }
-    let (disk, objects) = (scene.disk.counts(), scene.objects.counts());
-    scene.outcome.crashes = disk.0;
-    scene.outcome.failures = disk.1 + objects.1;
-    Ok(scene.outcome)
+
+    fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        let (mut scene, _) = Scene::new(plan.seed, mutant).expect("a fresh disk opens");
+        scene.story = story.then(String::new);
+        for (_, fault) in &plan.faults {
+            match *fault {
+                Fault::Disk(_, faults) => scene.disk.set_faults(faults),
+                Fault::Objects(faults) => scene.objects.set_faults(faults),
+                _ => {}
+            }
+        }
+        let violations = scene.life(plan.seed).err().into_iter().collect();
+        scene.run(violations)
+    }
 }
 
 impl Scene {
-    fn new(seed: u64, mutant: Option<Mutant>) -> Result<Self> {
+    fn new(seed: u64, mutant: Option<Mutant>) -> Result<(Self, Plan)> {
         let mut prng = Prng::new(seed);
         let lies = seed % 8 == 7;
         let disk = SimDisk::new(prng.next_u64(), DiskFaults::default());
@@ -283,23 +326,24 @@ impl Scene {
         }
         let sync_lies = if lies { 0.3 } else { 0.0 };
         let rough = prng.chance(0.5);
-        disk.set_faults(DiskFaults {
+        let disk_faults = DiskFaults {
             write_fails: if rough { 0.02 } else { 0.0 },
             read_fails: if rough { 0.02 } else { 0.0 },
             sync_fails: if rough { 0.05 } else { 0.0 },
             sync_lies,
             bytes_max: prng.chance(0.1).then_some(3 << 20),
-        });
-        objects.set_faults(ObjectFaults {
-            fails: 0.05,
-            answers_late: 0.1,
-            late_by: 12,
-            list_lag: 9,
-        });
+            slow_by: Duration::ZERO,
+        };
+        let object_faults =
+            ObjectFaults { fails: 0.05, answers_late: 0.1, late_by: 12, list_lag: 9 };
+        let faults = [Fault::Disk(NodeIndex(0), disk_faults), Fault::Objects(object_faults)];
+        let faults = faults.map(|fault| (SimTime::ZERO, fault)).to_vec();
+        let plan = Plan { seed, knobs: vec![], kinds: vec![], rates: Rates::default(), faults };
         let outcome = Outcome::default();
         let waiting = VecDeque::new();
         let append_bytes_max = if seed % 16 == 3 { 1_600_000 } else { 200_000 };
-        Ok(Self {
+        let story = None;
+        let scene = Self {
             prng,
             disk,
             objects,
@@ -311,24 +355,96 @@ impl Scene {
             outcome,
             config,
             append_bytes_max,
-        })
+            story,
+        };
+        Ok((scene, plan))
     }
 
-    fn step(&mut self) -> Result<(), String> {
-        match self.prng.below(21) {
-            0..=9 => self.append()?,
-            10..=12 => self.write_some(),
-            13 => drop(self.flush()),
-            14 => self.checkpoint(),
-            15..=17 => self.publish(),
-            18 => self.read()?,
-            19 => self.evict(),
-            _ => self.crash()?,
+    /// Everything that happens to both nodes.
+    fn life(&mut self, seed: u64) -> Result<(), Broken> {
+        // A first node whose disk lies may come back with less than the second has.
+        let mut second = match self.lies {
+            true => None,
+            false => {
+                let made = Second::new(seed, self.mutant, &self.config, &self.streams);
+                Some(made.map_err(works)?)
+            }
+        };
+        let steps = 40 + self.prng.below(80);
+        for _ in 0..steps {
+            self.step()?;
+            if let Some(second) = &mut second {
+                second.step(&mut self.streams)?;
+            }
+            // A disk that lies may bring back any older state of itself: one crash is judged.
+            if self.lies && self.disk.counts().0 > 0 {
+                break;
+            }
         }
+        self.tell("crash");
+        self.crash()?;
+        // The first node's disk is lost: the second one is all there is.
+        if let Some(second) = &mut second {
+            self.tell("lose the disk");
+            second.crash(&self.streams)?;
+            self.outcome.replica = second.acknowledged;
+        }
+        let (disk, objects) = (self.disk.counts(), self.objects.counts());
+        self.outcome.crashes = disk.0;
+        self.outcome.failures = disk.1 + objects.1;
         Ok(())
     }
 
-    fn append(&mut self) -> Result<(), String> {
+    /// What came of it.
+    fn run(self, violations: Vec<Broken>) -> Run<Check> {
+        let outcome = self.outcome;
+        let mut hasher = DefaultHasher::new();
+        outcome.hash(&mut hasher);
+        self.streams.iter().for_each(|stream| stream.truth.hash(&mut hasher));
+        let counts = vec![
+            ("crashes", outcome.crashes),
+            ("failed requests", outcome.failures),
+            ("records", outcome.records),
+            ("appends acknowledged local", outcome.local),
+            ("publications acknowledged object", outcome.object),
+            ("copies acknowledged replica", outcome.replica),
+            ("unpromised records lost", outcome.unpromised),
+            ("chunks evicted", outcome.evicted),
+        ];
+        let story = self.story.unwrap_or_default();
+        Run { violations, digest: hasher.finish(), counts, story }
+    }
+
+    /// Writes down what is next, and what streams have before.
+    fn tell(&mut self, what: &str) {
+        let Some(story) = &mut self.story else { return };
+        for (at, stream) in self.streams.iter().enumerate() {
+            let (records, Stream { local, object, replica, .. }) =
+                (stream.truth.len() / stream.size(), stream);
+            let _ = writeln!(
+                story,
+                "stream {at}: {records} records, {local} local, {object} object, {replica} replica"
+            );
+        }
+        let _ = writeln!(story, "{what}");
+    }
+
+    fn step(&mut self) -> Result<(), Broken> {
+        let (what, step): (_, fn(&mut Self) -> Result<(), Broken>) = match self.prng.below(21) {
+            0..=9 => ("append", Self::append),
+            10..=12 => ("write", |node| Ok(node.write_some())),
+            13 => ("flush", |node| Ok(drop(node.flush()))),
+            14 => ("checkpoint", |node| Ok(node.checkpoint())),
+            15..=17 => ("publish", |node| Ok(node.publish())),
+            18 => ("read", Self::read),
+            19 => ("evict", |node| Ok(node.evict())),
+            _ => ("crash", Self::crash),
+        };
+        self.tell(what);
+        step(self)
+    }
+
+    fn append(&mut self) -> Result<(), Broken> {
         let at = self.prng.below(self.streams.len() as u64) as usize;
         let local = self.prng.chance(0.5);
         let stream = &mut self.streams[at];
@@ -344,7 +460,7 @@ impl Scene {
         }
         let mut sealed = Vec::new();
         let taken = stream.appender.append(&batch, &mut sealed);
-        taken.map_err(|error| error.to_string())?;
+        taken.map_err(works)?;
         self.waiting.extend(sealed);
         stream.truth.extend_from_slice(&batch);
         self.outcome.records += (batch.len() / size) as u64;
@@ -452,7 +568,7 @@ impl Scene {
         }
     }
 
-    fn read(&mut self) -> Result<(), String> {
+    fn read(&mut self) -> Result<(), Broken> {
         let at = self.prng.below(self.streams.len() as u64) as usize;
         let stream = &self.streams[at];
         let snapshot = Snapshot::of(&stream.appender, 0);
@@ -463,31 +579,32 @@ impl Scene {
             Ok(found) => found,
             // A disk that cannot be read now says so, and gives nothing false.
             Err(Error::Storage(_)) => return Ok(()),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(works(error)),
         };
         if found != stream.truth {
-            return Err(format!("stream {at} reads otherwise than it was written"));
+            let what = format!("stream {at} reads otherwise than it was written");
+            return Err(broken(Check::True, what));
         }
         Ok(())
     }
 
-    fn crash(&mut self) -> Result<(), String> {
+    fn crash(&mut self) -> Result<(), Broken> {
         self.crash_now()?;
         self.check_objects()
     }
 
-    fn crash_now(&mut self) -> Result<(), String> {
+    fn crash_now(&mut self) -> Result<(), Broken> {
         self.disk.crash();
         self.waiting.clear();
         let faults = DiskFaults::default();
         self.disk.set_faults(faults);
         let hand = Hand { disk: self.disk.clone(), mutant: self.mutant };
         let opened = Volume::open(hand, self.config.clone());
-        let (volume, mut found) = opened.map_err(|error| error.to_string())?;
+        let (volume, mut found) = opened.map_err(works)?;
         self.volume = volume;
         let damage = found.losses.iter().find(|loss| !loss.is_torn_end);
         if let Some(loss) = damage.filter(|_| !self.lies && self.mutant.is_none()) {
-            return Err(format!("{}: {}", loss.place, loss.what));
+            return Err(broken(Check::Works, format!("{}: {}", loss.place, loss.what)));
         }
         for at in 0..self.streams.len() {
             let file = self.streams[at].appender.file();
@@ -504,13 +621,14 @@ impl Scene {
         Ok(())
     }
 
-    fn recover(&mut self, at: usize, records: u64, tail: Bytes) -> Result<(), String> {
+    fn recover(&mut self, at: usize, records: u64, tail: Bytes) -> Result<(), Broken> {
         let lies = self.lies;
         let stream = &mut self.streams[at];
-        let (size, words) = (stream.size(), |error: Error| error.to_string());
+        let size = stream.size();
         if records < stream.local && !lies {
             let local = stream.local;
-            return Err(format!("stream {at}: {local} records were promised, {records} are there"));
+            let what = format!("stream {at}: {local} records were promised, {records} are there");
+            return Err(broken(Check::Durable, what));
         }
         let mut rebuilt = Vec::new();
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
@@ -521,12 +639,14 @@ impl Scene {
         let resumed = resume(file, token, &stream.schema, records, tail, &mut local, &mut rebuilt);
         let resumption = match resumed {
             Ok(resumption) => resumption,
-            Err(error) if !lies => return Err(format!("stream {at}: {error}")),
+            Err(error) if !lies => {
+                return Err(broken(Check::Works, format!("stream {at}: {error}")));
+            }
             // Segments that the disk had promised are gone, and it says so; the run ends here.
             Err(_) => return Ok(()),
         };
         let appender = Appender::resume(file, token, stream.schema.clone(), resumption);
-        stream.appender = appender.map_err(words)?;
+        stream.appender = appender.map_err(works)?;
         (stream.block, stream.generation) = (None, 0);
         // What was built again is readable from now on.
         self.waiting.extend(rebuilt);
@@ -536,17 +656,18 @@ impl Scene {
         let found = match everything(&snapshot, &mut local) {
             Ok(found) => found,
             Err(_) if lies => return Ok(()),
-            Err(error) => return Err(format!("stream {at}: {error}")),
+            Err(error) => return Err(broken(Check::Works, format!("stream {at}: {error}"))),
         };
         if !stream.truth.starts_with(&found) {
-            return Err(format!("stream {at} holds what was never written to it"));
+            let what = format!("stream {at} holds what was never written to it");
+            return Err(broken(Check::True, what));
         }
         self.outcome.unpromised += ((stream.truth.len() - found.len()) / size) as u64;
         // Objects may hold records that the disk lost: they are taken from there.
         let ahead = (stream.object as usize * size).max(found.len());
         let mut sealed = Vec::new();
         let missing = &stream.truth[found.len()..ahead];
-        stream.appender.append(missing, &mut sealed).map_err(words)?;
+        stream.appender.append(missing, &mut sealed).map_err(works)?;
         stream.truth.truncate(ahead);
         let (layout, geometry) = (stream.appender.layout(), stream.appender.index().geometry());
         let full = layout.full_segments(records);
@@ -554,13 +675,13 @@ impl Scene {
         self.volume.register(stream.origin());
         let nodes = full / geometry.entries_per_node();
         let wiped = self.volume.truncate(Kind::Index, file, nodes);
-        wiped.and_then(|()| self.volume.flush()).map_err(words)?;
+        wiped.and_then(|()| self.volume.flush()).map_err(works)?;
         self.waiting.extend(sealed);
         Ok(())
     }
 
     /// A second node, that has nothing but the objects.
-    fn check_objects(&mut self) -> Result<(), String> {
+    fn check_objects(&mut self) -> Result<(), Broken> {
         for at in 0..self.streams.len() {
             let stream = &self.streams[at];
             let (promised, size) = (stream.object, stream.size());
@@ -575,14 +696,17 @@ impl Scene {
                 let snapshot = publication.snapshot(&stream.schema)?;
                 Ok((snapshot.records, everything(&snapshot, &mut Patient(&mut publication))?))
             };
-            let (records, found) = retry(read).map_err(|error| format!("objects: {error}"))?;
+            let (records, found) = retry(read)
+                .map_err(|error| broken(Check::Published, format!("objects: {error}")))?;
             if records < promised {
-                return Err(format!("objects: {promised} promised, {records} there"));
+                let what = format!("objects: {promised} promised, {records} there");
+                return Err(broken(Check::Published, what));
             }
             // The truth may have lost records to the crash that the objects still have.
             let common = found.len().min(stream.truth.len()).min(promised as usize * size);
             if found[..common] != stream.truth[..common] {
-                return Err(format!("objects of stream {at} hold what was never written"));
+                let what = format!("objects of stream {at} hold what was never written");
+                return Err(broken(Check::True, what));
             }
         }
         Ok(())

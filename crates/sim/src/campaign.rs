@@ -1,186 +1,435 @@
-//! Many runs, one per seed, on all cores.
+//! A campaign: a protocol, what goes wrong with it under each seed, what must hold, and mutants.
 //!
-//! Each run is a value of its own, so threads share nothing but the counter that hands out seeds.
-//! The outcome does not depend on the number of threads: results come sorted by seed, and with
-//! [`Campaign::stop_at_first`] the reported failure is the one of the smallest failing seed,
-//! because every smaller seed was handed out before it and is waited for.
+//! A test with faults has four parts that differ from protocol to protocol: the scene that a seed
+//! draws, the run of that scene, the checks that watch the run, and the mutants that prove that the
+//! checks see something. [`Campaign`] asks for these four. [`AnyCampaign`], which every campaign
+//! is, has the rest:
+//!
+//! - [`prove`](AnyCampaign::prove) runs the seeds on all cores and stops at the first that fails.
+//!   It adds up what the seeds exercised, and refuses a campaign that is too mild. It runs the
+//!   seeds that once failed, and some seeds twice, because one seed must give one run;
+//! - [`catch`](AnyCampaign::catch) runs every mutant until the check that is meant for the mutant
+//!   catches it;
+//! - [`replay`](AnyCampaign::replay) tells everything that happens under one seed. When the seed
+//!   fails, the replay leaves out faults as long as the seed still fails.
+//!
+//! A mutant is a real machine behind an [`Alteration`](crate::Alteration), which changes what goes
+//! into the machine and what comes out. Production code has no switches for mutants.
+//!
+//! `tests/campaign.rs` beside this crate has a protocol of its own, a sender that waits for each
+//! acknowledgement, with a whole campaign in fifty lines.
 
+pub mod seeds;
+
+use core::any::type_name;
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
 
-/// How to run the seeds.
-#[derive(Clone, Debug)]
-pub struct Campaign {
-    /// Seeds to run.
-    pub seeds: Range<u64>,
-    /// Threads; 0 for as many as the machine has cores.
-    pub threads: usize,
-    /// Hand out no more seeds once one has failed.
-    pub stop_at_first: bool,
-    /// The command that replays one run, with `{seed}` where the seed goes.
-    pub replay: String,
-}
+pub use seeds::{Progress, Seeds};
 
-/// How far a campaign is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Runs that ended.
-    pub done: u64,
-    /// Those that failed.
-    pub failed: u64,
-    /// Runs in all.
-    pub of: u64,
-}
+use crate::faults::{Coverage, Fault, FaultKind, Plan};
+use crate::{NodeIndex, SimTime};
 
-/// A seed whose run failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The seed.
-    pub seed: u64,
-    /// What the run or its panic said.
-    pub why: String,
-    /// The command that shows it again.
-    pub replay: String,
-}
+/// Seeds that [`AnyCampaign::prove`] runs a second time, to see that they give the same run.
+const REPEATED: u64 = 3;
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {} failed: {}\n  replay: {}", self.seed, self.why, self.replay)
-    }
-}
-
-/// What came of all runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome<R> {
-    /// Results of the runs that passed, by seed.
-    pub passed: Vec<(u64, R)>,
-    /// The runs that failed, by seed.
-    pub failed: Vec<Failure>,
-}
-
-impl<R> Outcome<R> {
-    /// Panics with the first failing seed and its replay command, if there is one.
-    ///
-    /// # Panics
-    /// When a run failed.
-    pub fn unwrap(self) -> Vec<(u64, R)> {
-        if let Some(failure) = self.failed.first() {
-            panic!(
-                "{} of {} runs\n{failure}",
-                self.failed.len(),
-                self.failed.len() + self.passed.len()
-            );
+/// Makes enums of checks and mutants [`Word`]s: the documentation of each variant is what lists
+/// say about the variant.
+///
+/// ```
+/// use evenfall_sim::campaign::Word;
+///
+/// evenfall_sim::words! {
+///     /// What must hold.
+///     pub enum Check {
+///         /// No message comes twice.
+///         OnlyOnce,
+///     }
+/// }
+/// assert_eq!(Check::OnlyOnce.name(), "only-once");
+/// assert_eq!(Check::OnlyOnce.about(), "No message comes twice.");
+/// ```
+#[macro_export]
+macro_rules! words {
+    ($($(#[doc = $about:literal])+ $vis:vis enum $name:ident {
+        $($(#[doc = $text:literal])+ $word:ident,)+
+    })+) => {$(
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        $vis enum $name {
+            $($(#[doc = $text])+ $word,)+
         }
-        self.passed
-    }
-}
 
-impl Campaign {
-    /// All cores, stop at the first failure.
-    pub fn new(seeds: Range<u64>, replay: impl Into<String>) -> Self {
-        Self { seeds, threads: 0, stop_at_first: true, replay: replay.into() }
-    }
+        impl $crate::campaign::Word for $name {
+            const ALL: &'static [Self] = &[$(Self::$word),+];
 
-    /// Runs the seeds. A run fails by an error or by a panic. `progress` is called on the calling
-    /// thread after every run.
-    pub fn run<R: Send>(
-        &self,
-        run: impl Fn(u64) -> Result<R, String> + Sync,
-        mut progress: impl FnMut(Progress),
-    ) -> Outcome<R> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if self.threads == 0 { cores } else { self.threads };
-        let (next, stop) = (AtomicU64::new(self.seeds.start), AtomicBool::new(false));
-        let (sender, results) = mpsc::channel();
-        let mut outcome = Outcome { passed: Vec::new(), failed: Vec::new() };
-        let of = self.seeds.end.saturating_sub(self.seeds.start);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                let (sender, next, stop, run) = (sender.clone(), &next, &stop, &run);
-                scope.spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= self.seeds.end {
-                            return;
-                        }
-                        let result = one(run, seed);
-                        stop.fetch_or(result.is_err() && self.stop_at_first, Ordering::Relaxed);
-                        if sender.send((seed, result)).is_err() {
-                            return;
-                        }
-                    }
-                });
-            }
-            drop(sender);
-            for (seed, result) in results {
-                match result {
-                    Ok(value) => outcome.passed.push((seed, value)),
-                    Err(why) => outcome.failed.push(self.failure(seed, why)),
+            fn about(self) -> &'static str {
+                match self {
+                    $(Self::$word => concat!($($text),+).trim_start(),)+
                 }
-                let (passed, failed) = (outcome.passed.len() as u64, outcome.failed.len() as u64);
-                progress(Progress { done: passed + failed, failed, of });
             }
-        });
-        outcome.passed.sort_unstable_by_key(|&(seed, _)| seed);
-        outcome.failed.sort_unstable_by_key(|failure| failure.seed);
-        outcome
-    }
+        }
+    )+};
+}
 
-    fn failure(&self, seed: u64, why: String) -> Failure {
-        Failure { seed, why, replay: self.replay.replace("{seed}", &seed.to_string()) }
+/// A check or a mutant, with a name for the command line and a sentence. See [`words!`].
+pub trait Word: Copy + Ord + fmt::Debug + Send + Sync + 'static {
+    /// All words of the enum, in order.
+    const ALL: &'static [Self];
+
+    /// What the check demands, or what is wrong with the mutant.
+    fn about(self) -> &'static str;
+
+    /// The variant in lower case with hyphens: `ReleasesTwice` is `releases-twice`.
+    fn name(self) -> String {
+        let mut name = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.extend(letter.to_lowercase());
+        }
+        name
     }
 }
 
-/// One run; a panic is a failure like any other.
-fn one<R>(run: &impl Fn(u64) -> Result<R, String>, seed: u64) -> Result<R, String> {
-    // Nothing of the run outlives it, so nothing half-changed is ever seen.
-    catch_unwind(AssertUnwindSafe(|| run(seed))).unwrap_or_else(|panic| {
-        let words = panic.downcast_ref::<String>().cloned();
-        let words = words.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        Err(words.unwrap_or_else(|| "a panic without words".to_owned()))
+/// Something that must not happen, and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation<C> {
+    /// The check that saw the violation.
+    pub check: C,
+    /// Where and when something happened, and what.
+    pub what: String,
+}
+
+impl<C: Word> Violation<C> {
+    /// A violation at a time on a node.
+    pub fn at(check: C, at: SimTime, node: NodeIndex, what: impl fmt::Display) -> Self {
+        Self { check, what: format!("at {at} on {node}: {what}") }
+    }
+}
+
+impl<C: Word> fmt::Display for Violation<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.check.name(), self.what)
+    }
+}
+
+/// What came of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run<C> {
+    /// What the checks saw; empty when everything held.
+    pub violations: Vec<Violation<C>>,
+    /// Equal runs have equal digests.
+    pub digest: u64,
+    /// How often what happened, by name. A campaign adds the counts of its runs up.
+    pub counts: Vec<(&'static str, u64)>,
+    /// The run as a text; empty unless the story was asked for.
+    pub story: String,
+}
+
+impl<C> Default for Run<C> {
+    fn default() -> Self {
+        Self { violations: Vec::new(), digest: 0, counts: Vec::new(), story: String::new() }
+    }
+}
+
+impl<C> Run<C> {
+    /// Notes a violation unless the check holds.
+    pub fn expect(&mut self, check: C, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.violations.push(Violation { check, what: what() });
+        }
+    }
+}
+
+/// A mutant, the check that must catch the mutant, and within how many seeds.
+pub type Trap<M, C> = (M, C, u64);
+
+/// What is fixed about a campaign.
+#[derive(Clone, Copy, Debug)]
+pub struct Outline<M: 'static, C: 'static> {
+    /// The word by which commands call the campaign.
+    pub name: &'static str,
+    /// The protocol and its faults, in one sentence.
+    pub about: &'static str,
+    /// Seeds of an ordinary test run.
+    pub seeds: u64,
+    /// Seeds beyond those that a run once failed under.
+    pub once_failed: &'static [u64],
+    /// Faults that must occur within an ordinary test run.
+    pub kinds: &'static [FaultKind],
+    /// Counts of [`Run::counts`] with what each must come to within an ordinary test run.
+    pub counts_min: &'static [(&'static str, u64)],
+    /// The mutants.
+    pub mutants: &'static [Trap<M, C>],
+}
+
+/// A protocol under faults.
+pub trait Campaign: Sync {
+    /// What must hold.
+    type Check: Word;
+    /// What may be wrong with the machines.
+    type Mutant: Word;
+    /// What a seed draws: topology, load and faults. The plan of faults is what a replay leaves
+    /// faults out of.
+    type Scene: AsMut<Plan>;
+
+    /// What is fixed.
+    fn outline(&self) -> Outline<Self::Mutant, Self::Check>;
+
+    /// Draws the scene of a seed.
+    fn scene(&self, seed: u64) -> Self::Scene;
+
+    /// Runs a scene under the eyes of all checks. `story` asks for [`Run::story`].
+    fn run(
+        &self,
+        scene: &Self::Scene,
+        mutant: Option<Self::Mutant>,
+        story: bool,
+    ) -> Run<Self::Check>;
+}
+
+/// One seed, told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// The plan and everything that happened.
+    pub story: String,
+    /// What the checks saw, a line each, or the words of a panic.
+    pub violations: Vec<String>,
+    /// When there are violations: faults under which the first of them still happens.
+    pub suffices: String,
+    /// Equal runs have equal digests; 0 after a panic.
+    pub digest: u64,
+    /// How often what happened.
+    pub counts: Vec<(&'static str, u64)>,
+}
+
+/// A mutant that was caught.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caught {
+    /// The mutant.
+    pub mutant: String,
+    /// The check that caught the mutant.
+    pub check: String,
+    /// The first seed under which it did.
+    pub seed: u64,
+}
+
+/// Any [`Campaign`], whatever its types: all that a command or a test does with one.
+pub trait AnyCampaign: Sync {
+    /// The word by which commands call the campaign.
+    fn name(&self) -> &'static str;
+
+    /// Seeds of an ordinary test run.
+    fn seeds(&self) -> u64;
+
+    /// Every check, by the name of its type and its own, and whether a mutant proves the check.
+    fn checks(&self) -> Vec<(String, bool)>;
+
+    /// What the campaign is, with its checks and its mutants, as lines for a terminal.
+    fn describe(&self) -> String;
+
+    /// Runs these seeds, or those of an ordinary test run.
+    ///
+    /// # Errors
+    /// The smallest seed that failed, with the command that replays the seed; or what the campaign
+    /// should have exercised and has not. Fewer seeds than those of an ordinary test run may be as
+    /// mild as they like.
+    fn prove(
+        &self,
+        seeds: Option<Range<u64>>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Coverage, String>;
+
+    /// Runs every mutant until its check catches it.
+    ///
+    /// # Errors
+    /// The mutant that was not caught.
+    fn catch(&self) -> Result<Vec<Caught>, String>;
+
+    /// Tells one seed.
+    ///
+    /// # Errors
+    /// When the campaign has no mutant of this name.
+    fn replay(&self, seed: u64, mutant: Option<&str>) -> Result<Replay, String>;
+}
+
+impl<C: Campaign> AnyCampaign for C {
+    fn name(&self) -> &'static str {
+        self.outline().name
+    }
+
+    fn seeds(&self) -> u64 {
+        self.outline().seeds
+    }
+
+    fn checks(&self) -> Vec<(String, bool)> {
+        let mutants = self.outline().mutants;
+        let proved = |check: &C::Check| mutants.iter().any(|(_, by, _)| by == check);
+        let name = |check: &C::Check| format!("{} {}", type_name::<C::Check>(), check.name());
+        C::Check::ALL.iter().map(|check| (name(check), proved(check))).collect()
+    }
+
+    fn describe(&self) -> String {
+        let outline = self.outline();
+        let mut text = format!("{}: {}\n  checks\n", outline.name, outline.about);
+        for check in C::Check::ALL {
+            text += &format!("    {:<24} {}\n", check.name(), check.about());
+        }
+        text += "  mutants, each with its check and the seeds within which the check catches it\n";
+        for (mutant, check, seeds) in outline.mutants {
+            let (name, caught) = (mutant.name(), format!("{}, {seeds}", check.name()));
+            text += &format!("    {name:<24} {caught:<18} {}\n", mutant.about());
+        }
+        text
+    }
+
+    fn prove(
+        &self,
+        seeds: Option<Range<u64>>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Coverage, String> {
+        let outline = self.outline();
+        let range = seeds.unwrap_or(0..outline.seeds);
+        let mut coverage = Coverage::default();
+        let examine = |seed| examine(self, seed);
+        let take = |_, one: Coverage| coverage.merge(&one);
+        let failed = Seeds::new(range.clone()).run(examine, take, progress);
+        if let Some((seed, why)) = failed.into_iter().next() {
+            return Err(failure(self, seed, &why));
+        }
+        for seed in outline.once_failed.iter().filter(|seed| !range.contains(seed)) {
+            seeds::one(|| examine(*seed)).map_err(|why| failure(self, *seed, &why))?;
+        }
+        for seed in range.clone().take(REPEATED as usize) {
+            let run = || self.run(&self.scene(seed), None, false);
+            let (once, again) = (run().digest, run().digest);
+            if once != again {
+                let why = format!("two runs differ, with digests {once:016x} and {again:016x}");
+                return Err(failure(self, seed, &why));
+            }
+        }
+        if range.end - range.start >= outline.seeds {
+            coverage.demand(outline.kinds, outline.counts_min).map_err(|mild| {
+                format!("campaign {}: too mild: {mild}\n{coverage}", self.name())
+            })?;
+        }
+        Ok(coverage)
+    }
+
+    fn catch(&self) -> Result<Vec<Caught>, String> {
+        let catch = |&(mutant, check, seeds): &Trap<C::Mutant, C::Check>| {
+            let caught = |seed| match trial(self, &self.scene(seed), Some(mutant), false) {
+                Ok(run) if run.violations.iter().any(|v| v.check == check) => Err(String::new()),
+                _ => Ok(()),
+            };
+            let first = Seeds::new(0..seeds).run(caught, |_, ()| {}, |_| {}).into_iter().next();
+            let (mutant, check) = (mutant.name(), check.name());
+            match first {
+                Some((seed, _)) => Ok(Caught { mutant, check, seed }),
+                None => Err(format!(
+                    "campaign {}: the mutant {mutant} was not caught by the check {check} under \
+                     any of {seeds} seeds",
+                    self.name()
+                )),
+            }
+        };
+        self.outline().mutants.iter().map(catch).collect()
+    }
+
+    fn replay(&self, seed: u64, mutant: Option<&str>) -> Result<Replay, String> {
+        let mutant = mutant.map(|name| by_name(self, name)).transpose()?;
+        let mut scene = self.scene(seed);
+        let plan = scene.as_mut().to_string();
+        let (run, panic) = match trial(self, &scene, mutant, true) {
+            Ok(run) => (run, None),
+            Err(panic) => (Run::default(), Some(panic)),
+        };
+        let mut violations: Vec<_> = run.violations.iter().map(ToString::to_string).collect();
+        violations.extend(panic);
+        let suffices = match violations.is_empty() {
+            true => String::new(),
+            false => shrink(self, seed, mutant, run.violations.first().map(|v| v.check)),
+        };
+        let story = plan + &run.story;
+        Ok(Replay { story, violations, suffices, digest: run.digest, counts: run.counts })
+    }
+}
+
+/// Runs a scene; `Err` has the words of a panic.
+fn trial<C: Campaign>(
+    campaign: &C,
+    scene: &C::Scene,
+    mutant: Option<C::Mutant>,
+    story: bool,
+) -> Result<Run<C::Check>, String> {
+    seeds::one(|| Ok(campaign.run(scene, mutant, story)))
+}
+
+/// Runs a seed without a mutant.
+fn examine<C: Campaign>(campaign: &C, seed: u64) -> Result<Coverage, String> {
+    let mut scene = campaign.scene(seed);
+    let run = campaign.run(&scene, None, false);
+    if !run.violations.is_empty() {
+        let lines: Vec<_> = run.violations.iter().map(ToString::to_string).collect();
+        return Err(lines.join("\n  "));
+    }
+    let mut coverage = Coverage::default();
+    coverage.add(scene.as_mut());
+    coverage.note(seed, run.digest, &run.counts);
+    Ok(coverage)
+}
+
+/// What is said about a seed that fails.
+fn failure<C: Campaign>(campaign: &C, seed: u64, why: &str) -> String {
+    let name = campaign.name();
+    let first = trial(campaign, &campaign.scene(seed), None, false).ok();
+    let check = first.and_then(|run| run.violations.first().map(|v| v.check));
+    let faults = shrink(campaign, seed, None, check);
+    format!(
+        "campaign {name}: seed {seed} failed:\n  {why}\nThe seed still fails with these faults \
+         alone:\n{faults}replay: evenfall sim campaign {name} --seed {seed}"
+    )
+}
+
+fn by_name<C: Campaign>(campaign: &C, name: &str) -> Result<C::Mutant, String> {
+    let mutants = || campaign.outline().mutants.iter().map(|trap| trap.0);
+    mutants().find(|mutant| mutant.name() == name).ok_or_else(|| {
+        let names: Vec<_> = mutants().map(Word::name).collect();
+        let campaign = campaign.name();
+        format!("campaign {campaign} has no mutant {name:?}; it has {}", names.join(", "))
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn odd_ones_fail_from(first: u64) -> impl Fn(u64) -> Result<u64, String> + Sync {
-        move |seed| match seed {
-            _ if seed >= first && seed % 2 == 1 => Err(format!("{seed} is odd")),
-            _ => Ok(seed * seed),
+/// Leaves out faults as long as the same check still sees a violation, or the run still panics.
+/// The beginning and the end of an outage go together.
+fn shrink<C: Campaign>(
+    campaign: &C,
+    seed: u64,
+    mutant: Option<C::Mutant>,
+    check: Option<C::Check>,
+) -> String {
+    let fails = |faults: &[(SimTime, Fault)]| {
+        let mut scene = campaign.scene(seed);
+        scene.as_mut().faults = faults.to_vec();
+        match trial(campaign, &scene, mutant, false) {
+            Ok(run) => run.violations.iter().any(|violation| Some(violation.check) == check),
+            Err(_) => check.is_none(),
         }
-    }
-
-    #[test]
-    fn the_smallest_failing_seed_is_reported_on_any_number_of_threads() {
-        for threads in [1, 2, 7] {
-            let campaign = Campaign { threads, ..Campaign::new(0..1_000, "sim --seed {seed}") };
-            let outcome = campaign.run(odd_ones_fail_from(500), |_| {});
-            let first = &outcome.failed[0];
-            assert_eq!((first.seed, &*first.why), (501, "501 is odd"));
-            assert_eq!(first.replay, "sim --seed 501");
-            assert!(outcome.passed.len() < 1_000);
+    };
+    let mut kept = campaign.scene(seed).as_mut().faults.clone();
+    loop {
+        let before = kept.len();
+        for outage in kept.iter().map(|(_, fault)| fault.outage()).collect::<Vec<_>>() {
+            let fewer: Vec<_> =
+                kept.iter().filter(|(_, fault)| fault.outage() != outage).cloned().collect();
+            if fewer.len() < kept.len() && fails(&fewer) {
+                kept = fewer;
+            }
         }
-    }
-
-    #[test]
-    fn every_seed_runs_once_when_not_stopped_and_progress_tells() {
-        let campaign = Campaign { stop_at_first: false, ..Campaign::new(10..200, "") };
-        let mut last = None;
-        let outcome = campaign.run(odd_ones_fail_from(100), |progress| last = Some(progress));
-        assert_eq!((outcome.passed.len(), outcome.failed.len()), (140, 50));
-        assert!(outcome.passed.is_sorted());
-        assert_eq!(last, Some(Progress { done: 190, failed: 50, of: 190 }));
-    }
-
-    #[test]
-    fn a_panic_is_a_failure_with_its_words() {
-        let campaign = Campaign::new(0..1, "again {seed}");
-        let outcome = campaign.run::<()>(|seed| panic!("seed {seed} broke"), |_| {});
-        assert_eq!(outcome.failed[0].why, "seed 0 broke");
+        if kept.len() == before {
+            return kept.iter().map(|(at, fault)| format!("  {at} {fault:?}\n")).collect();
+        }
     }
 }

@@ -117,7 +117,10 @@ impl HostClock {
         let right = at as i64 - self.local(at).nanos() as i64;
         let noise = nanos(self.spec.noise);
         let wrong = self.prng.below(2 * noise + 1) as i64 - noise as i64;
-        ClockReading { offset_ns: right + self.spec.offset_ns + wrong, error: self.spec.stated }
+        ClockReading {
+            offset_ns: right.saturating_add(self.spec.offset_ns).saturating_add(wrong),
+            error: self.spec.stated,
+        }
     }
 }
 

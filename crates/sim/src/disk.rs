@@ -10,6 +10,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Disk, Prng, StorageError};
@@ -30,6 +31,23 @@ pub struct DiskFaults {
     pub read_fails: f64,
     /// Bytes on the disk above which writes say that it is full.
     pub bytes_max: Option<u64>,
+    /// Longest that a write takes in addition, where writes take time: see
+    /// [`SimWrites`](crate::SimWrites).
+    pub slow_by: Duration,
+}
+
+impl DiskFaults {
+    /// Shares and delays up to these.
+    pub(crate) fn drawn(&self, prng: &mut Prng) -> Self {
+        Self {
+            write_fails: self.write_fails * prng.unit(),
+            sync_fails: self.sync_fails * prng.unit(),
+            sync_lies: self.sync_lies * prng.unit(),
+            read_fails: self.read_fails * prng.unit(),
+            bytes_max: self.bytes_max,
+            slow_by: self.slow_by.mul_f64(prng.unit()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -133,6 +151,11 @@ impl SimDisk {
     /// Other faults from now on.
     pub fn set_faults(&self, faults: DiskFaults) {
         self.0.borrow_mut().faults = faults;
+    }
+
+    /// The faults of now.
+    pub fn faults(&self) -> DiskFaults {
+        self.0.borrow().faults
     }
 
     /// Gives the file these bytes and no others, in one step: a crash before a sync leaves the old

@@ -13,7 +13,9 @@ use core::time::Duration;
 use evenfall_core::Prng;
 use evenfall_core::time::nanos;
 
+use crate::disk::DiskFaults;
 use crate::network::{Network, Rates};
+use crate::objects::ObjectFaults;
 use crate::world::{Action, World};
 use crate::{NodeIndex, SimTime};
 
@@ -38,6 +40,29 @@ pub enum Fault {
     ClockStep(NodeIndex, i64),
     /// [`World::set_drift`], in parts per billion.
     ClockDrift(NodeIndex, i64),
+    /// What is wrong with the disk of a node from now on. Disks belong to the owner of a run, which
+    /// applies this in [`Observer::fault`](crate::Observer::fault).
+    Disk(NodeIndex, DiskFaults),
+    /// What is wrong with the object store from now on, which belongs to the owner as well.
+    Objects(ObjectFaults),
+}
+
+impl Fault {
+    /// The outage that the fault begins or ends: its kind and its node. A replay leaves out whole
+    /// outages, because a crash without its restart is another fault.
+    pub fn outage(&self) -> (FaultKind, Option<NodeIndex>) {
+        match *self {
+            Self::Crash(node) | Self::Restart(node) => (FaultKind::Restart, Some(node)),
+            Self::Pause(node, _) => (FaultKind::Pause, Some(node)),
+            Self::Partition(_) | Self::Heal => (FaultKind::Partition, None),
+            Self::Rates(_) => (FaultKind::Loss, None),
+            Self::Slow(node, _) => (FaultKind::Slow, Some(node)),
+            Self::ClockStep(node, _) => (FaultKind::ClockStep, Some(node)),
+            Self::ClockDrift(node, _) => (FaultKind::ClockDrift, Some(node)),
+            Self::Disk(node, _) => (FaultKind::Disk, Some(node)),
+            Self::Objects(_) => (FaultKind::Objects, None),
+        }
+    }
 }
 
 /// The kinds that plans mix and coverage counts.
@@ -63,11 +88,17 @@ pub enum FaultKind {
     ClockStep,
     /// A local clock that drifts.
     ClockDrift,
+    /// A step of a synchronised clock by years, as of a host whose battery is empty.
+    ClockYears,
+    /// A disk that fails, fills up or is slow for a while.
+    Disk,
+    /// An object store that fails or answers late for a while.
+    Objects,
 }
 
 impl FaultKind {
     /// All of them, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Loss,
         Self::Duplicate,
         Self::Reorder,
@@ -78,7 +109,16 @@ impl FaultKind {
         Self::Slow,
         Self::ClockStep,
         Self::ClockDrift,
+        Self::ClockYears,
+        Self::Disk,
+        Self::Objects,
     ];
+
+    /// Those of hosts and networks, which every protocol has to bear.
+    pub const OF_HOSTS: [Self; 10] = {
+        let [a, b, c, d, e, f, g, h, i, j, ..] = Self::ALL;
+        [a, b, c, d, e, f, g, h, i, j]
+    };
 
     /// What reports call it.
     pub fn name(self) -> &'static str {
@@ -93,9 +133,17 @@ impl FaultKind {
             Self::Slow => "slow",
             Self::ClockStep => "clock-step",
             Self::ClockDrift => "clock-drift",
+            Self::ClockYears => "clock-years",
+            Self::Disk => "disk",
+            Self::Objects => "objects",
         }
     }
 }
+
+/// Nanoseconds of a year of 365 days.
+const YEAR_NS: i64 = 365 * 86_400 * 1_000_000_000;
+/// From 2026 back to the 1970 that a host without a battery begins with, and as far ahead.
+const CLOCK_YEARS_MAX: u64 = 56;
 
 /// Within what a plan is drawn.
 #[derive(Clone, Debug)]
@@ -120,14 +168,19 @@ pub struct Bounds {
     pub clock_step_max: Duration,
     /// Largest drift of a clock, either way, in parts per billion.
     pub clock_drift_max_ppb: u64,
+    /// Largest shares of what is wrong with a disk, and the longest that a write takes in addition.
+    /// A plan keeps `bytes_max` as it is here.
+    pub disk_max: DiskFaults,
+    /// Largest shares and delays of what is wrong with the object store.
+    pub objects_max: ObjectFaults,
 }
 
 impl Default for Bounds {
-    /// Everything may happen between 0.1 and 1 s.
+    /// Everything that hosts and networks do may happen between 0.1 and 1 s.
     fn default() -> Self {
         Self {
             knobs: Vec::new(),
-            kinds: FaultKind::ALL.to_vec(),
+            kinds: FaultKind::OF_HOSTS.to_vec(),
             per_kind_max: 3,
             window: SimTime::from_millis(100)..=SimTime::from_millis(1_000),
             rates_max: Rates {
@@ -140,6 +193,14 @@ impl Default for Bounds {
             slow_max: 10.0,
             clock_step_max: Duration::from_millis(100),
             clock_drift_max_ppb: 100_000,
+            disk_max: DiskFaults {
+                write_fails: 0.1,
+                sync_fails: 0.1,
+                read_fails: 0.1,
+                slow_by: Duration::from_millis(50),
+                ..DiskFaults::default()
+            },
+            objects_max: ObjectFaults { fails: 0.1, answers_late: 0.2, late_by: 20, list_lag: 20 },
         }
     }
 }
@@ -152,6 +213,13 @@ pub struct Victims {
     pub any: Vec<NodeIndex>,
     /// May crash for good.
     pub expendable: Vec<NodeIndex>,
+}
+
+impl Victims {
+    /// These nodes may be hit, and none of them may crash for good.
+    pub fn returning(nodes: core::ops::Range<u32>) -> Self {
+        Self { any: nodes.map(NodeIndex).collect(), expendable: Vec::new() }
+    }
 }
 
 /// What a seed chose.
@@ -220,6 +288,12 @@ impl Plan {
         self.faults.sort_by_key(|&(at, _)| at);
     }
 
+    /// The plan, [aimed](Self::aim).
+    pub fn aimed(mut self, bounds: &Bounds, victims: &Victims) -> Self {
+        self.aim(bounds, victims);
+        self
+    }
+
     fn draw(&mut self, kind: FaultKind, bounds: &Bounds, victims: &Victims, prng: &mut Prng) {
         let pool = if kind == FaultKind::Crash { &victims.expendable } else { &victims.any };
         if pool.is_empty() {
@@ -262,6 +336,21 @@ impl Plan {
                 let ppb = either_way(bounds.clock_drift_max_ppb);
                 self.faults.push((at, Fault::ClockDrift(node, ppb)));
             }
+            FaultKind::ClockYears => {
+                let years = prng.below(CLOCK_YEARS_MAX) as i64 + 1;
+                let by = if prng.chance(0.5) { years } else { -years } * YEAR_NS;
+                self.faults.push((at, Fault::ClockStep(node, by)));
+            }
+            FaultKind::Disk => {
+                let faults = bounds.disk_max.drawn(prng);
+                self.faults.push((at, Fault::Disk(node, faults)));
+                self.faults.push((end, Fault::Disk(node, DiskFaults::default())));
+            }
+            FaultKind::Objects => {
+                let faults = bounds.objects_max.drawn(prng);
+                self.faults.push((at, Fault::Objects(faults)));
+                self.faults.push((end, Fault::Objects(ObjectFaults::default())));
+            }
         }
     }
 
@@ -270,6 +359,13 @@ impl Plan {
         for (at, fault) in &self.faults {
             world.schedule(*at, Action::Fault(fault.clone()));
         }
+    }
+}
+
+/// A scene that is nothing but a plan.
+impl AsMut<Self> for Plan {
+    fn as_mut(&mut self) -> &mut Self {
+        self
     }
 }
 
@@ -294,6 +390,10 @@ pub struct Coverage {
     pub runs: u64,
     kinds: [(u64, u64); FaultKind::ALL.len()],
     knobs: Vec<(&'static str, u64, u64)>,
+    /// Name, sum over all runs, and most in one run.
+    counts: Vec<(&'static str, u64, u64)>,
+    /// Equal sets of runs have equal digests, in whatever order the runs came.
+    pub digest: u64,
 }
 
 impl Coverage {
@@ -320,6 +420,43 @@ impl Coverage {
         for &(name, least, most) in &other.knobs {
             self.knob(name, least, most);
         }
+        for &(name, sum, most) in &other.counts {
+            self.add_up(name, sum, most);
+        }
+        self.digest = self.digest.wrapping_add(other.digest);
+    }
+
+    /// Notes what a run came to.
+    pub fn note(&mut self, seed: u64, digest: u64, counts: &[(&'static str, u64)]) {
+        // Mixed with the seed, so that two runs that change places change the sum.
+        self.digest = self.digest.wrapping_add(Prng::new(seed ^ digest).next_u64());
+        for &(name, count) in counts {
+            self.add_up(name, count, count);
+        }
+    }
+
+    fn add_up(&mut self, name: &'static str, sum: u64, most: u64) {
+        match self.counts.iter_mut().find(|count| count.0 == name) {
+            Some(count) => *count = (name, count.1 + sum, count.2.max(most)),
+            None => self.counts.push((name, sum, most)),
+        }
+    }
+
+    /// Whether these kinds occurred and these counts were reached.
+    ///
+    /// # Errors
+    /// The first that is missing, in words.
+    pub fn demand(&self, kinds: &[FaultKind], counts: &[(&str, u64)]) -> Result<(), String> {
+        if let Some(kind) = kinds.iter().find(|kind| self.runs_with(**kind) == 0) {
+            return Err(format!("no run had the fault {}", kind.name()));
+        }
+        for &(name, least) in counts {
+            let found = self.counts.iter().find(|count| count.0 == name).map_or(0, |count| count.1);
+            if found < least {
+                return Err(format!("{found} {name} in all runs, {least} expected at least"));
+            }
+        }
+        Ok(())
     }
 
     fn knob(&mut self, name: &'static str, least: u64, most: u64) {
@@ -327,6 +464,11 @@ impl Coverage {
             Some(knob) => *knob = (name, knob.1.min(least), knob.2.max(most)),
             None => self.knobs.push((name, least, most)),
         }
+    }
+
+    /// What the runs came to: name, sum over all runs, most in one run.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
+        self.counts.iter().copied()
     }
 
     /// In how many runs this kind occurred.
@@ -347,8 +489,11 @@ fn counts(kind: FaultKind, fault: &Fault, plan: &Plan) -> bool {
         (FaultKind::Restart, Fault::Restart(_))
         | (FaultKind::Pause, Fault::Pause(..))
         | (FaultKind::Partition, Fault::Partition(_))
-        | (FaultKind::ClockStep, Fault::ClockStep(..))
         | (FaultKind::ClockDrift, Fault::ClockDrift(..)) => true,
+        (FaultKind::ClockStep, Fault::ClockStep(_, by)) => by.abs() < YEAR_NS,
+        (FaultKind::ClockYears, Fault::ClockStep(_, by)) => by.abs() >= YEAR_NS,
+        (FaultKind::Disk, Fault::Disk(_, faults)) => *faults != DiskFaults::default(),
+        (FaultKind::Objects, Fault::Objects(faults)) => *faults != ObjectFaults::default(),
         _ => false,
     }
 }
@@ -358,11 +503,16 @@ impl fmt::Display for Coverage {
         writeln!(f, "{:<12} {:>8} {:>8}   of {} runs", "fault", "runs", "faults", self.runs)?;
         for kind in FaultKind::ALL {
             let (runs, faults) = self.kinds[kind as usize];
-            writeln!(f, "{:<12} {runs:>8} {faults:>8}", kind.name())?;
+            if runs > 0 {
+                writeln!(f, "{:<12} {runs:>8} {faults:>8}", kind.name())?;
+            }
         }
         for (name, least, most) in &self.knobs {
             writeln!(f, "{name:<12} from {least} to {most}")?;
         }
-        Ok(())
+        for (name, sum, most) in &self.counts {
+            writeln!(f, "{sum} {name}, at most {most} in one run")?;
+        }
+        writeln!(f, "digest {:016x}", self.digest)
     }
 }

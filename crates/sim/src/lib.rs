@@ -38,7 +38,8 @@
 //! | [`disk`] | [`SimDisk`]: tears writes, fails or forgets syncs, survives crashes |
 //! | [`objects`] | [`SimObjects`]: fails, answers late, takes effect late, lists late |
 //! | [`writes`] | [`SimWrites`]: what machines have written, torn or lost in a crash |
-//! | [`campaign`] | many seeds on all cores |
+//! | [`campaign`] | [`Campaign`]: a protocol under many seeds of faults, its checks and mutants |
+//! | [`altered`] | [`Altered`]: a machine with something wrong, for mutants |
 //! | [`transcript`] | a run as text |
 //! | [`strict`] | [`Strict`]: the rule of the contract, asserted |
 //!
@@ -104,6 +105,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod altered;
 pub mod campaign;
 pub mod clock;
 pub mod cloud;
@@ -126,7 +128,8 @@ pub mod writes;
 
 use core::fmt;
 
-pub use campaign::Campaign;
+pub use altered::{Alteration, Altered};
+pub use campaign::{AnyCampaign, Campaign, Run, Violation};
 pub use clock::ClockSpec;
 pub use cloud::{Cloud, CloudProfile};
 pub use disk::{DiskFaults, SimDisk};
@@ -146,6 +149,13 @@ pub use writes::SimWrites;
 /// A node of a world: one machine with one address. Numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIndex(pub u32);
+
+impl NodeIndex {
+    /// The address of the node, which is known before the node is there.
+    pub fn address(self) -> std::net::SocketAddr {
+        world::address_of(self.0)
+    }
+}
 
 impl fmt::Display for NodeIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -25,6 +25,18 @@ pub struct ObjectFaults {
     pub list_lag: u64,
 }
 
+impl ObjectFaults {
+    /// Shares and delays up to these.
+    pub(crate) fn drawn(&self, prng: &mut Prng) -> Self {
+        Self {
+            fails: self.fails * prng.unit(),
+            answers_late: self.answers_late * prng.unit(),
+            late_by: prng.below(self.late_by + 1),
+            list_lag: prng.below(self.list_lag + 1),
+        }
+    }
+}
+
 /// A request that changes something.
 #[derive(Debug)]
 enum Change {

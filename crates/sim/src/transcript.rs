@@ -25,15 +25,25 @@ pub struct Transcript<O> {
     pub inner: O,
     /// The text so far.
     pub text: String,
+    silent: bool,
 }
 
 impl<O> Transcript<O> {
     /// Watches together with `inner`.
     pub fn new(inner: O) -> Self {
-        Self { inner, text: String::new() }
+        Self::told(inner, true)
+    }
+
+    /// Watches together with `inner`, and writes only when the run is to be told: campaigns run
+    /// many seeds in silence and tell a few.
+    pub fn told(inner: O, story: bool) -> Self {
+        Self { inner, text: String::new(), silent: !story }
     }
 
     fn line(&mut self, at: SimTime, what: core::fmt::Arguments<'_>) {
+        if self.silent {
+            return;
+        }
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{:>12}  {what}", micros(at));
     }
@@ -72,6 +82,9 @@ where
     }
 
     fn sent(&mut self, packet: &Packet, datagram: &[u8], verdict: Verdict) {
+        if self.silent {
+            return self.inner.sent(packet, datagram, verdict);
+        }
         let fate = match verdict {
             Verdict::Deliver(at) => format!("arrives {}", micros(at)),
             Verdict::Twice(a, b) => format!("arrives {} and {}", micros(a), micros(b)),

@@ -24,7 +24,7 @@ pub struct SimWrites {
 }
 
 impl SimWrites {
-    /// On this disk; a write takes up to `delay_max`.
+    /// On this disk; a write takes up to `delay_max`, and longer while the disk is slow.
     pub fn new(disk: SimDisk, seed: u64, delay_max: Duration) -> Self {
         let (under_way, lens) = (VecDeque::new(), BTreeMap::new());
         Self { disk, prng: Prng::new(seed), delay_max, under_way, lens, broken: BTreeSet::new() }
@@ -40,7 +40,8 @@ impl SimWrites {
         }
         while self.under_way.len() < WRITES_MAX {
             let Some(write) = machine.poll_write() else { return };
-            let delay = self.prng.below(self.delay_max.as_nanos() as u64 + 1);
+            let delay_max = self.delay_max + self.disk.faults().slow_by;
+            let delay = self.prng.below(delay_max.as_nanos() as u64 + 1);
             let before = self.under_way.back().map_or(now, |(at, _)| *at);
             let at = (now + Duration::from_nanos(delay)).max(before);
             self.under_way.push_back((at, write));

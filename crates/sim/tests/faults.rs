@@ -5,8 +5,8 @@ mod common;
 use common::{MS, Probe, Probes, Saw, US, heard, ms, probes, quiet, send};
 use evenfall_core::{Destination, GroupId, Timestamp};
 use evenfall_sim::{
-    Action, Bounds, Collect, Coverage, Fault, FaultKind, HostSpec, Loss, NodeIndex, Observer, Plan,
-    Rates, Seen, SimTime, Victims, Wire,
+    Action, Bounds, Collect, Coverage, DiskFaults, Fault, FaultKind, HostSpec, Loss, NodeIndex,
+    ObjectFaults, Observer, Plan, Rates, Seen, SimTime, Victims, Wire,
 };
 
 const A: NodeIndex = NodeIndex(0);
@@ -144,8 +144,11 @@ fn foreign_addresses_and_empty_datagrams_are_counted() {
 }
 
 fn plan(seed: u64) -> Plan {
-    let bounds =
-        Bounds { knobs: vec![("receivers", 2..=40), ("hedging", 0..=2)], ..Bounds::default() };
+    let bounds = Bounds {
+        knobs: vec![("receivers", 2..=40), ("hedging", 0..=2)],
+        kinds: FaultKind::ALL.to_vec(),
+        ..Bounds::default()
+    };
     let mut plan = Plan::new(seed, &bounds);
     let any: Vec<_> = (1..=plan.knob("receivers") as u32).map(NodeIndex).collect();
     plan.aim(&bounds, &Victims { expendable: any[1..].to_vec(), any });
@@ -180,6 +183,12 @@ fn plans_stay_in_their_window_and_end_what_can_end() {
             match fault {
                 Fault::Partition(_) => assert!(ended(&Fault::Heal), "{plan}"),
                 Fault::Slow(node, _) => assert!(ended(&Fault::Slow(*node, 1.0)), "{plan}"),
+                Fault::Disk(node, _) => {
+                    assert!(ended(&Fault::Disk(*node, DiskFaults::default())), "{plan}");
+                }
+                Fault::Objects(_) => {
+                    assert!(ended(&Fault::Objects(ObjectFaults::default())), "{plan}");
+                }
                 Fault::Rates(_) => assert!(ended(&Fault::Rates(Rates::default())), "{plan}"),
                 Fault::Pause(_, duration) => assert!(*at + *duration <= ms(1_000), "{plan}"),
                 _ => {}

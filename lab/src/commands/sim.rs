@@ -1,5 +1,6 @@
 //! `evenfall sim`: the same machines in the simulator.
 
+mod campaign;
 mod placement;
 mod shuffle;
 mod shuffle_study;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::multicast::{Params, Progress as Seen, faults, run_seen};
+use crate::multicast::campaign::FAULTS;
+use crate::multicast::{Params, Progress as Seen, run_seen};
 use crate::profile::FITTED;
 use crate::studies::overlay::Effort;
 use crate::studies::{Table, hedging, overlay, replacement};
@@ -36,8 +38,10 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Multicast in a simulated cloud region; or, with --faults, one seed of the fault campaign.
+    /// Multicast in a simulated cloud region.
     Multicast(Box<Multicast>),
+    /// A campaign of faults: many seeds, or one seed told.
+    Campaign(campaign::Args),
     /// A shuffle on a fat tree, ours or a rival's, against the bound of its links.
     Shuffle(Box<shuffle::Args>),
     /// Tables that stand beside the papers': see docs/results/.
@@ -152,9 +156,8 @@ struct Multicast {
     /// Authenticate and seal under a key.
     #[arg(long)]
     key: bool,
-    /// Run this seed of the fault campaign instead and print what happened; fails when a checker
-    /// finds a violation.
-    #[arg(long)]
+    /// The same as `sim campaign multicast --seed SEED`.
+    #[arg(long, hide = true)]
     faults: bool,
     /// Write the page of the run here.
     #[arg(long)]
@@ -172,8 +175,11 @@ fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
-        Command::Multicast(args) if args.faults => fault_seed(args),
+        Command::Multicast(args) if args.faults => {
+            campaign::seed(&FAULTS, args.seed, None, args.json)
+        }
         Command::Multicast(args) => multicast(args),
+        Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
         Command::Study(args) => study(args),
     }
@@ -332,15 +338,4 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         return Err(format!("--rate {}: must be above 0", args.rate).into());
     }
     Ok(params)
-}
-
-fn fault_seed(args: &Multicast) -> Outcome {
-    println!("{}", faults::replay(args.seed));
-    let (plan, verdict) = faults::run_seed(args.seed)?;
-    println!("{plan}");
-    println!(
-        "seed {}: no violation; {} released, {} lost, digest {:016x}",
-        args.seed, verdict.released, verdict.lost, verdict.digest
-    );
-    Ok(())
 }

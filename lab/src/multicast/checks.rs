@@ -8,63 +8,46 @@
 //! one
 //! unbroken sequence of `Released` and `Lost`.
 
-use core::fmt;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenfall_multicast_machine::replace::Step;
 use evenfall_multicast_machine::{Framed, Reason, ReceiverEvent, Release, Replacement, Tally};
-use evenfall_sim::{NodeIndex, Seen, SimTime};
+use evenfall_sim::{NodeIndex, Seen, SimTime, Violation, words};
 
 use super::cast::message;
 
-/// The checkers, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Check {
-    /// No receiver releases a frame twice.
-    Twice,
-    /// Frames are released in order.
-    Order,
-    /// No frame is released before its deadline by the receiver's own clock.
-    Early,
-    /// Every frame is released, or reported lost by a range that covers exactly what was missing.
-    Accounted,
-    /// What is released is what was published.
-    Content,
-    /// Deadlines never decrease.
-    Monotone,
-    /// Rings, queues, windows and control datagrams stay within their configuration.
-    Bounded,
-    /// Nothing is lost that could be repaired.
-    Repaired,
-    /// After the last fault everybody gets everything again, in time, on the tree.
-    Healed,
-    /// What the root counts at the end is what happened.
-    Counted,
-    /// A dead root is noticed by everybody.
-    RootLost,
-    /// A slow receiver delays nobody else.
-    Siblings,
-    /// A slow proxy is replaced, and nobody misses a frame over it.
-    Switched,
-}
-
-/// Something that must not happen, and did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Who noticed.
-    pub check: Check,
-    /// When.
-    pub at: SimTime,
-    /// Where.
-    pub node: NodeIndex,
-    /// What.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {} on {}: {}", self.check, self.at, self.node, self.what)
+words! {
+    /// The checkers, by name.
+    pub enum Check {
+        /// No receiver releases a frame twice.
+        Twice,
+        /// Frames are released in order.
+        Order,
+        /// No frame is released before its deadline by the receiver's own clock.
+        Early,
+        /// Every frame is released, or reported lost by a range that covers exactly what was missing.
+        Accounted,
+        /// What is released is what was published.
+        Content,
+        /// Deadlines never decrease.
+        Monotone,
+        /// Rings, queues, windows and control datagrams stay within their configuration.
+        Bounded,
+        /// Nothing is lost that could be repaired.
+        Repaired,
+        /// After the last fault everybody gets everything again, in time, on the tree.
+        Healed,
+        /// What the root counts at the end is what happened.
+        Counted,
+        /// A dead root is noticed by everybody.
+        RootLost,
+        /// A slow receiver delays nobody else.
+        Siblings,
+        /// A slow proxy is replaced, and nobody misses a frame over it.
+        Switched,
+        /// A late joiner of a recorded run gets all that it asked for, and reaches the live feed.
+        CaughtUp,
     }
 }
 
@@ -160,7 +143,9 @@ pub struct Checks {
     /// When the straggler was let go.
     switched: Option<SimTime>,
     /// Violations so far.
-    pub violations: Vec<Violation>,
+    pub violations: Vec<Violation<Check>>,
+    /// Checks that have failed, and at which nodes.
+    failed: BTreeSet<(Check, NodeIndex)>,
     scratch: Vec<u8>,
     /// Frames released, to show that a campaign did something.
     pub released: u64,
@@ -185,6 +170,7 @@ impl Checks {
             epoch: 1,
             switched: None,
             violations: Vec::new(),
+            failed: BTreeSet::new(),
             scratch: Vec::new(),
             released: 0,
             lost: 0,
@@ -194,9 +180,8 @@ impl Checks {
 
     /// Notes a violation: the first of its kind at a node.
     pub fn fail(&mut self, check: Check, at: SimTime, node: NodeIndex, what: String) {
-        let known = self.violations.iter().any(|v| (v.check, v.node) == (check, node));
-        if !known && self.violations.len() < VIOLATIONS_MAX {
-            self.violations.push(Violation { check, at, node, what });
+        if self.violations.len() < VIOLATIONS_MAX && self.failed.insert((check, node)) {
+            self.violations.push(Violation::at(check, at, node, what));
         }
     }
 

@@ -14,11 +14,11 @@ use evenfall_multicast_machine::config::{Replace, Rule, Scheme};
 use evenfall_multicast_machine::{Config, Mode, SharedKey};
 use evenfall_sim::{
     Action, Bounds, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec, NodeIndex, Plan,
-    Quantiles, Rates, SimTime, StallSpec, Transcript, Victims, World,
+    Quantiles, Rates, SimTime, StallSpec, Victims, World,
 };
 
 use super::cast::{Cast, Pace};
-use super::checks::{Checks, Expectations, Replaced, Violation};
+use super::checks::{Checks, Expectations, Replaced};
 use super::mutants::{Mutant, Mutation};
 use super::node::Node;
 use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
@@ -79,7 +79,7 @@ const MILD_LOSS: f64 = 0.05;
 pub fn bounds() -> Bounds {
     Bounds {
         knobs: KNOBS.to_vec(),
-        kinds: FaultKind::ALL.to_vec(),
+        kinds: FaultKind::OF_HOSTS.to_vec(),
         per_kind_max: 3,
         window: SimTime::from_millis(100)..=SimTime::from_millis(1_500),
         rates_max: Rates {
@@ -92,6 +92,7 @@ pub fn bounds() -> Bounds {
         slow_max: 10.0,
         clock_step_max: Duration::from_millis(50),
         clock_drift_max_ppb: 100_000,
+        ..Bounds::default()
     }
 }
 
@@ -112,7 +113,7 @@ pub struct Scene {
     /// The root dies for good at this time.
     root_dies: Option<SimTime>,
     /// What is wrong with all machines.
-    pub mutant: Option<Mutant>,
+    pub(super) mutant: Option<Mutant>,
     /// The network.
     pub(super) cloud: CloudProfile,
     /// Modes of the first switches, instead of those that the seed draws.
@@ -122,34 +123,13 @@ pub struct Scene {
     /// A receiver that is far too slow; nobody else may notice.
     slow: Option<NodeIndex>,
     /// A proxy that turns slow, and must be replaced without anybody missing a frame.
-    replaced: Option<Replaced>,
+    pub(super) replaced: Option<Replaced>,
     /// The last receiver is a recorder; whether it dies.
-    recorder: Option<RecorderDies>,
+    pub(super) recorder: Option<RecorderDies>,
 }
 
 /// Whether the recorder of a run dies in the middle.
-type RecorderDies = bool;
-
-/// What a fault run came to.
-#[derive(Clone, Debug, Default)]
-pub struct Verdict {
-    /// What must not have happened, and did.
-    pub violations: Vec<Violation>,
-    /// Frames released and reported lost, over all receivers.
-    pub released: u64,
-    /// Frames reported lost.
-    pub lost: u64,
-    /// Packets that crossed a link.
-    pub hops: u64,
-    /// Equal runs have equal digests.
-    pub digest: u64,
-    /// Joins, leaves and switches of mode that happened.
-    pub acts: u64,
-    /// Replacements tried, made, rolled back and abandoned.
-    pub replacements: [u64; 4],
-    /// Late joiners that had all they asked for and reached the live feed.
-    pub caught_up: u64,
-}
+pub(super) type RecorderDies = bool;
 
 const MODES: [Mode; 5] = [Mode::Unicast, Mode::Tree, Mode::Hedge, Mode::Release, Mode::Cloudex];
 
@@ -203,6 +183,12 @@ fn replace(knob: u64, round: Duration) -> Replace {
         trial: round * 4,
         per_minute: 50,
         cooldown: round * 8,
+    }
+}
+
+impl AsMut<Plan> for Scene {
+    fn as_mut(&mut self) -> &mut Plan {
+        &mut self.plan
     }
 }
 
@@ -439,30 +425,12 @@ impl Scene {
 
     /// Wraps a machine that is started at a true time, which is `now` on its own clock.
     pub(super) fn dress(&self, node: Node, number: u32, at: SimTime, now: Timestamp) -> Subject {
-        let mut subject = Subject::new(node);
-        if self.tampers() {
+        let tamper = self.tampers().then(|| {
             let seed = self.plan.seed ^ u64::from(number) << 48;
-            let until = now + bounds().window.end().since(at);
-            subject.tamper = Some(Tamper::new(seed, 0.02, until));
-        }
-        subject.mutation = self.mutant.map(Mutation::new);
-        subject
-    }
-
-    /// Runs it and lets the checks watch.
-    pub fn run(&self) -> Verdict {
-        let (world, owner) = self.play(|owner| owner);
-        verdict(&world, owner)
-    }
-
-    /// Runs it and writes everything down.
-    pub fn transcribe(&self) -> String {
-        let (world, transcript) = self.play(Transcript::new);
-        let mut text = format!("{}{:#?}\n{}", self.plan, self.config, transcript.text);
-        for violation in verdict(&world, transcript.inner).violations {
-            text.push_str(&format!("VIOLATION {violation}\n"));
-        }
-        text
+            Tamper::new(seed, 0.02, now + bounds().window.end().since(at))
+        });
+        let altered = self.mutant.is_some() || tamper.is_some();
+        Subject::new(node, altered.then(|| Mutation::new(self.mutant, tamper)))
     }
 
     fn owner(&self, world: &mut World<Subject, Cloud>) -> Owner {
@@ -594,37 +562,4 @@ fn acts(plan: &Plan, prng: &mut Prng, receivers: u32) -> Vec<(SimTime, u64)> {
         }
     }
     acts
-}
-
-fn verdict(world: &World<Subject, Cloud>, owner: Owner) -> Verdict {
-    let checks = owner.checks;
-    Verdict {
-        released: checks.released,
-        lost: checks.lost,
-        hops: world.tally().hops,
-        digest: world.digest(),
-        acts: owner.acts,
-        replacements: owner.replacements,
-        caught_up: checks.caught_up,
-        violations: checks.violations,
-    }
-}
-
-/// Runs a seed; `Err` says what was violated.
-///
-/// # Errors
-/// All violations, one a line.
-pub fn run_seed(seed: u64) -> Result<(Plan, Verdict), String> {
-    let scene = Scene::of(seed);
-    let verdict = scene.run();
-    if verdict.violations.is_empty() {
-        return Ok((scene.plan, verdict));
-    }
-    let lines: Vec<String> = verdict.violations.iter().map(ToString::to_string).collect();
-    Err(lines.join("\n  "))
-}
-
-/// Everything that happens under a seed, as text.
-pub fn replay(seed: u64) -> String {
-    Scene::of(seed).transcribe()
 }

@@ -2,10 +2,12 @@
 //!
 //! [`run`] measures: a feed at a steady pace through one or several trees on the cloud model,
 //! judged by
-//! the same fairness ledger that judges real runs. [`faults`] breaks things from a seed and lets
-//! [`checks`] watch; [`mutants`] are machines that the checkers must catch.
+//! the same fairness ledger that judges real runs. [`faults`] breaks things from a seed and
+//! lets [`checks`] watch; [`mutants`] are machines that the checkers must catch; [`campaign`] brings
+//! the three together.
 
 pub mod archive;
+pub mod campaign;
 pub mod cast;
 pub mod checks;
 pub mod faults;

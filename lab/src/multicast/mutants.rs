@@ -8,73 +8,58 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use evenfall_core::time::nanos;
-use evenfall_core::{Arrival, Class, ClockReading, Transmit};
+use evenfall_core::{Arrival, Class, ClockReading, Timestamp, Transmit};
 use evenfall_multicast_machine::{ReceiverEvent, Release, RootEvent, wire};
+use evenfall_sim::{Alteration, words};
 
-use super::checks::Check;
 use super::node::{Node, NodeEvent};
+use super::subject::Tamper;
 
-/// What is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// De-duplication is off: some frames are released twice.
-    ReleasesTwice,
-    /// Two frames change places.
-    SwapsFrames,
-    /// Releases half a millisecond early: its clock is ahead of what it was told.
-    ReleasesEarly,
-    /// Never asks for repair.
-    ForgetsRepair,
-    /// Loses without a word.
-    SwallowsLost,
-    /// Skips a frame now and then.
-    SkipsQuietly,
-    /// Hands on bytes that are not those of the feed.
-    TrustsTampered,
-    /// Shortens the hold without regard to what was sent before.
-    LowersDeadline,
-    /// Keeps its first place for ever.
-    ForgetsToReparent,
-    /// Believes a report that claims too much.
-    BelievesForgedReport,
-    /// Keeps more than its configuration allows.
-    IgnoresLimits,
-    /// Does not notice when the root dies.
-    IgnoresRoot,
-    /// Answers one child's requests before it forwards to the others.
-    ServesTheSlowFirst,
-    /// Lets go of a straggler before the spare feeds.
-    BreaksBeforeMaking,
-    /// Reports more than a datagram holds.
-    ReportsTooMuch,
-}
-
-impl Mutant {
-    /// All of them, each with the checker that must catch it.
-    pub const ALL: [(Self, Check); 15] = [
-        (Self::ReleasesTwice, Check::Twice),
-        (Self::SwapsFrames, Check::Order),
-        (Self::ReleasesEarly, Check::Early),
-        (Self::ForgetsRepair, Check::Repaired),
-        (Self::SwallowsLost, Check::Accounted),
-        (Self::SkipsQuietly, Check::Accounted),
-        (Self::TrustsTampered, Check::Content),
-        (Self::LowersDeadline, Check::Monotone),
-        (Self::ForgetsToReparent, Check::Healed),
-        (Self::BelievesForgedReport, Check::Counted),
-        (Self::IgnoresLimits, Check::Bounded),
-        (Self::IgnoresRoot, Check::RootLost),
-        (Self::ServesTheSlowFirst, Check::Siblings),
-        (Self::BreaksBeforeMaking, Check::Switched),
-        (Self::ReportsTooMuch, Check::Bounded),
-    ];
+words! {
+    /// What is wrong.
+    pub enum Mutant {
+        /// De-duplication is off: some frames are released twice.
+        ReleasesTwice,
+        /// Two frames change places.
+        SwapsFrames,
+        /// Releases half a millisecond early: its clock is ahead of what it was told.
+        ReleasesEarly,
+        /// Never asks for repair.
+        ForgetsRepair,
+        /// Loses without a word.
+        SwallowsLost,
+        /// Skips a frame now and then.
+        SkipsQuietly,
+        /// Hands on bytes that are not those of the feed.
+        TrustsTampered,
+        /// Shortens the hold without regard to what was sent before.
+        LowersDeadline,
+        /// Keeps its first place for ever.
+        ForgetsToReparent,
+        /// Believes a report that claims too much.
+        BelievesForgedReport,
+        /// Keeps more than its configuration allows.
+        IgnoresLimits,
+        /// Does not notice when the root dies.
+        IgnoresRoot,
+        /// Answers one child's requests before it forwards to the others.
+        ServesTheSlowFirst,
+        /// Lets go of a straggler before the spare feeds.
+        BreaksBeforeMaking,
+        /// Reports more than a datagram holds.
+        ReportsTooMuch,
+        /// Does not say that it has caught up.
+        NeverCatchesUp,
+    }
 }
 
 /// A mutant at work.
 #[derive(Clone, Debug)]
 pub struct Mutation {
-    /// What is wrong.
-    pub mutant: Mutant,
+    /// What is wrong, if anything is.
+    mutant: Option<Mutant>,
+    /// Somebody on the path.
+    tamper: Option<Tamper>,
     /// Counts events, so that not every one is hit.
     count: u64,
     kept: Option<NodeEvent>,
@@ -95,15 +80,20 @@ const KIND_OFFSET: usize = 3;
 const REPORT_RELEASED: usize = wire::HEADER_BYTES + 8;
 
 impl Mutation {
-    /// A mutant that has not acted yet.
-    pub fn new(mutant: Mutant) -> Self {
-        Self { mutant, count: 0, kept: None, placed: false, starved: 0, broken: false }
+    /// A mutant that has not acted yet, and somebody on the path.
+    pub fn new(mutant: Option<Mutant>, tamper: Option<Tamper>) -> Self {
+        Self { mutant, tamper, count: 0, kept: None, placed: false, starved: 0, broken: false }
     }
+}
 
-    /// What the machine gets instead of this arrival.
-    pub fn arrival(&mut self, node: &Node, mut arrival: Arrival) -> Option<Arrival> {
+impl Alteration<Node> for Mutation {
+    fn arrival(&mut self, node: &Node, now: Timestamp, mut arrival: Arrival) -> Option<Arrival> {
+        if let Some(tamper) = &mut self.tamper {
+            arrival = tamper.maybe(now, arrival);
+        }
+        let Some(mutant) = self.mutant else { return Some(arrival) };
         let kind = arrival.datagram.get(KIND_OFFSET).copied();
-        match (self.mutant, node) {
+        match (mutant, node) {
             (Mutant::ForgetsToReparent, Node::Receiver(_) | Node::Relay(_))
                 if kind == Some(wire::Kind::Assign as u8) =>
             {
@@ -129,21 +119,19 @@ impl Mutation {
         }
     }
 
-    /// The clock reading that the machine gets instead of this one.
-    pub fn reading(&self, node: &Node, reading: ClockReading) -> ClockReading {
+    fn reading(&self, node: &Node, reading: ClockReading) -> ClockReading {
         let ahead = nanos(core::time::Duration::from_micros(500)) as i64;
         match (self.mutant, node) {
-            (Mutant::ReleasesEarly, Node::Receiver(_)) => {
+            (Some(Mutant::ReleasesEarly), Node::Receiver(_)) => {
                 ClockReading { offset_ns: reading.offset_ns + ahead, ..reading }
             }
             _ => reading,
         }
     }
 
-    /// Whether this datagram leaves, perhaps altered.
-    pub fn sends(&mut self, transmit: &mut Transmit) -> bool {
+    fn sends(&mut self, transmit: &mut Transmit) -> bool {
         let kind = transmit.head.as_slice().get(KIND_OFFSET).copied();
-        if self.mutant == Mutant::ReportsTooMuch && kind == Some(wire::Kind::Report as u8) {
+        if self.mutant == Some(Mutant::ReportsTooMuch) && kind == Some(wire::Kind::Report as u8) {
             transmit.body = Bytes::from([&transmit.body[..], &[0; 1_500]].concat());
         }
         if self.starved > 0 && transmit.class == Class::Live {
@@ -153,12 +141,12 @@ impl Mutation {
         if self.broken && transmit.class == Class::Live {
             return false;
         }
-        self.mutant != Mutant::ForgetsRepair || kind != Some(wire::Kind::Nack as u8)
+        self.mutant != Some(Mutant::ForgetsRepair) || kind != Some(wire::Kind::Nack as u8)
     }
 
-    /// What the owner hears instead of this event.
-    pub fn event(&mut self, event: NodeEvent, out: &mut VecDeque<NodeEvent>) {
-        if self.mutant == Mutant::BreaksBeforeMaking {
+    fn event(&mut self, event: NodeEvent, out: &mut VecDeque<NodeEvent>) {
+        let Some(mutant) = self.mutant else { return out.push_back(event) };
+        if mutant == Mutant::BreaksBeforeMaking {
             match &event {
                 NodeEvent::Root(RootEvent::Replacement(_)) => self.broken = true,
                 NodeEvent::Root(RootEvent::View(_)) => self.broken = false,
@@ -173,9 +161,10 @@ impl Mutation {
             }
             _ => false,
         };
-        match (self.mutant, event) {
+        match (mutant, event) {
             (Mutant::SwallowsLost, NodeEvent::Receiver(ReceiverEvent::Lost { .. }))
-            | (Mutant::IgnoresRoot, NodeEvent::Receiver(ReceiverEvent::RootLost)) => {}
+            | (Mutant::IgnoresRoot, NodeEvent::Receiver(ReceiverEvent::RootLost))
+            | (Mutant::NeverCatchesUp, NodeEvent::Receiver(ReceiverEvent::CaughtUp)) => {}
             (Mutant::SkipsQuietly, NodeEvent::Receiver(ReceiverEvent::Released(_))) if hit => {}
             (Mutant::ReleasesTwice, event @ NodeEvent::Receiver(_)) if hit => {
                 out.extend([event.clone(), event]);

@@ -35,12 +35,6 @@ pub(super) trait Watch: Observer<Subject, Cloud> {
     fn owner(&mut self) -> &mut Owner;
 }
 
-impl Watch for Owner {
-    fn owner(&mut self) -> &mut Owner {
-        self
-    }
-}
-
 impl Watch for Transcript<Owner> {
     fn owner(&mut self) -> &mut Owner {
         &mut self.inner
@@ -238,7 +232,7 @@ impl Observer<Subject, Cloud> for Owner {
         if seen.at <= self.revived_at {
             return;
         }
-        machine.input(seen.local, &mut |node| match node {
+        machine.input(seen.local, |node| match node {
             Node::Root(root) if token >= SWITCH => {
                 root.set_mode(seen.local, self.scene.mode_after(token - SWITCH));
             }

@@ -1,134 +1,47 @@
 //! The fault campaign of group communication: under loss, duplicates, reordering and crashes each
 //! call ends once at every rank that lives, with the right outcome or with a failure that names
 //! the dead rank.
-//!
-//! As in [`faults`](super::faults), each [`Check`] has [`Mutant`]s that it must catch.
 
-use core::time::Duration;
+use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
-use evenfall_core::Prng;
+use bytes::Bytes;
+use evenfall_core::{Prng, Transmit};
 use evenfall_exchange_machine::group::{Call, Event, Group, Outcome, Reduce, Settings};
-use evenfall_exchange_machine::wire::Kind;
-use evenfall_exchange_machine::{Config, Failure};
-use evenfall_sim::{
-    Action, Collect, Fault, HostSpec, NodeIndex, Rates, SimTime, Strict, Wire, World,
-};
+use evenfall_sim::campaign::{Outline, Trap};
+use evenfall_sim::{Alteration, Campaign, Run, SimTime};
 
-use super::altered::{Alteration, Altered};
+use super::faults::{Check, KINDS, MUTANT_SEEDS, Mutant, Played, Scene, Strikes, tampered};
 
 /// Calls of a run.
-const CALLS: u64 = 6;
+const CALLS: usize = 6;
 
-/// Every so many ends of calls a mutant does what is wrong.
-const MUTANT_EVERY: u64 = 3;
-
-/// What must hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// A call has the outcome that it would have without any network.
-    Outcome,
-    /// No call ends twice.
-    Once,
-    /// Every call ends at every rank that lives.
-    Ends,
-    /// A failure names the rank that died.
-    Named,
-}
-
-/// What is wrong with a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// Hands on an outcome with a changed byte.
-    Tampers,
-    /// Exchanges what the first two ranks had to say.
-    MixesUp,
-    /// Leaves out what the last rank had to say.
-    LeavesOut,
-    /// Says twice that a call is done.
-    EndsTwice,
-    /// Does not say that a call is done.
-    ForgetsEnd,
-    /// Does not ask for what was lost.
-    ForgetsResend,
-    /// Says nothing when a call fails.
-    HidesFailure,
-    /// Blames a rank that lives.
-    BlamesAnother,
-}
-
-impl Mutant {
-    /// All of them, each with the check that must catch it.
-    pub const ALL: [(Self, Check); 8] = [
-        (Self::Tampers, Check::Outcome),
-        (Self::MixesUp, Check::Outcome),
-        (Self::LeavesOut, Check::Outcome),
-        (Self::EndsTwice, Check::Once),
-        (Self::ForgetsEnd, Check::Ends),
-        (Self::ForgetsResend, Check::Ends),
-        (Self::HidesFailure, Check::Ends),
-        (Self::BlamesAnother, Check::Named),
-    ];
-
-    fn spoil(self, outcome: &mut Outcome) {
-        match (self, outcome) {
-            (Self::Tampers, Outcome::One(body)) if !body.is_empty() => {
-                let mut bytes = BytesMut::from(body.as_ref());
-                bytes[0] ^= 1;
-                *body = bytes.freeze();
-            }
-            (Self::MixesUp, Outcome::All(parts)) if parts.len() > 1 => parts.swap(0, 1),
-            (Self::LeavesOut, Outcome::All(parts)) => drop(parts.pop()),
-            _ => {}
-        }
-    }
-}
-
-/// What did not hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The check.
-    pub check: Check,
-    /// Who and what.
-    pub words: String,
-}
-
-/// What a mutant does, and how often it could have.
-struct Strikes {
-    mutant: Option<Mutant>,
-    count: u64,
-}
-
-impl Alteration<Event> for Strikes {
-    fn hides(&self) -> Option<Kind> {
-        (self.mutant == Some(Mutant::ForgetsResend)).then_some(Kind::Resend)
+impl Alteration<Group> for Strikes {
+    fn sends(&mut self, transmit: &mut Transmit) -> bool {
+        self.passes(transmit)
     }
 
-    fn alter(&mut self, mut event: Event, again: &mut Option<Event>) -> Option<Event> {
-        let Some(mutant) = self.mutant else { return Some(event) };
+    fn event(&mut self, mut event: Event, out: &mut VecDeque<Event>) {
         match &mut event {
-            Event::Done { outcome, .. } => {
-                self.count += 1;
-                let strikes = self.count.is_multiple_of(MUTANT_EVERY);
-                match mutant {
-                    Mutant::EndsTwice if strikes => *again = Some(event.clone()),
-                    Mutant::ForgetsEnd if strikes => return None,
-                    _ => mutant.spoil(outcome),
-                }
-            }
-            Event::Failed { .. } if mutant == Mutant::HidesFailure => return None,
-            Event::Failed { failure, .. } if mutant == Mutant::BlamesAnother => {
-                *failure = Failure::Silent { rank: failure.rank() ^ 1 };
-            }
-            Event::Failed { .. } => {}
+            Event::Done { outcome, .. } => match (self.mutant, outcome) {
+                (Mutant::TellsTwice, _) if self.strikes() => out.push_back(event.clone()),
+                (Mutant::ForgetsEnd, _) if self.strikes() => return,
+                (Mutant::Tampers, Outcome::One(body)) => *body = tampered(body),
+                (Mutant::MixesUp, Outcome::All(parts)) if parts.len() > 1 => parts.swap(0, 1),
+                (Mutant::LeavesOut, Outcome::All(parts)) => drop(parts.pop()),
+                _ => {}
+            },
+            Event::Failed { failure, .. } => match self.failure(*failure) {
+                Some(told) => *failure = told,
+                None => return,
+            },
         }
-        Some(event)
+        out.push_back(event);
     }
 }
 
 /// One call, as all ranks make it, and what comes of it.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+pub struct Case {
     kind: u64,
     root: usize,
     seed: u64,
@@ -189,93 +102,86 @@ impl Case {
     }
 }
 
-/// One seed: 2 to 9 ranks, six calls of any kind at once. What did not hold.
-pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Vec<Violation> {
-    let mut prng = Prng::new(seed);
-    let ranks = 2 + prng.below(8) as usize;
-    let cases: Vec<Case> = (0..CALLS).map(|_| Case::draw(&mut prng, ranks)).collect();
-    let victim = prng.chance(0.25).then(|| prng.below(ranks as u64) as u32);
-    let exchange = Config {
-        packet_bytes: 100,
-        resend_after: Duration::from_millis(1),
-        resend_after_min: Duration::from_micros(100),
-        silence_max: Duration::from_millis(200),
-        grant_packets: 1 + prng.below(4) as u32,
-        ..Config::default()
-    };
-    let settings = Settings { exchange, epoch: seed as u32, ..Settings::default() };
-    let mut world = World::new(Wire::new(Duration::from_micros(20)), seed);
-    world.set_rates(Rates {
-        loss: 0.05 * prng.unit(),
-        duplicate: 0.05 * prng.unit(),
-        reorder: 0.1 * prng.unit(),
-        reorder_by: Duration::from_micros(200),
-    });
-    // Addresses are by number, and known before the machines are there.
-    let mut names = World::<Group, _>::new(Wire::new(Duration::ZERO), 0);
-    let single = |at| Group::new(0, vec![at], Settings::default()).expect("one rank");
-    let members: Vec<_> = (0..ranks as u32)
-        .map(|n| {
-            names.add(single("127.0.0.1:1".parse().expect("an address")), HostSpec::ideal());
-            names.address(NodeIndex(n))
-        })
-        .collect();
-    for rank in 0..ranks {
-        let group = Group::new(rank, members.clone(), settings.clone()).expect("a rank");
-        let subject = Altered::new(group, Strikes { mutant, count: 0 });
-        world.add(Strict::new(subject), HostSpec::ideal());
-    }
-    let mut watch = Collect::default();
-    if let Some(victim) = victim {
-        let at = SimTime::from_micros(prng.below(1_500));
-        world.schedule(at, Action::Fault(Fault::Crash(NodeIndex(victim))));
-    }
-    for rank in 0..ranks {
-        world.run_until(SimTime::from_micros(rank as u64 * prng.below(40)), &mut watch);
-        for case in &cases {
-            world.call(NodeIndex(rank as u32), &mut watch, |machine, now| {
-                let call = case.call(rank, ranks);
-                machine.input(now, |subject| subject.machine.call(now, call).expect("begun"))
-            });
+/// The campaign: 2 to 9 ranks, six calls of any kind at once.
+pub struct Calls;
+
+impl Campaign for Calls {
+    type Check = Check;
+    type Mutant = Mutant;
+    type Scene = Scene<Vec<Case>>;
+
+    fn outline(&self) -> Outline<Mutant, Check> {
+        const MUTANTS: &[Trap<Mutant, Check>] = &[
+            (Mutant::Tampers, Check::Whole, MUTANT_SEEDS),
+            (Mutant::MixesUp, Check::Whole, MUTANT_SEEDS),
+            (Mutant::LeavesOut, Check::Whole, MUTANT_SEEDS),
+            (Mutant::TellsTwice, Check::Once, MUTANT_SEEDS),
+            (Mutant::ForgetsEnd, Check::Ends, MUTANT_SEEDS),
+            (Mutant::ForgetsResend, Check::Ends, MUTANT_SEEDS),
+            (Mutant::HidesFailure, Check::Ends, MUTANT_SEEDS),
+            (Mutant::BlamesAnother, Check::Named, MUTANT_SEEDS),
+        ];
+        Outline {
+            name: "group",
+            about: "calls of a group, each of which ends once, rightly or with a named failure",
+            seeds: 1_000,
+            once_failed: &[],
+            kinds: KINDS,
+            counts_min: &[("packets lost", 1), ("failures", 1)],
+            mutants: MUTANTS,
         }
     }
-    world.run_until(SimTime::from_millis(4_000), &mut watch);
-    judge(ranks, &cases, victim, &watch)
+
+    fn scene(&self, seed: u64) -> Self::Scene {
+        let mut prng = Prng::new(seed);
+        let ranks = 2 + prng.below(8) as usize;
+        let cases: Vec<Case> = (0..CALLS).map(|_| Case::draw(&mut prng, ranks)).collect();
+        let victim = prng.chance(0.25).then(|| prng.below(ranks as u64) as u32);
+        let mut scene = Scene::<Vec<Case>>::draw(seed, ranks, &mut prng);
+        scene.load = cases;
+        scene.begin(&mut prng, victim, 1_500)
+    }
+
+    fn run(&self, scene: &Self::Scene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        let (ranks, epoch) = (scene.ranks, scene.plan.seed as u32);
+        let settings = Settings { exchange: scene.config.clone(), epoch, ..Settings::default() };
+        let machine = |rank| {
+            Group::new(rank, scene.members(), settings.clone()).expect("a rank of the group")
+        };
+        let call = |machine: &mut Group, now, rank, number: usize| {
+            machine.call(now, scene.load[number].call(rank, ranks)).expect("begun");
+        };
+        let until = SimTime::from_millis(4_000);
+        judge(scene, scene.play((mutant, story), machine, (CALLS, call), until))
+    }
 }
 
-fn judge(
-    ranks: usize,
-    cases: &[Case],
-    victim: Option<u32>,
-    watch: &Collect<Event>,
-) -> Vec<Violation> {
-    let mut ended = vec![[0; CALLS as usize]; ranks];
-    let mut violations = Vec::new();
-    let mut expect = |check, holds: bool, words: &dyn Fn() -> String| {
-        if !holds {
-            violations.push(Violation { check, words: words() });
-        }
-    };
-    for (seen, event) in &watch.0 {
+fn judge(scene: &Scene<Vec<Case>>, Played { events, mut run }: Played<Event>) -> Run<Check> {
+    let (ranks, cases, victim) = (scene.ranks, &scene.load, scene.victim());
+    let mut ended = vec![[0; CALLS]; ranks];
+    let mut failures = 0;
+    for (seen, event) in &events {
         let me = seen.node.0 as usize;
         let (Event::Done { call, .. } | Event::Failed { call, .. }) = event;
         let number = (call & 0xffff_ffff) as usize;
         let case = cases[number];
         ended[me][number] += 1;
         let words = || format!("rank {me} of {ranks}: {case:?}: {event:?}; died: {victim:?}");
-        expect(Check::Once, ended[me][number] == 1, &words);
+        run.expect(Check::Once, ended[me][number] == 1, words);
         match event {
             Event::Done { outcome, .. } => {
-                expect(Check::Outcome, *outcome == case.outcome(me, ranks), &words);
+                run.expect(Check::Whole, *outcome == case.outcome(me, ranks), words);
             }
             Event::Failed { failure, .. } => {
-                expect(Check::Named, Some(u32::from(failure.rank())) == victim, &words);
+                failures += 1;
+                run.expect(Check::Named, Some(u32::from(failure.rank())) == victim, words);
             }
         }
     }
     for (rank, ended) in ended.iter().enumerate().filter(|r| Some(r.0 as u32) != victim) {
         let words = || format!("rank {rank} of {ranks}: calls ended {ended:?} times: {cases:?}");
-        expect(Check::Ends, ended.iter().all(|&times| times > 0), &words);
+        run.expect(Check::Ends, ended.iter().all(|&times| times > 0), words);
     }
-    violations
+    run.counts.push(("failures", failures));
+    run
 }

@@ -1,125 +1,236 @@
 //! The fault campaign of the exchange: loss up to 5 %, duplicates, reordering and crashes must
 //! leave every message whole and once, or a failure that names the dead rank.
 //!
-//! Each [`Check`] has a [`Mutant`] that it must catch: a machine with one thing wrong. A mutant
-//! alters what goes out of a real machine, so that production code has no switches.
+//! The campaign of group communication in [`calls`](super::calls) has the same checks, mutants
+//! and faults, and another load.
 
 use core::time::Duration;
+use std::collections::VecDeque;
+use std::fmt::Debug;
 
 use bytes::{Bytes, BytesMut};
-use evenfall_core::Prng;
+use evenfall_core::{Machine, Prng, Timestamp, Transmit};
 use evenfall_exchange_machine::wire::Kind;
-use evenfall_exchange_machine::{Config, Event, Exchange, Failure, Plan};
-use evenfall_sim::{Action, Collect, Fault, HostSpec, NodeIndex, Rates, SimTime, Wire, World};
+use evenfall_exchange_machine::{Config, Event, Exchange, Failure, Plan as ExchangePlan};
+use evenfall_sim::campaign::{Outline, Trap};
+use evenfall_sim::{
+    Alteration, Altered, Campaign, Collect, Fault, FaultKind, HostSpec, NodeIndex, Plan, Rates,
+    Run, Seen, SimTime, Transcript, Wire, World, words,
+};
 
-use super::altered::{Alteration, Altered};
+words! {
+    /// What must hold.
+    pub enum Check {
+        /// A message, or the outcome of a call, is what its senders sent.
+        Whole,
+        /// No message comes twice, and no call ends twice.
+        Once,
+        /// A rank that has completed has all messages.
+        Complete,
+        /// Everything that a rank began ends at every rank that lives.
+        Ends,
+        /// A failure names the rank that died.
+        Named,
+    }
+    /// What is wrong with a machine.
+    pub enum Mutant {
+        /// Hands on a message or an outcome with a changed byte.
+        Tampers,
+        /// Exchanges what the first two ranks had to say.
+        MixesUp,
+        /// Leaves out what the last rank had to say.
+        LeavesOut,
+        /// Hands on some messages, or some ends of calls, twice.
+        TellsTwice,
+        /// Loses some messages and says that it has completed.
+        CompletesEarly,
+        /// Does not say that a call is done.
+        ForgetsEnd,
+        /// Does not ask for what was lost.
+        ForgetsResend,
+        /// Does not acknowledge.
+        ForgetsAck,
+        /// Says nothing when something fails.
+        HidesFailure,
+        /// Blames a rank that lives.
+        BlamesAnother,
+    }
+}
 
-/// Every so many events or datagrams a mutant does what is wrong.
+/// Every so many events a mutant does what is wrong.
 const MUTANT_EVERY: u64 = 3;
+/// Seeds within which a mutant must be caught: one seed in five has a crash.
+pub(super) const MUTANT_SEEDS: u64 = 60;
+/// Faults that a campaign of the exchange must have had.
+pub(super) const KINDS: &[FaultKind] =
+    &[FaultKind::Loss, FaultKind::Duplicate, FaultKind::Reorder, FaultKind::Crash];
+/// Where the kind stands in a datagram.
+const KIND_OFFSET: usize = 3;
 
-/// What must hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// A message says what its sender sent.
-    Whole,
-    /// No message comes twice.
-    Once,
-    /// Who has completed has all messages.
-    Complete,
-    /// Every rank that lives ends, once.
-    Ends,
-    /// A failure names the rank that died.
-    Named,
-}
-
-/// What is wrong with a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// Hands on a message with a changed byte.
-    Tampers,
-    /// Hands on some messages twice.
-    DeliversTwice,
-    /// Loses some messages and says that it has completed.
-    CompletesEarly,
-    /// Does not ask for what was lost.
-    ForgetsResend,
-    /// Does not acknowledge.
-    ForgetsAck,
-    /// Says nothing when the operation fails.
-    HidesFailure,
-    /// Blames a rank that lives.
-    BlamesAnother,
-}
-
-impl Mutant {
-    /// All of them, each with the check that must catch it.
-    pub const ALL: [(Self, Check); 7] = [
-        (Self::Tampers, Check::Whole),
-        (Self::DeliversTwice, Check::Once),
-        (Self::CompletesEarly, Check::Complete),
-        (Self::ForgetsResend, Check::Ends),
-        (Self::ForgetsAck, Check::Ends),
-        (Self::HidesFailure, Check::Ends),
-        (Self::BlamesAnother, Check::Named),
-    ];
-}
-
-/// What did not hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The check.
-    pub check: Check,
-    /// Who and what.
-    pub words: String,
-}
-
-/// What a mutant does, and how often it could have.
-struct Strikes {
-    mutant: Option<Mutant>,
+/// A mutant at work.
+pub struct Strikes {
+    pub(super) mutant: Mutant,
     count: u64,
 }
 
 impl Strikes {
     /// Whether the mutant strikes now.
-    fn strikes(&mut self, mutant: Mutant) -> bool {
-        self.count += u64::from(self.mutant == Some(mutant));
-        self.mutant == Some(mutant) && self.count.is_multiple_of(MUTANT_EVERY)
+    pub(super) fn strikes(&mut self) -> bool {
+        self.count += 1;
+        self.count.is_multiple_of(MUTANT_EVERY)
+    }
+
+    /// Whether the mutant lets this datagram leave.
+    pub(super) fn passes(&self, transmit: &Transmit) -> bool {
+        let hidden = match self.mutant {
+            Mutant::ForgetsResend => Kind::Resend,
+            Mutant::ForgetsAck => Kind::Ack,
+            _ => return true,
+        };
+        transmit.head.as_slice().get(KIND_OFFSET) != Some(&(hidden as u8))
+    }
+
+    /// The failure that the mutant tells of, if it does.
+    pub(super) fn failure(&self, failure: Failure) -> Option<Failure> {
+        match self.mutant {
+            Mutant::HidesFailure => None,
+            Mutant::BlamesAnother => Some(Failure::Silent { rank: failure.rank() ^ 1 }),
+            _ => Some(failure),
+        }
     }
 }
 
-impl Alteration<Event> for Strikes {
-    fn hides(&self) -> Option<Kind> {
-        match self.mutant {
-            Some(Mutant::ForgetsResend) => Some(Kind::Resend),
-            Some(Mutant::ForgetsAck) => Some(Kind::Ack),
-            _ => None,
-        }
+/// The same bytes with another first one.
+pub(super) fn tampered(body: &Bytes) -> Bytes {
+    let mut bytes = BytesMut::from(body.as_ref());
+    bytes.first_mut().into_iter().for_each(|byte| *byte ^= 1);
+    bytes.freeze()
+}
+
+impl Alteration<Exchange> for Strikes {
+    fn sends(&mut self, transmit: &mut Transmit) -> bool {
+        self.passes(transmit)
     }
 
-    fn alter(&mut self, event: Event, again: &mut Option<Event>) -> Option<Event> {
-        match event {
-            Event::Message { ref body, operation, from } => {
-                if self.strikes(Mutant::DeliversTwice) {
-                    *again = Some(event.clone());
-                }
-                if self.strikes(Mutant::CompletesEarly) {
-                    return None;
-                }
-                if !body.is_empty() && self.strikes(Mutant::Tampers) {
-                    let mut bytes = BytesMut::from(body.as_ref());
-                    bytes[0] ^= 1;
-                    return Some(Event::Message { operation, from, body: bytes.freeze() });
-                }
-                Some(event)
-            }
-            Event::Completed { .. } => Some(event),
-            Event::Failed { .. } if self.mutant == Some(Mutant::HidesFailure) => None,
-            Event::Failed { operation, failure } if self.mutant == Some(Mutant::BlamesAnother) => {
-                let rank = failure.rank() ^ 1;
-                Some(Event::Failed { operation, failure: Failure::Silent { rank } })
-            }
-            Event::Failed { .. } => Some(event),
+    fn event(&mut self, mut event: Event, out: &mut VecDeque<Event>) {
+        match &mut event {
+            Event::Message { body, .. } if self.strikes() => match self.mutant {
+                Mutant::Tampers => *body = tampered(body),
+                Mutant::TellsTwice => out.push_back(event.clone()),
+                Mutant::CompletesEarly => return,
+                _ => {}
+            },
+            Event::Message { .. } | Event::Completed { .. } => {}
+            Event::Failed { failure, .. } => match self.failure(*failure) {
+                Some(told) => *failure = told,
+                None => return,
+            },
         }
+        out.push_back(event);
+    }
+}
+
+/// What a seed draws: ranks that begin at different times, faults, and a load.
+pub struct Scene<L> {
+    pub(super) plan: Plan,
+    pub(super) ranks: usize,
+    pub(super) config: Config,
+    starts: Vec<SimTime>,
+    pub(super) load: L,
+}
+
+impl<L> AsMut<Plan> for Scene<L> {
+    fn as_mut(&mut self) -> &mut Plan {
+        &mut self.plan
+    }
+}
+
+impl<L: Default> Scene<L> {
+    /// The machines and the network.
+    pub(super) fn draw(seed: u64, ranks: usize, prng: &mut Prng) -> Self {
+        let config = Config {
+            packet_bytes: 100,
+            resend_after: Duration::from_millis(1),
+            resend_after_min: Duration::from_micros(100),
+            silence_max: Duration::from_millis(200),
+            grant_packets: 1 + prng.below(4) as u32,
+            ..Config::default()
+        };
+        let rates = Rates {
+            loss: 0.05 * prng.unit(),
+            duplicate: 0.05 * prng.unit(),
+            reorder: 0.1 * prng.unit(),
+            reorder_by: Duration::from_micros(200),
+        };
+        let faults = vec![(SimTime::ZERO, Fault::Rates(rates))];
+        let plan =
+            Plan { seed, knobs: vec![("ranks", ranks as u64)], rates, faults, kinds: vec![] };
+        Self { plan, ranks, config, starts: Vec::new(), load: L::default() }
+    }
+
+    /// When a rank crashes, and when each begins.
+    pub(super) fn begin(mut self, prng: &mut Prng, victim: Option<u32>, within_us: u64) -> Self {
+        if let Some(victim) = victim {
+            let at = SimTime::from_micros(prng.below(within_us));
+            self.plan.faults.push((at, Fault::Crash(NodeIndex(victim))));
+        }
+        let start = |rank: usize| SimTime::from_micros(rank as u64 * prng.below(40));
+        self.starts = (0..self.ranks).map(start).collect();
+        self
+    }
+}
+
+/// What happened in a run, and the run as far as it is known before it is judged.
+pub(super) struct Played<E> {
+    pub(super) events: Vec<(Seen, E)>,
+    pub(super) run: Run<Check>,
+}
+
+impl<L> Scene<L> {
+    /// The rank that crashes.
+    pub(super) fn victim(&self) -> Option<u32> {
+        self.plan.faults.iter().find_map(|(_, fault)| match fault {
+            Fault::Crash(node) => Some(node.0),
+            _ => None,
+        })
+    }
+
+    /// Runs a machine per rank. Each rank gets its inputs by number when it begins.
+    pub(super) fn play<M: Machine<Event: Debug>>(
+        &self,
+        (mutant, story): (Option<Mutant>, bool),
+        machine: impl Fn(usize) -> M,
+        (inputs, input): (usize, impl Fn(&mut M, Timestamp, usize, usize)),
+        until: SimTime,
+    ) -> Played<M::Event>
+    where
+        Strikes: Alteration<M>,
+    {
+        let mut world = World::new(Wire::new(Duration::from_micros(20)), self.plan.seed);
+        for rank in 0..self.ranks {
+            let strikes = mutant.map(|mutant| Strikes { mutant, count: 0 });
+            world.add(Altered::new(machine(rank), strikes), HostSpec::ideal());
+        }
+        self.plan.schedule(&mut world);
+        let mut watch = Transcript::told(Collect::default(), story);
+        for (rank, start) in self.starts.iter().enumerate() {
+            world.run_until(*start, &mut watch);
+            for number in 0..inputs {
+                world.call(NodeIndex(rank as u32), &mut watch, |subject, now| {
+                    subject.input(now, |machine| input(machine, now, rank, number));
+                });
+            }
+        }
+        world.run_until(until, &mut watch);
+        let tally = world.tally();
+        let counts = vec![("hops", tally.hops), ("packets lost", tally.lost.iter().sum())];
+        let run = Run { digest: world.digest(), story: watch.text, counts, ..Run::default() };
+        Played { events: watch.inner.0, run }
+    }
+
+    /// Addresses of all ranks.
+    pub(super) fn members(&self) -> Vec<std::net::SocketAddr> {
+        (0..self.ranks as u32).map(|rank| NodeIndex(rank).address()).collect()
     }
 }
 
@@ -128,92 +239,97 @@ fn message(from: usize, to: usize, length: usize) -> Bytes {
     (0..length).map(|at| (at * 31 + from * 7 + to * 131) as u8).collect()
 }
 
-/// One seed: 2 to 7 ranks that begin at different times. What did not hold.
-pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Vec<Violation> {
-    let mut prng = Prng::new(seed);
-    let nodes = 2 + prng.below(6) as usize;
-    let crashes = prng.chance(0.2);
-    let config = Config {
-        packet_bytes: 100,
-        resend_after: Duration::from_millis(1),
-        resend_after_min: Duration::from_micros(100),
-        silence_max: Duration::from_millis(200),
-        reduce: prng.chance(0.3),
-        grant_packets: 1 + prng.below(4) as u32,
-        ..Config::default()
-    };
-    let mut world = World::new(Wire::new(Duration::from_micros(20)), seed);
-    world.set_rates(Rates {
-        loss: 0.05 * prng.unit(),
-        duplicate: 0.05 * prng.unit(),
-        reorder: 0.1 * prng.unit(),
-        reorder_by: Duration::from_micros(200),
-    });
-    for _ in 0..nodes {
-        let exchange = Exchange::new(config.clone());
-        world.add(Altered::new(exchange, Strikes { mutant, count: 0 }), HostSpec::ideal());
+/// The campaign: a shuffle of 2 to 7 ranks.
+pub struct Shuffle;
+
+impl Campaign for Shuffle {
+    type Check = Check;
+    type Mutant = Mutant;
+    /// Lengths of all messages.
+    type Scene = Scene<Vec<usize>>;
+
+    fn outline(&self) -> Outline<Mutant, Check> {
+        const MUTANTS: &[Trap<Mutant, Check>] = &[
+            (Mutant::Tampers, Check::Whole, MUTANT_SEEDS),
+            (Mutant::TellsTwice, Check::Once, MUTANT_SEEDS),
+            (Mutant::CompletesEarly, Check::Complete, MUTANT_SEEDS),
+            (Mutant::ForgetsResend, Check::Ends, MUTANT_SEEDS),
+            (Mutant::ForgetsAck, Check::Ends, MUTANT_SEEDS),
+            (Mutant::HidesFailure, Check::Ends, MUTANT_SEEDS),
+            (Mutant::BlamesAnother, Check::Named, MUTANT_SEEDS),
+        ];
+        Outline {
+            name: "shuffle",
+            about: "the exchange, whose messages come whole and once or whose failure is named",
+            seeds: 1_000,
+            once_failed: &[],
+            kinds: KINDS,
+            counts_min: &[("packets lost", 1), ("failures", 1)],
+            mutants: MUTANTS,
+        }
     }
-    let members: Vec<_> = (0..nodes as u32).map(|n| world.address(NodeIndex(n))).collect();
-    let lengths: Vec<usize> =
-        (0..nodes * nodes).map(|_| prng.below(6_000) as usize * prng.below(2) as usize).collect();
-    let mut watch = Collect::default();
-    let victim = prng.below(nodes as u64) as u32;
-    if crashes {
-        let at = SimTime::from_micros(prng.below(300));
-        world.schedule(at, Action::Fault(Fault::Crash(NodeIndex(victim))));
+
+    fn scene(&self, seed: u64) -> Self::Scene {
+        let mut prng = Prng::new(seed);
+        let ranks = 2 + prng.below(6) as usize;
+        let (crashes, reduce) = (prng.chance(0.2), prng.chance(0.3));
+        let mut scene = Scene::<Vec<usize>>::draw(seed, ranks, &mut prng);
+        scene.config.reduce = reduce;
+        let mut length = |_| prng.below(6_000) as usize * prng.below(2) as usize;
+        scene.load = (0..ranks * ranks).map(&mut length).collect();
+        let victim = prng.below(ranks as u64) as u32;
+        scene.begin(&mut prng, crashes.then_some(victim), 300)
     }
-    for rank in 0..nodes {
-        world.run_until(SimTime::from_micros(rank as u64 * prng.below(40)), &mut watch);
-        let messages = (0..nodes).map(|to| message(rank, to, lengths[rank * nodes + to])).collect();
-        let plan = Plan::shuffle(seed, rank, members.clone(), messages);
-        world.call(NodeIndex(rank as u32), &mut watch, |subject, now| {
-            subject.machine.start(now, plan)
-        });
+
+    fn run(&self, scene: &Self::Scene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        let ranks = scene.ranks;
+        let members = scene.members();
+        let start = |machine: &mut Exchange, now, rank, _| {
+            let length = |to| scene.load[rank * ranks + to];
+            let messages = (0..ranks).map(|to| message(rank, to, length(to))).collect();
+            let plan = ExchangePlan::shuffle(scene.plan.seed, rank, members.clone(), messages);
+            machine.start(now, plan).expect("a plan of our own is right");
+        };
+        let machine = |_| Exchange::new(scene.config.clone());
+        let until = SimTime::from_millis(3_000);
+        judge(scene, scene.play((mutant, story), machine, (1, start), until))
     }
-    world.run_until(SimTime::from_millis(3_000), &mut watch);
-    judge(nodes, &lengths, crashes.then_some(victim), &watch)
 }
 
-fn judge(
-    nodes: usize,
-    lengths: &[usize],
-    victim: Option<u32>,
-    watch: &Collect<Event>,
-) -> Vec<Violation> {
-    let mut here = vec![0u32; nodes * nodes];
-    let mut ended = vec![0u32; nodes];
-    let mut violations = Vec::new();
-    let mut expect = |check, holds: bool, words: String| {
-        if !holds {
-            violations.push(Violation { check, words });
-        }
-    };
-    for (seen, event) in &watch.0 {
+fn judge(scene: &Scene<Vec<usize>>, Played { events, mut run }: Played<Event>) -> Run<Check> {
+    let (ranks, victim) = (scene.ranks, scene.victim());
+    let mut here = vec![0u32; ranks * ranks];
+    let mut ended = vec![0u32; ranks];
+    let mut failures = 0;
+    for (seen, event) in &events {
         let to = seen.node.0 as usize;
         match event {
             Event::Message { from, body, .. } => {
                 let from = usize::from(*from);
-                let cell = from * nodes + to;
+                let cell = from * ranks + to;
                 here[cell] += 1;
-                expect(Check::Once, here[cell] == 1, format!("{from} to {to} again"));
-                let right = message(from, to, lengths[cell]);
-                expect(Check::Whole, *body == right, format!("{from} to {to}"));
+                run.expect(Check::Once, here[cell] == 1, || format!("{from} to {to} again"));
+                let right = *body == message(from, to, scene.load[cell]);
+                run.expect(Check::Whole, right, || format!("{from} to {to}"));
             }
             Event::Completed { .. } => {
                 ended[to] += 1;
-                let missing = (0..nodes).find(|from| here[from * nodes + to] == 0);
-                let words = format!("rank {to} completed without {missing:?}");
-                expect(Check::Complete, missing.is_none(), words);
+                let missing = (0..ranks).find(|from| here[from * ranks + to] == 0);
+                let words = || format!("rank {to} completed without {missing:?}");
+                run.expect(Check::Complete, missing.is_none(), words);
             }
             Event::Failed { failure, .. } => {
                 ended[to] += 1;
+                failures += 1;
                 let right = Some(u32::from(failure.rank())) == victim;
-                expect(Check::Named, right, format!("rank {to}: {failure}; died: {victim:?}"));
+                let words = || format!("rank {to}: {failure}; died: {victim:?}");
+                run.expect(Check::Named, right, words);
             }
         }
     }
-    for (rank, &ended) in ended.iter().enumerate().filter(|r| Some(r.0 as u32) != victim) {
-        expect(Check::Ends, ended == 1, format!("rank {rank} ended {ended} times"));
+    for (rank, ended) in ended.iter().enumerate().filter(|r| Some(r.0 as u32) != victim) {
+        run.expect(Check::Ends, *ended == 1, || format!("rank {rank} ended {ended} times"));
     }
-    violations
+    run.counts.push(("failures", failures));
+    run
 }

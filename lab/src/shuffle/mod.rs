@@ -10,7 +10,6 @@
 //! | [`plot`] | those figures as drawings |
 //! | [`preempt`] | pre-emption schedules, and the bound that they leave |
 
-mod altered;
 pub mod calls;
 pub mod faults;
 pub mod plot;

@@ -9,7 +9,7 @@ use evenfall_store_format::{
     Appender, Error, FileId, Kind, Result, Sealed, Segments, Snapshot, Volume, VolumeConfig,
 };
 
-use super::{Hand, Mutant, Stream, everything};
+use super::{Broken, Check, Hand, Mutant, Stream, broken, everything, works};
 
 /// Times that a commit is tried before the node gives up and is started again.
 const TRIES: u32 = 20;
@@ -48,6 +48,12 @@ pub(super) struct Second {
     pub(super) acknowledged: u64,
 }
 
+/// The disk. The mutants of the first node's disk leave the second one alone.
+fn hand(disk: &SimDisk, mutant: Option<Mutant>) -> Hand {
+    let unsynced = mutant == Some(Mutant::CopyWithoutSync);
+    Hand { disk: disk.clone(), mutant: unsynced.then_some(Mutant::CommitWithoutSync) }
+}
+
 impl Second {
     pub(super) fn new(
         seed: u64,
@@ -58,8 +64,7 @@ impl Second {
         // A sequence of its own, so that the first node does the same without it.
         let mut prng = Prng::new(seed ^ 0x5ec0);
         let disk = SimDisk::new(prng.next_u64(), DiskFaults::default());
-        // Its own faults are those of the disk: the mutants are the first node's.
-        let hand = Hand { disk: disk.clone(), mutant: None };
+        let hand = hand(&disk, mutant);
         let (volume, _) = Volume::open(hand, config.clone())?;
         let copy = |stream: &Stream| {
             Appender::new(stream.appender.file(), 1, std::sync::Arc::clone(&stream.schema))
@@ -70,7 +75,7 @@ impl Second {
     }
 
     /// Something happens to it between two steps of the first node.
-    pub(super) fn step(&mut self, streams: &mut [Stream]) -> Result<(), String> {
+    pub(super) fn step(&mut self, streams: &mut [Stream]) -> Result<(), Broken> {
         match self.prng.below(40) {
             0..=11 => {
                 let at = self.prng.below(streams.len() as u64) as usize;
@@ -95,7 +100,7 @@ impl Second {
 
     /// It gets what the first node has committed and it has not; committed here too, it is
     /// acknowledged.
-    fn copy(&mut self, at: usize, streams: &mut [Stream]) -> Result<(), String> {
+    fn copy(&mut self, at: usize, streams: &mut [Stream]) -> Result<(), Broken> {
         let stream = &mut streams[at];
         let copy = &mut self.copies[at];
         let until = match self.mutant {
@@ -106,7 +111,7 @@ impl Second {
         if until > have {
             let part = &stream.truth[have as usize * size..until as usize * size];
             let mut sealed = Vec::new();
-            copy.append(part, &mut sealed).map_err(|error| error.to_string())?;
+            copy.append(part, &mut sealed).map_err(works)?;
             for one in sealed {
                 // One that fails is kept by the volume and written again.
                 let _ = self.volume.write(one);
@@ -145,12 +150,11 @@ impl Second {
     }
 
     /// It crashes and is started again; or the first node's disk is lost, and it is all there is.
-    pub(super) fn crash(&mut self, streams: &[Stream]) -> Result<(), String> {
-        let words = |error: Error| error.to_string();
+    pub(super) fn crash(&mut self, streams: &[Stream]) -> Result<(), Broken> {
         self.disk.crash();
         self.disk.set_faults(DiskFaults::default());
-        let hand = Hand { disk: self.disk.clone(), mutant: None };
-        let (volume, mut found) = Volume::open(hand, self.config.clone()).map_err(words)?;
+        let hand = hand(&self.disk, self.mutant);
+        let (volume, mut found) = Volume::open(hand, self.config.clone()).map_err(works)?;
         self.volume = volume;
         for (at, stream) in streams.iter().enumerate() {
             let file = stream.appender.file();
@@ -159,30 +163,31 @@ impl Second {
                 recovered.map_or((0, bytes::Bytes::new()), |f| (f.records, f.tail));
             if records < stream.replica {
                 let promised = stream.replica;
-                return Err(format!(
-                    "second node, stream {at}: {promised} promised, {records} there"
-                ));
+                let what =
+                    format!("second node, stream {at}: {promised} promised, {records} there");
+                return Err(broken(Check::Replicated, what));
             }
             let token = self.copies[at].token() + 1;
             let schema = std::sync::Arc::clone(&stream.schema);
             let mut rebuilt = Vec::new();
             let mut segments = OnDisk { volume: &self.volume, appender: None };
             let start = resume(file, token, &schema, records, tail, &mut segments, &mut rebuilt);
-            let start = start.map_err(words)?;
+            let start = start.map_err(works)?;
             self.volume.register(Origin { file, record_bytes: schema.record_bytes, token });
-            self.volume.truncate(Kind::Index, file, start.index.nodes()).map_err(words)?;
+            self.volume.truncate(Kind::Index, file, start.index.nodes()).map_err(works)?;
             for one in rebuilt {
-                self.volume.write(one).map_err(words)?;
+                self.volume.write(one).map_err(works)?;
             }
-            self.copies[at] = Appender::resume(file, token, schema, start).map_err(words)?;
+            self.copies[at] = Appender::resume(file, token, schema, start).map_err(works)?;
             let appender = Some(&self.copies[at]);
             let mut segments = OnDisk { volume: &self.volume, appender };
             let there = everything(&Snapshot::of(&self.copies[at], 0), &mut segments);
-            if !stream.truth.starts_with(&there.map_err(words)?) {
-                return Err(format!("second node, stream {at}: it holds what the first does not"));
+            if !stream.truth.starts_with(&there.map_err(works)?) {
+                let what = format!("second node, stream {at}: it holds what the first does not");
+                return Err(broken(Check::True, what));
             }
         }
-        self.volume.flush().map_err(words)?;
+        self.volume.flush().map_err(works)?;
         if self.prng.chance(0.5) {
             let rough = DiskFaults { write_fails: 0.02, sync_fails: 0.05, ..DiskFaults::default() };
             self.disk.set_faults(rough);

@@ -2,7 +2,6 @@
 //!
 //! The checks see what machines tell their owners and what the network delivers.
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +10,12 @@ use evenfall_placement_machine::surveyor::guilty;
 use evenfall_placement_machine::{
     AgentEvent, Idle, JobOutcome, Line, Reason, SurveyorEvent, TreeSurvey,
 };
-use evenfall_sim::{Cloud, Fault, FaultKind, NodeIndex, Observer, Seen, SimTime, World};
+use evenfall_sim::{
+    Cloud, Fault, FaultKind, NodeIndex, Observer, Run, Seen, SimTime, Violation, World, words,
+};
 
+use super::Scene;
 use super::subject::{FOREIGN_VERSION, Station, StationEvent, Subject, probe_of};
-use super::{Scene, Verdict};
 
 /// The surveyor's lines are kept now.
 pub(super) const SAVE: u64 = 1;
@@ -23,37 +24,21 @@ const SLACK: Duration = Duration::from_millis(20);
 /// A step that no bound explains.
 const STEP_NS_MIN: u64 = 5_000_000;
 
-/// The checkers, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Check {
-    /// Every job, and the survey, ends within its stated time.
-    Ends,
-    /// No agent is busy longer than its job may last, or when nobody asks.
-    Idle,
-    /// No probe counts twice, or for another job.
-    Counted,
-    /// Nothing that was measured while a clock stepped is believed.
-    Stepped,
-    /// Whoever speaks another version is named so.
-    Named,
-    /// There is a plan without failed hosts, or an error in words.
-    Placed,
-}
-
-/// Something that must not happen, and did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Who noticed.
-    pub check: Check,
-    /// When.
-    pub at: SimTime,
-    /// What.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {}: {}", self.check, self.at, self.what)
+words! {
+    /// The checkers, by name.
+    pub enum Check {
+        /// Every job, and the survey, ends within its stated time.
+        Ends,
+        /// No agent is busy longer than its job may last, or when nobody asks.
+        Idle,
+        /// No probe counts twice, or for another job.
+        Counted,
+        /// Nothing that was measured while a clock stepped is believed.
+        Stepped,
+        /// Whoever speaks another version is named so.
+        Named,
+        /// There is a plan without failed hosts, or an error in words.
+        Placed,
     }
 }
 
@@ -67,7 +52,7 @@ struct Delivered {
 /// Watches a survey, and revives who is to be revived.
 pub(super) struct Owner {
     scene: Scene,
-    violations: Vec<Violation>,
+    violations: Vec<Violation<Check>>,
     over: Option<SimTime>,
     life: u64,
     kept: Vec<Line>,
@@ -108,7 +93,7 @@ impl Owner {
     }
 
     fn fail(&mut self, check: Check, at: SimTime, what: String) {
-        self.violations.push(Violation { check, at, what });
+        self.violations.push(Violation { check, what: format!("at {at}: {what}") });
     }
 
     /// Whether the plan has one of these kinds of faults.
@@ -187,7 +172,7 @@ impl Owner {
     }
 
     /// The last look.
-    pub(super) fn close(mut self, world: &World<Subject, Cloud>, ended: SimTime) -> Verdict {
+    pub(super) fn close(mut self, world: &World<Subject, Cloud>, ended: SimTime) -> Run<Check> {
         let gone = self.scene.dies.is_some() && self.scene.returns.is_none();
         if self.over.is_none() && !gone {
             self.fail(Check::Ends, ended, "no end".into());
@@ -209,15 +194,16 @@ impl Owner {
             refused = survey.result().err().map(|error| error.to_string());
             self.placed(at, survey);
         }
-        Verdict {
-            planned,
-            refused,
-            dropped,
-            jobs: self.jobs,
-            violations: self.violations,
-            digest: world.digest(),
-            took: self.over.unwrap_or(ended).since(SimTime::ZERO),
-        }
+        let took = self.over.unwrap_or(ended).since(SimTime::ZERO);
+        let counts = vec![
+            ("plans", u64::from(planned)),
+            ("errors in words", u64::from(refused.is_some())),
+            ("hosts named as failed", dropped as u64),
+            ("jobs", self.jobs),
+            ("milliseconds until the end", took.as_millis() as u64),
+        ];
+        let story = refused.map_or_else(String::new, |error| format!("no plan: {error}\n"));
+        Run { violations: self.violations, digest: world.digest(), counts, story }
     }
 
     fn placed(&mut self, at: SimTime, survey: &TreeSurvey) {

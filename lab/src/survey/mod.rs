@@ -27,12 +27,13 @@ use evenfall_placement_planner::builder::{Racing, RootRule};
 use evenfall_placement_planner::planner::{Method, Planner};
 use evenfall_placement_planner::strategy::Strategy;
 use evenfall_placement_planner::tree::Shape;
+use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{
-    Action, Bounds, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec, NodeIndex, Plan,
-    Rates, SimTime, Victims, World,
+    Action, Bounds, Campaign, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec,
+    NodeIndex, Plan, Rates, Run, SimTime, Transcript, Victims, World,
 };
 
-use checks::{Owner, SAVE, Violation};
+use checks::{Check, Owner, SAVE};
 use subject::{Ear, Mutant, Station, Subject};
 
 /// Between what the knobs of a seed are drawn.
@@ -75,7 +76,7 @@ const CLOCK_BOUND: Duration = Duration::from_micros(50);
 fn bounds() -> Bounds {
     Bounds {
         knobs: KNOBS.to_vec(),
-        kinds: FaultKind::ALL.to_vec(),
+        kinds: FaultKind::OF_HOSTS.to_vec(),
         per_kind_max: 3,
         window: SimTime::from_millis(0)..=SimTime::from_nanos(WINDOW.as_nanos() as u64),
         rates_max: Rates {
@@ -88,6 +89,7 @@ fn bounds() -> Bounds {
         slow_max: 10.0,
         clock_step_max: Duration::from_millis(50),
         clock_drift_max_ppb: 100_000,
+        ..Bounds::default()
     }
 }
 
@@ -97,7 +99,7 @@ pub struct Scene {
     /// Pool, knobs and faults.
     pub plan: Plan,
     /// What is wrong with all machines.
-    pub mutant: Option<Mutant>,
+    mutant: Option<Mutant>,
     agents: u32,
     wanted: Planner,
     extent: Extent,
@@ -111,23 +113,10 @@ pub struct Scene {
     returns: Option<SimTime>,
 }
 
-/// What came of a run.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// Whether there was a plan.
-    pub planned: bool,
-    /// Whether there was an error, in words.
-    pub refused: Option<String>,
-    /// Hosts that were named as failed.
-    pub dropped: usize,
-    /// Jobs that ended.
-    pub jobs: u64,
-    /// What must not happen and did.
-    pub violations: Vec<Violation>,
-    /// Equal runs have equal digests.
-    pub digest: u64,
-    /// How long the survey took.
-    pub took: Duration,
+impl AsMut<Plan> for Scene {
+    fn as_mut(&mut self) -> &mut Plan {
+        &mut self.plan
+    }
 }
 
 impl Scene {
@@ -230,8 +219,7 @@ impl Scene {
 
     /// The surveyor in its life number `life`, which knows what earlier ones kept.
     fn surveyor(&self, life: u64, kept: Vec<Line>, now: Timestamp) -> Subject {
-        let address = |node| std::net::SocketAddr::from(([10, 0, 0, node as u8 + 1], PORT));
-        let agents = (1..=self.agents).map(address).collect();
+        let agents = (1..=self.agents).map(|node| NodeIndex(node).address()).collect();
         let names = (1..=self.agents).map(|n| format!("h{n}")).collect();
         let seed = self.plan.seed;
         let survey = TreeSurvey::new(self.wanted.clone(), names, self.pace, self.extent);
@@ -242,7 +230,7 @@ impl Scene {
     }
 
     /// Runs it and lets the checks watch.
-    pub fn run(&self) -> Verdict {
+    fn run(&self, story: bool) -> Run<Check> {
         let seed = self.plan.seed;
         let mut world = World::new(Cloud::new(CloudProfile::default(), seed), seed);
         let mut prng = Prng::new(seed).fork(0x68_6f_73_74);
@@ -254,8 +242,7 @@ impl Scene {
             };
             world.add(subject, spec);
         }
-        assert_eq!(world.address(NodeIndex(0)).port(), PORT);
-        let mut owner = Owner::new(self.clone());
+        let mut watch = Transcript::told(Owner::new(self.clone()), story);
         self.plan.schedule(&mut world);
         if let Some((at, node)) = self.step {
             world.schedule(at, Action::Fault(Fault::ClockStep(node, STEP_NS)));
@@ -270,16 +257,20 @@ impl Scene {
         }
         let step = Duration::from_millis(20);
         let gone = |now: SimTime| self.dies.is_some_and(|at| now > at) && self.returns.is_none();
-        while !owner.is_over() && !gone(world.now()) && world.now() < SimTime::ZERO + PATIENCE {
+        while !watch.inner.is_over() && !gone(world.now()) && world.now() < SimTime::ZERO + PATIENCE
+        {
             let next = world.now() + step;
-            world.run_until(next, &mut owner);
+            world.run_until(next, &mut watch);
         }
         let ended = world.now();
         // Whoever was down or stopped must have had the time to notice.
         let calm = ended.max(SimTime::ZERO + WINDOW + OUTAGE_MAX);
         let idle = Timing::default().idle_limit(4) + step;
-        world.run_until(calm + idle, &mut owner);
-        owner.close(&world, ended)
+        world.run_until(calm + idle, &mut watch);
+        let mut run = watch.inner.close(&world, ended);
+        let told = if story { format!("{self}{}{}", watch.text, run.story) } else { watch.text };
+        run.story = told;
+        run
     }
 
     fn bytes_key(&self) -> Option<&MacKey> {
@@ -287,28 +278,48 @@ impl Scene {
     }
 }
 
-/// Port of every node of a world.
-const PORT: u16 = evenfall_sim::world::PORT;
-
 impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.plan)?;
         write!(f, "  surveyor dies {:?}, returns {:?}; ", self.dies, self.returns)?;
         write!(f, "liar {:?}, of another version {:?}, ", self.liar, self.foreign)?;
         writeln!(f, "rogue {:?}, steps {:?}", self.rogue, self.step)
     }
 }
 
-/// Runs a seed; `Err` says what was violated.
-///
-/// # Errors
-/// All violations, one a line, and the scene.
-pub fn run_seed(seed: u64) -> Result<(Plan, Verdict), String> {
-    let scene = Scene::of(seed);
-    let verdict = scene.run();
-    if verdict.violations.is_empty() {
-        return Ok((scene.plan, verdict));
+/// The campaign of live measurement.
+pub struct Survey;
+
+impl Campaign for Survey {
+    type Check = Check;
+    type Mutant = Mutant;
+    type Scene = Scene;
+
+    fn outline(&self) -> Outline<Mutant, Check> {
+        const TRAPS: &[Trap<Mutant, Check>] = &[
+            (Mutant::ForgetsLease, Check::Idle, 400),
+            (Mutant::WaitsForever, Check::Ends, 400),
+            (Mutant::CountsOthers, Check::Counted, 400),
+            (Mutant::CountsTwice, Check::Counted, 400),
+            (Mutant::TrustsClock, Check::Stepped, 400),
+            (Mutant::MissesVersion, Check::Named, 400),
+            (Mutant::Deaf, Check::Placed, 400),
+        ];
+        Outline {
+            name: "survey",
+            about: "live measurement ends with a plan or a clear error, whatever agents do",
+            seeds: 1_000,
+            once_failed: &[],
+            kinds: &FaultKind::OF_HOSTS,
+            counts_min: &[("plans", 1), ("errors in words", 1), ("hosts named as failed", 1)],
+            mutants: TRAPS,
+        }
     }
-    let lines: Vec<String> = verdict.violations.iter().map(ToString::to_string).collect();
-    Err(format!("{}\n{scene}", lines.join("\n  ")))
+
+    fn scene(&self, seed: u64) -> Scene {
+        Scene::of(seed)
+    }
+
+    fn run(&self, scene: &Scene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        Scene { mutant, ..scene.clone() }.run(story)
+    }
 }

@@ -3,7 +3,6 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::net::SocketAddr;
 
 use evenfall_core::{ClockError, Timestamp};
 use evenfall_placement_machine::{
@@ -17,7 +16,6 @@ use evenfall_sim::{
     ClockSpec, Cloud, CloudProfile, HostSpec, NodeIndex, Observer, Seen, SimTime, World,
 };
 
-use super::PORT;
 use super::subject::{Ear, Station, StationEvent, Subject};
 
 /// A survey that takes longer is stuck.
@@ -105,13 +103,12 @@ pub fn measure(
     };
     let racing = Racing { rounds: 4, rounds_min: 3 };
     let planner = Planner { racing, seed, ..Planner::new(method, shape) };
-    let address = |node: usize| {
-        let [_, b, c, d] = (node as u32 + 1).to_be_bytes();
-        SocketAddr::from(([10, b, c, d], PORT))
-    };
     let names = (1..=hosts).map(|host| format!("h{host}")).collect();
     let survey = TreeSurvey::new(planner, names, pace, extent);
-    let (ear, agents) = (Ear { survey, deaf: false }, (1..=hosts).map(address).collect());
+    let (ear, agents) = (
+        Ear { survey, deaf: false },
+        (1..=hosts as u32).map(|node| NodeIndex(node).address()).collect(),
+    );
     let now = Timestamp::from_nanos(1_000_000_000);
     let surveyor = Surveyor::new(SurveyorConfig::default(), seed, agents, ear, now);
     world.add(Subject::new(Station::Surveyor(Box::new(surveyor)), None, false), host());

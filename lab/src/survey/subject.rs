@@ -15,9 +15,7 @@ use evenfall_placement_machine::{
     Agent, AgentEvent, JobOutcome, PairDelays, Program, Reason, Step, Surveyor, SurveyorEvent,
     TreeSurvey,
 };
-use evenfall_sim::Strict;
-
-use super::checks::Check;
+use evenfall_sim::{Strict, words};
 
 /// A program, with ears for failures or without.
 #[derive(Debug)]
@@ -119,36 +117,24 @@ impl Machine for Station {
     }
 }
 
-/// What is wrong with a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// An agent that works on when nobody asks.
-    ForgetsLease,
-    /// A surveyor that has no limit of time.
-    WaitsForever,
-    /// An agent that counts whatever probe comes.
-    CountsOthers,
-    /// An agent that does not tell copies apart.
-    CountsTwice,
-    /// An agent that does not notice when its clock steps.
-    TrustsClock,
-    /// A surveyor that does not understand why another version does not answer.
-    MissesVersion,
-    /// A program that hears of no failure.
-    Deaf,
-}
-
-impl Mutant {
-    /// All of them, each with the checker that must catch it.
-    pub const ALL: [(Self, Check); 7] = [
-        (Self::ForgetsLease, Check::Idle),
-        (Self::WaitsForever, Check::Ends),
-        (Self::CountsOthers, Check::Counted),
-        (Self::CountsTwice, Check::Counted),
-        (Self::TrustsClock, Check::Stepped),
-        (Self::MissesVersion, Check::Named),
-        (Self::Deaf, Check::Placed),
-    ];
+words! {
+    /// What is wrong with a machine.
+    pub enum Mutant {
+        /// An agent that works on when nobody asks.
+        ForgetsLease,
+        /// A surveyor that has no limit of time.
+        WaitsForever,
+        /// An agent that counts whatever probe comes.
+        CountsOthers,
+        /// An agent that does not tell copies apart.
+        CountsTwice,
+        /// An agent that does not notice when its clock steps.
+        TrustsClock,
+        /// A surveyor that does not understand why another version does not answer.
+        MissesVersion,
+        /// A program that hears of no failure.
+        Deaf,
+    }
 }
 
 /// Offset of the version in a control message.

@@ -195,6 +195,22 @@ over_both_disks!(
 );
 
 #[test]
+fn a_slow_disk_answers_later_and_keeps_what_it_answered() {
+    let took = |slow_by| {
+        let (_, mut disks) = Simulated::with(7, DiskFaults { slow_by, ..DiskFaults::default() });
+        let mut journal = Journal::default();
+        journal.wants("log", Change::Append(part(1)));
+        disks.run(&mut journal, &Journal::all_done);
+        disks.crash();
+        assert!(disks.read("log") == part(1));
+        disks.1
+    };
+    let (quick, slow) = (took(Duration::ZERO), took(Duration::from_secs(10)));
+    assert!(quick < Timestamp::from_nanos(4_000_000), "{quick:?}");
+    assert!(slow > Timestamp::from_nanos(100_000_000), "{slow:?}");
+}
+
+#[test]
 fn behind_a_write_that_failed_nothing_is_appended_until_the_log_is_cut() {
     let broken = DiskFaults { sync_fails: 1.0, ..DiskFaults::default() };
     let (disk, mut disks) = Simulated::with(7, broken);

@@ -35,6 +35,8 @@ impl<M: Machine, N: Network> World<M, N> {
             Fault::Slow(node, factor) => self.slow(node, factor),
             Fault::ClockStep(node, by_ns) => self.step_clock(node, by_ns, observer),
             Fault::ClockDrift(node, ppb) => self.set_drift(node, ppb),
+            // The world has neither: the observer has heard of the fault.
+            Fault::Disk(..) | Fault::Objects(_) => {}
         }
     }
 

@@ -1,0 +1,140 @@
+//! Many runs, one per seed, on all cores.
+//!
+//! Each run is a value of its own, so threads share nothing but the counter that hands out seeds.
+//! The outcome does not depend on the number of threads: results come sorted by seed, and with
+//! [`Seeds::stop_at_first`] the reported failure is the one of the smallest failing seed,
+//! because every smaller seed was handed out before it and is waited for.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+
+/// Which seeds to run, and how.
+#[derive(Clone, Debug)]
+pub struct Seeds {
+    /// Seeds to run.
+    pub range: Range<u64>,
+    /// Threads; 0 for as many as the machine has cores.
+    pub threads: usize,
+    /// Hand out no more seeds once one has failed.
+    pub stop_at_first: bool,
+}
+
+/// How far the seeds are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Runs that ended.
+    pub done: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Runs in all.
+    pub of: u64,
+}
+
+impl Seeds {
+    /// All cores, stop at the first failure.
+    pub fn new(range: Range<u64>) -> Self {
+        Self { range, threads: 0, stop_at_first: true }
+    }
+
+    /// Runs the seeds and returns those that failed, in order, with what the run or its panic said.
+    /// `take` is called on the calling thread with the result of every run that passed, in no
+    /// order, so that a long campaign keeps sums and not results.
+    pub fn run<R: Send>(
+        &self,
+        run: impl Fn(u64) -> Result<R, String> + Sync,
+        mut take: impl FnMut(u64, R),
+        mut progress: impl FnMut(Progress),
+    ) -> Vec<(u64, String)> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if self.threads == 0 { cores } else { self.threads };
+        let (next, stop) = (AtomicU64::new(self.range.start), AtomicBool::new(false));
+        let (sender, results) = mpsc::channel();
+        let of = self.range.end.saturating_sub(self.range.start);
+        let (mut done, mut failed) = (0, Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                let (sender, next, stop, run) = (sender.clone(), &next, &stop, &run);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= self.range.end {
+                            return;
+                        }
+                        let result = one(|| run(seed));
+                        stop.fetch_or(result.is_err() && self.stop_at_first, Ordering::Relaxed);
+                        if sender.send((seed, result)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            for (seed, result) in results {
+                match result {
+                    Ok(value) => take(seed, value),
+                    Err(why) => failed.push((seed, why)),
+                }
+                done += 1;
+                progress(Progress { done, failed: failed.len() as u64, of });
+            }
+        });
+        failed.sort_unstable();
+        failed
+    }
+}
+
+/// One run; a panic is a failure like any other.
+pub(super) fn one<R>(run: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+    // Nothing of the run outlives it, so nothing half-changed is ever seen.
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().cloned();
+        let words = words.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        Err(words.unwrap_or_else(|| "a panic without words".to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn odd_ones_fail_from(first: u64) -> impl Fn(u64) -> Result<u64, String> + Sync {
+        move |seed| match seed {
+            _ if seed >= first && seed % 2 == 1 => Err(format!("{seed} is odd")),
+            _ => Ok(seed * seed),
+        }
+    }
+
+    #[test]
+    fn the_smallest_failing_seed_is_reported_on_any_number_of_threads() {
+        for threads in [1, 2, 7] {
+            let seeds = Seeds { threads, ..Seeds::new(0..1_000) };
+            let mut passed = 0;
+            let failed = seeds.run(odd_ones_fail_from(500), |_, _| passed += 1, |_| {});
+            assert_eq!(failed[0], (501, "501 is odd".to_owned()));
+            assert!(passed < 1_000);
+        }
+    }
+
+    #[test]
+    fn every_seed_runs_once_when_not_stopped_and_progress_tells() {
+        let seeds = Seeds { stop_at_first: false, ..Seeds::new(10..200) };
+        let (mut passed, mut last) = (Vec::new(), None);
+        let failed = seeds.run(
+            odd_ones_fail_from(100),
+            |seed, square| passed.push((seed, square)),
+            |progress| last = Some(progress),
+        );
+        assert_eq!((passed.len(), failed.len()), (140, 50));
+        assert!(passed.iter().all(|(seed, square)| *square == seed * seed));
+        assert_eq!(last, Some(Progress { done: 190, failed: 50, of: 190 }));
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_with_its_words() {
+        let broke = |seed: u64| -> Result<(), String> { panic!("seed {seed} broke") };
+        let failed = Seeds::new(0..1).run(broke, |_, ()| {}, |_| {});
+        assert_eq!(failed, [(0, "seed 0 broke".to_owned())]);
+    }
+}

@@ -1,0 +1,124 @@
+//! `evenfall sim campaign`: the seeds of a fault campaign, its mutants, or one seed told.
+
+use evenfall_runtime::program::Outcome;
+use evenfall_runtime::progress::Progress;
+use evenfall_sim::AnyCampaign;
+use serde_json::{Map, Value, json};
+
+use crate::campaigns::{ALL, by_name};
+
+/// Arguments of `evenfall sim campaign`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The campaign; --list names them all.
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// List campaigns with their checks and mutants: all of them, or the named one.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "mutant", "mutants"])]
+    list: bool,
+    /// Tell everything that happens under this seed; with --seeds, the first seed to run.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Run so many seeds; those of an ordinary test run when neither this nor --seed is given.
+    #[arg(long, conflicts_with = "mutant")]
+    seeds: Option<u64>,
+    /// Tell the seed with this mutant in place of the real machine.
+    #[arg(long, requires = "seed")]
+    mutant: Option<String>,
+    /// Run every mutant until its check catches it.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "mutant"])]
+    mutants: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    let named = args.name.as_deref().map(by_name).transpose()?;
+    let Some(campaign) = named.filter(|_| !args.list) else {
+        let listed = ALL.into_iter().filter(|one| named.is_none_or(|n| n.name() == one.name()));
+        list(&listed.collect::<Vec<_>>(), args.json);
+        return Ok(());
+    };
+    match (args.seed, args.seeds) {
+        _ if args.mutants => mutants(campaign, args.json),
+        (Some(at), None) => seed(campaign, at, args.mutant.as_deref(), args.json),
+        (first, seeds) => run(campaign, first.unwrap_or(0), seeds, args.json),
+    }
+}
+
+fn list(campaigns: &[&dyn AnyCampaign], json: bool) {
+    if json {
+        let names: Vec<_> = campaigns.iter().map(|one| one.name()).collect();
+        return println!("{}", json!({ "campaigns": names }));
+    }
+    for campaign in campaigns {
+        println!("{}", campaign.describe());
+    }
+}
+
+fn run(campaign: &dyn AnyCampaign, first: u64, seeds: Option<u64>, json: bool) -> Outcome {
+    let shown = Progress::new();
+    let end = first
+        .checked_add(seeds.unwrap_or_else(|| campaign.seeds()))
+        .ok_or("--seed and --seeds: the last seed must be below 2^64")?;
+    shown.stage("running seeds", Some(end - first));
+    let done = campaign.prove(Some(first..end), &mut |at| shown.at(at.done, at.of));
+    shown.end();
+    let coverage = done?;
+    if json {
+        let digest = format!("{:016x}", coverage.digest);
+        let counts = counts(coverage.counts().map(|(name, sum, _)| (name, sum)));
+        println!("{}", json!({ "seeds": coverage.runs, "digest": digest, "counts": counts }));
+    } else {
+        println!("{coverage}campaign {}: seeds {first}..{end} pass", campaign.name());
+    }
+    Ok(())
+}
+
+fn mutants(campaign: &dyn AnyCampaign, json: bool) -> Outcome {
+    let all = campaign.catch()?;
+    if json {
+        let seeds = counts(all.iter().map(|one| (&*one.mutant, one.seed)));
+        println!("{}", json!({ "caught_by_seed": seeds }));
+    } else {
+        for one in all {
+            println!("{} is caught by {} under seed {}", one.mutant, one.check, one.seed);
+        }
+    }
+    Ok(())
+}
+
+/// Tells a seed; fails when a check found a violation.
+pub fn seed(campaign: &dyn AnyCampaign, seed: u64, mutant: Option<&str>, json: bool) -> Outcome {
+    let replay = campaign.replay(seed, mutant)?;
+    let digest = format!("{:016x}", replay.digest);
+    let failed = replay.violations.len();
+    if json {
+        let (violations, counts) = (replay.violations, counts(replay.counts));
+        let told = json!({
+            "seed": seed, "digest": digest, "counts": counts, "violations": violations,
+            "faults_that_suffice": replay.suffices,
+        });
+        println!("{told}");
+    } else {
+        println!("{}", replay.story);
+        for (name, count) in replay.counts {
+            println!("{count} {name}");
+        }
+        replay.violations.iter().for_each(|violation| println!("VIOLATION {violation}"));
+        if failed > 0 {
+            println!("The seed still fails with these faults alone:\n{}", replay.suffices);
+        }
+        println!("seed {seed}: {failed} violations, digest {digest}");
+    }
+    match failed {
+        0 => Ok(()),
+        _ => Err(format!("campaign {}: seed {seed}: {failed} violations", campaign.name()).into()),
+    }
+}
+
+fn counts<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> Map<String, Value> {
+    counts.into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()
+}

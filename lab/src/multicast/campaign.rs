@@ -1,0 +1,149 @@
+//! The fault campaigns of the overlay: everything that may go wrong at once, and three scenes that
+//! test a single promise on an otherwise quiet network.
+
+use evenfall_sim::campaign::{Outline, Trap};
+use evenfall_sim::{Campaign, FaultKind, Run, Transcript};
+
+use super::checks::Check;
+use super::faults::Scene;
+use super::mutants::Mutant;
+
+/// A campaign of the overlay.
+pub struct Overlay {
+    draw: fn(u64) -> Scene,
+    outline: Outline<Mutant, Check>,
+}
+
+/// Everything at once. Repair can only be judged where nothing is ever down, which one seed in
+/// fifty or so is: hence the seeds of the mutants.
+pub static FAULTS: Overlay = Overlay {
+    draw: Scene::of,
+    outline: Outline {
+        name: "multicast",
+        about: "the overlay under every fault of hosts and networks, joins, leaves and switches",
+        seeds: 1_000,
+        once_failed: &[37_460, 62_358, 75_840, 76_256, 89_455, 204_721],
+        kinds: &FaultKind::OF_HOSTS,
+        counts_min: &[
+            ("frames lost", 1),
+            ("replacements tried", 1),
+            ("replacements made", 1),
+            ("replacements rolled back", 1),
+            ("replacements abandoned", 1),
+        ],
+        mutants: {
+            const TRAPS: &[Trap<Mutant, Check>] = &[
+                (Mutant::ReleasesTwice, Check::Twice, 400),
+                (Mutant::SwapsFrames, Check::Order, 400),
+                (Mutant::ReleasesEarly, Check::Early, 400),
+                (Mutant::ForgetsRepair, Check::Repaired, 400),
+                (Mutant::SwallowsLost, Check::Accounted, 400),
+                (Mutant::SkipsQuietly, Check::Accounted, 400),
+                (Mutant::TrustsTampered, Check::Content, 400),
+                (Mutant::LowersDeadline, Check::Monotone, 400),
+                (Mutant::ForgetsToReparent, Check::Healed, 400),
+                (Mutant::BelievesForgedReport, Check::Counted, 400),
+                (Mutant::IgnoresLimits, Check::Bounded, 400),
+                (Mutant::IgnoresRoot, Check::RootLost, 400),
+                (Mutant::ReportsTooMuch, Check::Bounded, 400),
+            ];
+            TRAPS
+        },
+    },
+};
+
+/// See [`Scene::with_a_recorder`].
+pub static RECORDER: Overlay = Overlay {
+    draw: Scene::with_a_recorder,
+    outline: Outline {
+        name: "recorder",
+        about: "a recorder repairs what rings have forgotten, and replays to late joiners",
+        seeds: 8,
+        once_failed: &[],
+        kinds: &[FaultKind::Loss, FaultKind::Duplicate, FaultKind::Reorder, FaultKind::Pause],
+        // Where the recorder dies, pauses lose frames: otherwise the pauses would test nothing.
+        counts_min: &[("late joiners caught up", 12), ("frames lost", 1)],
+        mutants: &[
+            (Mutant::NeverCatchesUp, Check::CaughtUp, 1),
+            (Mutant::ForgetsRepair, Check::Repaired, 1),
+        ],
+    },
+};
+
+/// See [`Scene::with_a_slow_receiver`].
+pub static SLOW_RECEIVER: Overlay = Overlay {
+    draw: Scene::with_a_slow_receiver,
+    outline: Outline {
+        name: "slow-receiver",
+        about: "a receiver is five thousand times too slow for a second, and delays nobody else",
+        seeds: 5,
+        once_failed: &[],
+        kinds: &[FaultKind::Slow],
+        counts_min: &[],
+        mutants: &[(Mutant::ServesTheSlowFirst, Check::Siblings, 5)],
+    },
+};
+
+/// See [`Scene::with_a_slow_proxy`].
+pub static SLOW_PROXY: Overlay = Overlay {
+    draw: Scene::with_a_slow_proxy,
+    outline: Outline {
+        name: "slow-proxy",
+        about: "a proxy turns forty times slower, is replaced, and nobody misses a frame",
+        seeds: 6,
+        once_failed: &[],
+        kinds: &[FaultKind::Slow],
+        counts_min: &[],
+        mutants: &[(Mutant::BreaksBeforeMaking, Check::Switched, 1)],
+    },
+};
+
+impl Campaign for Overlay {
+    type Check = Check;
+    type Mutant = Mutant;
+    type Scene = Scene;
+
+    fn outline(&self) -> Outline<Mutant, Check> {
+        self.outline
+    }
+
+    fn scene(&self, seed: u64) -> Scene {
+        (self.draw)(seed)
+    }
+
+    fn run(&self, scene: &Scene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        let mut scene = scene.clone();
+        scene.mutant = mutant;
+        let (world, watch) = scene.play(|owner| Transcript::told(owner, story));
+        let (owner, mut text) = (watch.inner, watch.text);
+        if story {
+            text.insert_str(0, &format!("{:#?}\n", scene.config));
+        }
+        let (checks, made) = (owner.checks, owner.replacements);
+        let counts = vec![
+            ("hops", world.tally().hops),
+            ("frames released", checks.released),
+            ("frames lost", checks.lost),
+            ("joins, leaves and switches of mode", owner.acts),
+            ("replacements tried", made[0]),
+            ("replacements made", made[1]),
+            ("replacements rolled back", made[2]),
+            ("replacements abandoned", made[3]),
+            ("late joiners caught up", checks.caught_up),
+        ];
+        let violations = checks.violations;
+        let mut run = Run { violations, digest: world.digest(), counts, story: text };
+        let (lost, caught_up) = (checks.lost, checks.caught_up);
+        if scene.replaced.is_some() {
+            let words = || format!("{made:?} replacements, {lost} frames lost");
+            run.expect(Check::Switched, (made, lost) == ([1, 1, 0, 0], 0), words);
+        }
+        if scene.recorder == Some(false) {
+            let joiners = scene.acts.len() as u64;
+            run.expect(Check::Repaired, lost == 0, || format!("{lost} frames lost"));
+            let words = || format!("{caught_up} of {joiners} late joiners");
+            run.expect(Check::CaughtUp, caught_up == joiners, words);
+        }
+        run
+    }
+}

@@ -1,0 +1,123 @@
+//! Every campaign under the seeds of an ordinary test run, and every mutant under its check.
+//! `EVENFALL_SEEDS=100000` runs more seeds (`make test-long`), and `EVENFALL_SEED_FIRST` begins
+//! later, so that a long campaign can be run in parts.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use evenfall_lab::campaigns::{ALL, by_name};
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: not a number of seeds")))
+}
+
+fn prove(name: &str) {
+    let campaign = by_name(name).expect("a campaign");
+    let (first, seeds) = (setting("EVENFALL_SEED_FIRST"), setting("EVENFALL_SEEDS"));
+    let first = first.unwrap_or(0);
+    let seeds = first..first + seeds.unwrap_or_else(|| campaign.seeds());
+    match campaign.prove(Some(seeds.clone()), &mut |_| {}) {
+        Ok(coverage) => println!("campaign {name}: seeds {seeds:?} pass\n{coverage}"),
+        Err(why) => panic!("{why}"),
+    }
+}
+
+#[test]
+fn nothing_forbidden_happens_under_any_fault_of_the_overlay() {
+    prove("multicast");
+}
+
+#[test]
+fn nobody_misses_a_frame_that_a_recorder_has() {
+    prove("recorder");
+}
+
+#[test]
+fn siblings_of_a_slow_receiver_do_not_notice() {
+    prove("slow-receiver");
+}
+
+#[test]
+fn a_slow_proxy_is_replaced_and_nobody_misses_a_frame() {
+    prove("slow-proxy");
+}
+
+#[test]
+fn every_survey_ends_with_a_plan_or_a_clear_error() {
+    prove("survey");
+}
+
+#[test]
+fn messages_arrive_whole_and_once_or_the_failure_names_the_dead_rank() {
+    prove("shuffle");
+}
+
+#[test]
+fn calls_end_once_with_the_right_outcome_or_name_the_dead_rank() {
+    prove("group");
+}
+
+#[test]
+fn acknowledged_means_readable_after_any_crash() {
+    prove("store");
+}
+
+#[test]
+fn every_mutant_is_caught_by_its_check() {
+    for campaign in ALL {
+        for caught in campaign.catch().unwrap_or_else(|why| panic!("{why}")) {
+            println!("campaign {}: {caught:?}", campaign.name());
+        }
+    }
+}
+
+#[test]
+fn every_check_has_a_mutant() {
+    let mut proved = BTreeMap::new();
+    for (check, is_proved) in ALL.iter().flat_map(|campaign| campaign.checks()) {
+        *proved.entry(check).or_insert(false) |= is_proved;
+    }
+    let missing: Vec<_> = proved.into_iter().filter(|(_, is_proved)| !is_proved).collect();
+    assert!(missing.is_empty(), "no mutant proves {missing:?}");
+}
+
+/// What `evenfall sim campaign` says and complains of, and whether it succeeds.
+fn command(arguments: &str) -> (String, String, bool) {
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_evenfall-lab"));
+    lab.args(["sim", "campaign"]).args(arguments.split(' '));
+    let output = lab.output().expect("the program runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.success())
+}
+
+#[test]
+fn one_command_lists_all_campaigns_and_tells_a_seed_of_any() {
+    let (list, _, fine) = command("--list");
+    assert!(fine && ALL.iter().all(|campaign| list.contains(&format!("{}: ", campaign.name()))));
+    for campaign in ALL {
+        let name = campaign.name();
+        let (told, complaint, fine) = command(&format!("{name} --seed 1"));
+        assert!(fine, "{name}: {complaint}");
+        assert!(told.contains("seed 1: 0 violations, digest "), "{name}: {told}");
+    }
+    let (_, complaint, fine) = command("multicats --seed 1");
+    assert!(!fine && complaint.contains("there is no campaign \"multicats\""), "{complaint}");
+}
+
+#[test]
+fn a_mutant_is_told_with_the_check_that_caught_it_and_the_command_fails() {
+    let (told, complaint, fine) = command("shuffle --seed 7 --mutant blames-another");
+    assert!(!fine && complaint.contains("campaign shuffle: seed 7: "), "{complaint}");
+    assert!(told.contains("VIOLATION named rank"), "{told}");
+    assert!(told.contains("these faults alone:\n  0.0"), "{told}");
+    assert!(told.contains("Crash("), "{told}");
+}
+
+#[test]
+fn the_old_flag_of_the_multicast_command_tells_the_same_seed() {
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_evenfall-lab"));
+    let output = lab.args(["sim", "multicast", "--faults", "--seed", "1"]).output();
+    let told = String::from_utf8_lossy(&output.expect("the program runs").stdout).into_owned();
+    assert_eq!(told, command("multicast --seed 1").0);
+}
