@@ -22,10 +22,10 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use self::wire::{
-    Compare, DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest,
-    LeaseResponse, PutRequest, RangeRequest, RangeResponse, RequestOp, Step, Target, TxnRequest,
-    TxnResponse,
+    DeleteRangeRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseResponse,
+    PutRequest, RangeRequest, RangeResponse, RequestOp, Target, TxnRequest, TxnResponse,
 };
+pub use self::wire::{Compare, KeyValue, Step};
 use super::NamesError;
 use crate::expect_loopback;
 
