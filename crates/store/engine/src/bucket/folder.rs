@@ -151,12 +151,8 @@ impl Place for Folder {
         let opened = File::open(self.0.join(&name));
         if let Ok(file) = &opened {
             // Without the advice the read waits for the disk; the bytes are the same.
-            let _ = rustix::fs::fadvise(
-                file,
-                offset,
-                NonZeroU64::new(len as u64),
-                Advice::WillNeed,
-            );
+            let _ =
+                rustix::fs::fadvise(file, offset, NonZeroU64::new(len as u64), Advice::WillNeed);
         }
         Box::new(move || folder.found(&name, opened.and_then(|file| read(&file, offset, len))))
     }
@@ -185,9 +181,7 @@ impl Objects for Folder {
     fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Result<PutOutcome, StorageError> {
         let _turn = self.turn(name)?;
         match self.get(name, 0, usize::MAX)? {
-            Some(there) if there == *was => {
-                self.put(name, bytes).map(|()| PutOutcome::Created)
-            }
+            Some(there) if there == *was => self.put(name, bytes).map(|()| PutOutcome::Created),
             _ => Ok(PutOutcome::Exists),
         }
     }

@@ -21,11 +21,11 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
+pub use self::wire::{Compare, KeyValue, Step};
 use self::wire::{
     DeleteRangeRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseResponse,
     PutRequest, RangeRequest, RangeResponse, RequestOp, Target, TxnRequest, TxnResponse,
 };
-pub use self::wire::{Compare, KeyValue, Step};
 use super::NamesError;
 use crate::expect_loopback;
 
