@@ -19,7 +19,7 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn acknowledged_means_readable_after_any_crash() {
     let seeds = seeds();
-    let replay = "EVENFALL_SEED={seed} cargo test -p evenfall-sims --test store acknowledged";
+    let replay = "EVENFALL_SEED={seed} cargo test -p evenfall-lab --test all acknowledged";
     let outcome = Campaign::new(seeds.clone(), replay).run(|seed| run_seed(seed, None), |_| {});
     let runs: Vec<_> = outcome.unwrap().into_iter().map(|(_, run)| run).collect();
     let sum = |of: fn(&evenfall_lab::store::Outcome) -> u64| runs.iter().map(of).sum::<u64>();

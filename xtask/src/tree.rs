@@ -24,13 +24,17 @@ pub(crate) fn root() -> Result<PathBuf, String> {
 pub(crate) fn check(root: &Path) -> Result<Report, String> {
     let mut findings = Vec::new();
     let mut files = 0;
-    for path in files_of(root)? {
+    let paths = files_of(root)?;
+    for path in &paths {
+        if let Some(joined) = joined_by(path, &paths) {
+            findings.extend(text::check_joined(path, &joined, &read(&root.join(&joined))?));
+        }
         // A file that git lists and that is gone was deleted and not yet committed.
-        let Ok(bytes) = std::fs::read(root.join(&path)) else { continue };
+        let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
         // What is not text has no lines to judge.
         let Ok(content) = String::from_utf8(bytes) else { continue };
         files += 1;
-        findings.extend(text::check(&path, &content));
+        findings.extend(text::check(path, &content));
     }
     let members = layers::members(&metadata(root)?)?;
     let relative = |manifest: &str| {
@@ -45,6 +49,14 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     findings.extend(layers::check(&table, &members, relative));
     findings.sort();
     Ok(Report { findings, files, crates: members.len() })
+}
+
+/// The program that has to take this file of tests in: `tests/main.rs` beside it, when there is one.
+fn joined_by(path: &str, paths: &[String]) -> Option<String> {
+    let (directory, name) = path.rsplit_once('/')?;
+    let main = format!("{directory}/main.rs");
+    let is_test = directory.ends_with("/tests") && name.ends_with(".rs") && name != "main.rs";
+    (is_test && paths.contains(&main)).then_some(main)
 }
 
 /// Files that are, or would be, committed. A directory of which git tracks nothing is not judged,
@@ -180,6 +192,20 @@ mod tests {
         assert_eq!(fixture.findings(), Vec::<String>::new());
         fixture.write("a/src/new.rs", concat!("to", "do!()"));
         assert_eq!(fixture.findings().len(), 1);
+    }
+
+    #[test]
+    fn a_file_of_tests_that_its_program_does_not_take_in_is_found() {
+        let fixture = Fixture::new("joined");
+        fixture.write("a/tests/main.rs", "//! All.\nmod known;\n");
+        fixture.write("a/tests/known.rs", "//! Known.\n");
+        fixture.write("b/tests/alone.rs", "//! Alone.\n");
+        run(&fixture.0, "git", &["add", "."]).expect("git");
+        assert_eq!(fixture.findings(), Vec::<String>::new());
+        fixture.write("a/tests/forgotten.rs", "//! Forgotten.\n");
+        let found = fixture.findings();
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].starts_with("a/tests/forgotten.rs:1: no test here runs"), "{found:#?}");
     }
 
     #[test]
