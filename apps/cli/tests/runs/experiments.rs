@@ -32,7 +32,7 @@ fn dom_in_chromium(page: &Path, fragment: &str, profile: &Path) -> Option<String
 #[test]
 fn public_pairs_give_the_published_order_and_a_page() {
     let Some(pairs) = data("latency/gcp_pairs_owd_us.csv") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (dir, file) = (scratch.path("out").display().to_string(), example("gcp-pairs.toml"));
     let owd = format!("on.recorded.owd={}", pairs.canonicalize().expect("a file").display());
     let args = ["plan", "run", &file, "--dir", &dir, "--set", &owd, "--json"];
@@ -100,7 +100,7 @@ roots = ["h0"]
 
 #[test]
 fn ctrl_c_keeps_what_is_complete_and_the_same_command_goes_on() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (file, dir) = (scratch.path("e.toml"), scratch.path("out"));
     fs::write(&file, SIMULATED).expect("a file");
     let (file, dir_text) = (file.display().to_string(), dir.display().to_string());
@@ -127,7 +127,7 @@ fn ctrl_c_keeps_what_is_complete_and_the_same_command_goes_on() {
 
 #[test]
 fn mistakes_are_said_with_line_and_what_is_allowed() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let file = scratch.path("e.toml");
     fs::write(&file, SIMULATED.replace("\"weighted\"", "\"p95\"")).expect("a file");
     let said = say(&["plan", "run", &file.display().to_string()]);
