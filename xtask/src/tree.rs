@@ -71,17 +71,22 @@ fn files_of(root: &Path) -> Result<Vec<String>, String> {
     Ok(paths)
 }
 
+/// The cargo that runs us, or the one on the PATH.
+pub(crate) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
 fn metadata(root: &Path) -> Result<serde_json::Value, String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let json = run(root, &cargo, &["metadata", "--no-deps", "--format-version", "1"])?;
+    let json = run(root, &cargo(), &["metadata", "--no-deps", "--format-version", "1"])?;
     serde_json::from_str(&json).map_err(|error| format!("cargo metadata: {error}"))
 }
 
-fn read(path: &Path) -> Result<String, String> {
+pub(crate) fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn run(root: &Path, program: &str, arguments: &[&str]) -> Result<String, String> {
+/// The output of a program that runs in the root and succeeds.
+pub(crate) fn run(root: &Path, program: &str, arguments: &[&str]) -> Result<String, String> {
     let shown = format!("{program} {}", arguments.join(" "));
     let output = Command::new(program)
         .args(arguments)

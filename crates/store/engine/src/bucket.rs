@@ -38,7 +38,7 @@ impl Debug for BucketOptions {
 
 /// A read of a part of an object on its way. The call waits for the part and gives it; `None` when
 /// there is no such object. Dropping it gives the read up.
-pub(super) type Fetch = Box<dyn FnOnce() -> Result<Option<Bytes>, StorageError> + Send>;
+pub type Fetch = Box<dyn FnOnce() -> Result<Option<Bytes>, StorageError> + Send>;
 
 /// Where objects are.
 pub(super) trait Place: Objects + Display + Send + Sync {
@@ -111,7 +111,7 @@ impl Bucket {
     }
 
     /// Begins to read a part of an object.
-    pub(super) fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
+    pub fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
         self.place.fetch(name, offset, len)
     }
 

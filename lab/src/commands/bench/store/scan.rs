@@ -251,12 +251,12 @@ fn download(place: &str) -> Result<usize, Failure> {
     for name in bucket.list("")? {
         if coming.len() == DOWNLOADS {
             let Some(fetch) = coming.pop_front() else { break };
-            bytes += bucket.wait(fetch)?.map_or(0, |bytes| bytes.len());
+            bytes += fetch()?.map_or(0, |bytes| bytes.len());
         }
         coming.push_back(bucket.fetch(&name, 0, 2 * CHUNK_BYTES));
     }
     for fetch in coming {
-        bytes += bucket.wait(fetch)?.map_or(0, |bytes| bytes.len());
+        bytes += fetch()?.map_or(0, |bytes| bytes.len());
     }
     Ok(bytes)
 }
