@@ -61,7 +61,7 @@ pub(crate) fn check(allowed: &BTreeSet<String>, tree: &str, root: &str) -> (Vec<
         }
         if licence.is_empty() {
             found(format!("{name} says no licence"), "take another crate");
-        } else if !Expression(&words(licence)).is_allowed(allowed) {
+        } else if !Expression(&words(licence)).satisfied_by(allowed) {
             let instead = "take another crate, or allow the licence in deny.toml with the reason";
             found(format!("{name} is licensed {licence}"), instead);
         }
@@ -79,8 +79,8 @@ fn words(licence: &str) -> Vec<String> {
 struct Expression<'a>(&'a [String]);
 
 impl Expression<'_> {
-    /// Whether all of it can be read, and what it asks for is allowed.
-    fn is_allowed(mut self, allowed: &BTreeSet<String>) -> bool {
+    /// Whether all of it can be read, and these licences allow what it asks for.
+    fn satisfied_by(mut self, allowed: &BTreeSet<String>) -> bool {
         self.either(allowed) && self.0.is_empty()
     }
 
@@ -130,7 +130,7 @@ mod tests {
     const LIST: &str = "[licenses]\n# Why.\nallow = [\n  \"MIT\",\n  \"Apache-2.0\",\n]\n";
 
     fn is_allowed(licence: &str) -> bool {
-        Expression(&words(licence)).is_allowed(&allowed(LIST).expect("a list"))
+        Expression(&words(licence)).satisfied_by(&allowed(LIST).expect("a list"))
     }
 
     #[test]

@@ -2,7 +2,7 @@ use super::execute::execute;
 use super::field::{Field, Recorded, Watch};
 use super::file::{Experiment, RunPlan};
 use super::record::RunRecord;
-use super::{Course, Directory, Want, report::Page};
+use super::{Course, Directory, Want};
 use evenfall_placement_planner::delays::EdgeStats;
 use std::time::Duration;
 
