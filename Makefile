@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 2
 # `make test NO_INSTALL=1` installs nothing: what is missing is named, and its tests say `skipped:`.
 export NO_INSTALL
 
-.PHONY: help demo test test-long bench deploy deps fmt clippy tidy unit doc deny fuzz fuzz-briefly
+.PHONY: help demo test test-long bench deploy deps fmt clippy tidy build unit doc deny api fuzz fuzz-briefly
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
@@ -22,8 +22,9 @@ help:
 demo:
 	$(CARGO) run --profile lean --package evenfall-cli -- demo --dir target/demo
 
-# Cheapest first, and the tests last so that their closing lines are what one sees.
-test: deps fmt tidy deny clippy doc deploy fuzz-briefly unit
+# Cheapest first, and the tests last, so that their closing lines stand above the table of times.
+test:
+	+@MAKE="$(MAKE)" ./scripts/steps.sh deps fmt tidy deny api clippy doc deploy fuzz-briefly build unit
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -42,12 +43,20 @@ doc:
 deny:
 	./scripts/deny.sh
 
+# What a change of a public API would break.
+api:
+	./scripts/api.sh
+
 # Without the targets of the services: their build alone takes longer than all other steps may.
 fuzz-briefly:
 	FUZZ_FEATURES=none ./scripts/fuzz.sh $(FUZZ_SECONDS)
 
 fuzz:
 	./scripts/fuzz.sh $(FUZZ_SECONDS)
+
+# The test programs, so that the table tells building from running.
+build:
+	$(CARGO) test --workspace --all-features --no-run --quiet
 
 unit:
 	$(CARGO) test --workspace --all-features --no-fail-fast

@@ -33,7 +33,11 @@ else
   say "skipped: no systemd-analyze (Debian's package systemd), units unchecked"
 fi
 
-cargo build -q --profile lean --target x86_64-unknown-linux-gnu --package evenfall-cli --features agents
+# The containers need the agents and no more. The image below is made of the same build: the features
+# of a published image (full) would be compiled for these tests alone.
+export FEATURES=agents
+cargo build -q --profile lean --target x86_64-unknown-linux-gnu --package evenfall-cli \
+  --features "$FEATURES"
 evenfall=target/x86_64-unknown-linux-gnu/lean/evenfall
 
 booted=$(deploy/systemd/boot.sh "$evenfall") || fail "the units under systemd"

@@ -124,10 +124,64 @@ function card(title, sentence, { wide = false, legend = [], height = 250 } = {})
   shape(svg, "desc", { id: `d${drawn}` }, sentence);
   svg.setAttribute("aria-labelledby", `t${drawn} d${drawn}`);
   svg.dataset.chart = title;
+  made.append(saver(title, () => picture(svg, title, legend)));
   // On a phone a wide drawing keeps its size and scrolls, or its words could not be read.
   made.append(wide ? element("div", { class: "plot" }, svg) : svg);
   return { card: made, svg, width, height };
 }
+
+// ---- pictures that leave the page --------------------------------------------------------------
+
+/** What the page's styles give to a mark, and a picture without the page has to bring along. */
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size",
+  "font-family", "font-weight"];
+
+/** A drawing that stands alone: its title and legend in it, its colours written out. */
+function picture(svg, title, legend) {
+  const copy = svg.cloneNode(true);
+  const [inside, outside] = [svg, copy].map((root) => [...root.querySelectorAll("*")]);
+  inside.forEach((mark, i) => {
+    const style = getComputedStyle(mark);
+    STYLES.forEach((name) => outside[i].setAttribute(name, style.getPropertyValue(name)));
+  });
+  copy.querySelectorAll(".cross").forEach((line) => line.remove());
+  copy.removeAttribute("tabindex");
+  const { width, height } = svg.viewBox.baseVal;
+  const head = legend.length > 0 ? 52 : 32;
+  const size = { width, height: height + head };
+  copy.setAttribute("viewBox", `0 ${-head} ${size.width} ${size.height}`);
+  Object.entries(size).forEach(([name, value]) => copy.setAttribute(name, value));
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
+  const words = { "font-family": "sans-serif", "font-size": 12, fill: colour("ink") };
+  copy.prepend(shape(copy, "rect", { y: -head, ...size, fill: colour("card") }));
+  shape(copy, "text", { ...words, x: 12, y: 20 - head, "font-size": 15 }, title);
+  let at = 12;
+  for (const [of, name] of legend) {
+    shape(copy, "rect", { x: at, y: 36 - head, width: 16, height: 3, fill: colour(of) });
+    shape(copy, "text", { ...words, x: at + 22, y: 41 - head }, name);
+    at += 22 + wordWidth(name);
+  }
+  return copy;
+}
+
+/** A link that saves a picture, made when it is asked for. */
+function saver(title, make) {
+  const link = element("a", { class: "save", href: "#", download: `${title}.svg`,
+    "aria-label": `save "${title}" as SVG` }, "SVG");
+  link.addEventListener("click", () => {
+    const text = new XMLSerializer().serializeToString(make());
+    link.href = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+  });
+  link.picture = make;
+  return link;
+}
+
+// `report.html#picture=1` is the first picture alone: what a browser prints without a window.
+window.addEventListener("load", () => {
+  const [, number] = /^#picture=(\d+)$/.exec(location.hash) || [];
+  const link = document.querySelectorAll("a.save")[number - 1];
+  if (link) document.body.replaceChildren(link.picture());
+});
 
 /** A part of the page that scrolls by itself, by keyboard too. */
 function scroller(label, kind, ...children) {

@@ -3,6 +3,7 @@
 # engine, and no registry.
 #
 #   deploy/docker/build.sh [TAG]          default evenfall:local
+#   FEATURES=agents deploy/docker/build.sh    less than everything, of which the default is full
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tag=${1:-evenfall:local}
@@ -10,7 +11,7 @@ target=$(uname -m)-unknown-linux-gnu
 # Static with glibc: nothing is looked up by name at run time, so nothing of it is missed. Naming the
 # target keeps build scripts and macros dynamic.
 RUSTFLAGS="-C target-feature=+crt-static" \
-  cargo build --profile lean --target "$target" --package evenfall-cli --features full
+  cargo build --profile lean --target "$target" --package evenfall-cli --features "${FEATURES:-full}"
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 cp "target/$target/lean/evenfall" "$context/evenfall"

@@ -5,15 +5,18 @@
 //! | [`text`] | rules about the text of one file: length, columns, words, paths |
 //! | [`layers`] | rules about crates: the table of ARCHITECTURE.md against `cargo metadata` |
 //! | [`tree`] | which files there are, and all rules over all of them |
+//! | [`licences`] | licences and sources of foreign crates, without cargo-deny |
 //!
 //! Rules are pure functions from text to [`Finding`]s, so that each is tested on a few lines.
 #![forbid(unsafe_code)]
 
 mod layers;
+mod licences;
 mod text;
 mod tree;
 
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// One broken rule.
@@ -42,46 +45,54 @@ impl fmt::Display for Finding {
     }
 }
 
-const USAGE: &str = "usage: cargo xtask tidy\n\n  tidy   check the rules of the house";
+const USAGE: &str = "usage: cargo xtask tidy|licences\n\n  tidy       check the rules of the house\n  \
+                     licences   check licences and sources of foreign crates against deny.toml";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["tidy"] => tidy(),
+    let check = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["tidy"] => tidy,
+        ["licences"] => licences,
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
-            ExitCode::SUCCESS
+            return ExitCode::SUCCESS;
         }
         _ => {
             eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let name = &arguments[0];
+    match tree::root().and_then(|root| check(&root)) {
+        Ok((findings, words)) if findings.is_empty() => {
+            println!("{name}: {words}, all in order");
+            ExitCode::SUCCESS
+        }
+        Ok((findings, _)) => {
+            for finding in &findings {
+                println!("{finding}");
+            }
+            println!("{name}: {} to put right", findings.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("{name}: {error}");
             ExitCode::from(2)
         }
     }
 }
 
-fn tidy() -> ExitCode {
-    let root = match tree::root() {
-        Ok(root) => root,
-        Err(error) => {
-            eprintln!("tidy: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    match tree::check(&root) {
-        Ok(report) if report.findings.is_empty() => {
-            println!("tidy: {} files, {} crates, all in order", report.files, report.crates);
-            ExitCode::SUCCESS
-        }
-        Ok(report) => {
-            for finding in &report.findings {
-                println!("{finding}");
-            }
-            println!("tidy: {} to put right", report.findings.len());
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("tidy: {error}");
-            ExitCode::from(2)
-        }
-    }
+/// What a check found, and of how much it is the check.
+type Checked = Result<(Vec<Finding>, String), String>;
+
+fn tidy(root: &Path) -> Checked {
+    let report = tree::check(root)?;
+    Ok((report.findings, format!("{} files, {} crates", report.files, report.crates)))
+}
+
+fn licences(root: &Path) -> Checked {
+    let allowed = licences::allowed(&tree::read(&root.join(licences::LIST_FILE))?)?;
+    let listed = tree::run(root, &tree::cargo(), &licences::TREE)?;
+    let (findings, count) = licences::check(&allowed, &listed, &root.display().to_string());
+    Ok((findings, format!("{count} packages")))
 }

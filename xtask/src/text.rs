@@ -63,6 +63,17 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
+/// Whether the program `main` takes the tests of a file beside it in: otherwise none of them runs.
+pub(crate) fn check_joined(path: &str, main: &str, program: &str) -> Option<Finding> {
+    let module = path.rsplit('/').next().and_then(|name| name.strip_suffix(".rs"))?;
+    let line = format!("mod {module};");
+    let is_taken = program.lines().any(|found| found == line);
+    (!is_taken).then(|| {
+        let what = format!("no test here runs, for {main} does not take this file in");
+        Finding::new(path, 1, what, format!("write `{line}` there"))
+    })
+}
+
 fn is_test(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("tests.rs")
 }

@@ -24,13 +24,17 @@ pub(crate) fn root() -> Result<PathBuf, String> {
 pub(crate) fn check(root: &Path) -> Result<Report, String> {
     let mut findings = Vec::new();
     let mut files = 0;
-    for path in files_of(root)? {
+    let paths = files_of(root)?;
+    for path in &paths {
+        if let Some(joined) = joined_by(path, &paths) {
+            findings.extend(text::check_joined(path, &joined, &read(&root.join(&joined))?));
+        }
         // A file that git lists and that is gone was deleted and not yet committed.
-        let Ok(bytes) = std::fs::read(root.join(&path)) else { continue };
+        let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
         // What is not text has no lines to judge.
         let Ok(content) = String::from_utf8(bytes) else { continue };
         files += 1;
-        findings.extend(text::check(&path, &content));
+        findings.extend(text::check(path, &content));
     }
     let members = layers::members(&metadata(root)?)?;
     let relative = |manifest: &str| {
@@ -47,6 +51,14 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     Ok(Report { findings, files, crates: members.len() })
 }
 
+/// The program that has to take this file of tests in: `tests/main.rs` beside it, when there is one.
+fn joined_by(path: &str, paths: &[String]) -> Option<String> {
+    let (directory, name) = path.rsplit_once('/')?;
+    let main = format!("{directory}/main.rs");
+    let is_test = directory.ends_with("/tests") && name.ends_with(".rs") && name != "main.rs";
+    (is_test && paths.contains(&main)).then_some(main)
+}
+
 /// Files that are, or would be, committed. A directory of which git tracks nothing is not judged,
 /// because a run may have left it behind. `git add` brings a new directory under judgement.
 fn files_of(root: &Path) -> Result<Vec<String>, String> {
@@ -59,17 +71,22 @@ fn files_of(root: &Path) -> Result<Vec<String>, String> {
     Ok(paths)
 }
 
+/// The cargo that runs us, or the one on the PATH.
+pub(crate) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
 fn metadata(root: &Path) -> Result<serde_json::Value, String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let json = run(root, &cargo, &["metadata", "--no-deps", "--format-version", "1"])?;
+    let json = run(root, &cargo(), &["metadata", "--no-deps", "--format-version", "1"])?;
     serde_json::from_str(&json).map_err(|error| format!("cargo metadata: {error}"))
 }
 
-fn read(path: &Path) -> Result<String, String> {
+pub(crate) fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn run(root: &Path, program: &str, arguments: &[&str]) -> Result<String, String> {
+/// The output of a program that runs in the root and succeeds.
+pub(crate) fn run(root: &Path, program: &str, arguments: &[&str]) -> Result<String, String> {
     let shown = format!("{program} {}", arguments.join(" "));
     let output = Command::new(program)
         .args(arguments)
@@ -180,6 +197,20 @@ mod tests {
         assert_eq!(fixture.findings(), Vec::<String>::new());
         fixture.write("a/src/new.rs", concat!("to", "do!()"));
         assert_eq!(fixture.findings().len(), 1);
+    }
+
+    #[test]
+    fn a_file_of_tests_that_its_program_does_not_take_in_is_found() {
+        let fixture = Fixture::new("joined");
+        fixture.write("a/tests/main.rs", "//! All.\nmod known;\n");
+        fixture.write("a/tests/known.rs", "//! Known.\n");
+        fixture.write("b/tests/alone.rs", "//! Alone.\n");
+        run(&fixture.0, "git", &["add", "."]).expect("git");
+        assert_eq!(fixture.findings(), Vec::<String>::new());
+        fixture.write("a/tests/forgotten.rs", "//! Forgotten.\n");
+        let found = fixture.findings();
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].starts_with("a/tests/forgotten.rs:1: no test here runs"), "{found:#?}");
     }
 
     #[test]

@@ -13,15 +13,20 @@
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
+//! | [`completions`] | `evenfall completions bash\|zsh\|fish` |
+//! | `man` | `evenfall man DIR`: manual pages, in a build with the feature |
 #![forbid(unsafe_code)]
 
 #[macro_use]
 extern crate evenfall_runtime;
 
+mod completions;
 mod config;
 mod demo;
 mod feed;
 mod instrument;
+#[cfg(feature = "man")]
+mod man;
 #[cfg(not(all(feature = "agents", feature = "arrow")))]
 mod missing;
 mod plan;
@@ -69,6 +74,11 @@ enum Command {
     Feed(feed::Args),
     /// Check a settings file, or print one with every default.
     Config(config::Args),
+    /// Print a script that completes these commands in a shell.
+    Completions(completions::Args),
+    /// Write the manual pages of all commands.
+    #[cfg(feature = "man")]
+    Man(man::Args),
 }
 
 fn command(cli: Cli) -> Outcome {
@@ -83,6 +93,9 @@ fn command(cli: Cli) -> Outcome {
         Command::Store(args) => store::main(&args),
         Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),
+        Command::Completions(args) => completions::main(&args),
+        #[cfg(feature = "man")]
+        Command::Man(args) => man::main(&args),
     }
 }
 

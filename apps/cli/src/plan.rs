@@ -61,7 +61,7 @@ enum Command {
     Qap(qap::Args),
     /// Carry out an experiment file: live, in the simulator, or on recorded delays.
     Run(run::Args),
-    /// Draw an experiment that was carried out: one page, and pictures.
+    /// Draw an experiment that was carried out, as one page.
     Report(report::Args),
 }
 

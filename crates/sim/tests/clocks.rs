@@ -1,10 +1,8 @@
 //! Local clocks that drift, synchronised clocks that step, and timers that survive both.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{MS, Probe, Saw, US, ms, probes, quiet, send};
+use crate::common::{MS, Probe, Saw, US, ms, probes, quiet, send};
 use evenfall_core::{Clock, ClockError, Timestamp};
 use evenfall_sim::{ClockSpec, Collect, HostSpec, NodeIndex, SimTime, Wire, World};
 

@@ -1,8 +1,6 @@
 //! Faults do what they say, and plans cover them.
 
-mod common;
-
-use common::{MS, Probe, Probes, Saw, US, heard, ms, probes, quiet, send};
+use crate::common::{MS, Probe, Probes, Saw, US, heard, ms, probes, quiet, send};
 use evenfall_core::{Destination, GroupId, Timestamp};
 use evenfall_sim::{
     Action, Bounds, Collect, Coverage, DiskFaults, Fault, FaultKind, HostSpec, Loss, NodeIndex,

@@ -1,10 +1,8 @@
 //! What hosts cost: processors, cores, network cards, socket buffers.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{MS, US, heard, ms, probes, probes_on, quiet, send};
+use crate::common::{MS, US, heard, ms, probes, probes_on, quiet, send};
 use evenfall_core::{Destination, GroupId};
 use evenfall_sim::{
     Cloud, CloudProfile, Collect, HostSpec, Loss, NodeIndex, Quantiles, SimTime, StallSpec, Wire,
@@ -89,7 +87,7 @@ fn a_full_card_holds_the_sender_back_but_not_its_ears() {
         (0..1_000).for_each(|_| probe.send(Destination::One(to), &[2; 934]));
     });
     let left = |world: &World<_, _>| {
-        let probe: &common::Probe = world.machine(NodeIndex(0));
+        let probe: &crate::common::Probe = world.machine(NodeIndex(0));
         probe.outbox.len()
     };
     assert!(left(&world) > 980, "1 ms is 12 packets, {} left", left(&world));

@@ -1,10 +1,8 @@
 //! Network models: the cloud's delays, and that a switch with priorities fits the trait.
 
-mod common;
-
 use std::collections::VecDeque;
 
-use common::{US, heard, ms, probes_on, quiet};
+use crate::common::{US, heard, ms, probes_on, quiet};
 use evenfall_core::{Class, Destination, Head, Prng, Transmit};
 use evenfall_sim::network::{Agenda, Ticket};
 use evenfall_sim::{

@@ -1,9 +1,7 @@
 //! Whole runs: determinism, transcripts, the rule, spinning machines, campaigns.
 
-mod common;
-
+use crate::common::{MS, Probe, Saw, US, ms, probes, quiet, send};
 use bytes::Bytes;
-use common::{MS, Probe, Saw, US, ms, probes, quiet, send};
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, Timestamp,
     Transmit,

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use evenfall_placement_survey::experiment::Directory;
 use evenfall_placement_survey::experiment::report::Page;
-use evenfall_placement_survey::experiment::{Directory, picture};
 
 use crate::Outcome;
 
@@ -12,7 +12,7 @@ use crate::Outcome;
 pub struct Args {
     /// The directory of the experiment.
     dir: PathBuf,
-    /// Where the page goes; `report.html` in the directory by default. Pictures go beside it.
+    /// Where the page goes; `report.html` in the directory by default.
     #[arg(long)]
     html: Option<PathBuf>,
     /// Print what the page is drawn from as one JSON object.
@@ -26,8 +26,6 @@ pub fn main(args: &Args) -> Outcome {
     let page = Page::read(&directory)?;
     let path = args.html.clone().unwrap_or_else(|| args.dir.join("report.html"));
     page.write_html(&path)?;
-    let beside = path.parent().map_or_else(PathBuf::new, PathBuf::from);
-    let pictures = picture::write(&page, &beside)?;
     if args.json {
         println!("{}", serde_json::to_string(&page)?);
         return Ok(());
@@ -52,8 +50,5 @@ pub fn main(args: &Args) -> Outcome {
         println!("note: {failure}");
     }
     println!("page: {}", path.display());
-    for picture in pictures {
-        println!("picture: {}", picture.display());
-    }
     Ok(())
 }

@@ -30,6 +30,7 @@ pub enum Format {
     Arrow,
 }
 
+/// Opens the output. Callers refuse a format before: opening empties a file that is there.
 fn to(out: Option<&Path>) -> Result<Out, Failure> {
     Ok(match out {
         Some(path) => {
@@ -51,9 +52,9 @@ pub enum Records {
 
 impl Records {
     pub fn new(schema: &Schema, format: Format, out: Option<&Path>) -> Result<Self, Failure> {
-        let mut out = to(out)?;
         match format {
             Format::Csv => {
+                let mut out = to(out)?;
                 writeln!(out, "{}", csv_header(schema))?;
                 Ok(Self::Csv(schema.clone(), out))
             }
@@ -99,13 +100,13 @@ pub enum Messages {
 
 impl Messages {
     pub fn new(format: Format, out: Option<&Path>) -> Result<Self, Failure> {
-        let mut out = to(out)?;
         Ok(match format {
             Format::Csv => {
+                let mut out = to(out)?;
                 writeln!(out, "{}", messages::COLUMNS.join(","))?;
                 Self::Csv(out)
             }
-            Format::Json => Self::Json(out),
+            Format::Json => Self::Json(to(out)?),
             Format::Parquet | Format::Arrow => {
                 Self::Sheet(Box::new(MessageSheet::begin(format, out)?))
             }
@@ -144,7 +145,7 @@ mod sheets {
     use evenfall_store_engine::sheet::Kind;
     use evenfall_store_format::Schema;
 
-    use super::{Failure, Format, Out};
+    use super::{Failure, Format, Out, Path, to};
 
     fn kind(format: Format) -> Kind {
         if format == Format::Arrow { Kind::Arrow } else { Kind::Parquet }
@@ -153,8 +154,8 @@ mod sheets {
     pub struct RecordSheet(export::RecordSheet<Out>);
 
     impl RecordSheet {
-        pub fn begin(format: Format, schema: &Schema, out: Out) -> Result<Self, Failure> {
-            Ok(Self(export::RecordSheet::new(kind(format), schema, out)?))
+        pub fn begin(format: Format, schema: &Schema, out: Option<&Path>) -> Result<Self, Failure> {
+            Ok(Self(export::RecordSheet::new(kind(format), schema, to(out)?)?))
         }
 
         pub fn write(&mut self, records: &[u8]) -> Result<(), Failure> {
@@ -169,8 +170,8 @@ mod sheets {
     pub struct MessageSheet(messages::MessageSheet<Out>);
 
     impl MessageSheet {
-        pub fn begin(format: Format, out: Out) -> Result<Self, Failure> {
-            Ok(Self(messages::MessageSheet::new(kind(format), out)?))
+        pub fn begin(format: Format, out: Option<&Path>) -> Result<Self, Failure> {
+            Ok(Self(messages::MessageSheet::new(kind(format), to(out)?)?))
         }
 
         pub fn write(&mut self, row: Row) -> Result<(), Failure> {
@@ -189,13 +190,13 @@ mod sheets_absent {
     use evenfall_multicast_recorder::messages::Row;
     use evenfall_store_format::Schema;
 
-    use super::{Failure, Format, Out};
+    use super::{Failure, Format, Path};
     use crate::missing::words;
 
     pub enum RecordSheet {}
 
     impl RecordSheet {
-        pub fn begin(_: Format, _: &Schema, _: Out) -> Result<Self, Failure> {
+        pub fn begin(_: Format, _: &Schema, _: Option<&Path>) -> Result<Self, Failure> {
             Err(words("output as Parquet or Arrow", "arrow").into())
         }
 
@@ -211,7 +212,7 @@ mod sheets_absent {
     pub enum MessageSheet {}
 
     impl MessageSheet {
-        pub fn begin(_: Format, _: Out) -> Result<Self, Failure> {
+        pub fn begin(_: Format, _: Option<&Path>) -> Result<Self, Failure> {
             Err(words("output as Parquet or Arrow", "arrow").into())
         }
 
@@ -222,5 +223,30 @@ mod sheets_absent {
         pub fn finish(self) -> Result<(), Failure> {
             match self {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Formats that this build refuses for records.
+    fn refused() -> Vec<Format> {
+        let sheets = [Format::Parquet, Format::Arrow].into_iter();
+        [Format::Json].into_iter().chain(sheets.filter(|_| cfg!(not(feature = "arrow")))).collect()
+    }
+
+    #[test]
+    fn a_format_that_is_refused_leaves_the_output_file_as_it_was() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (there, absent) = (directory.path().join("there"), directory.path().join("absent"));
+        std::fs::write(&there, "kept").expect("a file");
+        for format in refused() {
+            for path in [&there, &absent] {
+                assert!(Records::new(&Schema::opaque(8), format, Some(path)).is_err());
+            }
+        }
+        assert_eq!(std::fs::read_to_string(&there).expect("a file"), "kept");
+        assert!(!absent.exists());
     }
 }

@@ -65,7 +65,7 @@ fn rows(args: &[&str]) -> usize {
 #[test]
 fn a_primary_that_was_stopped_past_its_lease_is_replaced_and_acknowledges_nothing_more() {
     let Some(etcd) = servers::etcd() else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let place = |name: &str| scratch.path(name).display().to_string();
     let (names, objects) = (servers::names_at(&etcd), place("objects"));
     let common = ["--names", &names, "--lease", "2s", "--objects", &objects, "--take-over"];

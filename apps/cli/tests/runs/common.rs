@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,18 +15,35 @@ use tempfile::TempDir;
 const HANGS: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs start many processes: one at a time, or they starve each other.
-static STAGE: Mutex<()> = Mutex::new(());
+/// Who has the cores. A feed with deadlines needs them alone; stores, surveys and mistakes do not.
+static STAGE: RwLock<()> = RwLock::new(());
+
+/// The part of a test in the stage, given back at the end.
+enum Turn {
+    Alone { _turn: RwLockWriteGuard<'static, ()> },
+    Beside { _turn: RwLockReadGuard<'static, ()> },
+}
 
 /// A place on the stage, and a directory that is gone afterwards.
 pub struct Scratch {
     directory: TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Scratch {
+    /// Of a run whose messages have deadlines: no other test has processes meanwhile.
     pub fn new() -> Self {
-        let turn = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = STAGE.write().unwrap_or_else(PoisonError::into_inner);
+        Self::with(Turn::Alone { _turn: turn })
+    }
+
+    /// Of what takes the time it takes: other tests of this kind run beside it.
+    pub fn beside() -> Self {
+        let turn = STAGE.read().unwrap_or_else(PoisonError::into_inner);
+        Self::with(Turn::Beside { _turn: turn })
+    }
+
+    fn with(turn: Turn) -> Self {
         Self { directory: TempDir::new().expect("a temporary directory"), _turn: turn }
     }
 

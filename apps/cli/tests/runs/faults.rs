@@ -11,11 +11,11 @@ use super::common::{
 };
 
 /// Four receivers below two proxies.
-const FEED: [&str; 6] = ["--receivers", "4", "--fanout", "2", "--messages", "4000"];
+const FEED: [&str; 6] = ["--receivers", "4", "--fanout", "2", "--messages", "3000"];
 
 fn hurt(fault: &str, more: &[&str]) -> Demo {
     // Long enough that who was paused for two seconds is back before the end.
-    demo(&[&FEED[..], &["--fault", fault, "--fit", "4s"], more].concat())
+    demo(&[&FEED[..], &["--fault", fault, "--fit", "3s"], more].concat())
 }
 
 #[test]
@@ -69,7 +69,8 @@ fn interrupted_demo_delivers_what_was_sent_and_leaves_nothing_behind() {
     let run = scratch.path("run");
     let child = start_demo(&scratch, &[&FEED[..], &["--fit", "60s"]].concat());
     super::common::eventually("the tree", || run.join("run.json").exists().then_some(()));
-    std::thread::sleep(Duration::from_millis(1_500));
+    // Some messages are under way, and most of the feed is not.
+    std::thread::sleep(Duration::from_millis(1_000));
     signal(child.id(), "INT");
     let demo = Demo::of(scratch, child);
     assert_eq!(demo.said.code, Some(130), "{}", demo.said.err);
@@ -80,10 +81,10 @@ fn interrupted_demo_delivers_what_was_sent_and_leaves_nothing_behind() {
     assert_eq!(processes_in(&run), 0, "orphans");
 }
 
-/// Processes that nothing ends but the end of the demo: forty of them, who wait for ever.
+/// Processes that nothing ends but the end of the demo: sixteen of them, who wait for ever.
 const PATIENT: [&str; 8] = [
     "--receivers",
-    "40",
+    "16",
     "--fit",
     "60s",
     "--set",
@@ -107,7 +108,7 @@ fn stopped_leaves_nobody(name: &str, more: &[&str], is_time: impl Fn(&Path) -> b
 #[test]
 fn demo_that_is_stopped_while_it_starts_leaves_nobody() {
     for name in ["TERM", "INT", "KILL"] {
-        // The root is the first to be started, and forty follow.
+        // The root is the first to be started, and many follow.
         stopped_leaves_nobody(name, &[], |run| run.join("root.stderr").exists());
     }
 }

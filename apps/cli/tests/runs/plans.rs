@@ -9,7 +9,7 @@ use super::common::{Said, Scratch, say};
 
 /// Runs `plan tree` on this text with these options.
 fn plan(text: &str, options: &str) -> Said {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let path = scratch.path("owd.csv").display().to_string();
     fs::write(&path, text).expect("a file");
     let mut args = vec!["plan", "tree", "--owd", &path];

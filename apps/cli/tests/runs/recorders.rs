@@ -23,7 +23,7 @@ const CAST: [(&str, &str); 7] = [
 ];
 
 /// Messages of the feed, a thousand a second.
-const MESSAGES: u64 = 9_000;
+const MESSAGES: u64 = 6_000;
 
 /// Rings of a quarter of a second, and sockets that hold little more.
 fn stage() -> Scratch {
@@ -92,9 +92,9 @@ fn is_whole(summary: &Value, hash: &Value) {
 fn a_receiver_that_stopped_and_one_that_came_late_have_the_whole_feed_by_the_recorder() {
     let scratch = stage();
     let mut cast = start_all_but_the_last(&scratch);
-    sleep(Duration::from_millis(2_500));
+    sleep(Duration::from_millis(1_500));
     signal(cast[4].id(), "STOP");
-    sleep(Duration::from_millis(2_500));
+    sleep(Duration::from_millis(2_000));
     signal(cast[4].id(), "CONT");
     let late = start(&scratch, "late", &["--from", "start"]);
     let tape = summary(cast.remove(5));
@@ -106,7 +106,7 @@ fn a_receiver_that_stopped_and_one_that_came_late_have_the_whole_feed_by_the_rec
     }
     assert_eq!(&tape["content_hash"], hash, "{tape}");
     assert_eq!((&tape["messages"], &tape["lost"]), (&MESSAGES.into(), &0.into()), "{tape}");
-    // What rings could not give: most of two and a half seconds, and of what was before `late`.
+    // What rings could not give: most of two seconds, and of what was before `late`.
     let sent = tape["trees"][0]["repairs_sent"].as_u64().expect("a number");
     // Frames hold several messages where the machine is busy.
     assert!(sent > MESSAGES / 8, "{tape}");
@@ -122,7 +122,7 @@ fn a_receiver_that_stopped_and_one_that_came_late_have_the_whole_feed_by_the_rec
 fn the_death_of_a_recorder_is_nobody_elses() {
     let scratch = stage();
     let mut cast = start_all_but_the_last(&scratch);
-    sleep(Duration::from_millis(3_000));
+    sleep(Duration::from_millis(2_000));
     let mut tape = cast.remove(5);
     tape.kill().expect("a process");
     tape.wait().expect("a process");
@@ -149,14 +149,14 @@ fn recorder_killed_and_started_again(cast: &[(&str, &str)], ring_frames: u32) ->
     let scratch = stage_of(cast, ring_frames);
     let names = cast.iter().map(|(name, _)| *name).filter(|name| *name != "late");
     let mut others: Vec<_> = names.map(|name| (name, start(&scratch, name, &[]))).collect();
-    sleep(Duration::from_millis(2_500));
+    sleep(Duration::from_millis(1_500));
     let tape = others.iter().position(|(name, _)| *name == "tape").expect("the recorder");
     let (_, mut tape) = others.remove(tape);
     tape.kill().expect("a process");
     tape.wait().expect("a process");
     sleep(Duration::from_millis(1_000));
     let tape = start(&scratch, "tape", &[]);
-    sleep(Duration::from_millis(1_500));
+    sleep(Duration::from_millis(1_000));
     let late = start(&scratch, "late", &["--from", "start"]);
     let said = finish(tape);
     assert!(said.ok, "{}", said.err);

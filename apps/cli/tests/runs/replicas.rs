@@ -76,7 +76,7 @@ fn pair(first: &str, second: &str) -> (Node, Node, Client) {
 
 #[test]
 fn what_was_acknowledged_replica_is_on_the_second_node_when_the_first_and_its_disk_are_gone() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let place = |name: &str| scratch.path(name).display().to_string();
     let (first, second, mut client) = pair(&place("first"), &place("second"));
     assert_eq!(append_replica(&mut client, 0..BATCH), 0);
@@ -101,7 +101,7 @@ fn what_was_acknowledged_replica_is_on_the_second_node_when_the_first_and_its_di
 
 #[test]
 fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_when_it_is_back() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let place = |name: &str| scratch.path(name).display().to_string();
     let (first, second, mut client) = pair(&place("first"), &place("second"));
     let replica = second.address.to_string();
@@ -142,7 +142,7 @@ fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_whe
 #[test]
 fn a_second_node_of_a_cluster_becomes_the_primary_of_what_it_has_and_no_other_node_does() {
     let Some(etcd) = servers::etcd() else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let place = |name: &str| scratch.path(name).display().to_string();
     let (names, objects) = (servers::names_at(&etcd), place("objects"));
     let common = ["--names", &names, "--lease", "2s", "--objects", &objects, "--take-over"];

@@ -55,7 +55,7 @@ fn append_until_killed(client: &mut Client, kill_after: u64, kill: &dyn Fn()) ->
 
 #[test]
 fn what_a_killed_server_acknowledged_local_is_there_after_its_restart() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let dir = scratch.path("store");
     let (mut child, address) = serve(&dir);
     let mut client = Client::connect(address).expect("a connection");
@@ -86,7 +86,7 @@ fn what_a_killed_server_acknowledged_local_is_there_after_its_restart() {
 
 #[test]
 fn what_a_killed_server_acknowledged_at_memory_a_second_ago_is_there() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let dir = scratch.path("store");
     let (mut child, address) = serve(&dir);
     let mut client = Client::connect(address).expect("a connection");
@@ -112,7 +112,7 @@ fn what_a_killed_server_acknowledged_at_memory_a_second_ago_is_there() {
 
 #[test]
 fn a_server_on_a_full_disk_answers_and_ends() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let disk = scratch.path("disk");
     std::fs::create_dir_all(&disk).expect("a directory");
     let mount = std::process::Command::new("mount")
@@ -142,7 +142,7 @@ fn a_server_on_a_full_disk_answers_and_ends() {
 
 #[test]
 fn records_are_appended_to_a_server_and_an_address_is_never_made_a_directory() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let dir = scratch.path("store");
     let schema = scratch.path("schema.json");
     let text = serde_json::to_string(&Schema::opaque(16)).expect("a schema");
@@ -173,7 +173,7 @@ fn records_are_appended_to_a_server_and_an_address_is_never_made_a_directory() {
 
 #[test]
 fn a_served_store_does_not_leave_loopback() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let dir = scratch.path("store").display().to_string();
     let said = say(&["store", "serve", &dir, "--listen", "0.0.0.0:0"]);
     assert!(!said.ok && said.err.contains("nothing leaves loopback"), "{}", said.err);

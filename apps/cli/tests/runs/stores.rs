@@ -176,7 +176,7 @@ fn parquet_opens_in_duckdb_and_polars_with_equal_counts_and_sums() {
 #[test]
 fn two_sides_of_a_feed_are_recorded_as_one() {
     let Some(pair) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (dir, pair) = (scratch.path("store"), pair.display().to_string());
     let said = store(&dir, &["append", "cme", "--feed", &pair, "--arbitrate"]);
     assert!(said.ok, "{}{}", said.out, said.err);
@@ -197,7 +197,7 @@ fn messages_of(dir: &Path, name: &str) -> Vec<String> {
 #[test]
 fn two_sides_of_a_feed_are_kept_apart() {
     let Some(pair) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (dir, pair) = (scratch.path("store"), pair.display().to_string());
     let said = store(&dir, &["append", "cme", "--feed", &pair, "--sides", "apart"]);
     assert!(said.ok, "{}{}", said.out, said.err);
@@ -210,7 +210,7 @@ fn two_sides_of_a_feed_are_kept_apart() {
 #[test]
 fn copies_of_two_sides_are_kept_once_unless_both_are_wanted_and_it_is_said() {
     let Some(pair) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (dir, pair) = (scratch.path("store"), pair.display().to_string());
     let said = store(&dir, &["append", "cme", "--feed", &pair]);
     assert!(said.ok && said.out.contains("5000 messages recorded"), "{}{}", said.out, said.err);
@@ -222,7 +222,7 @@ fn copies_of_two_sides_are_kept_once_unless_both_are_wanted_and_it_is_said() {
 #[test]
 fn what_is_not_decoded_has_its_format_and_type_and_no_columns_of_itch() {
     let Some(miax) = data("pcap/Miax.Tom.Mach.v1.9.Example.pcap") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (dir, miax) = (scratch.path("store"), miax.display().to_string());
     let said = store(&dir, &["append", "miax", "--feed", &miax]);
     assert!(said.ok, "{}{}", said.out, said.err);
@@ -249,7 +249,7 @@ fn what_is_not_decoded_has_its_format_and_type_and_no_columns_of_itch() {
 #[test]
 fn messages_out_of_order_are_sorted_in_a_window_and_later_ones_refused_by_name() {
     let Some(pair) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (dir, pair) = (scratch.path("store"), pair.display().to_string());
     let window = ["--sides", "apart", "--window", "1s"];
     let said = store(&dir, &[&["append", "said", "--feed", &pair][..], &window].concat());
@@ -275,7 +275,7 @@ fn messages_out_of_order_are_sorted_in_a_window_and_later_ones_refused_by_name()
 
 #[test]
 fn records_out_of_a_table_go_by_the_schema_and_the_window_of_their_file() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let dir = scratch.path("store");
     let (schema, table) = (scratch.path("schema.json"), scratch.path("trades.csv"));
     let field = |name: &str, offset: u16, len: u16, kind: &str| {
@@ -341,7 +341,7 @@ fn retention_and_deletion_are_orders_of_the_command_line() {
 
 #[test]
 fn a_query_that_finds_nothing_says_what_there_is() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (dir, feed) = (scratch.path("store"), scratch.path("f.itch50").display().to_string());
     assert!(say(&["feed", "make", &feed, "--messages", "3000"]).ok);
     let said = store(&dir, &["append", "made", "--feed", &feed]);
@@ -371,7 +371,7 @@ fn a_query_that_finds_nothing_says_what_there_is() {
 
 #[test]
 fn what_is_not_there_is_said() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let nowhere = scratch.path("nowhere");
     for words in [&["ls"][..], &["read", "feed"], &["verify"], &["tail", "feed"]] {
         let said = store(&nowhere, words);

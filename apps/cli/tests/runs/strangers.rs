@@ -130,7 +130,7 @@ fn hostile_grpc_clients_cost_an_agent_nothing() {
 
 /// A run of a root and a receiver, of which the root's notes go here.
 fn goes_on_with(stderr: Stdio, hang_up: impl FnOnce()) {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (config, nodes) = settings(&scratch, &[("root", "root"), ("recv-1", "receiver")]);
     let root = run("root", "root", &config).stderr(stderr).spawn().expect("the program");
     hang_up();
@@ -166,7 +166,7 @@ fn root_goes_on_when_the_reader_of_its_notes_has_gone() {
 
 #[test]
 fn root_says_where_it_listens_that_the_tree_stands_and_how_it_ended() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (config, _) = settings(&scratch, &[("root", "root"), ("recv-1", "receiver")]);
     let root = run("root", "root", &config).spawn().expect("the program");
     let mut receiver = run("recv", "recv-1", &config);

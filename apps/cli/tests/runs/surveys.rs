@@ -19,7 +19,7 @@ struct Pool {
 impl Pool {
     /// Hosts `slow` are a millisecond further away than the others, both ways.
     fn new(hosts: usize, slow: &[usize], keyed: bool) -> Self {
-        let scratch = Scratch::new();
+        let scratch = Scratch::beside();
         let free = |host: usize| {
             let host = format!("127.0.0.{}:0", host + 20);
             // One number for TCP and UDP.

@@ -8,7 +8,7 @@ use std::process::Command;
 use super::common::{Scratch, evenfall, finish, is_root, say, signal, write_key};
 
 fn check(text: &str) -> String {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let path = scratch.path("e.toml");
     fs::write(&path, text).expect("a file");
     let said = say(&["config", "check", &path.display().to_string()]);
@@ -56,7 +56,7 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
 
 #[test]
 fn key_that_others_can_read_is_refused_with_the_way_to_mend_it() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (key, path) = (scratch.path("e.key"), scratch.path("e.toml"));
     write_key(&key);
     let node = |id, role| {
@@ -79,7 +79,7 @@ fn key_that_others_can_read_is_refused_with_the_way_to_mend_it() {
 
 #[test]
 fn default_settings_and_two_nodes_can_be_run() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let path = scratch.path("default.toml");
     let node = |id, role| {
         format!(
@@ -102,7 +102,7 @@ fn default_settings_and_two_nodes_can_be_run() {
 
 #[test]
 fn a_root_says_whom_it_waits_for_and_its_report_that_the_tree_never_stood() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let path = scratch.path("e.toml");
     let mut text = "[multicast.membership]\nexpect_timeout = \"1s\"\n".to_owned();
     let roles = [("root", "root"), ("recv-1", "receiver"), ("tape", "recorder"), ("p", "proxy")];
@@ -128,7 +128,7 @@ fn a_root_says_whom_it_waits_for_and_its_report_that_the_tree_never_stood() {
 #[test]
 fn wrong_arguments_are_refused_with_what_is_right() {
     let nowhere = std::env::temp_dir().join("evenfall-nowhere").display().to_string();
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let config = scratch.path("root.toml").display().to_string();
     let root = "[[node]]\nname = \"a\"\nid = 1\nrole = \"root\"\naddress = \"127.0.0.1:1\"\n";
     fs::write(&config, root).expect("a file");
@@ -181,7 +181,7 @@ fn help_of_every_command_says_what_it_is_for() {
 #[test]
 fn lab_without_permission_says_what_to_do() {
     let said = if is_root() {
-        let scratch = Scratch::new();
+        let scratch = Scratch::beside();
         use std::os::unix::fs::PermissionsExt;
         // Where nobody may go: the build directory may belong to root alone.
         let program = scratch.path("evenfall");
@@ -237,7 +237,7 @@ fn full_disk_under_the_result_is_an_error() {
 
 #[test]
 fn reader_that_has_seen_enough_ends_a_read_of_the_store_quietly() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (store, feed) = (scratch.path("store"), scratch.path("20191230.itch50"));
     fs::write(&feed, super::common::feed_file(20_000).0).expect("a feed");
     let (store, feed) = (store.display().to_string(), feed.display().to_string());

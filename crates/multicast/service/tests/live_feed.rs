@@ -1,11 +1,9 @@
 //! A feed that is played as MoldUDP64, lossy, through a root, to receivers.
 
-mod common;
-
 use std::thread;
 use std::time::Duration;
 
-use common::{free_addresses, receivers, settings};
+use crate::common::{free_addresses, receivers, settings};
 use evenfall_feed_service::player::{Played, Player, Stage};
 use evenfall_feed_service::{Feed, Synthetic};
 use evenfall_multicast_service::Settings;

@@ -1,10 +1,8 @@
 //! A program that publishes and a program that subscribes, over loopback.
 
-mod common;
-
 use std::thread;
 
-use common::{receivers, settings};
+use crate::common::{receivers, settings};
 use evenfall_multicast_service::{PublishError, Publisher, Subscriber, Update};
 
 fn message(n: u32) -> Vec<u8> {

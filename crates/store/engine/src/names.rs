@@ -12,6 +12,10 @@
 
 pub mod cluster;
 pub mod embedded;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+#[cfg(not(feature = "etcd"))]
+#[path = "names/etcd_absent.rs"]
 pub mod etcd;
 pub mod lease;
 

@@ -109,7 +109,7 @@ impl Parts {
         let Some(Coming { numbers, fetch, room }) = self.coming.pop_front() else { return Ok(()) };
         // The next ones are asked for before this one is waited for.
         self.fetch_ahead(bucket, file, is_object);
-        let bytes = bucket.wait(fetch)?.unwrap_or_default();
+        let bytes = fetch()?.unwrap_or_default();
         self.part = Some(Part { numbers, bytes, _room: room });
         Ok(())
     }

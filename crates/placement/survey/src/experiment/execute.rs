@@ -4,7 +4,7 @@
 //! DIR/experiment.json      title, pool and seed, for the report
 //! DIR/runs/<id>.json       a run that is complete
 //! DIR/runs/<id>.json.part  a run that is being written; never read
-//! DIR/report.html, *.png   the report
+//! DIR/report.html          the report
 //! ```
 //!
 //! A file is written whole and then renamed, so it is complete or not there. What is there is not

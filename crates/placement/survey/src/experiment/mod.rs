@@ -5,7 +5,7 @@
 //!  experiment.toml --Experiment--> RunPlan, RunPlan, ...      (run x strategy x root x repetition)
 //!                                     |
 //!        recorded | simulated | live  v
-//!            Field  <--Want--  Course  --> RunRecord --> runs/<id>.json --> report.html, *.png
+//!            Field  <--Want--  Course  --> RunRecord --> runs/<id>.json --> report.html
 //!                   --Found-->
 //! ```
 //!
@@ -22,7 +22,6 @@
 //! | [`record`] | the JSON of a run |
 //! | [`execute`] | runs one after another, those that are complete left out |
 //! | [`report`] | the page of an experiment |
-//! | [`picture`] | the same as PNG |
 
 #[cfg(feature = "program")]
 pub mod command;
@@ -30,7 +29,6 @@ pub mod course;
 pub mod execute;
 pub mod field;
 pub mod file;
-pub mod picture;
 pub mod record;
 pub mod report;
 #[cfg(test)]

@@ -2,7 +2,7 @@ use super::execute::execute;
 use super::field::{Field, Recorded, Watch};
 use super::file::{Experiment, RunPlan};
 use super::record::RunRecord;
-use super::{Course, Directory, Want, picture, report::Page};
+use super::{Course, Directory, Want};
 use evenfall_placement_planner::delays::EdgeStats;
 use std::time::Duration;
 
@@ -146,24 +146,6 @@ fn host_that_dies_after_all_pairs_were_measured_is_not_in_the_next_tree() {
         let Want::Tree(tree) = course.want() else { panic!("another tree") };
         assert!(!tree.hosts().iter().any(|host| dead.contains(host)), "{strategy}: {tree:?}");
     }
-}
-
-#[test]
-fn pictures_have_lines_and_words_without_fonts_of_the_system() {
-    let scratch = tempfile::tempdir().expect("a directory");
-    let directory = Directory::create(scratch.path()).expect("a directory");
-    run(&directory, &[], false).expect("runs");
-    let page = Page::read(&directory).expect("a page");
-    let pictures = picture::write(&page, scratch.path()).expect("pictures");
-    assert_eq!(pictures.len(), 4);
-    let file = std::fs::File::open(&pictures[0]).expect("a picture");
-    let mut reader = png::Decoder::new(std::io::BufReader::new(file)).read_info().expect("a PNG");
-    let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
-    reader.next_frame(&mut pixels).expect("pixels");
-    // The title alone is some thousand dark pixels in the first rows.
-    let head = pixels[..1_600 * 70 * 3].chunks(3).filter(|pixel| pixel[0] < 120).count();
-    let colours: std::collections::BTreeSet<&[u8]> = pixels.chunks(3).collect();
-    assert!(head > 500 && colours.len() > 20, "{head} {}", colours.len());
 }
 
 #[test]

@@ -271,7 +271,7 @@ impl Shared {
             let fetch = |name: &String| bucket.fetch(name, 0, SEGMENT_BYTES);
             let fetches: Vec<_> = names.iter().map(fetch).collect();
             for (name, fetch) in names.iter().zip(fetches) {
-                let Ok(Some(block)) = bucket.wait(fetch) else { return };
+                let Ok(Some(block)) = fetch() else { return };
                 lock(&self.blocks_before).insert(name.clone(), block);
             }
         }

@@ -282,8 +282,8 @@ impl Member {
     /// A transaction on condition that our lease holds.
     fn commit(
         &self,
-        mut compare: Vec<etcd::wire::Compare>,
-        steps: Vec<etcd::wire::Step>,
+        mut compare: Vec<etcd::Compare>,
+        steps: Vec<etcd::Step>,
     ) -> Result<bool, NamesError> {
         let key = self.cluster.node_key(self.node);
         compare.push(etcd::has_lease(&key, self.lease.id()));
@@ -480,7 +480,7 @@ impl Member {
     fn rewrite(
         &self,
         names: &[&str],
-        step: &dyn Fn(&str, Entry) -> etcd::wire::Step,
+        step: &dyn Fn(&str, Entry) -> etcd::Step,
     ) -> Result<(), NamesError> {
         let keys: Vec<String> = names.iter().map(|name| self.cluster.file_key(name)).collect();
         for _ in 0..TRIES {

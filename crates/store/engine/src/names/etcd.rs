@@ -21,10 +21,10 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
+pub use self::wire::{Compare, KeyValue, Step};
 use self::wire::{
-    Compare, DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest,
-    LeaseResponse, PutRequest, RangeRequest, RangeResponse, RequestOp, Step, Target, TxnRequest,
-    TxnResponse,
+    DeleteRangeRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseResponse,
+    PutRequest, RangeRequest, RangeResponse, RequestOp, Target, TxnRequest, TxnResponse,
 };
 use super::NamesError;
 use crate::expect_loopback;

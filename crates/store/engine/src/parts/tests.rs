@@ -1,86 +1,77 @@
-use std::path::Path as Place;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
+use evenfall_core::{Objects, PutOutcome, StorageError};
 use evenfall_store_format::layout::{CHUNK_BYTES, SEGMENTS_PER_CHUNK};
-use futures_util::stream::BoxStream;
-use object_store::path::Path;
-use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
 
 use super::*;
+use crate::bucket::Place;
 use crate::names::{self, Names};
 use crate::tests::{records, schema};
 use crate::{Archive, Directory, Level, Store, StoreConfig, StoreFile};
 
-/// An object store that counts what is got from it.
-#[derive(Debug)]
+type Outcome<T> = Result<T, StorageError>;
+
+/// A place that counts what is got from it.
 struct Counted {
-    store: Arc<dyn ObjectStore>,
+    place: Arc<dyn Place>,
     gets: Arc<AtomicUsize>,
 }
 
 impl std::fmt::Display for Counted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "counted {}", self.store)
+        write!(f, "counted {}", self.place)
     }
 }
 
-#[async_trait]
-impl ObjectStore for Counted {
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+impl Place for Counted {
+    fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
         self.gets.fetch_add(1, Relaxed);
-        self.store.get_opts(path, options).await
+        self.place.fetch(name, offset, len)
+    }
+}
+
+impl Objects for Counted {
+    fn put(&self, name: &str, bytes: Bytes) -> Outcome<()> {
+        self.place.put(name, bytes)
     }
 
-    async fn put_opts(&self, path: &Path, put: PutPayload, how: PutOptions) -> Result<PutResult> {
-        self.store.put_opts(path, put, how).await
+    fn put_new(&self, name: &str, bytes: Bytes) -> Outcome<PutOutcome> {
+        self.place.put_new(name, bytes)
     }
 
-    async fn put_multipart_opts(
-        &self,
-        path: &Path,
-        how: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.store.put_multipart_opts(path, how).await
+    fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Outcome<PutOutcome> {
+        self.place.swap(name, was, bytes)
     }
 
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.store.delete_stream(paths)
+    fn get(&self, name: &str, offset: u64, len: usize) -> Outcome<Option<Bytes>> {
+        self.gets.fetch_add(1, Relaxed);
+        self.place.get(name, offset, len)
     }
 
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.store.list(prefix)
+    fn delete(&self, name: &str) -> Outcome<()> {
+        self.place.delete(name)
     }
 
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.store.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.store.copy_opts(from, to, options).await
+    fn list(&self, prefix: &str) -> Outcome<Vec<String>> {
+        self.place.list(prefix)
     }
 }
 
 /// A bucket in this directory, and how often something was got from it.
-fn counted(objects: &Place) -> (Bucket, Arc<AtomicUsize>) {
+fn counted(objects: &Path) -> (Bucket, Arc<AtomicUsize>) {
     let gets = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&gets);
     let bucket = Bucket::directory(objects).unwrap();
-    (bucket.behind(|store| Arc::new(Counted { store, gets: count })), gets)
+    (bucket.behind(|place| Arc::new(Counted { place, gets: count })), gets)
 }
 
 const RECORDS: u64 = 1_500_000;
 
 /// A store whose first chunks have left the disk, and which keeps none of them in memory.
-fn evicted(directory: &Place) -> (Store, Arc<StoreFile>, Arc<AtomicUsize>) {
+fn evicted(directory: &Path) -> (Store, Arc<StoreFile>, Arc<AtomicUsize>) {
     let config = StoreConfig {
         local_bytes_max: 2 * CHUNK_BYTES as u64,
         cache_bytes: 0,
@@ -107,7 +98,7 @@ fn evicted(directory: &Place) -> (Store, Arc<StoreFile>, Arc<AtomicUsize>) {
 }
 
 /// Full chunks that the disk has not.
-fn away(directory: &Place) -> usize {
+fn away(directory: &Path) -> usize {
     let full = schema().layout().unwrap().full_segments(RECORDS) / SEGMENTS_PER_CHUNK;
     let is_away = |chunk: &u32| !directory.join(chunk_name(Kind::Data, FileId(1), *chunk)).exists();
     (0..full).filter(is_away).count()

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use evenfall_core::Objects as _;
+use evenfall_store_engine::bucket::Fetch;
 use evenfall_store_engine::columns::Columns;
 use evenfall_store_engine::{Archive, Bucket, Client, Level, Store, StoreFile};
 use evenfall_store_format::layout::CHUNK_BYTES;
@@ -246,17 +247,17 @@ fn read(
 /// Bytes of all objects, as a read needs them too, a few requests at a time.
 fn download(place: &str) -> Result<usize, Failure> {
     let bucket = Bucket::open(place)?;
-    let mut coming = std::collections::VecDeque::new();
+    let mut coming = std::collections::VecDeque::<Fetch>::new();
     let mut bytes = 0;
     for name in bucket.list("")? {
         if coming.len() == DOWNLOADS {
             let Some(fetch) = coming.pop_front() else { break };
-            bytes += bucket.wait(fetch)?.map_or(0, |bytes| bytes.len());
+            bytes += fetch()?.map_or(0, |bytes| bytes.len());
         }
         coming.push_back(bucket.fetch(&name, 0, 2 * CHUNK_BYTES));
     }
     for fetch in coming {
-        bytes += bucket.wait(fetch)?.map_or(0, |bytes| bytes.len());
+        bytes += fetch()?.map_or(0, |bytes| bytes.len());
     }
     Ok(bytes)
 }

@@ -1,17 +1,17 @@
 //! `docs/operations.md` lists every metric that a role has.
 
-const PAGE: &str = include_str!("../../../docs/operations.md");
+const PAGE: &str = include_str!("../../../../docs/operations.md");
 
 #[test]
 fn every_metric_is_on_the_page() {
     let sources = [
-        include_str!("../../../crates/multicast/service/src/roles/root/page.rs"),
-        include_str!("../../../crates/multicast/service/src/roles/proxy.rs"),
-        include_str!("../../../crates/multicast/service/src/roles/receiver.rs"),
-        include_str!("../../../crates/multicast/recorder/src/role.rs"),
-        include_str!("../../../crates/placement/survey/src/agent.rs"),
-        include_str!("../../../crates/feed/service/src/intake/mod.rs"),
-        include_str!("../../../crates/runtime/src/telemetry.rs"),
+        include_str!("../../../../crates/multicast/service/src/roles/root/page.rs"),
+        include_str!("../../../../crates/multicast/service/src/roles/proxy.rs"),
+        include_str!("../../../../crates/multicast/service/src/roles/receiver.rs"),
+        include_str!("../../../../crates/multicast/recorder/src/role.rs"),
+        include_str!("../../../../crates/placement/survey/src/agent.rs"),
+        include_str!("../../../../crates/feed/service/src/intake/mod.rs"),
+        include_str!("../../../../crates/runtime/src/telemetry.rs"),
     ];
     let mut found = 0;
     for source in sources {

@@ -1,0 +1,7 @@
+//! The tests of the formats, joined in one program:
+//! each program of tests is linked by itself, which takes seconds.
+#![forbid(unsafe_code)]
+
+mod damage;
+mod oracles;
+mod real_files;

@@ -1,0 +1,11 @@
+//! The tests of the simulator, joined in one program:
+//! each program of tests is linked by itself, which takes seconds.
+#![forbid(unsafe_code)]
+
+mod campaign;
+mod clocks;
+mod common;
+mod faults;
+mod hosts;
+mod network;
+mod runs;

@@ -1,0 +1,265 @@
+//! Any store of a cloud that the crate `object_store` speaks to.
+//!
+//! Requests that fail in passing are repeated by the crate itself; a request that still fails is
+//! [`StorageError::Unavailable`] and stays queued.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{Objects, PutOutcome, StorageError};
+use futures_util::TryStreamExt as _;
+use object_store::path::Path as Key;
+use object_store::{
+    Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig, UpdateVersion,
+};
+use tokio::runtime::Runtime;
+
+use super::{BucketOptions, Fetch, Place};
+
+/// How long a request and its repetitions may take: longer would keep a stop waiting, and the queue
+/// behind it tries again anyway.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A bucket.
+pub(super) struct Cloud {
+    store: Arc<dyn ObjectStore>,
+    runtime: Arc<Runtime>,
+    prefix: String,
+    /// Whether listings come in order of names.
+    is_ordered: bool,
+}
+
+impl std::fmt::Display for Cloud {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+/// A request on its way; a request that nobody waits for is given up.
+struct Coming(tokio::task::JoinHandle<Result<Bytes, Error>>);
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Where a cloud gives its machines keys: asked when the environment has none.
+const METADATA: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
+const NO_KEYS: &str = "; the environment has no keys, and this machine is given none: set \
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or their likes of GOOGLE_* and \
+    AZURE_* (docs/store.md)";
+
+fn storage_error(name: &str, error: &Error) -> StorageError {
+    let (name, mut what) = (name.to_owned(), error.to_string());
+    if METADATA.iter().any(|host| what.contains(host)) {
+        what.push_str(NO_KEYS);
+    }
+    match error {
+        // A missing object is no error: what is missing here is the bucket.
+        Error::NotFound { .. } => StorageError::NoBucket { name, what },
+        error if format!("{error:?}").contains("NoSuchBucket") => {
+            StorageError::NoBucket { name, what }
+        }
+        Error::PermissionDenied { .. }
+        | Error::Unauthenticated { .. }
+        | Error::InvalidPath { .. }
+        | Error::NotImplemented { .. }
+        | Error::NotSupported { .. } => StorageError::Failed { name, what },
+        _ => StorageError::Unavailable { name, what },
+    }
+}
+
+fn runtime() -> Result<Arc<Runtime>, StorageError> {
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("objects")
+        .enable_all()
+        .build();
+    built
+        .map(Arc::new)
+        .map_err(|error| StorageError::Failed { name: "objects".into(), what: error.to_string() })
+}
+
+/// What a missing object means: that it is missing, or that the bucket is.
+fn missing(name: &str, error: &Error) -> Result<(), StorageError> {
+    let what = format!("{error:?}");
+    let is_bucket = ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"]
+        .iter()
+        .any(|sign| what.contains(sign));
+    if is_bucket { Err(storage_error(name, error)) } else { Ok(()) }
+}
+
+/// What came of a read; `None` when there is no such object.
+fn found(name: &str, read: Result<Bytes, Error>) -> Result<Option<Bytes>, StorageError> {
+    match read {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error @ Error::NotFound { .. }) => missing(name, &error).map(|()| None),
+        Err(error) => Err(storage_error(name, &error)),
+    }
+}
+
+impl Cloud {
+    /// The bucket of this address.
+    ///
+    /// # Errors
+    /// When the address or the environment is not complete, or the program was built without this
+    /// kind of address.
+    pub(super) fn open(place: &str, options: &BucketOptions) -> Result<Self, StorageError> {
+        let (scheme, rest) = place.split_once("://").unwrap_or((place, ""));
+        let prefix = rest.split_once('/').map_or("", |(_, prefix)| prefix.trim_matches('/'));
+        let store = store_of(scheme, place, options)?;
+        let (runtime, prefix, is_ordered) = (runtime()?, prefix.to_owned(), scheme == "s3");
+        Ok(Self { store, runtime, prefix, is_ordered })
+    }
+
+    fn key(&self, name: &str) -> Key {
+        match self.prefix.is_empty() {
+            true => Key::from(name),
+            false => Key::from(format!("{}/{name}", self.prefix)),
+        }
+    }
+}
+
+impl Place for Cloud {
+    fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
+        let (store, key, name) = (Arc::clone(&self.store), self.key(name), name.to_owned());
+        let range = offset..offset.saturating_add(len as u64);
+        let get = async move { store.get_range(&key, range).await };
+        let (runtime, mut coming) = (Arc::clone(&self.runtime), Coming(self.runtime.spawn(get)));
+        Box::new(move || match runtime.block_on(&mut coming.0) {
+            Ok(read) => found(&name, read),
+            Err(error) => Err(StorageError::Unavailable { name, what: error.to_string() }),
+        })
+    }
+}
+
+macro_rules! cloud_store {
+    ($builder:ty, $key:ty, $place:expr, $options:expr) => {{
+        let failed = |error| storage_error($place, &error);
+        let mut builder = <$builder>::from_env().with_url($place).with_retry(retries());
+        for (name, value) in &$options.0 {
+            let key: $key = name.parse().map_err(failed)?;
+            builder = builder.with_config(key, value);
+        }
+        Ok(Arc::new(builder.build().map_err(failed)?))
+    }};
+}
+
+fn retries() -> RetryConfig {
+    let max_retries = 4;
+    RetryConfig { max_retries, retry_timeout: REQUEST_TIMEOUT, ..Default::default() }
+}
+
+/// The store behind an address.
+fn store_of(
+    scheme: &str,
+    place: &str,
+    options: &BucketOptions,
+) -> Result<Arc<dyn ObjectStore>, StorageError> {
+    match scheme {
+        #[cfg(feature = "s3")]
+        "s3" => {
+            use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+            cloud_store!(AmazonS3Builder, AmazonS3ConfigKey, place, options)
+        }
+        #[cfg(feature = "gcs")]
+        "gs" => {
+            use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+            cloud_store!(GoogleCloudStorageBuilder, GoogleConfigKey, place, options)
+        }
+        #[cfg(feature = "azure")]
+        "az" => {
+            use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+            cloud_store!(MicrosoftAzureBuilder, AzureConfigKey, place, options)
+        }
+        other => {
+            let what = format!("this program does not know {other}://, or was built without it");
+            Err(StorageError::Failed { name: place.into(), what })
+        }
+    }
+}
+
+impl Objects for Cloud {
+    fn put(&self, name: &str, bytes: Bytes) -> Result<(), StorageError> {
+        let key = self.key(name);
+        let put = self.store.put(&key, bytes.into());
+        self.runtime.block_on(put).map(drop).map_err(|error| storage_error(name, &error))
+    }
+
+    fn put_new(&self, name: &str, bytes: Bytes) -> Result<PutOutcome, StorageError> {
+        let (key, options) = (self.key(name), PutOptions::from(PutMode::Create));
+        let put = self.store.put_opts(&key, bytes.into(), options);
+        match self.runtime.block_on(put) {
+            Ok(_) => Ok(PutOutcome::Created),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(PutOutcome::Exists),
+            Err(error) => Err(storage_error(name, &error)),
+        }
+    }
+
+    fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Result<PutOutcome, StorageError> {
+        let key = self.key(name);
+        let swap = async {
+            let there = self.store.get(&key).await?;
+            let at = UpdateVersion {
+                e_tag: there.meta.e_tag.clone(),
+                version: there.meta.version.clone(),
+            };
+            if there.bytes().await? != *was {
+                return Ok(PutOutcome::Exists);
+            }
+            let options = PutOptions::from(PutMode::Update(at));
+            self.store.put_opts(&key, bytes.into(), options).await.map(|_| PutOutcome::Created)
+        };
+        match self.runtime.block_on(swap) {
+            Ok(outcome) => Ok(outcome),
+            Err(Error::Precondition { .. }) => Ok(PutOutcome::Exists),
+            Err(error @ Error::NotFound { .. }) => {
+                missing(name, &error).map(|()| PutOutcome::Exists)
+            }
+            Err(error) => Err(storage_error(name, &error)),
+        }
+    }
+
+    fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError> {
+        let key = self.key(name);
+        let get = async {
+            if (offset, len) == (0, usize::MAX) {
+                return self.store.get(&key).await?.bytes().await;
+            }
+            self.store.get_range(&key, offset..offset.saturating_add(len as u64)).await
+        };
+        found(name, self.runtime.block_on(get))
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StorageError> {
+        match self.runtime.block_on(async { self.store.delete(&self.key(name)).await }) {
+            Ok(()) => Ok(()),
+            Err(error @ Error::NotFound { .. }) => missing(name, &error),
+            Err(error) => Err(storage_error(name, &error)),
+        }
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<String>, StorageError> {
+        let base = (!self.prefix.is_empty()).then(|| Key::from(self.prefix.as_str()));
+        let list = async {
+            let mut names = Vec::new();
+            // From the prefix on, and, where names come in order, to its end and no further.
+            let mut listed = match prefix {
+                "" => self.store.list(base.as_ref()),
+                _ => self.store.list_with_offset(base.as_ref(), &self.key(prefix)),
+            };
+            while let Some(meta) = listed.try_next().await? {
+                let Some(name) = meta.location.filename() else { continue };
+                if name.starts_with(prefix) {
+                    names.push(name.to_owned());
+                } else if self.is_ordered && name > prefix {
+                    break;
+                }
+            }
+            Ok(names)
+        };
+        self.runtime.block_on(list).map_err(|error: Error| storage_error(prefix, &error))
+    }
+}

@@ -1,0 +1,226 @@
+//! A directory of the local file system in the place of a bucket: a file each object.
+//!
+//! ```text
+//!  put      name#1 written and synced ── renamed to name ── directory synced
+//!  put_new  name#1 written and synced ── linked as name, which fails where name is ── #1 removed
+//!  swap     lock of the directory ── name read and compared ── put
+//! ```
+//!
+//! A crash leaves `name#1` behind at worst. No listing shows a staged file, and the next writer of
+//! the object takes the next number.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenfall_core::{Objects, PutOutcome, StorageError};
+use rustix::fs::{Advice, FlockOperation};
+
+use super::{Fetch, Place};
+
+/// How long a swap in a directory waits for another process that swaps there.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Staged files of one object: writers at the same time, and writers that crashed.
+const STAGED_MAX: u32 = 1_000;
+
+/// The directory.
+pub(super) struct Folder(PathBuf);
+
+impl std::fmt::Display for Folder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+fn storage_error(name: &str, error: &io::Error) -> StorageError {
+    let (name, what) = (name.to_owned(), error.to_string());
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::InvalidInput => {
+            StorageError::Failed { name, what }
+        }
+        _ => StorageError::Unavailable { name, what },
+    }
+}
+
+/// Whether a file of this name is staged for an object, and no object itself.
+fn is_staged(name: &str) -> bool {
+    let number = name.rsplit_once('#').map_or("", |(_, number)| number);
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn read(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
+    let there = file.metadata()?.len().saturating_sub(offset);
+    let mut bytes = vec![0; len.min(usize::try_from(there).unwrap_or(usize::MAX))];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes.into())
+}
+
+impl Folder {
+    /// The directory, which is made when it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn open(path: &Path) -> Result<Self, StorageError> {
+        std::fs::create_dir_all(path).map_err(|error| StorageError::Failed {
+            name: path.display().to_string(),
+            what: error.to_string(),
+        })?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// A directory that was lost is not made again under our hands.
+    fn expect_directory(&self, name: &str) -> Result<(), StorageError> {
+        match self.0.is_dir() {
+            true => Ok(()),
+            false => Err(StorageError::NoBucket {
+                name: name.into(),
+                what: format!("{} is no directory", self.0.display()),
+            }),
+        }
+    }
+
+    /// Writes and syncs the bytes under a name that is no object's, publishes them by `publish`,
+    /// and syncs the directory.
+    fn stage(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        publish: impl Fn(&Path, &Path) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (mut file, staged) = self.staged(name)?;
+        let published = file
+            .write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| publish(&staged, &self.0.join(name)));
+        if published.is_err() {
+            // The staged file is in nobody's way, and the reason for the failure is worth more.
+            let _ = std::fs::remove_file(&staged);
+        }
+        published?;
+        File::open(&self.0)?.sync_all()
+    }
+
+    fn staged(&self, name: &str) -> io::Result<(File, PathBuf)> {
+        let mut last = io::Error::from(ErrorKind::AlreadyExists);
+        for number in 1..=STAGED_MAX {
+            let path = self.0.join(format!("{name}#{number}"));
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => return Ok((file, path)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Keeps other processes from swapping in this directory.
+    fn turn(&self, name: &str) -> Result<File, StorageError> {
+        self.expect_directory(name)?;
+        let file = File::open(&self.0).map_err(|error| storage_error(name, &error))?;
+        let end = Instant::now() + LOCK_TIMEOUT;
+        while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() > end {
+                let what = "another process swaps an object, and does not end".into();
+                return Err(StorageError::Unavailable { name: name.into(), what });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(file)
+    }
+
+    /// What came of a read; `None` when there is no such object.
+    fn found(&self, name: &str, read: io::Result<Bytes>) -> Result<Option<Bytes>, StorageError> {
+        match read {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.expect_directory(name).map(|()| None)
+            }
+            Err(error) => Err(storage_error(name, &error)),
+        }
+    }
+}
+
+impl Place for Folder {
+    /// The kernel reads ahead while the caller works on the part before.
+    fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
+        let (folder, name) = (Self(self.0.clone()), name.to_owned());
+        let opened = File::open(self.0.join(&name));
+        if let Ok(file) = &opened {
+            // Without the advice the read waits for the disk; the bytes are the same.
+            let _ =
+                rustix::fs::fadvise(file, offset, NonZeroU64::new(len as u64), Advice::WillNeed);
+        }
+        Box::new(move || folder.found(&name, opened.and_then(|file| read(&file, offset, len))))
+    }
+}
+
+impl Objects for Folder {
+    fn put(&self, name: &str, bytes: Bytes) -> Result<(), StorageError> {
+        self.expect_directory(name)?;
+        self.stage(name, &bytes, |staged, object| std::fs::rename(staged, object))
+            .map_err(|error| storage_error(name, &error))
+    }
+
+    fn put_new(&self, name: &str, bytes: Bytes) -> Result<PutOutcome, StorageError> {
+        self.expect_directory(name)?;
+        let publish = |staged: &Path, object: &Path| {
+            std::fs::hard_link(staged, object)?;
+            std::fs::remove_file(staged)
+        };
+        match self.stage(name, &bytes, publish) {
+            Ok(()) => Ok(PutOutcome::Created),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(PutOutcome::Exists),
+            Err(error) => Err(storage_error(name, &error)),
+        }
+    }
+
+    fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Result<PutOutcome, StorageError> {
+        let _turn = self.turn(name)?;
+        match self.get(name, 0, usize::MAX)? {
+            Some(there) if there == *was => self.put(name, bytes).map(|()| PutOutcome::Created),
+            _ => Ok(PutOutcome::Exists),
+        }
+    }
+
+    fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError> {
+        let opened = File::open(self.0.join(name));
+        self.found(name, opened.and_then(|file| read(&file, offset, len)))
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StorageError> {
+        match std::fs::remove_file(self.0.join(name)) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => self.expect_directory(name),
+            Err(error) => Err(storage_error(name, &error)),
+        }
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<String>, StorageError> {
+        let list = || -> io::Result<_> {
+            let mut names = Vec::new();
+            for entry in std::fs::read_dir(&self.0)? {
+                let entry = entry?;
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                let is_object = name.starts_with(prefix) && !is_staged(&name);
+                if is_object && entry.file_type()?.is_file() {
+                    names.push(name);
+                }
+            }
+            names.sort();
+            Ok(names)
+        };
+        match list() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.expect_directory(prefix).map(|()| Vec::new())
+            }
+            listed => listed.map_err(|error| storage_error(prefix, &error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

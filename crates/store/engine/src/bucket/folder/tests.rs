@@ -1,0 +1,60 @@
+use super::*;
+
+fn bytes(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+
+#[test]
+fn objects_come_back_whole_in_part_and_in_order_of_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = Folder::open(directory.path()).unwrap();
+    folder.put("b", bytes("second")).unwrap();
+    folder.put("a", bytes("first")).unwrap();
+    folder.put("a", bytes("replaced")).unwrap();
+    assert_eq!(folder.get("a", 0, usize::MAX).unwrap(), Some(bytes("replaced")));
+    assert_eq!(folder.get("a", 2, 3).unwrap(), Some(bytes("pla")));
+    assert_eq!(folder.get("a", 6, 100).unwrap(), Some(bytes("ed")));
+    assert_eq!(folder.get("a", 100, 3).unwrap(), Some(Bytes::new()));
+    assert_eq!(folder.fetch("b", 1, 3)().unwrap(), Some(bytes("eco")));
+    assert_eq!(folder.fetch("c", 0, 3)().unwrap(), None);
+    assert_eq!(folder.list("").unwrap(), ["a", "b"]);
+    assert_eq!(folder.list("b").unwrap(), ["b"]);
+    folder.delete("a").unwrap();
+    folder.delete("a").unwrap();
+    assert_eq!(folder.list("").unwrap(), ["b"]);
+}
+
+#[test]
+fn what_a_crash_left_half_written_is_no_object_and_in_nobodys_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = Folder::open(directory.path()).unwrap();
+    std::fs::write(directory.path().join("a#1"), "hal").unwrap();
+    assert_eq!(folder.list("").unwrap(), Vec::<String>::new());
+    assert_eq!(folder.put_new("a", bytes("whole")).unwrap(), PutOutcome::Created);
+    assert_eq!(folder.put_new("a", bytes("late")).unwrap(), PutOutcome::Exists);
+    assert_eq!(folder.get("a", 0, usize::MAX).unwrap(), Some(bytes("whole")));
+    let mut left: Vec<_> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["a", "a#1"]);
+}
+
+#[test]
+fn a_directory_that_was_lost_is_named_and_not_made_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("objects");
+    let folder = Folder::open(&path).unwrap();
+    folder.put("a", bytes("first")).unwrap();
+    std::fs::remove_dir_all(&path).unwrap();
+    let is_lost = |error| matches!(error, StorageError::NoBucket { .. });
+    assert!(is_lost(folder.put("a", bytes("again")).unwrap_err()));
+    assert!(is_lost(folder.put_new("a", bytes("again")).unwrap_err()));
+    assert!(is_lost(folder.swap("a", &bytes("first"), bytes("again")).unwrap_err()));
+    assert!(is_lost(folder.get("a", 0, 5).unwrap_err()));
+    assert!(is_lost(folder.fetch("a", 0, 5)().unwrap_err()));
+    assert!(is_lost(folder.delete("a").unwrap_err()));
+    assert!(is_lost(folder.list("").unwrap_err()));
+    assert!(!path.exists());
+}

@@ -1,0 +1,10 @@
+//! Campaigns, checkers, stories and corpora, joined in one program:
+//! each program of tests is linked by itself, which takes seconds.
+#![forbid(unsafe_code)]
+
+mod campaigns;
+mod corpus;
+mod moderation;
+mod repair;
+mod shuffle_thesis;
+mod transcripts;
