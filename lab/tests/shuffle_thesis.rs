@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Machine, Timestamp};
+use evenfall_core::{Machine, Prng, Timestamp};
+use evenfall_exchange_machine::workload::by_sampling;
 use evenfall_exchange_machine::{Config, Event, Exchange, Matrix, Outbound, Pace, Plan};
 use evenfall_lab::shuffle::plain::Plain;
 use evenfall_lab::shuffle::plain::rules::{Rules, Window};
-use evenfall_lab::shuffle::{Params, Rival, run};
+use evenfall_lab::shuffle::{Ablation, Params, Rival, run};
 use evenfall_sim::{
     Collect, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Priorities, SimTime, World,
 };
@@ -184,4 +185,33 @@ fn a_slot_of_hadoop_is_busy_until_its_message_is_here() {
     // A grant takes 3 packet times, four packets 4, and the last one 4 more on its way.
     assert!(one >= 6.0 * 11.0, "one at a time took {one}");
     assert!((24.0..36.0).contains(&all), "six at a time took {all}");
+}
+
+/// Figures 6.1 and 6.2 at low skewness, where a message is as long as the window: Hadoop-5 leaves a
+/// fifth or more of the links unused, and each further message at a time helps.
+#[test]
+fn hadoop_improves_with_the_messages_fetched_at_a_time() {
+    let matrix = by_sampling(80, 0.05, &mut Prng::new(1)).bytes(16.0 * 1_500.0);
+    let efficiency = |messages| {
+        let rival = Rival::Hadoop(messages);
+        run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs").efficiency
+    };
+    let all = [3, 5, 10, 20].map(efficiency);
+    assert!(all.is_sorted(), "{all:?}");
+    assert!((0.65..0.8).contains(&all[1]), "Hadoop-5 reached {}", all[1]);
+}
+
+/// Two implementations of one protocol, of which one looks at every message for every packet: they
+/// send the same datagrams at the same times.
+#[test]
+fn the_exchange_does_what_the_plain_machine_does() {
+    for (skewness, seed) in [(0.05, 1), (0.4, 2), (0.9, 3)] {
+        let matrix = by_sampling(50, skewness, &mut Prng::new(seed)).bytes(16.0 * 1_500.0);
+        let outcome = |ablation| {
+            let done = run(&Params { ablation, ..Params::new(matrix.clone(), seed) });
+            let done = done.expect("runs");
+            (done.completion_us, done.hops)
+        };
+        assert_eq!(outcome(Ablation::Whole), outcome(Ablation::Model), "skewness {skewness}");
+    }
 }

@@ -69,13 +69,15 @@ impl Rival {
     }
 }
 
-/// GRPF with parts of it taken away, in the order in which section 6.1 adds them. All but the
-/// whole are as printed: without the slow start of section 3.4, which the thesis leaves open.
+/// GRPF with parts of it taken away, in the order in which section 6.1 adds them. All from
+/// [`Printed`](Self::Printed) on are as printed: without the slow start of section 3.4, which the thesis leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ablation {
     /// Nothing is missing: the exchange itself.
     #[default]
     Whole,
+    /// Nothing is missing, but the plain machine runs it: the model of the exchange.
+    Model,
     /// Only the slow start.
     Printed,
     /// And unscheduled packets.
@@ -94,7 +96,8 @@ impl Ablation {
     fn rules(self, printed: Rules) -> Rules {
         let (unasked, order) = (Unasked::Nothing, Order::Grpf { randomise: false });
         match self {
-            Self::Whole | Self::Printed => printed,
+            Self::Whole | Self::Model => Rules { slow_start: true, ..printed },
+            Self::Printed => printed,
             Self::Scheduled => Rules { unasked, ..printed },
             Self::Even => Rules { unasked, order, ..printed },
             Self::Baseline => Rules { unasked, order, window: Window::Constant, ..printed },

@@ -4,7 +4,7 @@
 //! A thesis compares schemes that differ in a rule or two. The exchange that people use has none
 //! of these rules to choose from, and what it does in logarithmic time this machine does by
 //! looking at every message for every packet. So it is also the simple model that the exchange is
-//! compared with (`lab/tests/shuffle_plain.rs`). It knows neither loss nor silence: its network
+//! compared with (`lab/tests/shuffle_thesis.rs`). It knows neither loss nor silence: its network
 //! loses nothing.
 //!
 //! | module | what it holds |
