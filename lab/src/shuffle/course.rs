@@ -18,6 +18,11 @@ const SAMPLES: usize = 40;
 /// The word in a record that tells it from those of [`super::study`].
 const WORD: &str = "course";
 
+/// Seeds whose workloads at skewness .5 have 34 to 69 messages for each node in the mean, as that
+/// of figures 6.2b, 6.3 and 6.4 seems to have: a receiver of it has 5 to 95 left at a quarter of
+/// the time. Of seeds 1 to 20, all but one have 6 to 13.
+const DENSE: [u64; 5] = [20, 62, 97, 125, 141];
+
 /// What a figure shows of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
@@ -111,17 +116,24 @@ pub struct CourseFigure {
     pub number: &'static str,
     title: &'static str,
     skewness_percent: u32,
+    /// Whether workloads are those of [`DENSE`], or of seeds from 1.
+    dense: bool,
     curves: Vec<(String, Setup, Part)>,
 }
 
 impl CourseFigure {
+    fn seeds(&self, runs: u64) -> Vec<u64> {
+        let dense = DENSE.into_iter().take(runs as usize);
+        if self.dense { dense.collect() } else { (1..=runs).collect() }
+    }
+
     /// Its runs, those of the first seed first.
     pub fn runs(&self, runs: u64) -> Vec<Run> {
         let skewness_percent = self.skewness_percent;
         let of = |seed| {
             self.curves.iter().map(move |&(_, setup, _)| Run { setup, skewness_percent, seed })
         };
-        (1..=runs).flat_map(of).collect()
+        self.seeds(runs).into_iter().flat_map(of).collect()
     }
 
     /// Its curves, from whatever records there are.
@@ -130,7 +142,7 @@ impl CourseFigure {
         let skewness_percent = self.skewness_percent;
         let curve = |&(ref name, setup, part): &(String, Setup, Part)| {
             let number = PARTS.iter().position(|&p| p == part).unwrap_or(0);
-            let found = (1..=runs).filter_map(|seed| {
+            let found = self.seeds(runs).into_iter().filter_map(|seed| {
                 by_key.get(Run { setup, skewness_percent, seed }.key().as_str()).copied()
             });
             let found: Vec<&Course> = found.collect();
@@ -160,8 +172,10 @@ pub fn figures() -> Vec<CourseFigure> {
         number,
         title,
         skewness_percent,
+        dense: false,
         curves,
     };
+    let dense = |figure| CourseFigure { dense: true, ..figure };
     let spread = |of: fn(usize) -> Part| {
         let few = [Rival::Hadoop(10), Rival::Hadoop(1000), Rival::Grpf].map(quiet);
         let words = ["fewest", "median", "most"];
@@ -177,11 +191,12 @@ pub fn figures() -> Vec<CourseFigure> {
     };
     vec![
         figure("6.2a", "uplinks busy, skewness .05", 5, one(Part::Uplinks)),
-        figure("6.2b", "uplinks busy, skewness .5", 50, one(Part::Uplinks)),
+        dense(figure("6.2b", "uplinks busy, skewness .5", 50, one(Part::Uplinks))),
+        figure("6.2s", "the same, few messages for each node", 50, one(Part::Uplinks)),
         figure("6.2c", "uplinks busy, skewness .95", 95, one(Part::Uplinks)),
-        figure("6.3", "messages completed, skewness .5", 50, one(Part::Completed)),
-        figure("6.4a", "messages that a node receives, skewness .5", 50, spread(Part::Incoming)),
-        figure("6.4b", "messages that a node sends, skewness .5", 50, spread(Part::Outgoing)),
+        dense(figure("6.3", "messages completed, skewness .5", 50, one(Part::Completed))),
+        dense(figure("6.4a", "messages to a node, skewness .5", 50, spread(Part::Incoming))),
+        dense(figure("6.4b", "messages from a node, skewness .5", 50, spread(Part::Outgoing))),
         figure("6.9a", "uplinks busy by chance in priorities, skewness .05", 5, chance()),
         figure("6.9b", "the same, skewness .25", 25, chance()),
         figure("6.9c", "the same, skewness .5", 50, chance()),

@@ -33,7 +33,7 @@ impl Curves {
         columns.extend(heads.iter().map(String::as_str));
         let worst = self.worst;
         let method = format!(
-            "Seeds from 1. Rows: median, {worst}th percentile by nearest rank, half the width of \
+            "Rows: median, {worst}th percentile by nearest rank, half the width of \
              the 95 % interval of the mean by Student's t; n is the number of runs of a point."
         );
         let title = format!("Figure {}: {}", self.number, self.title);

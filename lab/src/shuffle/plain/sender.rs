@@ -162,7 +162,7 @@ impl Sender {
         // Packets are spread evenly over the schedule: the difference of two fractions is a
         // distance in it.
         let ahead = u128::from(first.saturating_sub(self.messages[to].key));
-        (ahead * u128::from(self.packets) >> 32 <= u128::from(limit)).then_some(to)
+        ((ahead * u128::from(self.packets)) >> 32 <= u128::from(limit)).then_some(to)
     }
 
     /// Sends the next packet: to whom, and which one.
