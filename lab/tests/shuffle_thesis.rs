@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_exchange_machine::{Config, Event, Exchange, Matrix, Pace, Plan, Window};
-use evenfall_lab::shuffle::{Params, Rival, run};
+use evenfall_core::{Machine, Prng, Timestamp};
+use evenfall_exchange_machine::workload::by_sampling;
+use evenfall_exchange_machine::{Config, Event, Exchange, Matrix, Outbound, Pace, Plan};
+use evenfall_lab::shuffle::plain::Plain;
+use evenfall_lab::shuffle::plain::rules::{Rules, Window};
+use evenfall_lab::shuffle::{Ablation, Params, Rival, run};
 use evenfall_sim::{
     Collect, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Priorities, SimTime, World,
 };
@@ -38,9 +42,33 @@ fn config() -> Config {
 
 /// When each message of `cells` packets arrived, in packet times, by sender and receiver.
 fn arrivals(spec: FatTreeSpec, config: &Config, nodes: usize, cells: &[u32]) -> Vec<f64> {
+    let begin = |machine: &mut Exchange, now, plan| machine.start(now, plan).expect("a plan");
+    arrivals_of(spec, || Exchange::new(config.clone()), begin, nodes, cells)
+}
+
+/// The same of the plain machine.
+fn plain_arrivals(spec: FatTreeSpec, rules: &Rules, nodes: usize, cells: &[u32]) -> Vec<f64> {
+    let begin = |machine: &mut Plain, _, plan: Plan| {
+        let now = |body| match body {
+            Outbound::Now(body) => body,
+            _ => Bytes::new(),
+        };
+        let bodies = plan.sends.into_iter().map(now).collect();
+        machine.start(plan.operation, plan.rank, plan.members, bodies);
+    };
+    arrivals_of(spec, || Plain::new(rules.clone()), begin, nodes, cells)
+}
+
+fn arrivals_of<M: Machine<Event = Event>>(
+    spec: FatTreeSpec,
+    machine: impl Fn() -> M,
+    begin: impl Fn(&mut M, Timestamp, Plan),
+    nodes: usize,
+    cells: &[u32],
+) -> Vec<f64> {
     let mut world = World::new(FatTree::new(spec), 1);
     for _ in 0..nodes {
-        world.add(Exchange::new(config.clone()), HostSpec::ideal());
+        world.add(machine(), HostSpec::ideal());
     }
     let members: Vec<_> = (0..nodes as u32).map(|n| world.address(NodeIndex(n))).collect();
     let mut watch = Collect::default();
@@ -48,10 +76,12 @@ fn arrivals(spec: FatTreeSpec, config: &Config, nodes: usize, cells: &[u32]) -> 
         let row = &cells[rank * nodes..(rank + 1) * nodes];
         let body = |&packets: &u32| Bytes::from(vec![1; (packets * PACKET_BYTES) as usize]);
         let plan = Plan::shuffle(1, rank, members.clone(), row.iter().map(body).collect());
-        world.call(NodeIndex(rank as u32), &mut watch, |machine, now| machine.start(now, plan));
+        world.call(NodeIndex(rank as u32), &mut watch, |machine, now| begin(machine, now, plan));
     }
     world.run_until(SimTime::from_millis(100), &mut watch);
-    let mut times = vec![f64::NAN; nodes * nodes];
+    let mut times: Vec<f64> = (0..nodes * nodes)
+        .map(|at| if at / nodes == at % nodes { 0.0 } else { f64::NAN })
+        .collect();
     for (seen, event) in &watch.0 {
         if let Event::Message { from, .. } = event {
             let at = usize::from(*from) * nodes + seen.node.0 as usize;
@@ -74,8 +104,11 @@ fn theorem_3_1_1_pro_rata_windows_give_pro_rata_shares() {
     let times = arrivals(rack(), &own, 3, &cells);
     assert!((4_000.0..4_060.0).contains(&times[2]), "the long one ended at {}", times[2]);
     assert!(times[5] > 3_900.0, "the short one ended at {}", times[5]);
-    let even = Config { window: Window::Constant, ..own };
-    let times = arrivals(rack(), &even, 3, &cells);
+    let even = Rules {
+        window: Window::Constant,
+        ..Rules::printed(own.packet_bytes, own.rtt_packets, own.pace)
+    };
+    let times = plain_arrivals(rack(), &even, 3, &cells);
     assert!((1_900.0..2_200.0).contains(&times[5]), "the short one ended at {}", times[5]);
 }
 
@@ -134,4 +167,51 @@ fn figure_3_11_grants_that_pass_the_queues_keep_the_other_uplink_busier() {
     };
     let (passing, waiting) = (last(Priorities::Everywhere), last(Priorities::Edge));
     assert!(waiting > 1.1 * passing, "waiting: {waiting}, passing: {passing}");
+}
+
+/// Section 6: a receiver of Hadoop-C has C messages on their way at a time. A slot is free again
+/// when its message is here, not when it is granted: six messages of 4 packets to one receiver,
+/// one at a time, pay the round trip of 8 packet times six times over.
+#[test]
+fn a_slot_of_hadoop_is_busy_until_its_message_is_here() {
+    let mut matrix = Matrix::new(7);
+    (1..7).for_each(|from| matrix.set(from, 0, 4 * 1_500));
+    let packet_times = |messages| {
+        let rival = Rival::Hadoop(messages);
+        let done = run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs");
+        done.completion_us * 1_000.0 / PACKET_NS as f64
+    };
+    let (one, all) = (packet_times(1), packet_times(6));
+    // A grant takes 3 packet times, four packets 4, and the last one 4 more on its way.
+    assert!(one >= 6.0 * 11.0, "one at a time took {one}");
+    assert!((24.0..36.0).contains(&all), "six at a time took {all}");
+}
+
+/// Figures 6.1 and 6.2 at low skewness, where a message is as long as the window: Hadoop-5 leaves a
+/// fifth or more of the links unused, and each further message at a time helps.
+#[test]
+fn hadoop_improves_with_the_messages_fetched_at_a_time() {
+    let matrix = by_sampling(80, 0.05, &mut Prng::new(1)).bytes(16.0 * 1_500.0);
+    let efficiency = |messages| {
+        let rival = Rival::Hadoop(messages);
+        run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs").efficiency
+    };
+    let all = [3, 5, 10, 20].map(efficiency);
+    assert!(all.is_sorted(), "{all:?}");
+    assert!((0.65..0.8).contains(&all[1]), "Hadoop-5 reached {}", all[1]);
+}
+
+/// Two implementations of one protocol, of which one looks at every message for every packet: they
+/// send the same datagrams at the same times.
+#[test]
+fn the_exchange_does_what_the_plain_machine_does() {
+    for (skewness, seed) in [(0.05, 1), (0.4, 2), (0.9, 3)] {
+        let matrix = by_sampling(50, skewness, &mut Prng::new(seed)).bytes(16.0 * 1_500.0);
+        let outcome = |ablation| {
+            let done = run(&Params { ablation, ..Params::new(matrix.clone(), seed) });
+            let done = done.expect("runs");
+            (done.completion_us, done.hops)
+        };
+        assert_eq!(outcome(Ablation::Whole), outcome(Ablation::Model), "skewness {skewness}");
+    }
 }

@@ -3,20 +3,29 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
+//! | [`watch`] | what watches it: its end, how far it is, pauses |
 //! | [`rivals`] | [`Rival`]: how others would send the same matrix |
+//! | [`plain`] | the machine of rivals and of printed variants |
 //! | [`faults`] | loss, crashes and what must hold; mutants that must be caught |
 //! | [`calls`] | the same for group communication |
 //! | [`study`] | the figures of chapter 6 of the thesis, run by run |
-//! | [`plot`] | those figures as drawings |
+//! | [`course`] | those of its figures that show how a shuffle goes on in time |
+//! | [`curves`], [`plot`] | figures as tables and as drawings |
 //! | [`preempt`] | pre-emption schedules, and the bound that they leave |
 
 pub mod calls;
+pub mod course;
+pub mod curves;
 pub mod faults;
+mod node;
+pub mod plain;
 pub mod plot;
 pub mod preempt;
 pub mod rivals;
 pub mod scene;
 pub mod study;
+pub mod watch;
 
 pub use rivals::{Ablation, Rival};
-pub use scene::{Control, Done, Params, Sample, run, timeline};
+pub use scene::{Control, Done, Params, run, timeline};
+pub use watch::Sample;

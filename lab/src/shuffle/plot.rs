@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::study::{Figure, Record, percentile, skewness_points, values};
+use super::curves::{Curves, percentile};
 
 /// Size of the drawing and of its margins, in its own units.
 const WIDTH: f64 = 720.0;
@@ -40,14 +40,14 @@ impl Scale {
     }
 }
 
-fn x(percent: u32) -> f64 {
-    LEFT + f64::from(percent) / 100.0 * (WIDTH - LEFT - RIGHT)
+/// Where a point stands on an axis that ends here.
+fn x(at: f64, end: f64) -> f64 {
+    LEFT + at / end * (WIDTH - LEFT - RIGHT)
 }
 
-/// The drawing of a figure from whatever records there are; `None` while there are none.
-pub fn svg(figure: &Figure, points: u32, runs: u64, records: &[Record]) -> Option<String> {
-    let found = values(figure, points, runs, records);
-    let all: Vec<f64> = found.iter().flatten().flatten().copied().collect();
+/// The drawing; `None` while there are no values.
+pub fn svg(figure: &Curves) -> Option<String> {
+    let all: Vec<f64> = figure.curves.iter().flat_map(|c| &c.1).flatten().copied().collect();
     if all.is_empty() {
         return None;
     }
@@ -58,15 +58,16 @@ pub fn svg(figure: &Figure, points: u32, runs: u64, records: &[Record]) -> Optio
          height=\"{HEIGHT}\" fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"16\">{}: {}</text>\n",
         figure.number, figure.title
     );
-    axes(&mut out, &scale);
-    for (at, ((name, _), curve)) in figure.curves.iter().zip(&found).enumerate() {
+    // Skewness ends at 1; normalised times may go on.
+    let end = figure.at.iter().copied().fold(1.0, f64::max);
+    axes(&mut out, &scale, figure.x, end);
+    for (at, (name, curve)) in figure.curves.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
         // The second eight are dashed.
         let dash = if at < COLOURS.len() { "" } else { " stroke-dasharray=\"5 3\"" };
         let line = |percent| {
-            let points = skewness_points(points).zip(curve);
-            let points = points.filter_map(|(skewness, values)| {
-                Some(format!("{:.1},{:.1}", x(skewness), scale.y(percentile(values, percent)?)))
+            let points = figure.at.iter().zip(curve).filter_map(|(&at, values)| {
+                Some(format!("{:.1},{:.1}", x(at, end), scale.y(percentile(values, percent)?)))
             });
             points.collect::<Vec<_>>()
         };
@@ -91,7 +92,7 @@ pub fn svg(figure: &Figure, points: u32, runs: u64, records: &[Record]) -> Optio
     Some(out)
 }
 
-fn axes(out: &mut String, scale: &Scale) {
+fn axes(out: &mut String, scale: &Scale, below: &str, end: f64) {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     for step in 0..=4 {
         let value = scale.low + (scale.high - scale.low) * f64::from(step) / 4.0;
@@ -105,19 +106,20 @@ fn axes(out: &mut String, scale: &Scale) {
             y + 4.0
         );
     }
-    for percent in (0..=100).step_by(20) {
+    for step in 0..=5 {
+        let at = end * f64::from(step) / 5.0;
         let _ = writeln!(
             out,
             "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{:.1}</text>",
-            x(percent),
+            x(at, end),
             bottom + 15.0,
-            f64::from(percent) / 100.0
+            at
         );
     }
     let middle = (LEFT + right) / 2.0;
     let _ = writeln!(
         out,
-        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">message skewness</text>",
+        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{below}</text>",
         bottom + 30.0
     );
 }
@@ -125,18 +127,16 @@ fn axes(out: &mut String, scale: &Scale) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shuffle::Rival;
-    use crate::shuffle::study::{Metric, Run, Setup};
 
     #[test]
     fn a_figure_is_drawn_with_a_line_for_each_curve() {
-        let setup = Setup::new(4, 2, Rival::Madd);
-        let (number, metric) = ("0", Metric::Throughput);
-        let curves = vec![("a".to_owned(), setup)];
-        let figure = Figure { number, title: "t", metric, curves };
-        assert_eq!(svg(&figure, 1, 1, &[]), None);
-        let record = Run { setup, skewness_percent: 50, seed: 1 }.run().expect("runs");
-        let drawing = svg(&figure, 1, 1, &[record]).expect("there is a record");
+        let (number, title, x, worst) = ("0", "t", "time", 10);
+        let of = |values: Vec<f64>| {
+            let curves = vec![("a".to_owned(), vec![values.clone(), values])];
+            Curves { number, title, x, at: vec![0.5, 2.0], worst, curves }
+        };
+        assert_eq!(svg(&of(Vec::new())), None);
+        let drawing = svg(&of(vec![20.0, 25.0])).expect("there are values");
         assert_eq!(drawing.matches("<polyline").count(), 1);
         assert!(!drawing.contains("NaN"), "{drawing}");
     }

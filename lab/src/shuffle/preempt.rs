@@ -1,89 +1,250 @@
 //! Pre-emption: each node is taken away half of the time (section 6.2 of the thesis).
 //!
-//! Intervals with and without the processor alternate; their lengths are normal with a standard
-//! deviation of a quarter of the mean, and each node starts at a random point of the cycle. The
-//! thesis says this of the pre-empted intervals only; the others are taken to be alike.
+//! Intervals without the processor (pauses) and with it (runs) alternate. The lengths of pauses
+//! are normal with a standard deviation of a quarter of the mean. The thesis does not say how long
+//! the runs are: [`Runs`] has two readings. Each node starts at a random point of the cycle.
+//!
+//! As in the thesis, whose simulator goes by packet times, a node comes back at a whole packet
+//! time and is taken away just before a whole one, so that a run has room for whole packets only.
 
 use evenfall_core::Prng;
+
+/// How long a node runs between two pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// As long as pauses: normal, with a quarter of the mean.
+    Alike,
+    /// Exponential with the mean of the pauses: a node is taken away at any time with the same
+    /// chance.
+    Memoryless,
+}
+
+/// What pauses are drawn from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pauses {
+    /// Mean length of pauses, and of runs, in nanoseconds.
+    pub mean_ns: f64,
+    /// See [`Runs`].
+    pub runs: Runs,
+    /// A packet's time on the link, in nanoseconds.
+    pub packet_ns: u64,
+}
 
 /// When one node runs: drawn as far as it is asked for.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     prng: Prng,
-    mean_ns: f64,
+    law: Pauses,
     /// Beginnings and ends of pauses.
     pauses: Vec<(u64, u64)>,
 }
 
 impl Schedule {
-    /// A schedule with pauses of this mean.
-    pub fn new(mean_ns: f64, mut prng: Prng) -> Self {
-        let start = prng.unit() * 2.0 * mean_ns;
-        let first = (start - mean_ns).max(0.0) as u64;
-        let mut schedule = Self { prng, mean_ns, pauses: Vec::new() };
-        let length = if start < mean_ns { start as u64 + 1 } else { schedule.length() };
-        schedule.pauses.push((first, first + length));
+    /// A schedule with pauses of this law.
+    pub fn new(law: Pauses, mut prng: Prng) -> Self {
+        let start = prng.unit() * 2.0 * law.mean_ns;
+        let mut schedule = Self { prng, law, pauses: Vec::new() };
+        let first = match law.runs {
+            Runs::Alike => (start - law.mean_ns).max(0.0),
+            Runs::Memoryless if start < law.mean_ns => 0.0,
+            Runs::Memoryless => schedule.prng.exponential(law.mean_ns),
+        };
+        let length = if start < law.mean_ns { start } else { schedule.pause_length() };
+        schedule.push(first, length);
         schedule
     }
 
-    fn length(&mut self) -> u64 {
-        let length = self.mean_ns * (1.0 + self.prng.normal() / 4.0);
-        length.max(self.mean_ns / 10.0) as u64 + 1
+    fn pause_length(&mut self) -> f64 {
+        let length = self.law.mean_ns * (1.0 + self.prng.normal() / 4.0);
+        length.max(self.law.mean_ns / 10.0)
+    }
+
+    fn run_length(&mut self) -> f64 {
+        match self.law.runs {
+            Runs::Alike => self.pause_length(),
+            Runs::Memoryless => self.prng.exponential(self.law.mean_ns),
+        }
+    }
+
+    /// Adds a pause that begins so long after the last one, rounded to whole packets.
+    fn push(&mut self, run: f64, pause: f64) {
+        let packets = |ns: f64| (ns / self.law.packet_ns as f64).round() as u64;
+        let last = self.pauses.last().map_or(0, |pause| pause.1);
+        // A run has room for a packet at least.
+        let begin = last + packets(run).max(1) * self.law.packet_ns;
+        let end = begin + packets(pause).max(1) * self.law.packet_ns;
+        self.pauses.push((begin - 1, end));
     }
 
     /// The pause with this number: when it begins and ends.
     pub fn pause(&mut self, number: usize) -> (u64, u64) {
         while self.pauses.len() <= number {
-            let end = self.pauses[self.pauses.len() - 1].1;
-            let (run, pause) = (self.length(), self.length());
-            self.pauses.push((end + run, end + run + pause));
+            let (run, pause) = (self.run_length(), self.pause_length());
+            self.push(run, pause);
         }
         self.pauses[number]
     }
 
     /// How long it is away until this time.
     pub fn paused_ns(&mut self, until_ns: u64) -> u64 {
-        let mut paused = 0;
-        for number in 0.. {
-            let (begin, end) = self.pause(number);
-            if begin >= until_ns {
-                break;
-            }
-            paused += end.min(until_ns) - begin;
-        }
-        paused
+        let pauses = self.pauses_until(until_ns).into_iter();
+        pauses.map(|(begin, end)| end.min(until_ns) - begin).sum()
     }
 
-    /// When work of this length is done at the earliest, if it is begun at once and goes on
-    /// whenever the node runs: the sender's oracle of section 6.2.1. What the card has begun when
-    /// the node is taken away it ends, `packet_ns` at most.
-    pub fn done_ns(&mut self, work_ns: u64, packet_ns: u64) -> u64 {
-        let (mut at, mut left) = (0, work_ns);
+    fn pauses_until(&mut self, until_ns: u64) -> Vec<(u64, u64)> {
+        let mut number = 0;
+        while self.pause(number).0 < until_ns {
+            number += 1;
+        }
+        self.pauses[..number].to_vec()
+    }
+
+    /// When it runs next, from this time on.
+    fn runs_at(&mut self, at_ns: u64) -> u64 {
+        let last = self.pauses_until(at_ns + 1).last().map_or(0, |pause| pause.1);
+        at_ns.max(last)
+    }
+
+    /// The runs that work of this length takes, begun at once. What the card has begun when the
+    /// node is taken away it ends.
+    fn runs_for(&mut self, work_ns: u64) -> Vec<(u64, u64)> {
+        let (mut at, mut left, mut runs) = (0, work_ns, Vec::new());
         for number in 0.. {
             let (begin, end) = self.pause(number);
-            let run = begin.saturating_sub(at);
-            if run >= left {
+            let run = (begin + 1 - at).min(left);
+            if run > 0 {
+                runs.push((at, at + run));
+                left -= run;
+            }
+            if left == 0 {
                 break;
             }
-            let begun = if run > 0 { packet_ns } else { 0 };
-            if run + begun >= left {
-                return at + left;
-            }
-            left -= run + begun;
             at = end;
         }
-        at + left
+        runs
     }
+}
+
+/// The oracles of section 6.2.1: nanoseconds that a shuffle takes at least under these schedules.
+/// `work_ns(from, to)` is the time of a message on an idle link. They leave out latency.
+///
+/// A message ends in a packet that is shorter than others. A run in which such a packet is sent
+/// may have room for a part of another packet, so that a packet time per message is left out.
+///
+/// The thesis names three oracles: of senders, of receivers and of messages. The last is never
+/// above that of its receiver, which has to wait for each of its messages as if there were no
+/// other.
+pub fn oracles_ns(
+    schedules: &mut [Schedule],
+    packet_ns: u64,
+    work_ns: impl Fn(usize, usize) -> u64,
+) -> u64 {
+    let nodes = schedules.len();
+    let work = |from: usize, to: usize| {
+        if from == to { 0 } else { work_ns(from, to).saturating_sub(packet_ns) }
+    };
+    let sender = |(from, schedule): (usize, &mut Schedule)| {
+        let all = (0..nodes).map(|to| work(from, to)).sum();
+        schedule.runs_for(all).last().map_or(0, |run| run.1)
+    };
+    let senders = schedules.iter_mut().enumerate().map(sender).max().unwrap_or(0);
+    let receivers = (0..nodes).map(|to| receiver_ns(schedules, to, |from| work(from, to)));
+    senders.max(receivers.max().unwrap_or(0))
+}
+
+/// When a receiver has all of its data at the earliest, if there is no other receiver: every
+/// sender sends as soon as it runs, what is too much for the link waits in front of it, and the
+/// receiver takes the last packet when it runs.
+///
+/// A link that takes whatever waits ends at the greatest `t + rest(t)` of all times t: the time
+/// itself, and what has not been sent by then.
+fn receiver_ns(schedules: &mut [Schedule], to: usize, work_ns: impl Fn(usize) -> u64) -> u64 {
+    let mut changes = Vec::new();
+    let mut rest: u64 = 0;
+    for (from, schedule) in schedules.iter_mut().enumerate() {
+        let work = work_ns(from);
+        rest += work;
+        for (begin, end) in schedule.runs_for(work) {
+            changes.extend([(begin, 1i64), (end, -1)]);
+        }
+    }
+    changes.sort_unstable();
+    let (mut at, mut senders, mut ends) = (0, 0, rest);
+    for (time, change) in changes {
+        rest -= (time - at) * senders as u64;
+        at = time;
+        senders += change;
+        ends = ends.max(at + rest);
+    }
+    schedules[to].runs_at(ends)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PACKET_NS: u64 = 480;
+
+    fn law(packets: f64, runs: Runs) -> Pauses {
+        Pauses { mean_ns: packets * PACKET_NS as f64, runs, packet_ns: PACKET_NS }
+    }
+
+    fn of(pauses: &[(u64, u64)]) -> Schedule {
+        let law = law(1.0, Runs::Alike);
+        let late = (u64::MAX / 4, u64::MAX / 2);
+        let pauses = pauses.iter().map(|&(a, b)| (a * PACKET_NS - 1, b * PACKET_NS)).chain([late]);
+        Schedule { prng: Prng::new(1), law, pauses: pauses.collect() }
+    }
+
     #[test]
     fn a_node_that_is_away_half_of_the_time_takes_twice_as_long() {
-        let mut schedule = Schedule::new(10_000.0, Prng::new(1));
-        let done = schedule.done_ns(10_000_000, 0);
-        assert!((done as f64 / 20_000_000.0 - 1.0).abs() < 0.05, "{done}");
+        for runs in [Runs::Alike, Runs::Memoryless] {
+            let mut schedule = Schedule::new(law(20.0, runs), Prng::new(1));
+            let work = 40_000 * PACKET_NS;
+            let done = schedule.runs_for(work).last().expect("runs").1;
+            assert!((done as f64 / (2 * work) as f64 - 1.0).abs() < 0.05, "{runs:?}: {done}");
+            let paused = schedule.paused_ns(done);
+            assert!((paused as f64 / work as f64 - 1.0).abs() < 0.1, "{runs:?}: {paused}");
+        }
+    }
+
+    /// By hand: node 0 is away from packet time 2 to 5, node 2 from 6 to 9.
+    #[test]
+    fn oracles_see_the_pauses_of_senders_and_of_receivers() {
+        let bound = |cells: [[u64; 3]; 3], pauses: [&[(u64, u64)]; 3]| {
+            let mut schedules = pauses.map(of);
+            // A packet more for what the oracles leave out of every message.
+            let work = |from: usize, to: usize| match cells[from][to] {
+                0 => 0,
+                packets => (packets + 1) * PACKET_NS,
+            };
+            oracles_ns(&mut schedules, PACKET_NS, work) / PACKET_NS
+        };
+        let away: [&[(u64, u64)]; 3] = [&[(2, 5)], &[], &[(6, 9)]];
+        // The sender: 2 packets, 3 away, 3 packets.
+        assert_eq!(bound([[0, 5, 0], [0; 3], [0; 3]], away), 8);
+        // Its receiver is away when the last packet comes, at 8.
+        assert_eq!(bound([[0, 0, 5], [0; 3], [0; 3]], away), 9);
+        // Two senders of 4 and 6: the link never rests, and ends at 10.
+        assert_eq!(bound([[0, 0, 4], [0, 0, 6], [0; 3]], away), 10);
+        // Both away from 2 to 5: the link has nothing to send from 4 to 5, and ends at 9.
+        let both: [&[(u64, u64)]; 3] = [&[(2, 5)], &[(2, 5)], &[]];
+        assert_eq!(bound([[0, 0, 4], [0, 0, 4], [0; 3]], both), 9);
+    }
+
+    #[test]
+    fn no_message_alone_takes_longer_than_the_oracle_of_its_receiver() {
+        let mut prng = Prng::new(7);
+        for runs in [Runs::Alike, Runs::Memoryless] {
+            let schedule = |node| Schedule::new(law(160.0, runs), Prng::new(node));
+            let mut schedules: Vec<Schedule> = (0..8).map(schedule).collect();
+            let lengths: Vec<u64> = (0..8).map(|_| prng.below(500_000)).collect();
+            let receiver =
+                receiver_ns(&mut schedules, 0, |from| lengths[from] * (from.min(1) as u64));
+            for from in 1..8 {
+                let sent = schedules[from].runs_for(lengths[from]).last().expect("runs").1;
+                assert!(schedules[0].runs_at(sent) <= receiver);
+            }
+        }
     }
 }

@@ -1,13 +1,13 @@
-//! How others would send the same matrix, on the same machine and the same network.
+//! How others would send the same matrix, on the same network.
 //!
-//! What makes a scheme is its settings: the order of packets and grants, windows, what is sent
-//! unasked. So the rivals are the exchange itself, differently set, as the thesis adapted them
-//! (chapter 6): what they lack is their scheme's, not their implementation's.
+//! What makes a rival is the rules of the [plain machine](super::plain), as the thesis adapted
+//! them (chapter 6). GRPF as a whole is the exchange itself; GRPF with a part taken away, or as
+//! printed, is the plain machine, too.
 
 use core::fmt;
 use core::str::FromStr;
 
-use evenfall_exchange_machine::{Config, Policy, Unscheduled, Window};
+use super::plain::rules::{Order, Rules, Slots, Unasked, Until, Window};
 
 /// A scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,11 @@ pub enum Rival {
     Global,
     /// The same, known by the all-reduce in the protocol itself.
     Reduce,
-    /// Fair shares among this many messages per receiver, drawn by chance.
+    /// Fair shares among this many messages per receiver, drawn by chance; the next is drawn when
+    /// all of a message is here.
     Hadoop(u32),
+    /// The same by the words of chapter 6: the next is drawn when all of a message is granted.
+    HadoopGranted(u32),
     /// Every message at the rate that ends all together; nobody asks the receivers.
     Madd,
     /// Shortest remaining first, with overcommitment.
@@ -36,80 +39,70 @@ pub enum Rival {
 const ENTROPY_MESSAGES: u32 = 8;
 
 impl Rival {
-    /// The settings of the scheme, on top of those of the network.
-    pub fn configure(self, config: &mut Config) {
-        let baseline = |config: &mut Config, policy| {
-            config.policy = policy;
-            config.window = Window::Constant;
-            config.unscheduled = Unscheduled::None;
-            config.randomise = false;
-            // They lose more with it than without.
-            config.slow_start = false;
+    /// The rules of the plain machine for this scheme, out of those for GRPF as printed; `None`
+    /// when the exchange itself runs.
+    pub fn rules(self, ablation: Ablation, printed: Rules) -> Option<Rules> {
+        let asked = Rules { unasked: Unasked::Nothing, ..printed.clone() };
+        let baseline = |order| Rules { order, window: Window::Constant, ..asked.clone() };
+        let fair = |messages, until| Rules {
+            slots: Some(Slots { messages, until }),
+            outstanding_max: f64::INFINITY,
+            ..baseline(Order::Fair)
         };
-        match self {
-            Self::Grpf | Self::Global => {}
-            Self::Reduce => config.reduce = true,
-            Self::Srpt => baseline(config, Policy::Srpt),
-            Self::Grpt => baseline(config, Policy::Grpt),
-            Self::Hadoop(messages) => {
-                baseline(config, Policy::FairShare);
-                config.incoming_max = Some(messages);
-                config.overcommit = f64::from(u32::MAX);
-            }
-            Self::Madd => {
-                config.unscheduled = Unscheduled::All;
-                config.overcommit = 0.0;
-            }
-            Self::Lockstep => {
-                config.unscheduled = Unscheduled::None;
-                config.overcommit = 0.0;
-            }
-            Self::Entropy => {
-                config.policy = Policy::Random;
-                config.unscheduled = Unscheduled::None;
-                config.overcommit = 0.0;
-                config.outgoing_max = Some(ENTROPY_MESSAGES);
-            }
-        }
+        Some(match self {
+            Self::Grpf if ablation == Ablation::Whole => return None,
+            Self::Global | Self::Reduce => return None,
+            Self::Grpf => ablation.rules(printed),
+            Self::Srpt => baseline(Order::Srpt),
+            Self::Grpt => baseline(Order::Grpt),
+            Self::Hadoop(messages) => fair(messages, Until::Received),
+            Self::HadoopGranted(messages) => fair(messages, Until::Granted),
+            Self::Madd => Rules { unasked: Unasked::All, ..printed },
+            Self::Lockstep => Rules { outstanding_max: 0.0, ..asked },
+            Self::Entropy => Rules {
+                order: Order::Chance,
+                outstanding_max: 0.0,
+                outgoing_max: Some(ENTROPY_MESSAGES),
+                ..asked
+            },
+        })
     }
 }
 
-/// The scheme with parts of it taken away, in the order in which section 6.1 adds them.
+/// GRPF with parts of it taken away, in the order in which section 6.1 adds them. All from
+/// [`Printed`](Self::Printed) on are as printed: without the slow start of section 3.4, which the thesis leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ablation {
-    /// Nothing is missing.
+    /// Nothing is missing: the exchange itself.
     #[default]
     Whole,
-    /// Without unscheduled packets.
+    /// Nothing is missing, but the plain machine runs it: the model of the exchange.
+    Model,
+    /// Only the slow start.
+    Printed,
+    /// And unscheduled packets.
     Scheduled,
-    /// And without chance in the priorities.
+    /// And chance in the priorities.
     Even,
-    /// And with a constant window per message: the protocol that the others are built on.
+    /// And windows in proportion: the protocol that the others are built on.
     Baseline,
-    /// Whole, but the first round trip of every message goes unasked.
+    /// Printed, but the first round trip of every message goes unasked.
     PerMessage,
-    /// Whole, but a sender may look ahead in its schedule by so many packets only.
+    /// Printed, but a sender may look ahead in its schedule by so many packets only.
     Redirect(u32),
 }
 
 impl Ablation {
-    /// Takes it away from these settings.
-    pub fn configure(self, config: &mut Config) {
+    fn rules(self, printed: Rules) -> Rules {
+        let (unasked, order) = (Unasked::Nothing, Order::Grpf { randomise: false });
         match self {
-            Self::Whole => {}
-            Self::Scheduled => config.unscheduled = Unscheduled::None,
-            Self::Even => {
-                Self::Scheduled.configure(config);
-                config.randomise = false;
-            }
-            Self::Baseline => {
-                Self::Even.configure(config);
-                config.window = Window::Constant;
-                // As for the rivals above.
-                config.slow_start = false;
-            }
-            Self::PerMessage => config.unscheduled = Unscheduled::PerMessage,
-            Self::Redirect(packets) => config.redirect_packets = Some(packets),
+            Self::Whole | Self::Model => Rules { slow_start: true, ..printed },
+            Self::Printed => printed,
+            Self::Scheduled => Rules { unasked, ..printed },
+            Self::Even => Rules { unasked, order, ..printed },
+            Self::Baseline => Rules { unasked, order, window: Window::Constant, ..printed },
+            Self::PerMessage => Rules { unasked: Unasked::PerMessage, ..printed },
+            Self::Redirect(packets) => Rules { redirect_packets: Some(packets), ..printed },
         }
     }
 }
@@ -119,8 +112,12 @@ impl FromStr for Rival {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(number) = text.strip_prefix("hadoop-") {
+            let (number, scheme): (&str, fn(u32) -> Self) = match number.strip_suffix("-granted") {
+                Some(number) => (number, Self::HadoopGranted),
+                None => (number, Self::Hadoop),
+            };
             let messages = number.parse().ok().filter(|&n| n > 0);
-            return messages.map(Self::Hadoop).ok_or(format!("{text}: hadoop-C needs a C above 0"));
+            return messages.map(scheme).ok_or(format!("{text}: hadoop-C needs a C above 0"));
         }
         Ok(match text {
             "grpf" => Self::Grpf,
@@ -133,8 +130,8 @@ impl FromStr for Rival {
             "entropy" => Self::Entropy,
             _ => {
                 return Err(format!(
-                    "{text}: take grpf, global, reduce, hadoop-C, madd, srpt, grpt, lockstep or \
-                     entropy"
+                    "{text}: take grpf, global, reduce, hadoop-C, hadoop-C-granted, madd, srpt, \
+                     grpt, lockstep or entropy"
                 ));
             }
         })
@@ -145,6 +142,7 @@ impl fmt::Display for Rival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hadoop(messages) => write!(f, "hadoop-{messages}"),
+            Self::HadoopGranted(messages) => write!(f, "hadoop-{messages}-granted"),
             Self::Grpf => f.write_str("grpf"),
             Self::Global => f.write_str("global"),
             Self::Reduce => f.write_str("reduce"),

@@ -8,14 +8,16 @@ use core::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Prng, Timestamp};
-use evenfall_exchange_machine::{Config, Event, Exchange, Links, Matrix, Outbound, Pace, Plan};
+use evenfall_exchange_machine::{Config, Exchange, Links, Matrix, Pace, Plan};
 use evenfall_sim::{
-    Action, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Observer, Priorities, Seen, SimTime,
-    World,
+    Action, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Priorities, SimTime, World,
 };
 
-use super::preempt::Schedule;
+use super::node::Node;
+use super::plain::{Plain, rules::Rules};
+use super::preempt::{Pauses, Runs, Schedule, oracles_ns};
 use super::rivals::{Ablation, Rival};
+use super::watch::{Lockstep, REFRESH, Refresh, SAMPLE, STEP, Sample, Timeline, Watch};
 
 /// Hosts of a rack.
 pub const RACK_HOSTS: usize = 40;
@@ -78,8 +80,9 @@ pub struct Params {
     pub rival: Rival,
     /// Bandwidth of the racks' uplinks over that of their hosts together.
     pub core: f64,
-    /// Mean pause in round trips, if nodes are pre-empted half of the time.
-    pub preempt_rtt: Option<f64>,
+    /// Mean pause in round trips, if nodes are pre-empted half of the time, and how long they run
+    /// between.
+    pub preempt_rtt: Option<(f64, Runs)>,
     /// Where control goes first.
     pub priorities: Priorities,
     /// What control costs.
@@ -123,7 +126,7 @@ impl Params {
         let ps_per_wire_byte = 8_000_000_000_000 / LINK_BITS_PER_S;
         let charged = u64::from(self.control == Control::Charged);
         let frame_ps = charged * ps_per_wire_byte * u64::from(CONTROL_BYTES);
-        let mut config = Config {
+        Config {
             packet_bytes,
             rtt_packets: self.rtt_packets(),
             pace: Pace {
@@ -132,18 +135,29 @@ impl Params {
                 ps_per_control: frame_ps,
                 burst: Duration::ZERO,
             },
+            overcommit: self.overcommit.unwrap_or(Config::default().overcommit),
+            reduce: self.rival == Rival::Reduce,
             // Nothing is lost here; what is late is late because its sender is away.
             resend_after: Duration::from_millis(20),
             resend_after_min: Duration::from_millis(20),
             silence_max: Duration::from_secs(60),
             ..Config::default()
-        };
-        self.rival.configure(&mut config);
-        if let Some(overcommit) = self.overcommit {
-            config.overcommit = overcommit;
         }
-        self.ablation.configure(&mut config);
-        config
+    }
+
+    /// The rules of the plain machine, if that runs.
+    fn rules(&self, config: &Config) -> Option<Rules> {
+        let printed = Rules::printed(config.packet_bytes, config.rtt_packets, config.pace);
+        let mut rules = self.rival.rules(self.ablation, printed)?;
+        if let Some(overcommit) = self.overcommit {
+            rules.outstanding_max = overcommit * f64::from(config.rtt_packets);
+        }
+        Some(rules)
+    }
+
+    /// What the links allow at best, without pre-emption.
+    pub fn shortest(&self) -> Duration {
+        Duration::from_secs_f64(self.bound(&self.shortened(), &mut []))
     }
 
     fn links(&self) -> Links {
@@ -196,11 +210,8 @@ impl Params {
             wire.set(from, to, data + (grants + 1 + announcement) * frame);
         }
         let links = wire.bound(&self.links(), |bytes| bytes as f64);
-        let sender = |(node, schedule): (usize, &mut Schedule)| {
-            let work_ns = wire.sent_by(node) as f64 * 8e9 / LINK_BITS_PER_S as f64;
-            schedule.done_ns(work_ns as u64, PACKET_NS) as f64 / 1e9
-        };
-        schedules.iter_mut().enumerate().map(sender).fold(links, f64::max)
+        let work_ns = |from, to| wire.cell(from, to) * 8_000_000_000 / LINK_BITS_PER_S;
+        links.max(oracles_ns(schedules, PACKET_NS, work_ns) as f64 / 1e9)
     }
 }
 
@@ -240,173 +251,6 @@ pub struct Done {
     pub digest: u64,
 }
 
-/// How far a shuffle is at one time.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Sample {
-    /// The time, from the start.
-    pub at_us: f64,
-    /// Of what the nodes' links could receive since the last sample, how much they did.
-    pub downlinks: f64,
-    /// Messages of which something had arrived, of all that are not empty.
-    pub started: f64,
-    /// Those that had arrived in full.
-    pub completed: f64,
-}
-
-/// Watches for the last message, and does what schemes need from outside.
-struct Watch {
-    messages_left: usize,
-    last: SimTime,
-    /// Whose message came last.
-    last_sender: usize,
-    failed: Option<String>,
-    schedules: Vec<Schedule>,
-    pauses: Vec<usize>,
-    refresh: Option<Refresh>,
-    lockstep: Option<Lockstep>,
-    timeline: Option<Timeline>,
-}
-
-/// Looks now and then how far it is.
-struct Timeline {
-    every: Duration,
-    operation: u64,
-    /// Of each node: messages that are not empty, those that are, and bytes.
-    all: Vec<(usize, usize, u64)>,
-    scale: u32,
-    received: u64,
-    samples: Vec<Sample>,
-}
-
-/// Tells receivers who is slowest, every so often and so late.
-struct Refresh {
-    every: Duration,
-    operation: u64,
-}
-
-/// A barrier after each step.
-struct Lockstep {
-    step: usize,
-    /// Messages of the step that have not arrived, and how many each step has.
-    left: usize,
-    messages: Vec<usize>,
-    barrier: Duration,
-    operation: u64,
-}
-
-/// Token of the refresh, of the next step; lower ones are nodes to be paused.
-const REFRESH: u64 = 1 << 40;
-const STEP: u64 = 1 << 41;
-/// Token of the next sample.
-const SAMPLE: u64 = 1 << 42;
-
-impl Observer<Exchange, FatTree> for Watch {
-    fn event(&mut self, seen: Seen, event: Event) {
-        match event {
-            Event::Message { from, .. } if u32::from(from) == seen.node.0 => {}
-            Event::Message { body, from, .. } => {
-                self.messages_left -= 1;
-                if seen.at >= self.last {
-                    (self.last, self.last_sender) = (seen.at, usize::from(from));
-                }
-                if let Some(lockstep) = &mut self.lockstep {
-                    // Empty messages are announced at the start, whatever the step.
-                    lockstep.left -= usize::from(!body.is_empty());
-                }
-            }
-            Event::Completed { .. } => {}
-            Event::Failed { failure, .. } => self.failed = Some(failure.to_string()),
-        }
-    }
-
-    fn token(&mut self, world: &mut World<Exchange, FatTree>, token: u64) {
-        match token {
-            REFRESH => self.tell_slowest(world),
-            STEP => self.next_step(world),
-            SAMPLE => self.sample(world),
-            node => self.pause(world, node as usize),
-        }
-    }
-}
-
-impl Watch {
-    fn pause(&mut self, world: &mut World<Exchange, FatTree>, node: usize) {
-        let number = self.pauses[node];
-        self.pauses[node] += 1;
-        let (begin, end) = self.schedules[node].pause(number);
-        world.pause(NodeIndex(node as u32), Duration::from_nanos(end - begin));
-        let next = self.schedules[node].pause(number + 1).0;
-        world.schedule(SimTime::from_nanos(next), Action::Token(node as u64));
-    }
-
-    fn tell_slowest(&mut self, world: &mut World<Exchange, FatTree>) {
-        let Some(refresh) = &self.refresh else { return };
-        let (operation, every) = (refresh.operation, refresh.every);
-        let nodes = (0..world.node_count() as u32).map(NodeIndex);
-        let slowest = nodes.clone().map(|node| world.machine(node).missing_bytes(operation)).max();
-        // A scheduled call runs its own refresh; with a slow all-reduce the value is that of one
-        // period ago, for so long it took to go round.
-        for node in nodes {
-            world.call(node, &mut *self, |machine, _| {
-                machine.set_slowest(operation, slowest.unwrap_or(0));
-            });
-        }
-        let next = world.now() + every;
-        world.schedule(next, Action::Token(REFRESH));
-    }
-
-    fn sample(&mut self, world: &mut World<Exchange, FatTree>) {
-        let Some(timeline) = &mut self.timeline else { return };
-        let (mut started, mut completed, mut received, mut messages) = (0, 0, 0, 0);
-        for (node, &(full, empty, bytes)) in timeline.all.iter().enumerate() {
-            let machine = world.machine(NodeIndex(node as u32));
-            let all = (full + empty, full + empty, bytes);
-            let (begun, complete, here) = machine.progress(timeline.operation).unwrap_or(all);
-            messages += full;
-            // Empty ones are complete with their announcement, which is not of interest here.
-            started += begun.saturating_sub(empty);
-            completed += complete.saturating_sub(empty);
-            received += here;
-        }
-        let bits = (received - timeline.received) as f64 * f64::from(timeline.scale) * 8.0;
-        let room = timeline.every.as_secs_f64() * LINK_BITS_PER_S as f64;
-        timeline.received = received;
-        let share = |count: usize| count as f64 / messages.max(1) as f64;
-        timeline.samples.push(Sample {
-            at_us: world.now().nanos() as f64 / 1e3,
-            downlinks: bits / room / timeline.all.len() as f64,
-            started: share(started),
-            completed: share(completed),
-        });
-        let next = world.now() + timeline.every;
-        world.schedule(next, Action::Token(SAMPLE));
-    }
-
-    fn next_step(&mut self, world: &mut World<Exchange, FatTree>) {
-        let nodes = world.node_count();
-        let Some(lockstep) = &mut self.lockstep else { return };
-        if lockstep.left > 0 {
-            let soon = world.now() + Duration::from_nanos(PACKET_NS);
-            return world.schedule(soon, Action::Token(STEP));
-        }
-        lockstep.step += 1;
-        let (step, operation) = (lockstep.step, lockstep.operation);
-        if step >= nodes {
-            return;
-        }
-        lockstep.left = lockstep.messages[step];
-        let barrier = lockstep.barrier;
-        for node in 0..nodes {
-            let to = (node + step) % nodes;
-            world.call(NodeIndex(node as u32), &mut *self, |machine, _| {
-                machine.admit(operation, to);
-            });
-        }
-        let next = world.now() + barrier;
-        world.schedule(next, Action::Token(STEP));
-    }
-}
-
 /// Runs it.
 ///
 /// # Errors
@@ -424,12 +268,12 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
     let nodes = short.nodes();
     let mut prng = Prng::new(params.seed ^ 0x7368_7566);
     let rtt_ns = f64::from(params.rtt_packets()) * PACKET_NS as f64;
-    let mut schedules: Vec<Schedule> = params
-        .preempt_rtt
-        .iter()
-        .flat_map(|&rtt| (0..nodes).map(move |node| (rtt, node)).collect::<Vec<_>>())
-        .map(|(rtt, node)| Schedule::new(rtt * rtt_ns, prng.fork(node as u64)))
-        .collect();
+    let mut schedule = |(rtt, runs), node| {
+        let law = Pauses { mean_ns: rtt * rtt_ns, runs, packet_ns: PACKET_NS };
+        Schedule::new(law, prng.fork(node as u64))
+    };
+    let paused = params.preempt_rtt.map(|law| (0..nodes).map(|node| schedule(law, node)).collect());
+    let mut schedules: Vec<Schedule> = paused.unwrap_or_default();
     let bound = params.bound(&short, &mut schedules);
     let spec = FatTreeSpec {
         rack_hosts: RACK_HOSTS as u32,
@@ -456,21 +300,11 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
                 .max(Duration::from_nanos(4 * PACKET_NS)),
             operation,
         }),
-        lockstep: (params.rival == Rival::Lockstep).then(|| Lockstep {
-            step: 0,
-            left: 0,
-            messages: (0..nodes).map(|step| messages_of(&short, step)).collect(),
-            barrier: Duration::from_nanos(reduce_ns as u64),
-            operation,
-        }),
-        timeline: params.sample_every.map(|every| Timeline {
-            every,
-            operation,
-            all: (0..nodes).map(|to| expected(&short, to)).collect(),
-            scale: params.control.payload().1,
-            received: 0,
-            samples: Vec::new(),
-        }),
+        lockstep: (params.rival == Rival::Lockstep)
+            .then(|| Lockstep::new(&short, Duration::from_nanos(reduce_ns as u64))),
+        timeline: params
+            .sample_every
+            .map(|every| Timeline::new(every, operation, &short, params.control.payload().1)),
     };
     start(params, &short, operation, &mut world, &mut watch);
     let limit = SimTime::from_nanos((bound * BOUNDS_MAX * 1e9) as u64 + 100_000_000);
@@ -482,28 +316,16 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
         let left = watch.messages_left;
         return Err(format!("seed {}: {left} messages had not arrived at {limit:?}", params.seed));
     }
+    watch.sample(&mut world);
     let done = measure(params, &world, &mut watch, &short, bound);
     Ok((done, watch.timeline.map_or_else(Vec::new, |timeline| timeline.samples)))
-}
-
-/// Messages to a node that are not empty, those that are, and bytes.
-fn expected(short: &Matrix, to: usize) -> (usize, usize, u64) {
-    let cells = (0..short.nodes()).filter(|&from| from != to).map(|from| short.cell(from, to));
-    let full = cells.clone().filter(|&bytes| bytes > 0).count();
-    (full, short.nodes() - 1 - full, cells.sum())
-}
-
-/// Messages that are not empty of one step of lock-step.
-fn messages_of(short: &Matrix, step: usize) -> usize {
-    let nodes = short.nodes();
-    (0..nodes).filter(|&from| short.cell(from, (from + step) % nodes) > 0).count()
 }
 
 fn start(
     params: &Params,
     short: &Matrix,
     operation: u64,
-    world: &mut World<Exchange, FatTree>,
+    world: &mut World<Node, FatTree>,
     watch: &mut Watch,
 ) {
     let nodes = short.nodes();
@@ -513,8 +335,12 @@ fn start(
     // All messages are slices of one: what they say does not matter here.
     let bytes = Bytes::from(vec![0x5a; longest as usize]);
     let bound = short.bound(&links, |bytes| bytes as f64);
+    let rules = params.rules(&config);
     for node in 0..nodes {
-        let mut own = config.clone();
+        let Some(mut own) = rules.clone() else {
+            world.add(Node::Exchange(Box::new(Exchange::new(config.clone()))), HostSpec::ideal());
+            continue;
+        };
         if params.rival == Rival::Madd && bound > 0.0 {
             // Each message at its length over the bound: all of a node's together.
             let own_share = short.sent_by(node) as f64 * 8.0 / LINK_BITS_PER_S as f64 / bound;
@@ -522,18 +348,25 @@ fn start(
             own.pace.ps_per_byte = slower(own.pace.ps_per_byte);
             own.pace.ps_per_data = slower(own.pace.ps_per_data);
         }
-        world.add(Exchange::new(own), HostSpec::ideal());
+        world.add(Node::Plain(Box::new(Plain::new(own))), HostSpec::ideal());
     }
     for (node, pause) in watch.schedules.iter_mut().map(|s| s.pause(0).0).enumerate() {
         world.schedule(SimTime::from_nanos(pause), Action::Token(node as u64));
     }
     let members: Vec<_> = (0..nodes as u32).map(|n| world.address(NodeIndex(n))).collect();
     for rank in 0..nodes {
-        let body = |to: usize| Outbound::Now(bytes.slice(..short.cell(rank, to) as usize));
-        let sends = (0..nodes).map(body).collect();
-        let expects = vec![true; nodes];
-        let plan = Plan { operation, rank, members: members.clone(), sends, expects };
-        let begin = |machine: &mut Exchange, now: Timestamp| machine.start(now, plan);
+        let body = |to: usize| bytes.slice(..short.cell(rank, to) as usize);
+        let bodies: Vec<Bytes> = (0..nodes).map(body).collect();
+        let members = members.clone();
+        let begin = |machine: &mut Node, now: Timestamp| match machine {
+            Node::Plain(plain) => {
+                plain.start(operation, rank, members, bodies);
+                Ok(())
+            }
+            Node::Exchange(exchange) => {
+                exchange.start(now, Plan::shuffle(operation, rank, members, bodies))
+            }
+        };
         let begun = world.call(NodeIndex(rank as u32), watch, begin);
         assert_eq!(begun, Some(Ok(())), "a plan of our own is right");
     }
@@ -550,7 +383,7 @@ fn start(
 
 fn measure(
     params: &Params,
-    world: &World<Exchange, FatTree>,
+    world: &World<Node, FatTree>,
     watch: &mut Watch,
     short: &Matrix,
     bound: f64,

@@ -9,12 +9,13 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use evenfall_core::Prng;
-use evenfall_exchange_machine::workload;
+use evenfall_exchange_machine::{Links, Matrix, workload};
 use evenfall_sim::Priorities;
 
+use super::curves::Curves;
+use super::preempt::Runs;
 use super::rivals::{Ablation, Rival};
-use super::scene::{Control, Done, Params, run};
-use crate::studies::Table;
+use super::scene::{Control, Done, LINK_BITS_PER_S, Params, RACK_HOSTS, run};
 
 /// Everything of a run but its matrix and its seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +34,8 @@ pub struct Setup {
     pub core_percent: u32,
     /// Mean pause in round trips; 0 for none.
     pub preempt_rtt: u32,
+    /// How long nodes run between pauses.
+    pub runs: Runs,
     /// Where control goes first.
     pub priorities: Priorities,
     /// How many times slower than the best in software the all-reduce is; 0 for at once.
@@ -52,6 +55,7 @@ impl Setup {
             overcommit: None,
             core_percent: 100,
             preempt_rtt: 0,
+            runs: Runs::Alike,
             priorities: Priorities::Edge,
             stale: 0,
             control: Control::Free,
@@ -69,7 +73,8 @@ impl fmt::Display for Setup {
             other => write!(f, "-{}", format!("{other:?}").to_lowercase())?,
         }
         self.overcommit.map_or(Ok(()), |times| write!(f, "-over{times}"))?;
-        write!(f, "-core{}-pause{}", self.core_percent, self.preempt_rtt)?;
+        let runs = if self.runs == Runs::Memoryless { "m" } else { "" };
+        write!(f, "-core{}-pause{}{runs}", self.core_percent, self.preempt_rtt)?;
         let control = if self.control == Control::Free { "free" } else { "charged" };
         let place = format!("{:?}", self.priorities).to_lowercase();
         write!(f, "-{place}-stale{}-{control}", self.stale)
@@ -93,29 +98,33 @@ impl Run {
         format!("{} {} {}", self.setup, self.skewness_percent, self.seed)
     }
 
-    /// Runs it.
-    ///
-    /// # Errors
-    /// As [`run`].
-    pub fn run(&self) -> Result<Record, String> {
+    /// What it simulates.
+    pub fn params(&self) -> Params {
         let Setup { nodes, control, .. } = self.setup;
         let (payload, scale) = control.payload();
         let mean = f64::from(self.setup.mean_packets) * f64::from(payload * scale);
         let skewness = f64::from(self.skewness_percent) / 100.0;
         let normal = workload::by_sampling(nodes, skewness, &mut Prng::new(self.seed));
         let preempt = self.setup.preempt_rtt;
-        let params = Params {
+        Params {
             rival: self.setup.rival,
             ablation: self.setup.ablation,
             overcommit: self.setup.overcommit.map(f64::from),
             core: f64::from(self.setup.core_percent) / 100.0,
-            preempt_rtt: (preempt > 0).then(|| f64::from(preempt)),
+            preempt_rtt: (preempt > 0).then(|| (f64::from(preempt), self.setup.runs)),
             priorities: self.setup.priorities,
             stale: f64::from(self.setup.stale),
             control,
             ..Params::new(normal.bytes(mean), self.seed)
-        };
-        Ok(Record::new(self.key(), &run(&params)?))
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn run(&self) -> Result<Record, String> {
+        Ok(Record::new(self.key(), &run(&self.params())?))
     }
 }
 
@@ -141,9 +150,40 @@ pub enum Metric {
     LastPaused,
     /// See [`Done::last_starved`].
     LastStarved,
+    /// Gigabits per second and node that the most loaded link allows.
+    Bound,
+    /// Bytes that cross the most loaded link between a rack and the core, in per cent of what a
+    /// rack's nodes send in the mean.
+    CoreLoad,
 }
 
-/// Metrics in the order of a record's numbers.
+impl Metric {
+    fn more_is_better(self) -> bool {
+        matches!(self, Self::Throughput | Self::Optimality | Self::Bound)
+    }
+
+    /// What follows from the matrix alone; `None` for what has to be run.
+    fn of_matrix(self, matrix: &Matrix, core_percent: u32) -> Option<f64> {
+        let hosts = LINK_BITS_PER_S as f64;
+        let racks = matrix.nodes().div_ceil(RACK_HOSTS) as f64;
+        let bits = matrix.total() as f64 * 8.0;
+        let bound = |host_bits_per_s, rack_bits_per_s| {
+            let links = Links { rack_hosts: RACK_HOSTS, host_bits_per_s, rack_bits_per_s };
+            matrix.bound(&links, |bytes| bytes as f64)
+        };
+        match self {
+            Self::Bound => {
+                let core = f64::from(core_percent) / 100.0 * hosts * RACK_HOSTS as f64;
+                Some(bits / matrix.nodes() as f64 / bound(hosts, core) / 1e9)
+            }
+            // In bits, with links that nodes cannot fill and a core of a bit per second.
+            Self::CoreLoad => Some(100.0 * bound(f64::INFINITY, 1.0) * racks / bits),
+            _ => None,
+        }
+    }
+}
+
+/// Metrics of a run, in the order of a record's numbers.
 const METRICS: [Metric; 9] = [
     Metric::Throughput,
     Metric::Optimality,
@@ -176,6 +216,7 @@ impl Record {
             Metric::CoreMean => done.core_bytes_mean / 1e6,
             Metric::LastPaused => done.last_paused / 2.0,
             Metric::LastStarved => done.last_starved / 2.0,
+            Metric::Bound | Metric::CoreLoad => f64::NAN,
         });
         Self { key, values }
     }
@@ -212,26 +253,29 @@ pub struct Figure {
     pub metric: Metric,
     /// Names and setups of its curves.
     pub curves: Vec<(String, Setup)>,
+    /// For relative figures: what a setup is compared with, seed by seed.
+    pub over: Option<fn(Setup) -> Setup>,
 }
 
 impl Figure {
     /// The runs of the figure, first those that every point needs most: all points of all curves
-    /// with the first seed, then with the next.
-    pub fn runs(&self, points: u32, runs: u64) -> Vec<Run> {
-        let curves = &self.curves;
+    /// with the first seed, then with the next. None for a figure that follows from matrices.
+    pub fn runs(&self, skewness: &[u32], runs: u64) -> Vec<Run> {
+        let mut setups: Vec<Setup> = self.curves.iter().map(|&(_, setup)| setup).collect();
+        if let Some(over) = self.over {
+            setups.extend(setups.clone().into_iter().map(over));
+        }
+        if matches!(self.metric, Metric::Bound | Metric::CoreLoad) {
+            setups.clear();
+        }
+        let setups = &setups;
         (1..=runs)
-            .flat_map(|seed| skewness_points(points).map(move |skewness| (seed, skewness)))
+            .flat_map(|seed| skewness.iter().map(move |&percent| (seed, percent)))
             .flat_map(|(seed, skewness_percent)| {
-                curves.iter().map(move |&(_, setup)| Run { setup, skewness_percent, seed })
+                setups.iter().map(move |&setup| Run { setup, skewness_percent, seed })
             })
             .collect()
     }
-}
-
-/// Evenly spread over the whole range, in per cent: 5, 15, .. 95 for ten points.
-pub fn skewness_points(points: u32) -> impl Iterator<Item = u32> {
-    let points = points.clamp(1, 100);
-    (0..points).map(move |at| (200 * at + 100) / (2 * points))
 }
 
 /// All figures that can be made, in the order of the thesis.
@@ -248,17 +292,21 @@ fn figure(
     metric: Metric,
     curves: impl IntoIterator<Item = (String, Setup)>,
 ) -> Figure {
-    Figure { number, title, metric, curves: curves.into_iter().collect() }
+    Figure { number, title, metric, curves: curves.into_iter().collect(), over: None }
 }
+
+/// Messages that a receiver of Hadoop fetches at a time, in figures 6.1 to 6.4.
+pub(super) const HADOOPS: [u32; 5] = [3, 5, 10, 20, 1000];
 
 /// Section 6.1.
 fn ideal() -> Vec<Figure> {
     use Metric::Throughput;
     use Priorities::{Everywhere, Nowhere};
     let overview = |nodes| {
-        let rivals = [3, 5, 10, 20, 1000].map(Rival::Hadoop);
+        let rivals = HADOOPS.map(Rival::Hadoop);
         let all = [Rival::Madd, Rival::Grpf].into_iter().chain(rivals);
-        all.map(move |rival| (rival.to_string(), Setup::new(nodes, 16, rival)))
+        all.chain([Rival::HadoopGranted(5)])
+            .map(move |rival| (rival.to_string(), Setup::new(nodes, 16, rival)))
     };
     let policies = |times, priorities| {
         [Rival::Grpf, Rival::Grpt, Rival::Srpt].map(|rival| {
@@ -270,10 +318,15 @@ fn ideal() -> Vec<Figure> {
         [1, 2, 5, 10]
             .map(|times| (format!("overcommit {times}"), baseline(Rival::Grpf, times, priorities)))
     };
-    let constant = baseline(Rival::Grpf, 10, Nowhere);
-    let pro_rata = Setup { ablation: Ablation::Even, ..constant };
-    let random = Setup { ablation: Ablation::Scheduled, ..constant };
+    let [constant, pro_rata, random] = randomised();
     let small = Setup { nodes: 40, ..random };
+    let unasked = [
+        ("none", Ablation::Scheduled),
+        ("pro rata", Ablation::Printed),
+        ("per message", Ablation::PerMessage),
+        ("pro rata and slow start: ours", Ablation::Whole),
+    ];
+    let unasked = unasked.map(|(name, ablation)| (name.into(), Setup { ablation, ..small }));
     vec![
         figure("6.1a", "throughput, 160 nodes, Gb/s", Throughput, overview(160)),
         figure("6.1b", "throughput, 320 nodes, Gb/s", Throughput, overview(320)),
@@ -289,18 +342,10 @@ fn ideal() -> Vec<Figure> {
                 ("constant windows".into(), constant),
                 ("pro rata windows".into(), pro_rata),
                 ("and randomised".into(), random),
+                ("all of ours".into(), Setup { ablation: Ablation::Whole, ..random }),
             ],
         ),
-        figure(
-            "6.10",
-            "unscheduled packets, 40 nodes, Gb/s",
-            Throughput,
-            [
-                ("none".into(), small),
-                ("pro rata".into(), Setup { ablation: Ablation::Whole, ..small }),
-                ("per message".into(), Setup { ablation: Ablation::PerMessage, ..small }),
-            ],
-        ),
+        figure("6.10", "unscheduled packets, 40 nodes, Gb/s", Throughput, unasked),
     ]
 }
 
@@ -309,21 +354,35 @@ fn baseline(rival: Rival, times: u32, priorities: Priorities) -> Setup {
     Setup { ablation, overcommit: Some(times), priorities, ..Setup::new(160, 16, rival) }
 }
 
-/// Section 6.2.
+/// Constant windows, windows in proportion, and these with chance in the priorities.
+pub(super) fn randomised() -> [Setup; 3] {
+    let constant = baseline(Rival::Grpf, 10, Priorities::Nowhere);
+    [Ablation::Baseline, Ablation::Even, Ablation::Scheduled]
+        .map(|ablation| Setup { ablation, ..constant })
+}
+
+/// Section 6.2. Curves with "any time" are of the other reading of pre-emption, see [`Runs`].
 fn preempted() -> Vec<Figure> {
     use Metric::{LastPaused, LastStarved, Optimality, PortMax, RackMax, Throughput};
+    let any_time = |setup| Setup { runs: Runs::Memoryless, ..setup };
     let pauses = |rival| {
-        [1, 5, 10, 20].map(|preempt_rtt| {
-            let setup = Setup { preempt_rtt, ..Setup::new(40, 400, rival) };
-            (format!("{rival}, {preempt_rtt} RTT"), setup)
-        })
+        let paused = |preempt_rtt| Setup { preempt_rtt, ..Setup::new(40, 400, rival) };
+        let name = |preempt_rtt| format!("{rival}, {preempt_rtt} RTT");
+        let regular = [1, 5, 10, 20].map(|rtt| (name(rtt), paused(rtt)));
+        let other = (name(20) + ", any time", any_time(paused(20)));
+        regular.into_iter().chain([other])
     };
     let longest = Setup { preempt_rtt: 20, ..Setup::new(40, 400, Rival::Grpf) };
-    let redirect = [125, 250, 500, 1000].map(|trips| {
+    let reach = [5, 25, 125].map(|trips| {
         let ablation = Ablation::Redirect(trips * 8);
         (format!("{trips} RTT ahead"), Setup { ablation, ..longest })
     });
-    let any = [("any".to_owned(), longest)];
+    let any = ("any".to_owned(), Setup { ablation: Ablation::Printed, ..longest });
+    let reach = reach.into_iter().chain([any]);
+    let redirect = reach.flat_map(|(name, setup)| {
+        let other = (name.clone() + ", any time", any_time(setup));
+        [(name, setup), other]
+    });
     let over = [5, 10, 20, 40]
         .map(|times| (format!("overcommit {times}"), Setup { overcommit: Some(times), ..longest }));
     vec![
@@ -332,7 +391,7 @@ fn preempted() -> Vec<Figure> {
         figure("6.13", "pre-empted: GRPF, Gb/s", Throughput, pauses(Rival::Grpf)),
         figure("6.14a", "last sender: time pre-empted", LastPaused, pauses(Rival::Grpf)),
         figure("6.14b", "last sender: time without grants", LastStarved, pauses(Rival::Grpf)),
-        figure("6.15", "redirection, 20 RTT, Gb/s", Throughput, redirect.into_iter().chain(any)),
+        figure("6.15", "redirection, 20 RTT, Gb/s", Throughput, redirect),
         figure("6.16", "overcommitment, 20 RTT, Gb/s", Throughput, over),
         figure("6.17", "pre-empted: Hadoop-10, Gb/s", Throughput, pauses(Rival::Hadoop(10))),
         figure("6.18a", "largest buffer of the rack switch, MB", RackMax, pauses(Rival::Grpf)),
@@ -342,7 +401,7 @@ fn preempted() -> Vec<Figure> {
 
 /// Section 6.3.
 fn limited() -> Vec<Figure> {
-    use Metric::{CoreMax, CoreMean, Optimality, RackMax, RackMean, Throughput};
+    use Metric::{Bound, CoreLoad, CoreMax, CoreMean, Optimality, RackMax, RackMean, Throughput};
     use Priorities::{Edge, Everywhere};
     let cores = |nodes, rival, priorities: Priorities| {
         [50, 75, 90].map(|core_percent| {
@@ -363,9 +422,29 @@ fn limited() -> Vec<Figure> {
     let none = [("no all-reduce".to_owned(), half)];
     let global = |nodes| cores(nodes, Rival::Global, Everywhere);
     let hadoop = || cores(320, Rival::Hadoop(10), Edge);
+    let quiet = Setup::new(160, 16, Rival::Grpf);
+    let bounds = [50, 75, 90, 100]
+        .map(|core_percent| (format!("core {core_percent} %"), Setup { core_percent, ..quiet }));
+    let load = [("load".to_owned(), quiet)];
+    let speedup = |rival, over| Figure {
+        over: Some(over),
+        ..figure("", "", Throughput, cores(160, rival, Everywhere))
+    };
     vec![
+        figure("6.19", "what the links allow, 160 nodes, Gb/s", Bound, bounds),
+        figure("6.20", "load of the fullest core link, per cent", CoreLoad, load),
         figure("6.21a", "GlobalSched over the bound, 160 nodes", Optimality, global(160)),
         figure("6.21b", "GlobalSched over the bound, 320 nodes", Optimality, global(320)),
+        Figure {
+            number: "6.22a",
+            title: "priority in the core over priority at the edge, 160 nodes",
+            ..speedup(Rival::Grpf, |setup| Setup { priorities: Edge, ..setup })
+        },
+        Figure {
+            number: "6.22b",
+            title: "global scheduling over priority in the core, 160 nodes",
+            ..speedup(Rival::Global, |setup| Setup { rival: Rival::Grpf, ..setup })
+        },
         figure("6.22", "three versions, 320 nodes, Gb/s", Throughput, versions()),
         figure("6.23", "late all-reduce, core 50 %", Optimality, stale.into_iter().chain(none)),
         figure("6.24a", "Hadoop-10, 320 nodes, Gb/s", Throughput, hadoop()),
@@ -377,71 +456,33 @@ fn limited() -> Vec<Figure> {
     ]
 }
 
-/// The table of a figure from whatever records there are: for each curve its median, its 10th
-/// percentile (90th for buffers) and the half width of the 95 % interval of the mean.
-pub fn table(figure: &Figure, points: u32, runs: u64, records: &[Record]) -> Table {
-    let skewness: Vec<u32> = skewness_points(points).collect();
-    let heads: Vec<String> = skewness.iter().map(|percent| format!(".{percent:02}")).collect();
-    let mut columns = vec!["skewness"];
-    columns.extend(heads.iter().map(String::as_str));
-    let (mut least, mut most) = (usize::MAX, 0);
-    let mut rows = Vec::new();
-    let worst =
-        if matches!(figure.metric, Metric::Throughput | Metric::Optimality) { 10 } else { 90 };
-    let found = values(figure, points, runs, records);
-    for ((name, _), all) in figure.curves.iter().zip(found) {
-        for found in &all {
-            (least, most) = (least.min(found.len()), most.max(found.len()));
+impl Figure {
+    /// Its curves, from whatever records there are.
+    pub fn curves(&self, skewness: &[u32], runs: u64, records: &[Record]) -> Curves {
+        let by_key: BTreeMap<&str, &Record> = records.iter().map(|r| (r.key.as_str(), r)).collect();
+        let value = |run: Run| match self.metric {
+            Metric::Bound | Metric::CoreLoad => {
+                self.metric.of_matrix(&run.params().matrix, run.setup.core_percent)
+            }
+            metric => by_key.get(run.key().as_str()).map(|record| record.value(metric)),
+        };
+        let relative = |run: Run| match self.over {
+            Some(over) => Some(value(run)? / value(Run { setup: over(run.setup), ..run })?),
+            None => value(run),
+        };
+        let point = |setup, skewness_percent| {
+            (1..=runs).filter_map(|seed| relative(Run { setup, skewness_percent, seed })).collect()
+        };
+        let curve = |setup| skewness.iter().map(|&percent| point(setup, percent)).collect();
+        Curves {
+            number: self.number,
+            title: self.title,
+            x: "message skewness",
+            at: skewness.iter().map(|&percent| f64::from(percent) / 100.0).collect(),
+            worst: if self.metric.more_is_better() { 10 } else { 90 },
+            curves: self.curves.iter().map(|(name, s)| (name.clone(), curve(*s))).collect(),
         }
-        let row = |f: &dyn Fn(&[f64]) -> Option<f64>| all.iter().map(|v| f(v)).collect::<Vec<_>>();
-        rows.push((name.clone(), row(&|v| percentile(v, 50))));
-        rows.push((format!("{name}, p{worst}"), row(&|v| percentile(v, worst))));
-        rows.push((format!("{name}, +-"), row(&half_width)));
     }
-    let method = format!(
-        "{least} to {most} runs a point, seeds from 1. Rows: median, {worst}th percentile, half \
-         width of the 95 % interval of the mean."
-    );
-    let mut table =
-        Table::new(&format!("Figure {}: {}", figure.number, figure.title), method, &columns);
-    rows.into_iter().for_each(|(name, values)| table.row(name, values));
-    table
-}
-
-/// What there is of each point of each curve.
-pub(super) fn values(
-    figure: &Figure,
-    points: u32,
-    runs: u64,
-    records: &[Record],
-) -> Vec<Vec<Vec<f64>>> {
-    let by_key: BTreeMap<&str, &Record> = records.iter().map(|r| (r.key.as_str(), r)).collect();
-    let point = |setup: Setup, skewness_percent: u32| {
-        let key = |seed| Run { setup, skewness_percent, seed }.key();
-        let found = (1..=runs).filter_map(|seed| by_key.get(key(seed).as_str()));
-        found.map(|record| record.value(figure.metric)).collect()
-    };
-    let curve = |setup| skewness_points(points).map(|percent| point(setup, percent)).collect();
-    figure.curves.iter().map(|&(_, setup)| curve(setup)).collect()
-}
-
-/// The percentile by nearest rank.
-pub(super) fn percentile(values: &[f64], percent: usize) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.max(1) - 1).copied()
-}
-
-/// Half the width of the 95 % confidence interval of the mean, by the normal law.
-fn half_width(values: &[f64]) -> Option<f64> {
-    let n = values.len() as f64;
-    if values.len() < 2 {
-        return None;
-    }
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    Some(1.96 * (variance / n).sqrt())
 }
 
 #[cfg(test)]
@@ -471,19 +512,28 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_how_many_runs_it_has() {
-        let figure =
-            figure("0", "t", Metric::Throughput, [("a".into(), Setup::new(4, 2, Rival::Madd))]);
-        let run = figure.runs(1, 1)[0];
-        let table = table(&figure, 1, 2, &[run.run().expect("runs")]);
-        assert!(table.method.starts_with("1 to 1 runs"));
-        assert!(table.rows[0].1[0].is_some_and(|gbps| gbps > 1.0));
-        assert_eq!(table.rows[2].1[0], None);
+    fn a_relative_figure_compares_the_runs_of_one_seed() {
+        let setup = Setup::new(4, 2, Rival::Madd);
+        let over = |setup| Setup { nodes: 5, ..setup };
+        let mut relative = figure("0", "t", Metric::Throughput, [("a".into(), setup)]);
+        relative.over = Some(over);
+        let runs = relative.runs(&[50], 1);
+        let records: Vec<Record> = runs.iter().map(|run| run.run().expect("runs")).collect();
+        let [own, base] = [&records[0], &records[1]].map(|record| record.value(Metric::Throughput));
+        assert_eq!(relative.curves(&[50], 2, &records).curves[0].1, [[own / base]]);
     }
 
+    /// Section 6.3: equal messages in four racks load each uplink with three quarters of what its
+    /// nodes send, for which a core of 75 % is just enough.
     #[test]
-    fn ten_points_are_spread_from_5_to_95_per_cent() {
-        let points: Vec<u32> = skewness_points(10).collect();
-        assert_eq!(points, [5, 15, 25, 35, 45, 55, 65, 75, 85, 95]);
+    fn a_core_of_three_quarters_is_just_enough_for_equal_messages_in_four_racks() {
+        let matrix = Matrix::of(160, vec![24_000; 160 * 160]);
+        let load = Metric::CoreLoad.of_matrix(&matrix, 100).expect("of a matrix");
+        assert!((load - 75.0).abs() < 1e-9, "{load}");
+        let bound = |core| Metric::Bound.of_matrix(&matrix, core).expect("of a matrix");
+        assert!((bound(50) - 50.0 / 3.0).abs() < 1e-9, "{}", bound(50));
+        // A message to itself takes no link.
+        assert!((bound(90) - 25.0 * 160.0 / 159.0).abs() < 1e-9, "{}", bound(90));
+        assert!((bound(75) - 25.0).abs() < 1e-9, "{}", bound(75));
     }
 }

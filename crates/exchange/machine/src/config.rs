@@ -4,44 +4,6 @@ use core::time::Duration;
 
 use crate::wire::Key;
 
-/// In which order a sender sends and a receiver grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Greatest remaining processing fraction: all messages keep step, and end together.
-    Grpf,
-    /// Shortest remaining first, as general transports do. For comparison.
-    Srpt,
-    /// Longest remaining first. For comparison.
-    Grpt,
-    /// Least recently served first: fair shares, whatever the lengths. For comparison.
-    FairShare,
-    /// Any. For comparison.
-    Random,
-}
-
-/// How many packets of one message may be granted and not yet here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Window {
-    /// In proportion to what is missing of the message (equation 3.8; 3.14 with a slowest
-    /// receiver).
-    ProRata,
-    /// One round trip's worth. For comparison.
-    Constant,
-}
-
-/// What a sender sends before anybody has asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unscheduled {
-    /// Nothing but announcements.
-    None,
-    /// The first round trip's worth of its own schedule, hence in proportion to the lengths.
-    ProRata,
-    /// The first round trip's worth of every message. For comparison.
-    PerMessage,
-    /// Everything: no receiver has a say. For comparison.
-    All,
-}
-
 /// What a datagram costs the sender's link. Picoseconds, so that 100 Gb/s adds up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
@@ -75,27 +37,9 @@ pub struct Config {
     /// Round trips' worth of packets that a receiver has granted and not yet received, at most.
     /// 2 is enough on a quiet network, 10 rides out pre-emptions (section 6.2.2).
     pub overcommit: f64,
-    /// Whether that starts at one round trip's worth and grows by one with each packet received,
-    /// so that the senders heard first are not given all of it (a fix named in section 3.4).
-    pub slow_start: bool,
     /// Packets granted at a time, where the window allows. More saves datagrams, fewer keep the
     /// shares of small messages exact.
     pub grant_packets: u32,
-    /// See [`Policy`].
-    pub policy: Policy,
-    /// See [`Window`].
-    pub window: Window,
-    /// See [`Unscheduled`].
-    pub unscheduled: Unscheduled,
-    /// Whether priorities are randomised within a packet, against small incasts.
-    pub randomise: bool,
-    /// Messages that a receiver grants to at a time; `None` for all. For comparison.
-    pub incoming_max: Option<u32>,
-    /// Messages that a sender works on at a time, without grants; `None` for all. For comparison.
-    pub outgoing_max: Option<u32>,
-    /// How many packets a granted packet may be ahead of the first one that is not granted, in
-    /// the sender's schedule; `None` for any. For comparison.
-    pub redirect_packets: Option<u32>,
     /// Whether windows follow the slowest receiver (equation 3.14), whom an all-reduce finds.
     pub reduce: bool,
     /// See [`Pace`].
@@ -130,15 +74,7 @@ impl Default for Config {
             packet_bytes: 1_432,
             rtt_packets: 16,
             overcommit: 10.0,
-            slow_start: true,
             grant_packets: 1,
-            policy: Policy::Grpf,
-            window: Window::ProRata,
-            unscheduled: Unscheduled::ProRata,
-            randomise: true,
-            incoming_max: None,
-            outgoing_max: None,
-            redirect_packets: None,
             reduce: false,
             pace: Pace::default(),
             resend_after: Duration::from_millis(10),

@@ -279,13 +279,6 @@ impl Exchange {
         Some(self.operations.get(&operation)?.receiver.progress())
     }
 
-    /// For comparison with lock-step schemes: everything for this rank may go at once.
-    pub fn admit(&mut self, operation: u64, to: usize) {
-        if let Some(running) = self.operations.get_mut(&operation) {
-            running.sender.grant(to as u16, u32::MAX);
-        }
-    }
-
     /// Operations that run.
     pub fn running(&self) -> usize {
         self.operations.len()

@@ -10,7 +10,8 @@
 //! |---|---|
 //! | [`Exchange`] | the machine: operations, staging, ended ones, pace |
 //! | [`group`] | broadcast, gather, all-gather, all-reduce, barrier, shuffle: as calls |
-//! | [`config`] | every knob, also those that make rivals of it |
+//! | [`config`] | every knob |
+//! | [`priority`] | which packet goes first, as numbers |
 //! | [`wire`] | the datagrams, drawn |
 //! | [`matrix`] | who sends what to whom, and what that takes at least |
 //! | [`workload`] | matrices to measure with |
@@ -93,7 +94,7 @@ pub mod fuzzing;
 pub mod group;
 pub mod matrix;
 mod operation;
-mod priority;
+pub mod priority;
 mod receiver;
 mod reduce;
 mod rtt;
@@ -101,7 +102,7 @@ mod sender;
 pub mod wire;
 pub mod workload;
 
-pub use config::{Config, Pace, Policy, Unscheduled, Window};
+pub use config::{Config, Pace};
 pub use error::{Failure, StartError};
 pub use exchange::{Counters, Event, Exchange, Outbound, Plan};
 pub use matrix::{Links, Matrix, MatrixError};

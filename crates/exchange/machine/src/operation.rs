@@ -113,7 +113,7 @@ impl Operation {
 
     /// After messages and expectations are set: decides on unscheduled data, announces the rest.
     pub(crate) fn begin(&mut self, config: &Config) {
-        self.sender.begin(config);
+        self.sender.begin(config.rtt_packets);
         for to in 0..self.members.len() as u16 {
             let message = &self.sender.messages[usize::from(to)];
             if message.body.is_some() && message.unscheduled == 0 {

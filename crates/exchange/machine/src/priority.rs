@@ -7,19 +7,19 @@
 //! all four and get the same number, without sending a seed.
 
 /// A well-mixed word (the finaliser of splitmix64).
-pub(crate) fn mix(word: u64) -> u64 {
+pub fn mix(word: u64) -> u64 {
     let z = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
 /// The seed of one message.
-pub(crate) fn message_seed(operation: u64, from: u16, to: u16) -> u64 {
+pub fn message_seed(operation: u64, from: u16, to: u16) -> u64 {
     mix(mix(operation) ^ (u64::from(from) << 16 | u64::from(to)).wrapping_mul(0x9e37_79b9))
 }
 
 /// What is left of a message of `total` bytes at packet `index`, in units of 2^-32.
-pub(crate) fn fraction(total: u32, packet_bytes: u32, index: u32, seed: Option<u64>) -> u64 {
+pub fn fraction(total: u32, packet_bytes: u32, index: u32, seed: Option<u64>) -> u64 {
     if total == 0 {
         return 0;
     }
@@ -34,7 +34,7 @@ pub(crate) fn fraction(total: u32, packet_bytes: u32, index: u32, seed: Option<u
 /// Breaks ties between messages of the same priority: the larger goes first. By distance in the
 /// ring of ranks, counted from sender to receiver, so that equal messages of all senders go to
 /// different receivers; by rank, all would begin with the same one.
-pub(crate) fn tie(distance: usize, members: usize) -> u16 {
+pub fn tie(distance: usize, members: usize) -> u16 {
     (members - 1 - distance % members) as u16
 }
 

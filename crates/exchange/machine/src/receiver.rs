@@ -30,12 +30,12 @@ use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use bytes::Bytes;
-use evenfall_core::{Malformed, Prng, Timestamp};
+use evenfall_core::{Malformed, Timestamp};
 
 use crate::buffers::Buffers;
-use crate::config::{Config, Policy, Window};
+use crate::config::Config;
 use crate::error::Failure;
-use crate::priority::{fraction, message_seed, mix, tie};
+use crate::priority::{fraction, message_seed, tie};
 use crate::wire::{HEADER_BYTES, Header, RANGES_MAX};
 
 /// A message of one packet is handed on without a copy from this length on: then it fills a good
@@ -66,8 +66,6 @@ pub(crate) struct Incoming {
     bitmap: Vec<u64>,
     buffer: Vec<u8>,
     version: u32,
-    admitted: bool,
-    turn: u64,
     seed: u64,
 }
 
@@ -150,23 +148,14 @@ pub(crate) struct Receiver {
     incoming_bytes_max: u64,
     outstanding: u64,
     outstanding_max: f64,
-    slow_start: bool,
     /// Packets with payload that were new.
     received: u64,
     packet_bytes: u32,
     rtt_packets: u32,
     grant_packets: u32,
-    policy: Policy,
-    window: Window,
-    randomise: bool,
     /// Priority, tie-break, message, version.
     eligible: BinaryHeap<(u64, u16, u16, u32)>,
     blocked: BinaryHeap<Reverse<(u64, u16, u32)>>,
-    turn: u64,
-    incoming_max: Option<u32>,
-    admitted: u32,
-    waiting: Vec<u16>,
-    prng: Prng,
 }
 
 impl Receiver {
@@ -192,21 +181,12 @@ impl Receiver {
             incoming_bytes_max: config.incoming_bytes_max,
             outstanding: 0,
             outstanding_max: config.overcommit * f64::from(config.rtt_packets),
-            slow_start: config.slow_start,
             received: 0,
             packet_bytes: config.packet_bytes,
             rtt_packets: config.rtt_packets,
             grant_packets: config.grant_packets.max(1),
-            policy: config.policy,
-            window: config.window,
-            randomise: config.randomise,
             eligible: BinaryHeap::new(),
             blocked: BinaryHeap::new(),
-            turn: 0,
-            incoming_max: config.incoming_max,
-            admitted: 0,
-            waiting: Vec::new(),
-            prng: Prng::new(mix(operation.rotate_left(32) ^ u64::from(me))),
         }
     }
 
@@ -253,26 +233,7 @@ impl Receiver {
         message.bitmap = vec![0; packets.div_ceil(64) as usize];
         self.missing_bytes += u64::from(header.length);
         self.outstanding += u64::from(message.granted);
-        message.admitted = self.incoming_max.is_none();
-        if self.incoming_max.is_some() && message.granted < packets {
-            self.waiting.push(header.from);
-        }
-        if self.incoming_max.is_some() && self.messages.iter().all(|m| m.announced || !m.expected) {
-            // Not sooner, or all receivers would begin with the senders that are heard first.
-            self.admit();
-        }
         self.requeue(header.from);
-    }
-
-    /// Lets further messages in, by chance, up to the limit.
-    fn admit(&mut self) {
-        while self.incoming_max.is_some_and(|max| self.admitted < max) && !self.waiting.is_empty() {
-            let at = self.prng.below(self.waiting.len() as u64) as usize;
-            let from = self.waiting.swap_remove(at);
-            self.messages[usize::from(from)].admitted = true;
-            self.admitted += 1;
-            self.requeue(from);
-        }
     }
 
     fn take(&mut self, now: Timestamp, from: u16, index: u32, payload: &Bytes) -> Taken {
@@ -325,7 +286,7 @@ impl Receiver {
     fn requeue(&mut self, from: u16) {
         let message = &mut self.messages[usize::from(from)];
         message.version += 1;
-        if message.granted < message.packets && message.admitted {
+        if message.granted < message.packets {
             let (key, version) = (self.window_key(from), self.messages[usize::from(from)].version);
             self.blocked.push(Reverse((key, from, version)));
         }
@@ -348,29 +309,21 @@ impl Receiver {
     fn window_key(&self, from: u16) -> u64 {
         let message = &self.messages[usize::from(from)];
         let outstanding = f64::from(message.outstanding());
-        match self.window {
-            Window::ProRata => (outstanding / f64::from(message.missing().max(1))).to_bits(),
-            Window::Constant => outstanding.to_bits(),
-        }
+        (outstanding / f64::from(message.missing().max(1))).to_bits()
     }
 
     /// Packets that may be outstanding in all, now.
     fn limit(&self) -> f64 {
         let started = u64::from(self.rtt_packets) + self.received;
-        if self.slow_start {
-            self.outstanding_max.min(started as f64)
-        } else {
-            self.outstanding_max
-        }
+        self.outstanding_max.min(started as f64)
     }
 
     /// The right side: equation 3.8, or 3.14 where the slowest receiver is known.
     fn threshold(&self) -> f64 {
         let total = self.missing_bytes.max(1) as f64;
-        match (self.window, self.slowest_bytes) {
-            (Window::Constant, _) => f64::from(self.rtt_packets),
-            (Window::ProRata, None) => self.limit() / total,
-            (Window::ProRata, Some(slowest)) => {
+        match self.slowest_bytes {
+            None => self.limit() / total,
+            Some(slowest) => {
                 let slowest = (slowest as f64).max(total);
                 self.limit() * total / (slowest * slowest)
             }
@@ -386,17 +339,7 @@ impl Receiver {
         let message = &self.messages[usize::from(from)];
         // By what is granted, not by what is here: with windows of a whole round trip the message
         // that came first would else be given all of it, being no less behind for it.
-        let left = u64::from(message.packets - message.granted);
-        match self.policy {
-            Policy::Grpf => {
-                let seed = self.randomise.then_some(message.seed);
-                fraction(message.total, self.packet_bytes, message.granted, seed)
-            }
-            Policy::Srpt => u64::MAX - left,
-            Policy::Grpt => left,
-            Policy::FairShare => u64::MAX - message.turn,
-            Policy::Random => mix(message.seed ^ self.turn),
-        }
+        fraction(message.total, self.packet_bytes, message.granted, Some(message.seed))
     }
 
     /// Grants something to one message, if the limits allow. Whom.
@@ -433,24 +376,13 @@ impl Receiver {
 
     fn grant_to(&mut self, from: u16, threshold: f64) {
         let room = (self.limit() - self.outstanding as f64) as u32;
-        self.turn += 1;
         let message = &mut self.messages[usize::from(from)];
-        let share = match self.window {
-            Window::ProRata => f64::from(message.missing()),
-            Window::Constant => 1.0,
-        };
-        let window = (threshold * share).ceil() as u32;
+        let window = (threshold * f64::from(message.missing())).ceil() as u32;
         let packets = window.saturating_sub(message.outstanding()).min(self.grant_packets);
         let packets = packets.clamp(1, room.max(1)).min(message.packets - message.granted);
         message.granted += packets;
-        message.turn = self.turn;
         self.outstanding += u64::from(packets);
         self.grants += u64::from(packets);
-        let all = message.granted == message.packets;
-        if all && self.incoming_max.is_some() {
-            self.admitted -= 1;
-            self.admit();
-        }
         self.requeue(from);
     }
 

@@ -12,14 +12,9 @@
 use std::collections::{BinaryHeap, VecDeque};
 
 use bytes::Bytes;
-use evenfall_core::Prng;
 
-use crate::config::{Config, Policy, Unscheduled};
-use crate::priority::{fraction, message_seed, mix, tie};
-
-/// Packets that a high-entropy sender sends of one message before it draws another: what 40 KB
-/// (section 2.4.1) hold of 1,500 bytes each.
-const CHUNK_PACKETS: u32 = 26;
+use crate::config::Config;
+use crate::priority::{fraction, message_seed, tie};
 
 /// One outgoing message.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +36,6 @@ pub(crate) struct Outgoing {
     /// Packets to be sent again, `begin..end` each; what one RESEND asks for, at most.
     again: VecDeque<(u32, u32)>,
     in_ready: bool,
-    turn: u64,
     seed: u64,
 }
 
@@ -68,20 +62,10 @@ pub(crate) struct Sender {
     pub(crate) sent: u64,
     pub(crate) sent_again: u64,
     pub(crate) packet_bytes: u32,
-    policy: Policy,
-    randomise: bool,
-    redirect_packets: Option<u32>,
-    packets: u64,
     /// Messages with a granted packet: key of the packet, tie-break, message.
     ready: BinaryHeap<(u64, u16, u16)>,
-    /// With limited redirection only: keys of the next packet of every message, granted or not.
-    next: BinaryHeap<(u64, u16, u16, u32)>,
     /// Messages with packets to be sent again.
     again: VecDeque<u16>,
-    turn: u64,
-    /// With limited concurrency only: who waits.
-    waiting: Vec<u16>,
-    prng: Prng,
 }
 
 impl Sender {
@@ -95,16 +79,8 @@ impl Sender {
             sent: 0,
             sent_again: 0,
             packet_bytes: config.packet_bytes,
-            policy: config.policy,
-            randomise: config.randomise,
-            redirect_packets: config.redirect_packets,
-            packets: 0,
             ready: BinaryHeap::new(),
-            next: BinaryHeap::new(),
             again: VecDeque::new(),
-            turn: 0,
-            waiting: Vec::new(),
-            prng: Prng::new(mix(operation ^ u64::from(me))),
         }
     }
 
@@ -114,47 +90,12 @@ impl Sender {
         let message = &mut self.messages[usize::from(to)];
         message.packets = packets;
         message.body = Some(body);
-        self.packets += u64::from(packets);
-        if self.redirect_packets.is_some() {
-            self.push_next(to);
-        }
     }
 
     /// Decides what is sent unasked of the messages that are there: the first packets of the
-    /// schedule that a sender without any limit would follow.
-    pub(crate) fn begin(&mut self, config: &Config) {
-        let members = self.messages.len() as u16;
-        match config.unscheduled {
-            Unscheduled::None => {}
-            Unscheduled::ProRata => self.grant_first(config.rtt_packets),
-            Unscheduled::PerMessage => {
-                (0..members).for_each(|to| self.grant_unasked(to, config.rtt_packets));
-            }
-            Unscheduled::All => (0..members).for_each(|to| self.grant_unasked(to, u32::MAX)),
-        }
-        if let Some(limit) = config.outgoing_max {
-            self.waiting = (0..members).filter(|&to| self.left(to) > 0).collect();
-            (0..limit).for_each(|_| self.draw());
-        }
-    }
-
-    fn left(&self, to: u16) -> u32 {
-        let message = &self.messages[usize::from(to)];
-        message.packets - message.granted.min(message.packets)
-    }
-
-    /// Works on another message, drawn by chance.
-    fn draw(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let at = self.prng.below(self.waiting.len() as u64) as usize;
-        let to = self.waiting.swap_remove(at);
-        let granted = self.messages[usize::from(to)].granted.saturating_add(CHUNK_PACKETS);
-        self.grant(to, granted);
-    }
-
-    fn grant_first(&mut self, packets: u32) {
+    /// schedule that a sender without any limit would follow, a round trip's worth of them and
+    /// hence in proportion to the lengths.
+    pub(crate) fn begin(&mut self, packets: u32) {
         let mut schedule: BinaryHeap<(u64, u16, u16, u32)> = (0..self.messages.len() as u16)
             .filter(|&to| self.messages[usize::from(to)].packets > 0)
             .map(|to| (self.key(to, 0), self.tie(to), to, 0))
@@ -167,15 +108,8 @@ impl Sender {
             }
         }
         for to in 0..self.messages.len() as u16 {
-            self.grant_unasked(to, self.messages[usize::from(to)].unscheduled);
+            self.grant(to, self.messages[usize::from(to)].unscheduled);
         }
-    }
-
-    fn grant_unasked(&mut self, to: u16, packets: u32) {
-        let message = &mut self.messages[usize::from(to)];
-        message.unscheduled = packets.min(message.packets);
-        let granted = message.unscheduled;
-        self.grant(to, granted);
     }
 
     fn tie(&self, to: u16) -> u16 {
@@ -183,20 +117,10 @@ impl Sender {
         tie(members + usize::from(to) - usize::from(self.me), members)
     }
 
-    /// The key of one packet by the policy; larger goes first.
+    /// The key of one packet; larger goes first.
     fn key(&self, to: u16, index: u32) -> u64 {
         let message = &self.messages[usize::from(to)];
-        let left = u64::from(message.packets - index);
-        match self.policy {
-            Policy::Grpf => {
-                let seed = self.randomise.then_some(message.seed);
-                fraction(message.len(), self.packet_bytes, index, seed)
-            }
-            Policy::Srpt => u64::MAX - left,
-            Policy::Grpt => left,
-            Policy::FairShare => u64::MAX - message.turn,
-            Policy::Random => mix(message.seed ^ self.turn),
-        }
+        fraction(message.len(), self.packet_bytes, index, Some(message.seed))
     }
 
     /// The receiver allows everything below this packet.
@@ -215,29 +139,9 @@ impl Sender {
         }
     }
 
-    fn push_next(&mut self, to: u16) {
-        let message = &self.messages[usize::from(to)];
-        if message.sent < message.packets {
-            self.next.push((self.key(to, message.sent), self.tie(to), to, message.sent));
-        }
-    }
-
     /// Whether a packet can be sent at once.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.again.is_empty()
-            || !self.ready.is_empty() && self.redirect_packets.is_none()
-            || self.ready.peek().is_some_and(|&(key, ..)| self.within_reach(key))
-    }
-
-    /// Whether redirection may go as deep as this key. The first unsent packet is only an upper
-    /// bound while stale entries lie before it, so `next` is cleaned at every send.
-    fn within_reach(&self, key: u64) -> bool {
-        let (Some(limit), Some(first)) = (self.redirect_packets, self.next.peek()) else {
-            return true;
-        };
-        // Keys are evenly spread over the schedule: their difference is a distance in it.
-        let distance = u128::from(first.0.saturating_sub(key)) * u128::from(self.packets);
-        distance >> 32 <= u128::from(limit)
+        !self.again.is_empty() || !self.ready.is_empty()
     }
 
     /// The next packet: to whom, which one, and whether it was sent before.
@@ -256,11 +160,7 @@ impl Sender {
             message.again.clear();
             self.again.pop_front();
         }
-        let &(key, _, to) = self.ready.peek()?;
-        if !self.within_reach(key) {
-            return None;
-        }
-        self.ready.pop();
+        let (_, _, to) = self.ready.pop()?;
         let message = &mut self.messages[usize::from(to)];
         message.in_ready = false;
         if message.acked {
@@ -268,35 +168,9 @@ impl Sender {
         }
         let index = message.sent;
         message.sent += 1;
-        self.turn += 1;
-        message.turn = self.turn;
-        let chunk_done = message.sent == message.granted;
         self.sent += 1;
         self.make_ready(to);
-        if self.redirect_packets.is_some() {
-            self.clean_next(to);
-        }
-        if chunk_done && !self.waiting.is_empty() {
-            if self.left(to) > 0 {
-                self.waiting.push(to);
-            }
-            self.draw();
-        } else if chunk_done && self.policy == Policy::Random && self.left(to) > 0 {
-            self.waiting.push(to);
-            self.draw();
-        }
         Some((to, index, false))
-    }
-
-    fn clean_next(&mut self, to: u16) {
-        self.push_next(to);
-        while let Some(&(_, _, to, index)) = self.next.peek() {
-            let message = &self.messages[usize::from(to)];
-            if index >= message.sent && !message.acked {
-                return;
-            }
-            self.next.pop();
-        }
     }
 
     /// The receiver misses these ranges. Whether any of it is sent again: if not, the packets only

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::{Arrival, Machine, StampedBy, Timestamp};
 use evenfall_exchange_machine::wire::{Header, Kind};
-use evenfall_exchange_machine::{Config, Exchange, Outbound, Plan, Unscheduled};
+use evenfall_exchange_machine::{Config, Exchange, Outbound, Plan};
 
 fn addresses() -> Vec<SocketAddr> {
     (0..2).map(|rank| SocketAddr::from(([127, 0, 0, 1], 7_000 + rank))).collect()
@@ -51,9 +51,10 @@ fn kinds(arrivals: &[Arrival]) -> Vec<Kind> {
 
 /// A message of which nothing may go unasked is announced, asked for, and waits with its sender.
 fn announced() -> (Exchange, Arrival) {
-    let config = Config { unscheduled: Unscheduled::None, ..Config::default() };
+    // A sender that knows of no round trip has nothing to send unasked.
+    let config = Config { rtt_packets: 0, ..Config::default() };
     let body = Bytes::from(vec![7; 1_000]);
-    let (mut receiver, mut sender) = (Exchange::new(config.clone()), Exchange::new(config));
+    let (mut receiver, mut sender) = (Exchange::new(Config::default()), Exchange::new(config));
     receiver.start(ms(0), plan(0, &body)).expect("two members");
     sender.start(ms(0), plan(1, &body)).expect("two members");
     let announcement = drain(&mut sender, ms(0), 1).pop().expect("an announcement");

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::shuffle::preempt::Runs;
 use crate::shuffle::{Ablation, Control, Params, Rival, timeline};
 use clap::ValueEnum;
 use evenfall_core::Prng;
@@ -32,8 +33,9 @@ pub struct Args {
     /// Mean message in full packets (1,500 bytes when control is free, else 1,432).
     #[arg(long, default_value_t = 16.0)]
     mean_packets: f64,
-    /// grpf, global (slowest receiver known at once), reduce (by all-reduce), hadoop-C, madd, srpt,
-    /// grpt, lockstep or entropy.
+    /// grpf, global (slowest receiver known at once), reduce (by all-reduce), hadoop-C (a slot is
+    /// free when its message is here), hadoop-C-granted (when it is granted), madd, srpt, grpt,
+    /// lockstep or entropy.
     #[arg(long, default_value = "grpf")]
     policy: Rival,
     /// Bandwidth of the racks' uplinks, in per cent of that of their hosts.
@@ -42,6 +44,10 @@ pub struct Args {
     /// Pre-empt nodes half of the time, for so many round trips in the mean.
     #[arg(long)]
     preempt_rtt: Option<f64>,
+    /// With --preempt-rtt: pre-empt at any time with the same chance, not after runs that are as
+    /// regular as the pauses.
+    #[arg(long, requires = "preempt_rtt")]
+    memoryless: bool,
     /// Where control packets go first.
     #[arg(long, value_enum, default_value_t = Priority::Core)]
     priority: Priority,
@@ -54,7 +60,7 @@ pub struct Args {
     /// With --policy global: how many times slower than the best in software the all-reduce is.
     #[arg(long, default_value_t = 0.0)]
     stale: f64,
-    /// What the scheme shall lack, in the order of section 6.1.
+    /// With --policy grpf: what it shall lack, each with what stands before it.
     #[arg(long, value_enum, default_value_t = Lacks::Nothing)]
     lacks: Lacks,
     /// Print how far it is after every so many microseconds.
@@ -80,11 +86,13 @@ enum Generator {
 enum Lacks {
     /// It is whole.
     Nothing,
+    /// The slow start, which the thesis leaves open.
+    SlowStart,
     /// Unscheduled packets.
     Unscheduled,
-    /// Those, and chance in its priorities.
+    /// Chance in its priorities.
     Chance,
-    /// Those, and windows in proportion: the baseline.
+    /// Windows in proportion: the baseline of section 6.1.2.
     Windows,
 }
 
@@ -155,6 +163,9 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
     in_range("--mean-packets: above 0", args.mean_packets > 0.0)?;
     in_range("--nodes: 2 to 5,000", (2..=5_000).contains(&args.nodes))?;
     in_range("--preempt-rtt: above 0", args.preempt_rtt.is_none_or(|rtt| rtt > 0.0))?;
+    let whole = matches!(args.lacks, Lacks::Nothing);
+    in_range("--lacks: with --policy grpf only", whole || args.policy == Rival::Grpf)?;
+    let runs = if args.memoryless { Runs::Memoryless } else { Runs::Alike };
     let mut prng = Prng::new(args.seed);
     let matrix = match (&args.matrix, args.generator) {
         (Some(path), _) => {
@@ -180,7 +191,7 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
     Ok(Params {
         rival: args.policy,
         core: args.core / 100.0,
-        preempt_rtt: args.preempt_rtt,
+        preempt_rtt: args.preempt_rtt.map(|rtt| (rtt, runs)),
         priorities,
         control,
         stale: args.stale,
@@ -188,6 +199,7 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
         sample_every: args.timeline.map(Duration::from_micros),
         ablation: match args.lacks {
             Lacks::Nothing => Ablation::Whole,
+            Lacks::SlowStart => Ablation::Printed,
             Lacks::Unscheduled => Ablation::Scheduled,
             Lacks::Chance => Ablation::Even,
             Lacks::Windows => Ablation::Baseline,

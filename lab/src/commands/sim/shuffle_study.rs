@@ -1,13 +1,16 @@
 //! `evenfall sim study shuffle`: the figures of the shuffle thesis, run by run, resumable.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::shuffle::course::{self, Course, CourseFigure};
+use crate::shuffle::curves::Curves;
 use crate::shuffle::plot;
-use crate::shuffle::study::{self, Figure, Record};
+use crate::shuffle::study::{self, Figure, Record, Run};
 use crate::studies::Table;
 
 /// Arguments of the shuffle study.
@@ -19,9 +22,10 @@ pub struct Args {
     /// Runs of every point (shuffle only).
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
-    /// Message skewnesses of every curve, spread over the whole range (shuffle only).
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
-    points: u32,
+    /// Message skewnesses of every curve over skewness, in per cent (shuffle only).
+    #[arg(long, value_delimiter = ',', default_value = "5,15,25,35,45,55,65,75,85,95",
+        value_parser = clap::value_parser!(u32).range(1..=99))]
+    percent: Vec<u32>,
     /// Keep finished runs in this file, a line each, and do not run again what it has (shuffle
     /// only).
     #[arg(long)]
@@ -35,40 +39,92 @@ pub struct Args {
     budget: Option<Duration>,
 }
 
+/// A figure of either kind.
+enum Kind {
+    Skewness(Figure),
+    Course(CourseFigure),
+}
+
+impl Kind {
+    fn number(&self) -> &'static str {
+        match self {
+            Self::Skewness(figure) => figure.number,
+            Self::Course(figure) => figure.number,
+        }
+    }
+
+    fn curves(&self, args: &Args, records: &Records) -> Curves {
+        match self {
+            Self::Skewness(figure) => {
+                let all: Vec<Record> = records.all.values().cloned().collect();
+                figure.curves(&args.percent, args.runs, &all)
+            }
+            Self::Course(figure) => {
+                let all: Vec<Course> = records.courses.values().cloned().collect();
+                figure.curves(args.runs, &all)
+            }
+        }
+    }
+}
+
 /// Makes the tables.
 pub fn tables(args: &Args, progress: &mut dyn FnMut(&str)) -> Result<Vec<Table>, String> {
     let figures = chosen(args)?;
     let mut records = Records::open(args.keep.as_deref())?;
-    let runs: BTreeMap<_, _> = (figures.iter())
-        .flat_map(|figure| figure.runs(args.points, args.runs))
-        .map(|run| ((run.seed, run.key()), run))
-        .collect();
     if let Some(folder) = &args.plots {
         // Before hours of runs, not after them.
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("--plots {}: {error}", folder.display()))?;
     }
+    fill(args, &figures, &mut records, progress)?;
+    let curves: Vec<Curves> = figures.iter().map(|f| f.curves(args, &records)).collect();
+    if let Some(folder) = &args.plots {
+        draw(folder, &curves)?;
+    }
+    Ok(curves.iter().map(Curves::table).collect())
+}
+
+/// Makes the runs that are not kept yet, those of the first seed first, as far as the budget goes.
+fn fill(
+    args: &Args,
+    figures: &[Kind],
+    records: &mut Records,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(), String> {
+    let mut runs: BTreeMap<(u64, String, bool), Run> = BTreeMap::new();
+    for figure in figures {
+        let (own, course) = match figure {
+            Kind::Skewness(figure) => (figure.runs(&args.percent, args.runs), false),
+            Kind::Course(figure) => (figure.runs(args.runs), true),
+        };
+        runs.extend(own.into_iter().map(|run| ((run.seed, run.key(), course), run)));
+    }
     let begun = Instant::now();
-    for (at, ((_, key), run)) in runs.iter().enumerate() {
+    for (at, ((_, key, course), run)) in runs.iter().enumerate() {
         if args.budget.is_some_and(|budget| begun.elapsed() >= budget) {
             progress(&format!("budget used up after {at} of {} runs", runs.len()));
             break;
         }
-        if !records.has(key) {
-            progress(&format!("run {} of {}: {key}", at + 1, runs.len()));
-            records.add(run.run()?)?;
+        if records.has(key, *course) {
+            continue;
+        }
+        progress(&format!("run {} of {}: {key}", at + 1, runs.len()));
+        if *course {
+            let course = Course::run(run)?;
+            records.keep(&course)?;
+            records.courses.insert(key.clone(), course);
+        } else {
+            let record = run.run()?;
+            records.keep(&record)?;
+            records.all.insert(key.clone(), record);
         }
     }
-    let all: Vec<Record> = records.all.into_values().collect();
-    if let Some(folder) = &args.plots {
-        draw(folder, &figures, args, &all)?;
-    }
-    Ok(figures.iter().map(|f| study::table(f, args.points, args.runs, &all)).collect())
+    Ok(())
 }
 
-fn draw(folder: &Path, figures: &[Figure], args: &Args, all: &[Record]) -> Result<(), String> {
+fn draw(folder: &Path, figures: &[Curves]) -> Result<(), String> {
     for figure in figures {
-        if let Some(drawing) = plot::svg(figure, args.points, args.runs, all) {
+        if let Some(drawing) = plot::svg(figure) {
             let path = folder.join(format!("{}.svg", figure.number));
             std::fs::write(&path, drawing)
                 .map_err(|error| format!("--plots {}: {error}", path.display()))?;
@@ -77,25 +133,28 @@ fn draw(folder: &Path, figures: &[Figure], args: &Args, all: &[Record]) -> Resul
     Ok(())
 }
 
-fn chosen(args: &Args) -> Result<Vec<Figure>, String> {
-    let all = study::figures();
-    let known: Vec<&str> = all.iter().map(|figure| figure.number).collect();
+fn chosen(args: &Args) -> Result<Vec<Kind>, String> {
+    let skewness = study::figures().into_iter().map(Kind::Skewness);
+    let all: Vec<Kind> = course::figures().into_iter().map(Kind::Course).chain(skewness).collect();
+    let known: Vec<&str> = all.iter().map(Kind::number).collect();
     if let Some(name) = args.figure.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(format!("--figure {name}: there are {}", known.join(", ")));
     }
-    let wanted = |figure: &Figure| args.figure.iter().any(|name| name == figure.number);
+    let wanted = |figure: &Kind| args.figure.iter().any(|name| name == figure.number());
     Ok(all.into_iter().filter(|f| args.figure.is_empty() || wanted(f)).collect())
 }
 
 /// Finished runs by key, and the file that keeps them.
+#[derive(Default)]
 struct Records {
     all: BTreeMap<String, Record>,
+    courses: BTreeMap<String, Course>,
     file: Option<(File, String)>,
 }
 
 impl Records {
     fn open(path: Option<&Path>) -> Result<Self, String> {
-        let Some(path) = path else { return Ok(Self { all: BTreeMap::new(), file: None }) };
+        let Some(path) = path else { return Ok(Self::default()) };
         let name = path.display().to_string();
         let failed = |error: std::io::Error| format!("--keep {name}: {error}");
         let text = match std::fs::read_to_string(path) {
@@ -104,23 +163,22 @@ impl Records {
             Err(error) => return Err(failed(error)),
         };
         let all = text.lines().filter_map(Record::parse).map(|r| (r.key.clone(), r)).collect();
+        let courses = text.lines().filter_map(Course::parse).map(|c| (c.key.clone(), c)).collect();
         let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
         if !text.is_empty() && !text.ends_with('\n') {
             // A run was cut off while its line was written: the next one begins a new line.
             writeln!(file).map_err(failed)?;
         }
-        Ok(Self { all, file: Some((file, name)) })
+        Ok(Self { all, courses, file: Some((file, name)) })
     }
 
-    fn has(&self, key: &str) -> bool {
-        self.all.contains_key(key)
+    fn has(&self, key: &str, course: bool) -> bool {
+        if course { self.courses.contains_key(key) } else { self.all.contains_key(key) }
     }
 
-    fn add(&mut self, record: Record) -> Result<(), String> {
-        if let Some((file, name)) = &mut self.file {
-            writeln!(file, "{record}").map_err(|error| format!("--keep {name}: {error}"))?;
-        }
-        self.all.insert(record.key.clone(), record);
-        Ok(())
+    /// Writes a line.
+    fn keep(&mut self, record: &impl Display) -> Result<(), String> {
+        let Some((file, name)) = &mut self.file else { return Ok(()) };
+        writeln!(file, "{record}").map_err(|error| format!("--keep {name}: {error}"))
     }
 }
