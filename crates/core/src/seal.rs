@@ -1,7 +1,7 @@
 //! The secret of a run, out of which every protocol derives its own keys.
 
 /// The secret that all nodes of a run share.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SharedKey {
     id: u8,
     bytes: [u8; 32],

@@ -4,7 +4,8 @@
 use crate::arbiter::{Event, FAR_PACKETS, Limits, Side};
 use crate::itch::View;
 use crate::mold::{COUNT_MAX, Packet, Request, Tracker};
-use crate::source::{Source, open};
+use crate::file::open;
+use crate::source::Source;
 use bytes::Bytes;
 use std::io::Cursor;
 

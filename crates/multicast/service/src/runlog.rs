@@ -41,6 +41,8 @@ use std::time::Duration;
 use evenfall_core::{ClockError, NodeId};
 use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Sent};
 
+/// Name of the file that describes a run.
+pub const RUN_FILE: &str = "run.json";
 /// File name extension of run logs.
 pub const EXTENSION: &str = "evlog";
 /// Length of the header.

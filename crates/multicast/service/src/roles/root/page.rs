@@ -2,7 +2,7 @@
 
 use evenfall_multicast_machine::RootStatus;
 
-use crate::report::{Membership, NodeInfo, RunEvent, RunInfo};
+use crate::runinfo::{Membership, NodeInfo, RunEvent, RunInfo};
 use crate::settings::{RoleName, Settings};
 use evenfall_feed_service::intake::FeedStatus;
 use evenfall_runtime::telemetry::Metrics;
