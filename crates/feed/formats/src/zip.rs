@@ -8,8 +8,8 @@
 use crate::codec::DAY_NS;
 use crate::dates::{Date, date_in_name};
 use crate::error::{Fault, FeedError};
-use crate::lobster::LobsterSource;
 use crate::file::Reader;
+use crate::lobster::LobsterSource;
 use crate::source::{Message, Source};
 use flate2::Crc;
 use flate2::read::DeflateDecoder;

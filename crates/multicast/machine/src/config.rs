@@ -303,10 +303,16 @@ impl Default for Replace {
 impl Replace {
     fn check(&self) -> Result<(), ConfigError> {
         if self.slow_factor < 1.0 || !self.slow_factor.is_finite() {
-            return Err(ConfigError(format!("replace.slow_factor = {}: must be at least 1", self.slow_factor)));
+            return Err(ConfigError(format!(
+                "replace.slow_factor = {}: must be at least 1",
+                self.slow_factor
+            )));
         }
         if !(0.0..1.0).contains(&self.gain_min) {
-            return Err(ConfigError(format!("replace.gain_min = {}: must be in 0 .. 1", self.gain_min)));
+            return Err(ConfigError(format!(
+                "replace.gain_min = {}: must be in 0 .. 1",
+                self.gain_min
+            )));
         }
         Ok(())
     }
@@ -393,7 +399,10 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let d = &self.deadline;
         if !(0.5..1.0).contains(&d.target) {
-            return Err(ConfigError(format!("deadline.target = {}: must be in 0.5 .. 1.0", d.target)));
+            return Err(ConfigError(format!(
+                "deadline.target = {}: must be in 0.5 .. 1.0",
+                d.target
+            )));
         }
         if d.hold_initial > d.hold_max {
             return Err(ConfigError(format!(
@@ -466,7 +475,9 @@ impl Config {
             ("membership.probe_timeout", m.probe_timeout),
         ] {
             if value < INTERVAL_MIN {
-                return Err(ConfigError(format!("{key} = {value:?}: must be at least {INTERVAL_MIN:?}")));
+                return Err(ConfigError(format!(
+                    "{key} = {value:?}: must be at least {INTERVAL_MIN:?}"
+                )));
             }
         }
         Ok(())

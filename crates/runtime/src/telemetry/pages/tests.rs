@@ -100,7 +100,6 @@ fn order_of_a_page_of_another_site_is_refused() {
 
 #[test]
 fn nothing_listens_beyond_loopback_without_a_key() {
-    let error =
-        Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false, None).err().unwrap();
+    let error = Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false, None).err().unwrap();
     assert!(error.to_string().contains("key"), "{error}");
 }

@@ -444,7 +444,8 @@ fn publish_by(
 #[cfg(feature = "roles")]
 pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
     // Before anybody waits for a feed that is not there.
-    let mut intake = evenfall_feed_service::intake::open(&settings.feed, &settings.run, &settings.io)?;
+    let mut intake =
+        evenfall_feed_service::intake::open(&settings.feed, &settings.run, &settings.io)?;
     run_with(settings, node, &mut *intake)
 }
 
