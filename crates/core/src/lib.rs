@@ -25,14 +25,14 @@ pub mod storage;
 pub mod time;
 
 pub use durable::{Durable, Write, WriteId};
-pub use hedging::Hedging;
+pub use hedging::{Hedging, HedgingError};
 pub use histogram::{Histogram, SparseHistogram, Summary, nearest_rank};
 pub use machine::{
     Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Machine, Malformed,
     StampedBy, Transmit,
 };
 pub use prng::Prng;
-pub use seal::SharedKey;
+pub use seal::{KeyError, SharedKey};
 pub use storage::{Disk, Objects, PutOutcome, StorageError};
 pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 

@@ -94,6 +94,7 @@ pub fn pace(bits_per_s: u64, burst: Duration) -> Pace {
 
 /// Why a call did not end well.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum GroupError {
     /// It did not begin.
     Start(StartError),

@@ -11,6 +11,7 @@ use std::io::{Cursor, Read, Seek, SeekFrom};
 
 /// What a file is, as [`open`] tells by the first bytes.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Shape {
     /// Messages of one format.
     Plain(&'static dyn Codec),

@@ -52,6 +52,7 @@ impl fmt::Debug for SessionId {
 
 /// Bytes that are no packet of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MoldError {
     /// Shorter than the header, or than a message's own length says.
     Truncated {

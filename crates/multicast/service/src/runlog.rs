@@ -64,6 +64,7 @@ const READ_BYTES: usize = RECORD_BYTES * 4_096;
 /// What the process was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Role {
     /// Sends the feed.
     Root = 1,
@@ -263,6 +264,7 @@ impl<W: Write> Writer<W> {
 
 /// How a log ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Tail {
     /// It was not read to its end yet.
     #[default]
@@ -290,6 +292,7 @@ impl fmt::Display for Tail {
 
 /// Why a file is no run log.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum LogError {
     /// It could not be read.
     Io(io::Error),

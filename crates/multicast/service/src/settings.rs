@@ -31,6 +31,7 @@ pub const ROLES: [&str; 4] = ["root", "proxy", "receiver", "recorder"];
 /// A role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum RoleName {
     /// Publishes.
     Root,

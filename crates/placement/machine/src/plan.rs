@@ -109,6 +109,7 @@ pub struct SurveyPlan {
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SurveyError {
     /// There can be no tree.
     Plan(PlanError),

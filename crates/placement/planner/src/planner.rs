@@ -135,6 +135,7 @@ impl Plan {
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PlanError {
     /// TreeBuilder's.
     Build(BuildError),

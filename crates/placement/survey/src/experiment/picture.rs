@@ -11,6 +11,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
+use super::error::ExperimentError;
 use super::report::{Group, Page, Point};
 
 /// Pixels of a picture.
@@ -141,7 +142,7 @@ fn over_time<'a>(page: &'a Page, what: &str, of: fn(&Point) -> f64) -> Curves<'a
 ///
 /// # Errors
 /// Which file, and what the system says.
-pub fn write(page: &Page, directory: &Path) -> Result<Vec<PathBuf>, String> {
+pub fn write(page: &Page, directory: &Path) -> Result<Vec<PathBuf>, ExperimentError> {
     embed_font();
     let cdf = Curves {
         title: "Delay of the worst leaf".into(),
