@@ -117,7 +117,16 @@ impl fmt::Display for GroupError {
     }
 }
 
-impl std::error::Error for GroupError {}
+impl std::error::Error for GroupError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Start(error) => Some(error),
+            Self::Failed(error) => Some(error),
+            Self::Io(error) => Some(error),
+            Self::Interrupted => None,
+        }
+    }
+}
 
 impl From<StartError> for GroupError {
     fn from(error: StartError) -> Self {

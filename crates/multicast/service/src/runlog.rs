@@ -317,7 +317,14 @@ impl fmt::Display for LogError {
     }
 }
 
-impl std::error::Error for LogError {}
+impl std::error::Error for LogError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Reads a log record by record.
 #[derive(Debug)]

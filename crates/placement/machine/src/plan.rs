@@ -136,7 +136,14 @@ impl fmt::Display for SurveyError {
     }
 }
 
-impl core::error::Error for SurveyError {}
+impl core::error::Error for SurveyError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Plan(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Stage {

@@ -223,4 +223,11 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NoRoom { why: error, .. } | Self::Storage(error) => Some(error),
+            _ => None,
+        }
+    }
+}

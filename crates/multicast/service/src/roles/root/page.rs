@@ -24,7 +24,7 @@ pub(super) fn run_info(
         ("hedging", m.shape.hedging.to_string()),
         ("trees", settings.course.trees.to_string()),
         ("deadline rule", format!("{:?}, target {}", m.deadline.rule, m.deadline.target)),
-        ("key", if settings.run.key_file.is_some() { "yes" } else { "no" }.to_owned()),
+        ("key", if settings.run.is_keyed() { "yes" } else { "no" }.to_owned()),
     ];
     let nodes = settings.nodes.iter().map(|node| NodeInfo {
         id: node.id,
