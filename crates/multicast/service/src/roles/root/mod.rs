@@ -437,7 +437,8 @@ fn publish_by(
     }
 }
 
-/// Runs the root on the feed of its settings until the feed has been sent and everybody has it, or a signal comes.
+/// Runs the root on the feed of its settings until the feed has been sent and everybody has it, or
+/// a signal comes.
 ///
 /// # Errors
 /// [`RoleError`]. A damaged feed is an error after all that could be read was sent and received.
