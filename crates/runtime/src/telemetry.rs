@@ -99,32 +99,26 @@ impl Telemetry {
         keyed: bool,
         orders: Option<Orders>,
     ) -> Result<Self, TelemetryError> {
-        let page = Arc::new(Mutex::new(Page { ill: Some("starting".into()), ..Page::default() }));
-        let Some(address) = address else { return Ok(Self { page, ..Self::default() }) };
+        let mut telemetry = Self::default();
+        lock(&telemetry.page).ill = Some("starting".into());
+        let Some(address) = address else { return Ok(telemetry) };
         if !keyed && !address.ip().is_loopback() {
             return Err(TelemetryError::Unkeyed(address));
         }
-        Self::serve(page, address, orders)
+        telemetry.serve(address, orders)?;
+        Ok(telemetry)
     }
 
     #[cfg(feature = "http")]
-    fn serve(
-        page: Arc<Mutex<Page>>,
-        address: SocketAddr,
-        orders: Option<Orders>,
-    ) -> Result<Self, TelemetryError> {
-        let server = pages::serve(&page, address, orders)
-            .map_err(|error| TelemetryError::Bind(address, error))?;
-        Ok(Self { page, server: Some(server) })
+    fn serve(&mut self, at: SocketAddr, orders: Option<Orders>) -> Result<(), TelemetryError> {
+        let server = pages::serve(&self.page, at, orders);
+        self.server = Some(server.map_err(|error| TelemetryError::Bind(at, error))?);
+        Ok(())
     }
 
     #[cfg(not(feature = "http"))]
-    fn serve(
-        _: Arc<Mutex<Page>>,
-        address: SocketAddr,
-        _: Option<Orders>,
-    ) -> Result<Self, TelemetryError> {
-        Err(TelemetryError::NotBuilt(address))
+    fn serve(&mut self, at: SocketAddr, _: Option<Orders>) -> Result<(), TelemetryError> {
+        Err(TelemetryError::NotBuilt(at))
     }
 
     /// Where the pages are served, if anywhere.
