@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`text`] | rules about the text of one file: length, columns, words, paths |
+//! | [`signatures`] | rules about what crates promise to programs: no public `Result<_, String>` |
 //! | [`layers`] | rules about crates: the table of ARCHITECTURE.md against `cargo metadata` |
 //! | [`tree`] | which files there are, and all rules over all of them |
 //! | [`licences`] | licences and sources of foreign crates, without cargo-deny |
@@ -12,6 +13,7 @@
 
 mod layers;
 mod licences;
+mod signatures;
 mod text;
 mod tree;
 

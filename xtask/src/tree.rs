@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Finding, layers, text};
+use crate::{Finding, layers, signatures, text};
 
 /// What a whole check found.
 pub(crate) struct Report {
@@ -35,6 +35,7 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
         let Ok(content) = String::from_utf8(bytes) else { continue };
         files += 1;
         findings.extend(text::check(path, &content));
+        findings.extend(signatures::check(path, &content));
     }
     let members = layers::members(&metadata(root)?)?;
     let relative = |manifest: &str| {

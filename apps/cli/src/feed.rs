@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use evenfall_feed_formats::Source;
+use evenfall_feed_formats::file::{Shape, recognise};
 use evenfall_feed_formats::framed::{write_end, write_frame};
 use evenfall_feed_formats::sharding::ContentHash;
-use evenfall_feed_formats::source::{Shape, recognise};
 use evenfall_feed_formats::{Format, codec};
 use evenfall_feed_service::input;
 use evenfall_feed_service::player::{Player, Stage};

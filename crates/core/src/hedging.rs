@@ -47,13 +47,25 @@ impl fmt::Display for Hedging {
 }
 
 impl FromStr for Hedging {
-    type Err = String;
+    type Err = HedgingError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, HedgingError> {
         let hedging = text.parse().ok().map(Self).filter(|hedging| hedging.is_allowed());
-        hedging.ok_or_else(|| format!("must be 0 to {}", Self::MAX))
+        hedging.ok_or(HedgingError)
     }
 }
+
+/// A text that is no number of copies up to [`Hedging::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HedgingError;
+
+impl fmt::Display for HedgingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "must be 0 to {}", Hedging::MAX)
+    }
+}
+
+impl core::error::Error for HedgingError {}
 
 #[cfg(test)]
 mod tests {
@@ -63,7 +75,8 @@ mod tests {
     fn a_number_of_copies_beyond_the_limit_is_refused_with_the_limit() {
         assert_eq!("16".parse(), Ok(Hedging::MAX));
         for text in ["17", "-1", "two", "999"] {
-            assert_eq!(text.parse::<Hedging>(), Err("must be 0 to 16".to_owned()));
+            let error = text.parse::<Hedging>().unwrap_err();
+            assert_eq!(error.to_string(), "must be 0 to 16");
         }
     }
 }

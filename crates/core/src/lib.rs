@@ -28,14 +28,14 @@ pub mod time;
 
 pub use durable::{Durable, Write, WriteId};
 pub use forward::{Forward, ForwardCounters, ForwardId, Forwarder};
-pub use hedging::Hedging;
+pub use hedging::{Hedging, HedgingError};
 pub use histogram::{Histogram, SparseHistogram, Summary, nearest_rank};
 pub use machine::{
     Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Installed, Machine,
     Malformed, Sent, StampedBy, Token, Transmit,
 };
 pub use prng::Prng;
-pub use seal::SharedKey;
+pub use seal::{KeyError, SharedKey};
 pub use storage::{Disk, Objects, PutOutcome, StorageError};
 pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 

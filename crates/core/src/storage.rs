@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 /// Why a disk or an object store did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StorageError {
     /// There is no room. Free some and try again.
     Full {

@@ -3,12 +3,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`settings`] | one TOML file for all hosts, overridden by environment and `--set` |
+//! | [`settings`] | the tables that every process reads; from a TOML file (feature `settings`) |
 //! | [`process`] | port, loop, clock, signals and telemetry of one process |
-//! | [`http`] | a small HTTP server with limits, and routes that services bring |
-//! | [`telemetry`] | `/metrics`, `/healthz`, `/status` |
-//! | [`page`] | the frame of a page: one file, no network |
-//! | [`notes`] | what a process says of itself, on standard error |
+//! | `http` | a small HTTP server with limits, and routes that services bring (feature `http`) |
+//! | [`telemetry`] | metrics, health and state; served as pages (feature `http`) |
+//! | `page` | the frame of a page: one file, no network (feature `page`) |
+//! | `notes` | what a process says of itself, on standard error (feature `notes`) |
 //! | `program` | the frame of a program: arguments, output, exit code (feature `program`) |
 //! | `progress` | what a person sees while a command works (feature `program`) |
 //! | [`memory`] | the memory of each process over its run, a row per second |
@@ -18,9 +18,12 @@
 // A note that cannot be written costs the note; these macros panic.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
+#[cfg(feature = "http")]
 pub mod http;
 pub mod memory;
+#[cfg(feature = "notes")]
 pub mod notes;
+#[cfg(feature = "page")]
 pub mod page;
 pub mod process;
 #[cfg(feature = "program")]
@@ -31,4 +34,10 @@ pub mod settings;
 pub mod telemetry;
 
 pub use process::{Process, ProcessError};
-pub use settings::{Document, SettingsError};
+#[cfg(feature = "settings")]
+pub use settings::Document;
+pub use settings::SettingsError;
+pub use telemetry::TelemetryError;
+
+/// The variable that names the least level of a note: off, error, warn, info, debug or trace.
+pub const LEVEL_VARIABLE: &str = "EVENFALL_LOG";

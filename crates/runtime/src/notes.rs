@@ -13,6 +13,7 @@
 //! A full disk, a reader that has gone and a reader that stands still cost notes and nothing else.
 //! How many lines were dropped is said when lines go out again.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,11 +25,11 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
+use crate::LEVEL_VARIABLE;
+
 #[cfg(test)]
 mod tests;
 
-/// The variable that names the least level of a note: off, error, warn, info, debug or trace.
-pub const LEVEL_VARIABLE: &str = "EVENFALL_LOG";
 /// Lines that may wait: a tree of a thousand nodes that changes at once says a line for each.
 const LINES_MAX: usize = 1_024;
 /// How long a process that ends waits for its last notes to be taken.
@@ -71,6 +72,43 @@ impl<'a> MakeWriter<'a> for Queue {
     }
 }
 
+/// Why notes are not written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotesError {
+    /// [`LEVEL_VARIABLE`] names no level.
+    Level(String),
+    /// There is no thread for the writer.
+    Thread(io::Error),
+    /// The notes of this process go elsewhere already.
+    Taken(tracing::subscriber::SetGlobalDefaultError),
+}
+
+impl fmt::Display for NotesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Level(text) => write!(
+                f,
+                "{LEVEL_VARIABLE} = {text}: must be off, error, warn, info, debug or trace"
+            ),
+            Self::Thread(error) => write!(f, "no thread that writes notes: {error}"),
+            Self::Taken(error) => {
+                write!(f, "notes: {error}; start the writer of notes once in a process")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotesError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Level(_) => None,
+            Self::Thread(error) => Some(error),
+            Self::Taken(error) => Some(error),
+        }
+    }
+}
+
 /// Writes notes until it is dropped, which waits half a second at most for the last of them.
 #[must_use = "notes are written as long as this is kept"]
 pub struct Notes {
@@ -81,10 +119,10 @@ pub struct Notes {
 ///
 /// # Errors
 /// When the level of [`LEVEL_VARIABLE`] is none, or notes of this process go elsewhere already.
-pub fn start() -> Result<Notes, String> {
+pub fn start() -> Result<Notes, NotesError> {
     let level = std::env::var_os(LEVEL_VARIABLE);
     let level = level_of(level.as_ref().map(|text| text.to_string_lossy()).as_deref())?;
-    let notes = Notes::new(io::stderr()).map_err(|error| format!("notes: {error}"))?;
+    let notes = Notes::new(io::stderr()).map_err(NotesError::Thread)?;
     // What the libraries say at lesser levels is about their own workings.
     let filter = Targets::new().with_default(LevelFilter::WARN.min(level));
     let filter = filter.with_target("evenfall", level);
@@ -94,15 +132,13 @@ pub fn start() -> Result<Notes, String> {
         .log_internal_errors(false)
         .with_writer(notes.queue.clone());
     let subscriber = tracing_subscriber::registry().with(lines).with(filter);
-    tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())?;
+    tracing::subscriber::set_global_default(subscriber).map_err(NotesError::Taken)?;
     Ok(notes)
 }
 
-fn level_of(text: Option<&str>) -> Result<LevelFilter, String> {
+fn level_of(text: Option<&str>) -> Result<LevelFilter, NotesError> {
     text.filter(|text| !text.is_empty()).map_or(Ok(LevelFilter::INFO), |text| {
-        text.parse().map_err(|_| {
-            format!("{LEVEL_VARIABLE} = {text}: must be off, error, warn, info, debug or trace")
-        })
+        text.parse().map_err(|_| NotesError::Level(text.to_owned()))
     })
 }
 

@@ -14,7 +14,7 @@ use evenfall_port::{Options, Port};
 
 use crate::memory::MemoryLog;
 use crate::settings::{Inject, Io, Node, Run, SettingsError};
-use crate::telemetry::{Orders, Telemetry};
+use crate::telemetry::{Orders, Telemetry, TelemetryError};
 
 /// How often a role looks at signals and orders, and publishes its state.
 pub const HOUSEKEEPING: Duration = Duration::from_millis(200);
@@ -40,8 +40,8 @@ pub enum ProcessError {
     Host(evenfall_host::Error),
     /// A file of the run cannot be written.
     File(PathBuf, io::Error),
-    /// The HTTP address cannot be used.
-    Http(String),
+    /// The pages of the process cannot be served.
+    Telemetry(TelemetryError),
 }
 
 impl fmt::Display for ProcessError {
@@ -50,7 +50,7 @@ impl fmt::Display for ProcessError {
             Self::Settings(error) => write!(f, "{error}"),
             Self::Host(error) => write!(f, "{error}"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Http(why) => f.write_str(why),
+            Self::Telemetry(error) => write!(f, "{error}"),
         }
     }
 }
@@ -61,7 +61,7 @@ impl std::error::Error for ProcessError {
             Self::Settings(error) => Some(error),
             Self::Host(error) => Some(error),
             Self::File(_, error) => Some(error),
-            Self::Http(_) => None,
+            Self::Telemetry(error) => Some(error),
         }
     }
 }
@@ -174,7 +174,7 @@ impl Process {
         let port = evenfall_port::open(node.address, options)?;
         let signals = interrupt::watch(port.waker())?;
         let telemetry = Telemetry::start(node.http, key.is_some(), manner.orders)
-            .map_err(ProcessError::Http)?;
+            .map_err(ProcessError::Telemetry)?;
         let (clock, watch) = start_clock(&manner.run.clock, manner.is_one_host)?;
         for note in port.notes() {
             tracing::warn!("{}: {note}", node.name);

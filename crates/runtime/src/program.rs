@@ -120,7 +120,7 @@ fn run<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
     };
     let notes = match crate::notes::start() {
         Ok(notes) => notes,
-        Err(error) => return failure(name, &error),
+        Err(error) => return failure(name, &with_causes(&error)),
     };
     let outcome = command(arguments);
     // The last words are those of the command.
@@ -133,7 +133,7 @@ fn run<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
         Err(error) => match error.downcast_ref() {
             // As shells count it.
             Some(Stopped(signal)) => ExitCode::from(128 + signal),
-            None => failure(name, &*error),
+            None => failure(name, &with_causes(&*error)),
         },
     }
 }
@@ -141,6 +141,21 @@ fn run<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
 fn failure(name: &str, error: &(impl fmt::Display + ?Sized)) -> ExitCode {
     aside(format_args!("{name}: {error}\n"));
     ExitCode::FAILURE
+}
+
+/// An error and the chain of its causes. Most errors repeat the words of their causes, so a cause
+/// is added only when its words have not been said.
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !words.contains(&more) {
+            words = format!("{words}: {more}");
+        }
+        cause = error.source();
+    }
+    words
 }
 
 /// Runs a program: its arguments, the command, the exit code.
@@ -160,4 +175,34 @@ pub fn main<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode 
             None => std::panic::resume_unwind(panic),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ProcessError, SettingsError};
+
+    /// An error that leaves its cause to the chain.
+    #[derive(Debug)]
+    struct Outer(std::io::Error);
+
+    impl fmt::Display for Outer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the log of the run")
+        }
+    }
+
+    impl std::error::Error for Outer {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn every_cause_is_printed_once() {
+        let error = Outer(std::io::Error::other("the disk is full"));
+        assert_eq!(with_causes(&error), "the log of the run: the disk is full");
+        let error = ProcessError::from(SettingsError::new("run.key_file: k: not there"));
+        assert_eq!(with_causes(&error), "run.key_file: k: not there");
+    }
 }

@@ -1,15 +1,21 @@
-//! The pages of a role: `/metrics` for Prometheus, `/healthz`, `/status` as JSON, and orders to a
-//! running role. The role's thread only swaps in a page a few times a second; an
-//! [`http::Server`](crate::http) serves it.
+//! What a role says of itself: `/metrics` for Prometheus, `/healthz`, `/status` as JSON, and orders
+//! to a running role. The role's thread only swaps in a page a few times a second. With the feature
+//! `http` a server in a thread of its own serves the pages.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::fmt::{self, Write as _};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use crate::http::{Limits, Request, Response, Routes, Server, StatusCode};
+#[cfg(feature = "http")]
+use self::pages::Server;
+use crate::SettingsError;
+
+#[cfg(feature = "http")]
+mod pages;
 
 /// What may be asked of a role while it runs: `POST PATH?to=VALUE`.
 #[derive(Clone, Copy)]
@@ -17,16 +23,51 @@ pub struct Orders {
     /// Where the order is posted, such as `/mode`.
     pub path: &'static str,
     /// Refuses a value that the role does not know, in words that name what is allowed.
-    pub check: fn(&str) -> Result<(), String>,
+    pub check: fn(&str) -> Result<(), SettingsError>,
 }
 
-/// The content type of the Prometheus text format, with its version.
-const METRICS_KIND: &str = "text/plain; version=0.0.4";
-/// Orders that may wait; a role takes them several times a second.
-const ORDERS_MAX: usize = 16;
+/// Why the pages of a role are not served.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TelemetryError {
+    /// The address lies beyond loopback, and there is no key.
+    Unkeyed(SocketAddr),
+    /// The address cannot be bound.
+    Bind(SocketAddr, io::Error),
+    /// This build has no HTTP.
+    NotBuilt(SocketAddr),
+}
+
+impl fmt::Display for TelemetryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unkeyed(address) => write!(
+                f,
+                "http = {address}: without a key nothing listens beyond loopback; \
+                 set run.key_file, or an address in 127.0.0.0/8"
+            ),
+            Self::Bind(address, error) => write!(f, "http = {address}: {error}"),
+            Self::NotBuilt(address) => write!(
+                f,
+                "http = {address}: this program is built without HTTP; build it with the feature \
+                 `http`, or leave the address out"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TelemetryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Bind(_, error) => Some(error),
+            Self::Unkeyed(_) | Self::NotBuilt(_) => None,
+        }
+    }
+}
 
 /// What the role publishes.
 #[derive(Debug, Default)]
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "the server alone reads the page"))]
 struct Page {
     metrics: String,
     status: String,
@@ -39,6 +80,7 @@ struct Page {
 #[derive(Default)]
 pub struct Telemetry {
     page: Arc<Mutex<Page>>,
+    #[cfg(feature = "http")]
     server: Option<Server>,
 }
 
@@ -50,32 +92,45 @@ impl Telemetry {
     /// Starts serving, if there is an address. Orders exist only where the role takes them.
     ///
     /// # Errors
-    /// When the address cannot be bound, or lies beyond loopback without a key.
+    /// When the address cannot be bound, or lies beyond loopback without a key, or this build has
+    /// no HTTP.
     pub fn start(
         address: Option<SocketAddr>,
         keyed: bool,
         orders: Option<Orders>,
-    ) -> Result<Self, String> {
-        let page = Arc::new(Mutex::new(Page { ill: Some("starting".into()), ..Page::default() }));
-        let Some(address) = address else { return Ok(Self { page, server: None }) };
+    ) -> Result<Self, TelemetryError> {
+        let mut telemetry = Self::default();
+        lock(&telemetry.page).ill = Some("starting".into());
+        let Some(address) = address else { return Ok(telemetry) };
         if !keyed && !address.ip().is_loopback() {
-            return Err(format!(
-                "http = {address}: without a key nothing listens beyond loopback; \
-                 set run.key_file, or an address in 127.0.0.0/8"
-            ));
+            return Err(TelemetryError::Unkeyed(address));
         }
-        let orders = orders.map(|orders| (orders, address.ip()));
-        let server = Server::bind(address, Limits::default(), routes(&page, orders))
-            .map_err(|error| format!("http = {address}: {error}"))?;
-        Ok(Self { page, server: Some(server) })
+        telemetry.serve(address, orders)?;
+        Ok(telemetry)
+    }
+
+    #[cfg(feature = "http")]
+    fn serve(&mut self, at: SocketAddr, orders: Option<Orders>) -> Result<(), TelemetryError> {
+        let server = pages::serve(&self.page, at, orders);
+        self.server = Some(server.map_err(|error| TelemetryError::Bind(at, error))?);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "http"))]
+    fn serve(&mut self, at: SocketAddr, _: Option<Orders>) -> Result<(), TelemetryError> {
+        Err(TelemetryError::NotBuilt(at))
     }
 
     /// Where the pages are served, if anywhere.
     pub fn address(&self) -> Option<SocketAddr> {
-        self.server.as_ref().map(Server::address)
+        #[cfg(feature = "http")]
+        return self.server.as_ref().map(Server::address);
+        #[cfg(not(feature = "http"))]
+        None
     }
 
-    /// Publishes the state of now.
+    /// Publishes the state of now, where somebody may look at the state.
+    #[cfg(feature = "http")]
     pub fn publish(&self, mut m: Metrics, status: &impl Serialize, ill: Option<String>) {
         if let Some(server) = &self.server {
             let help = "HTTP connections closed because too many were open.";
@@ -86,64 +141,13 @@ impl Telemetry {
         (page.metrics, page.status, page.ill) = (m.text(), status, ill);
     }
 
+    /// Publishes the state of now, where somebody may look at the state.
+    #[cfg(not(feature = "http"))]
+    pub fn publish(&self, _: Metrics, _: &impl Serialize, _: Option<String>) {}
+
     /// The value of the next order, if one came in.
     pub fn order(&self) -> Option<String> {
         lock(&self.page).orders.pop_front()
-    }
-}
-
-/// The pages of a role. Orders come with the address that is served, where they are taken at all.
-fn routes(page: &Arc<Mutex<Page>>, orders: Option<(Orders, IpAddr)>) -> Routes {
-    let on = |answer: fn(&Page) -> Response| {
-        let page = Arc::clone(page);
-        move |_: &Request| answer(&lock(&page))
-    };
-    let routes = Routes::default()
-        .get("/metrics", on(|page| Response::page(METRICS_KIND, page.metrics.clone())))
-        .get("/status", on(|page| Response::page("application/json", page.status.clone())))
-        .get(
-            "/healthz",
-            on(|page| match &page.ill {
-                None => Response::text(StatusCode::OK, "ok"),
-                Some(why) => Response::text(StatusCode::SERVICE_UNAVAILABLE, why),
-            }),
-        );
-    let Some((orders, own)) = orders else { return routes };
-    let page = Arc::clone(page);
-    routes.post(orders.path, 0, move |request| take_order(request, orders, own, &mut lock(&page)))
-}
-
-/// Whether a client is on this host, of which `own` is the address that is served.
-fn is_here(from: IpAddr, own: IpAddr) -> bool {
-    let from = from.to_canonical();
-    from.is_loopback() || from == own
-}
-
-/// Takes an order. Pages may be read from afar. An order does not say who gives it, so it must come
-/// from this host, and not by way of a browser from somebody else's page.
-fn take_order(request: &Request, orders: Orders, own: IpAddr, page: &mut Page) -> Response {
-    if !is_here(request.from.ip(), own) {
-        return Response::text(StatusCode::FORBIDDEN, "orders are taken from this host only");
-    }
-    if !request.is_of_this_site() {
-        let why = "orders are not taken from pages of other sites, nor under a name other than \
-                   localhost; name this host by its address";
-        return Response::text(StatusCode::FORBIDDEN, why);
-    }
-    let wanted = request.query.strip_prefix("to=").unwrap_or("");
-    match (orders.check)(wanted) {
-        Ok(()) if page.orders.len() >= ORDERS_MAX => {
-            Response::text(StatusCode::SERVICE_UNAVAILABLE, "too many orders are waiting")
-        }
-        Ok(()) => {
-            page.orders.push_back(wanted.to_owned());
-            let words = format_args!("{wanted} from one of the next frames on");
-            Response::text(StatusCode::ACCEPTED, words)
-        }
-        Err(why) => {
-            let words = format_args!("POST {}?to=VALUE: {why}", orders.path);
-            Response::text(StatusCode::BAD_REQUEST, words)
-        }
     }
 }
 
@@ -180,6 +184,7 @@ impl Metrics {
         let _ = writeln!(lines, "{name}{{{},tree=\"{tree}\"}} {value}", self.labels);
     }
 
+    #[cfg(feature = "http")]
     fn text(&self) -> String {
         self.families.iter().map(|family| family.lines.as_str()).collect()
     }
@@ -192,112 +197,5 @@ impl Metrics {
     /// A value of now.
     pub fn gauge(&mut self, name: &str, help: &str, tree: u32, value: f64) {
         self.metric("gauge", name, help, tree, value);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-    use std::net::TcpStream;
-
-    fn ask_with(address: SocketAddr, request: &str, headers: &str) -> String {
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "{request} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    }
-
-    fn ask(address: SocketAddr, request: &str) -> String {
-        ask_with(address, request, &format!("Host: {address}\r\n"))
-    }
-
-    /// As a root's, whose order is a mode.
-    const ORDERS: Orders = Orders {
-        path: "/mode",
-        check: |value| match value {
-            "tree" | "hedge" => Ok(()),
-            other => Err(format!("{other} is neither tree nor hedge")),
-        },
-    };
-
-    fn start(takes_orders: bool) -> (Telemetry, SocketAddr) {
-        let any = "127.0.0.1:0".parse().unwrap();
-        let orders = takes_orders.then_some(ORDERS);
-        let telemetry = Telemetry::start(Some(any), false, orders).unwrap();
-        let address = telemetry.address().unwrap();
-        (telemetry, address)
-    }
-
-    #[test]
-    fn pages_are_served_and_orders_taken() {
-        let (telemetry, address) = start(true);
-        assert!(ask(address, "GET /healthz").contains("503"));
-        let mut metrics = Metrics::of("a\"b", "root");
-        metrics.counter("frames_total", "Frames.", 0, 7);
-        metrics.gauge("held", "Held.", 0, 1.5);
-        metrics.counter("frames_total", "Frames.", 1, 8);
-        telemetry.publish(metrics, &"fine", None);
-        let page = ask(address, "GET /metrics");
-        let lines = [
-            "# HELP evenfall_frames_total Frames.",
-            "# TYPE evenfall_frames_total counter",
-            "evenfall_frames_total{node=\"a_b\",role=\"root\",tree=\"0\"} 7",
-            "evenfall_frames_total{node=\"a_b\",role=\"root\",tree=\"1\"} 8",
-            "# HELP evenfall_held Held.",
-        ];
-        assert!(page.contains(&lines.join("\n")), "the lines of a metric are together: {page}");
-        assert!(page.contains("evenfall_http_turned_away_total{"), "{page}");
-        assert!(ask(address, "GET /healthz").contains("200"));
-        assert!(ask(address, "GET /status").ends_with("\"fine\""));
-        assert!(ask(address, "POST /mode?to=walk").contains("hedge"), "names what is allowed");
-        assert!(ask(address, "POST /mode?to=tree").contains("202"));
-        assert_eq!(telemetry.order(), Some("tree".to_owned()));
-    }
-
-    #[test]
-    fn orders_are_taken_by_who_obeys_them_and_from_this_host_only() {
-        let (telemetry, address) = start(false);
-        assert!(ask(address, "POST /mode?to=tree").contains("404"), "a proxy has no mode");
-        assert_eq!(telemetry.order(), None);
-        let is_here = |from: &str| is_here(from.parse().unwrap(), "10.0.0.1".parse().unwrap());
-        assert!(is_here("127.0.0.1") && is_here("::ffff:127.0.0.1") && is_here("10.0.0.1"));
-        assert!(!is_here("10.0.0.7") && !is_here("::ffff:10.0.0.7"));
-    }
-
-    #[test]
-    fn order_of_a_page_of_another_site_is_refused() {
-        let (telemetry, address) = start(true);
-        let port = address.port();
-        for (host, origin) in [
-            (format!("127.0.0.1:{port}"), "Origin: https://evil.example\r\n"),
-            (format!("127.0.0.1:{port}"), "Origin: null\r\n"),
-            (format!("127.0.0.1:{port}"), "Origin: \u{e9}\r\n"),
-            // A name of the attacker's that points here: the page is of the same origin.
-            (format!("evil.example:{port}"), &format!("Origin: http://evil.example:{port}\r\n")),
-            (format!("evil.example:{port}"), ""),
-        ] {
-            let headers = format!("Host: {host}\r\n{origin}");
-            let answer = ask_with(address, "POST /mode?to=tree", &headers);
-            assert!(answer.contains(" 403 "), "{headers}{answer}");
-        }
-        assert_eq!(telemetry.order(), None);
-        let own = [
-            format!("Host: {address}\r\nOrigin: http://{address}\r\n"),
-            format!("Host: localhost:{port}\r\n"),
-            format!("Host: [::1]:{port}\r\nOrigin: http://[::1]:{port}\r\n"),
-        ];
-        for headers in own {
-            let answer = ask_with(address, "POST /mode?to=tree", &headers);
-            assert!(answer.contains(" 202 "), "{headers}{answer}");
-        }
-    }
-
-    #[test]
-    fn nothing_listens_beyond_loopback_without_a_key() {
-        let error =
-            Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false, None).err().unwrap();
-        assert!(error.contains("key"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use evenfall_host::interrupt;
 use evenfall_placement_survey::experiment::command::{self, Args};
 use evenfall_placement_survey::experiment::field::Watch;
 use evenfall_placement_survey::experiment::file::{On, Simulated};
-use evenfall_placement_survey::experiment::{Field, RunPlan, Survey};
+use evenfall_placement_survey::experiment::{ExperimentError, Field, RunPlan, Survey};
 use evenfall_runtime::program::Outcome;
 
 use crate::survey::pool::{PoolSpec, survey};
@@ -14,7 +14,11 @@ use crate::survey::pool::{PoolSpec, survey};
 struct InSimulator(Simulated);
 
 impl Field for InSimulator {
-    fn carry_out(&mut self, runs: Vec<RunPlan>, watch: &mut dyn Watch) -> Result<(), String> {
+    fn carry_out(
+        &mut self,
+        runs: Vec<RunPlan>,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ExperimentError> {
         let Simulated { hosts, slow, slow_factor } = &self.0;
         for plan in runs {
             let spec = PoolSpec {

@@ -289,7 +289,7 @@ fn multicast(args: &Multicast) -> Outcome {
 fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::error::Error>> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;
-    let mut source = evenfall_feed_formats::source::open(Box::new(file), &name)?;
+    let mut source = evenfall_feed_formats::file::open(Box::new(file), &name)?;
     let mut pace = Pace::new(pace::Mode::OwnTimes { speed: args.speed, silence: Duration::MAX })?;
     let mut times = Vec::new();
     while times.len() < args.messages.unwrap_or(usize::MAX) {

@@ -143,7 +143,7 @@ fn start(
         RoleName::Proxy => "proxy",
         RoleName::Receiver => "recv",
         RoleName::Recorder => "recorder",
-        RoleName::Other => return Err(format!("{} has no role of a demo", node.name)),
+        _ => return Err(format!("{} has no role of a demo", node.name)),
     };
     let stderr = File::create(args.dir.join(format!("{}.stderr", node.name)))
         .map_err(|error| format!("{}: {error}", args.dir.display()))?;

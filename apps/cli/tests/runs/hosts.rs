@@ -235,39 +235,47 @@ fn random_bytes_and_forgeries_are_counted_and_ignored() {
     }
 }
 
-/// The example, built as this program was: one that another build left may speak another version.
-fn desk_program() -> Option<PathBuf> {
-    let beside = PathBuf::from(env!("CARGO_BIN_EXE_evenfall")).with_file_name("examples");
-    let debug = beside.parent().is_some_and(|folder| folder.ends_with("debug"));
-    let profile = if debug { "test" } else { "release" };
+/// The manifest of a program that is no part of the workspace and depends on the crate `evenfall`.
+const OUTSIDE: &str = "[package]\nname = \"outside\"\nedition = \"2024\"\n[workspace]\n\
+                       [dependencies.evenfall]\ndefault-features = false\n\
+                       features = [\"subscriber\"]\n";
+
+/// The example `subscriber` as the program of a stranger: in a directory of its own, with one
+/// dependency, built without a network from the versions that the workspace has locked.
+fn outside_program(hosts: &Hosts) -> Option<PathBuf> {
     let Some(cargo) = std::env::var_os("CARGO") else {
         println!("skipped: not run by cargo");
         return None;
     };
+    let house = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (home, face) = (hosts.scratch.path("outside"), house.join("crates/evenfall"));
+    fs::create_dir_all(home.join("src")).expect("a directory");
+    fs::copy(face.join("examples/subscriber.rs"), home.join("src/main.rs")).expect("the example");
+    fs::copy(house.join("Cargo.lock"), home.join("Cargo.lock")).expect("the locked versions");
+    let manifest = format!("{OUTSIDE}path = \"{}\"\n", face.display());
+    fs::write(home.join("Cargo.toml"), manifest).expect("a manifest");
+    // Beside the build of the workspace, so that the next run finds what is built.
+    let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("outside");
     let mut build = std::process::Command::new(cargo);
-    build.args([
-        "build",
-        "--quiet",
-        "--package",
-        "evenfall-multicast-service",
-        "--example",
-        "desk",
-    ]);
-    let built = build.args(["--profile", profile]).output().expect("cargo");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    Some(beside.join("desk"))
+    build.args(["build", "--quiet", "--offline", "--target-dir"]).arg(&built).current_dir(&home);
+    // What the test's own build was told is nothing to the program of a stranger.
+    build.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    let said = build.output().expect("cargo");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    Some(built.join("debug/outside"))
 }
 
 #[test]
-fn desk_gets_its_symbols_and_nothing_else() {
-    let Some(program) = desk_program() else { return };
+fn program_outside_the_workspace_gets_its_symbols_and_nothing_else() {
     let hosts = Hosts::new(false, 1_500);
+    let Some(program) = outside_program(&hosts) else { return };
     let mut children: Vec<Child> = CAST[..4].iter().map(|(name, _)| hosts.start(name)).collect();
     let mut desk = std::process::Command::new(program);
-    desk.args([&hosts.settings(), "recv-2", "A", "C"]);
+    let (root, own) = (hosts.nodes[0].2.to_string(), hosts.nodes[4].2.to_string());
+    desk.args([&root, &own, "4", "A", "C"]);
     desk.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    children.push(desk.spawn().expect("the example"));
-    let said = finish(children.pop().expect("the desk"));
+    children.push(desk.spawn().expect("the program"));
+    let said = finish(children.pop().expect("the program"));
     all_end_well(children);
     assert!(said.ok, "{}", said.err);
     let got: Vec<u64> = said

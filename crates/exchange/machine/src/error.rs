@@ -4,6 +4,7 @@ use core::fmt;
 
 /// Why an operation did not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StartError {
     /// An operation of this number is running or has ended here.
     Known {
@@ -75,6 +76,7 @@ impl std::error::Error for StartError {}
 
 /// Why an operation failed. Every cause names a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Failure {
     /// Nothing was heard of it for too long, while something was expected of it.
     Silent {

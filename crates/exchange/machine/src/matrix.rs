@@ -27,6 +27,7 @@ pub struct Matrix {
 
 /// What is wrong with a matrix. Lines and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MatrixError {
     /// There is no row.
     Empty,

@@ -94,6 +94,7 @@ pub fn pace(bits_per_s: u64, burst: Duration) -> Pace {
 
 /// Why a call did not end well.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum GroupError {
     /// It did not begin.
     Start(StartError),
@@ -116,7 +117,16 @@ impl fmt::Display for GroupError {
     }
 }
 
-impl std::error::Error for GroupError {}
+impl std::error::Error for GroupError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Start(error) => Some(error),
+            Self::Failed(error) => Some(error),
+            Self::Io(error) => Some(error),
+            Self::Interrupted => None,
+        }
+    }
+}
 
 impl From<StartError> for GroupError {
     fn from(error: StartError) -> Self {

@@ -12,8 +12,8 @@ use core::fmt;
 use std::io::Read;
 
 pub use evenfall_core::Format;
-use jiff::civil::Date;
 
+use crate::error::UnknownFormat;
 use crate::event::Event;
 use crate::itch::Symbols;
 use crate::source::Source;
@@ -122,11 +122,9 @@ pub fn of(format: Format) -> Option<&'static dyn Codec> {
 ///
 /// # Errors
 /// Says which words there are.
-pub fn named(word: &str) -> Result<&'static dyn Codec, String> {
-    CODECS.into_iter().find(|codec| codec.word() == word).ok_or_else(|| {
-        let words: Vec<&str> = CODECS.iter().map(|codec| codec.word()).collect();
-        format!("{word} is no format: {}", words.join(", "))
-    })
+pub fn named(word: &str) -> Result<&'static dyn Codec, UnknownFormat> {
+    let found = CODECS.into_iter().find(|codec| codec.word() == word);
+    found.ok_or_else(|| UnknownFormat(word.to_owned()))
 }
 
 /// The name of a tag for people.
@@ -158,84 +156,6 @@ pub(crate) fn of_packets<'a>(datagrams: impl Iterator<Item = &'a [u8]> + Clone) 
 /// Nanoseconds of a day without a change of the clocks.
 pub const DAY_NS: u64 = 86_400_000_000_000;
 
-impl Clock {
-    /// A message's own time as nanoseconds since 1970. A time of day is counted from midnight of
-    /// `date`; whole days in `time_ns` are days behind `date`.
-    ///
-    /// `None` when a time of day has no date, or the result does not fit 64 bits.
-    pub fn epoch_ns(self, date: Option<Date>, time_ns: u64) -> Option<i64> {
-        let Self::Midnight { zone } = self else { return i64::try_from(time_ns).ok() };
-        let days = i32::try_from(time_ns / DAY_NS).ok()?;
-        let date = date?.checked_add(jiff::Span::new().try_days(days).ok()?).ok()?;
-        of_day(zone, date, time_ns % DAY_NS)
-    }
-
-    /// A time of day in the venue's zone as nanoseconds since 1970.
-    pub fn of_day_ns(self, date: Date, day_ns: u64) -> Option<i64> {
-        of_day(self.zone(), date, day_ns)
-    }
-
-    /// The zone that people at the venue mean.
-    fn zone(self) -> &'static str {
-        match self {
-            Self::Midnight { zone } => zone,
-            Self::Epoch => "UTC",
-        }
-    }
-
-    /// The date, in the venue's zone, of nanoseconds since 1970.
-    pub fn date_of(self, epoch_ns: i64) -> Option<Date> {
-        let at = jiff::Timestamp::from_nanosecond(epoch_ns.into()).ok()?;
-        Some(at.in_tz(self.zone()).ok()?.date())
-    }
-}
-
-fn of_day(zone: &str, date: Date, day_ns: u64) -> Option<i64> {
-    let midnight = date.in_tz(zone).ok()?.timestamp().as_nanosecond();
-    i64::try_from(midnight + i128::from(day_ns)).ok()
-}
-
-/// The date in a file's name: `2019-12-30`, `20191230` or Nasdaq's `12302019`. `None` when the
-/// name has no date, or two that differ.
-///
-/// ```
-/// use evenfall_feed_formats::codec::date_in_name;
-/// assert_eq!(date_in_name("01302019.NASDAQ_ITCH50.gz").unwrap().to_string(), "2019-01-30");
-/// assert_eq!(date_in_name("day.itch50"), None);
-/// ```
-pub fn date_in_name(name: &str) -> Option<Date> {
-    let mut found = None;
-    let joined = |text: &str| {
-        let (year, rest) = text.split_at_checked(4)?;
-        let (month, rest) = rest.strip_prefix('-')?.split_at_checked(2)?;
-        digits_date(&[year, month, rest.strip_prefix('-')?].concat())
-    };
-    // Eight digits are a date when no further digit touches them.
-    let runs = name.split(|c: char| !c.is_ascii_digit()).filter_map(digits_date);
-    let dashed = (0..name.len()).filter_map(|at| joined(name.get(at..at + 10)?));
-    for date in runs.chain(dashed) {
-        if found.replace(date).is_some_and(|other| other != date) {
-            return None;
-        }
-    }
-    found
-}
-
-/// Eight digits as a date, year first or year last.
-fn digits_date(text: &str) -> Option<Date> {
-    if text.len() != 8 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let part = |range: core::ops::Range<usize>| text[range].parse::<i16>().ok();
-    let date = |year: i16, month: i16, day: i16| {
-        // Electronic books begin in the eighties.
-        let is_near = (1980..2100).contains(&year);
-        is_near.then(|| Date::new(year, month as i8, day as i8).ok()).flatten()
-    };
-    date(part(0..4)?, part(4..6)?, part(6..8)?)
-        .or_else(|| date(part(4..8)?, part(0..2)?, part(2..4)?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,47 +169,7 @@ mod tests {
         }
         // Recordings keep tags: these numbers never change.
         assert_eq!([ITCH, LOBSTER, MDP3, MACH].map(|format| format.0), [1, 2, 3, 4]);
-        assert!(named("fix").unwrap_err().contains("itch, lobster, mdp3, mach"));
+        assert!(named("fix").unwrap_err().to_string().contains("itch, lobster, mdp3, mach"));
         assert!(of(Format(200)).is_none());
-    }
-
-    #[test]
-    fn a_date_is_read_off_the_names_that_venues_give() {
-        for (name, date) in [
-            ("nasdaq_20191230_aapl.itch50", "2019-12-30"),
-            ("01302019.NASDAQ_ITCH50", "2019-01-30"),
-            ("12202019.NASDAQ_ITCH50.gz", "2019-12-20"),
-            ("LOBSTER_SampleFile_AAPL_2012-06-21_1.zip", "2012-06-21"),
-            ("AAPL_2012-06-21_34200000_57600000_message_1.csv", "2012-06-21"),
-            ("x-2019-12-30-20191230.pcap", "2019-12-30"),
-        ] {
-            assert_eq!(
-                date_in_name(name).map(|date| date.to_string()),
-                Some(date.into()),
-                "{name}"
-            );
-        }
-        for name in
-            ["", "day.itch50", "2012-06-21_2012-06-22.zip", "20191330", "120191230", "Mdp3.v6.1"]
-        {
-            assert_eq!(date_in_name(name), None, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_time_of_day_counts_from_the_venues_midnight_in_winter_and_summer() {
-        let clock = Clock::Midnight { zone: "America/New_York" };
-        let at = |date: &str, ns| {
-            let ns = clock.epoch_ns(Some(date.parse().unwrap()), ns).unwrap();
-            jiff::Timestamp::from_nanosecond(ns.into()).unwrap().to_string()
-        };
-        let open = 34_200_000_000_000;
-        assert_eq!(at("2019-12-30", open), "2019-12-30T14:30:00Z");
-        assert_eq!(at("2012-06-21", open), "2012-06-21T13:30:00Z");
-        // The second day of a feed of two, over the change to summer time.
-        assert_eq!(at("2019-03-08", 3 * DAY_NS + open), "2019-03-11T13:30:00Z");
-        assert_eq!(clock.epoch_ns(None, open), None);
-        assert_eq!(Clock::Epoch.epoch_ns(None, 5), Some(5));
-        assert_eq!(clock.date_of(1_577_676_600_000_000_000).unwrap().to_string(), "2019-12-29");
     }
 }

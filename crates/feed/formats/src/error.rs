@@ -23,6 +23,7 @@ pub struct FeedError {
 
 /// What was found where a message should have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// The reader failed; for compressed sources also a damaged stream.
     Io {
@@ -108,6 +109,19 @@ impl fmt::Display for Fault {
     }
 }
 
+/// A word of the command line or the settings that names no format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFormat(pub String);
+
+impl fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<&str> = crate::codec::CODECS.iter().map(|codec| codec.word()).collect();
+        write!(f, "{} is no format: {}", self.0, words.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownFormat {}
+
 impl fmt::Display for FeedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, offset, index, fault } = self;
@@ -115,4 +129,11 @@ impl fmt::Display for FeedError {
     }
 }
 
-impl std::error::Error for FeedError {}
+impl std::error::Error for FeedError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.fault {
+            Fault::Itch(error) => Some(error),
+            _ => None,
+        }
+    }
+}

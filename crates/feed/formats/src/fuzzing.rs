@@ -2,9 +2,10 @@
 //! promise breaks.
 
 use crate::arbiter::{Event, FAR_PACKETS, Limits, Side};
+use crate::file::open;
 use crate::itch::View;
 use crate::mold::{COUNT_MAX, Packet, Request, Tracker};
-use crate::source::{Source, open};
+use crate::source::Source;
 use bytes::Bytes;
 use std::io::Cursor;
 

@@ -13,8 +13,10 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`source`] | [`Message`], [`Source`], [`open`]: a feed of any format, told by its content |
-//! | [`codec`] | the formats: tag, name, how to recognise and how to read each; dates in names |
+//! | [`source`] | [`Message`], [`Source`]: messages in order, wherever they come from |
+//! | `file` | `open`: a file of any format, told by its content (feature `files`) |
+//! | `dates` | the days that times of day belong to (feature `files`) |
+//! | [`codec`] | the formats: tag, name, how to recognise and how to read each |
 //! | [`itch`] | NASDAQ TotalView-ITCH 5.0, all 23 types, read in place and written |
 //! | [`framed`] | ITCH files: messages behind 2-byte lengths |
 //! | `mdp3`, `mach` | CME MDP 3.0 and MIAX MACH: packets told and named, not decoded |
@@ -28,6 +30,9 @@
 //! | [`pace`] | when each message of a replay is due |
 //! | [`sharding`] | which tree carries a message, and [`sharding::ContentHash`] over all |
 //! | [`error`] | [`FeedError`] |
+//!
+//! A program that takes messages from elsewhere leaves the feature `files` out, and with it the
+//! crates for compression, archives and time zones.
 //!
 //! ```
 //! use evenfall_feed_formats::pace::{Mode, Pace};
@@ -54,9 +59,14 @@
 
 pub mod arbiter;
 pub mod codec;
+#[cfg(feature = "files")]
+pub mod dates;
 pub mod error;
 pub mod event;
+#[cfg(feature = "files")]
+pub mod file;
 pub mod framed;
+#[cfg(feature = "files")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod input;
@@ -71,9 +81,13 @@ pub mod sharding;
 pub mod sides;
 pub mod source;
 pub mod synthetic;
+#[cfg(feature = "files")]
 mod zip;
 
 pub use codec::Format;
-pub use error::{Fault, FeedError};
-pub use jiff::civil::Date;
-pub use source::{Message, Source, open};
+#[cfg(feature = "files")]
+pub use dates::Date;
+pub use error::{Fault, FeedError, UnknownFormat};
+#[cfg(feature = "files")]
+pub use file::open;
+pub use source::{Message, Source};

@@ -52,6 +52,7 @@ impl fmt::Debug for SessionId {
 
 /// Bytes that are no packet of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MoldError {
     /// Shorter than the header, or than a message's own length says.
     Truncated {
@@ -133,7 +134,14 @@ impl fmt::Display for MoldError {
     }
 }
 
-impl std::error::Error for MoldError {}
+impl std::error::Error for MoldError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Far(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 fn header(bytes: &[u8]) -> Result<(SessionId, u64, u16), MoldError> {
     let Some((head, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {

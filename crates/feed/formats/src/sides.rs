@@ -11,7 +11,6 @@ use crate::codec::{self, Codec, Format, PacketHead};
 use crate::error::{Fault, FeedError};
 use crate::pcap::Skipped;
 use crate::source::{Message, Source};
-use jiff::civil::Date;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Messages by which two sides are recognised: the skew of two paths is a few packets, rarely a
@@ -100,7 +99,8 @@ impl Source for Ahead {
         self.source.skipped()
     }
 
-    fn date(&self) -> Option<Date> {
+    #[cfg(feature = "files")]
+    fn date(&self) -> Option<crate::dates::Date> {
         self.source.date()
     }
 }

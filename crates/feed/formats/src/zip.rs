@@ -5,13 +5,14 @@
 //! are unpacked here as they are read, because an entry of that crate borrows its archive. Nothing
 //! is unpacked to disk, and length and checksum of an entry are checked at the entry's end.
 
-use crate::codec::{DAY_NS, date_in_name};
+use crate::codec::DAY_NS;
+use crate::dates::{Date, date_in_name};
 use crate::error::{Fault, FeedError};
+use crate::file::Reader;
 use crate::lobster::LobsterSource;
-use crate::source::{Message, Reader, Source};
+use crate::source::{Message, Source};
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
-use jiff::civil::Date;
 use std::io::{Error, ErrorKind, Read, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
 use zip::{CompressionMethod, ZipArchive};

@@ -255,7 +255,7 @@ fn a_message_of_an_unknown_type_is_passed_on_and_counted() {
 #[test]
 fn a_format_that_the_user_names_is_read_or_refused() {
     let file = || Box::new(Cursor::new(itch_file()));
-    let read = |format| evenfall_feed_formats::source::open_as(Some(format), file(), "f");
+    let read = |format| evenfall_feed_formats::file::open_as(Some(format), file(), "f");
     assert!(read(evenfall_feed_formats::codec::ITCH).is_ok());
     assert!(read(evenfall_feed_formats::codec::MDP3).is_err(), "only captures hold it");
 }

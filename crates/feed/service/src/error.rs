@@ -5,6 +5,7 @@ use std::fmt;
 use evenfall_feed_formats::FeedError;
 use evenfall_runtime::{ProcessError, SettingsError};
 
+#[cfg(feature = "feeds")]
 use crate::input::InputError;
 
 /// Why an intake or a player cannot begin or go on.
@@ -14,6 +15,7 @@ pub enum IntakeError {
     /// The settings are wrong, or the operating system refused.
     Process(ProcessError),
     /// There is no feed.
+    #[cfg(feature = "feeds")]
     Input(InputError),
     /// The feed is damaged; what was read before was sent.
     Broken {
@@ -28,6 +30,7 @@ impl fmt::Display for IntakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process(error) => write!(f, "{error}"),
+            #[cfg(feature = "feeds")]
             Self::Input(error) => write!(f, "{error}"),
             Self::Broken { error, sent } => {
                 write!(f, "{error}; the {sent} messages before it were sent")
@@ -40,6 +43,7 @@ impl std::error::Error for IntakeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Process(error) => Some(error),
+            #[cfg(feature = "feeds")]
             Self::Input(error) => Some(error),
             Self::Broken { error, .. } => Some(error),
         }
@@ -64,6 +68,7 @@ impl From<evenfall_host::Error> for IntakeError {
     }
 }
 
+#[cfg(feature = "feeds")]
 impl From<InputError> for IntakeError {
     fn from(error: InputError) -> Self {
         Self::Input(error)

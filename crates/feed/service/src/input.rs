@@ -10,17 +10,22 @@ use std::time::Duration;
 use evenfall_feed_formats::pace::{Mode, Pace};
 use evenfall_feed_formats::pcap::Skipped;
 use evenfall_feed_formats::source::{Message, Source};
-use evenfall_feed_formats::{Date, FeedError, Format, codec, sides, synthetic};
+use evenfall_feed_formats::{
+    Date, FeedError, Format, UnknownFormat, codec, dates, sides, synthetic,
+};
 
 use crate::settings::{Feed, Synthetic};
 
 /// Why there is no feed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum InputError {
     /// The file cannot be opened.
     Open(std::path::PathBuf, std::io::Error),
     /// The file is not what it should be.
     Feed(FeedError),
+    /// `feed.format` names no format.
+    Format(UnknownFormat),
     /// A setting describes no feed.
     Setting(String),
 }
@@ -30,12 +35,22 @@ impl fmt::Display for InputError {
         match self {
             Self::Open(path, error) => write!(f, "feed.file: {}: {error}", path.display()),
             Self::Feed(error) => write!(f, "{error}"),
+            Self::Format(error) => write!(f, "feed.format: {error}"),
             Self::Setting(why) => f.write_str(why),
         }
     }
 }
 
-impl std::error::Error for InputError {}
+impl std::error::Error for InputError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open(_, error) => Some(error),
+            Self::Feed(error) => Some(error),
+            Self::Format(error) => Some(error),
+            Self::Setting(_) => None,
+        }
+    }
+}
 
 impl From<FeedError> for InputError {
     fn from(error: FeedError) -> Self {
@@ -53,24 +68,23 @@ pub fn open_file(
 ) -> Result<Box<dyn Source + Send>, InputError> {
     let file = File::open(path).map_err(|error| InputError::Open(path.to_owned(), error))?;
     let (reader, name) = (Box::new(BufReader::new(file)), path.display().to_string());
-    Ok(evenfall_feed_formats::source::open_as(format, reader, &name)?)
+    Ok(evenfall_feed_formats::file::open_as(format, reader, &name)?)
 }
 
 /// The tag of a format's word in the settings.
 ///
 /// # Errors
-/// [`InputError::Setting`] says which words there are.
+/// [`InputError::Format`] says which words there are.
 pub fn format_named(word: Option<&str>) -> Result<Option<Format>, InputError> {
     let named = |word| codec::named(word).map(|codec| codec.format());
-    let wrong = |why| InputError::Setting(format!("feed.format: {why}"));
-    word.map(named).transpose().map_err(wrong)
+    word.map(named).transpose().map_err(InputError::Format)
 }
 
 /// The day of a file whose messages say only times of day: the user's word, else the file's own
 /// (the days of a zip), else the date in the file's name.
 pub fn date_of(path: &Path, source: &dyn Source, said: Option<Date>) -> Option<Date> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    said.or_else(|| source.date()).or_else(|| codec::date_in_name(&name))
+    said.or_else(|| source.date()).or_else(|| dates::date_in_name(&name))
 }
 
 fn generator(config: &Synthetic) -> Result<Box<dyn Source + Send>, InputError> {

@@ -301,12 +301,18 @@ impl Default for Replace {
 }
 
 impl Replace {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), ConfigError> {
         if self.slow_factor < 1.0 || !self.slow_factor.is_finite() {
-            return Err(format!("replace.slow_factor = {}: must be at least 1", self.slow_factor));
+            return Err(ConfigError(format!(
+                "replace.slow_factor = {}: must be at least 1",
+                self.slow_factor
+            )));
         }
         if !(0.0..1.0).contains(&self.gain_min) {
-            return Err(format!("replace.gain_min = {}: must be in 0 .. 1", self.gain_min));
+            return Err(ConfigError(format!(
+                "replace.gain_min = {}: must be in 0 .. 1",
+                self.gain_min
+            )));
         }
         Ok(())
     }
@@ -337,6 +343,19 @@ pub struct Config {
     /// Live re-placement.
     pub replace: Replace,
 }
+
+/// A value that the protocol cannot work with: the key, the value and what is allowed. The words
+/// begin with the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl core::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for ConfigError {}
 
 /// How messages are packed into datagrams, and how many may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -377,56 +396,60 @@ impl Config {
     ///
     /// # Errors
     /// The key, its value and what is allowed. The words begin with the key.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), ConfigError> {
         let d = &self.deadline;
         if !(0.5..1.0).contains(&d.target) {
-            return Err(format!("deadline.target = {}: must be in 0.5 .. 1.0", d.target));
+            return Err(ConfigError(format!(
+                "deadline.target = {}: must be in 0.5 .. 1.0",
+                d.target
+            )));
         }
         if d.hold_initial > d.hold_max {
-            return Err(format!(
+            return Err(ConfigError(format!(
                 "deadline.hold_initial = {:?} is above deadline.hold_max = {:?}",
                 d.hold_initial, d.hold_max
-            ));
+            )));
         }
         self.replace.check()?;
         let r = &self.repair;
         if !r.window_frames.is_power_of_two() || r.window_frames < 64 {
-            return Err(format!(
+            return Err(ConfigError(format!(
                 "repair.window_frames = {}: must be a power of two, at least 64",
                 r.window_frames
-            ));
+            )));
         }
         if r.recorder_frames_per_second == 0 {
-            return Err("repair.recorder_frames_per_second: must be at least 1".into());
+            let why = "repair.recorder_frames_per_second: must be at least 1";
+            return Err(ConfigError(why.into()));
         }
         if self.shape.depth == Some(0) || self.shape.depth > Some(8) {
-            return Err("shape.depth: must be 1 to 8".into());
+            return Err(ConfigError("shape.depth: must be 1 to 8".into()));
         }
         if let (Some(depth), Some(fanout)) = (self.shape.depth, self.shape.fanout) {
             let last = u64::from(fanout).checked_pow(u32::from(depth) - 1);
             if last.is_none_or(|proxies| proxies > PROXIES_MAX) {
-                return Err(format!(
+                return Err(ConfigError(format!(
                     "shape.fanout = {fanout}, shape.depth = {depth}: more than {PROXIES_MAX} \
                      proxies in the last layer"
-                ));
+                )));
             }
         }
         if !self.shape.hedging.is_allowed() {
             let (hedging, max) = (self.shape.hedging, Hedging::MAX);
-            return Err(format!("shape.hedging = {hedging}: must be 0 to {max}"));
+            return Err(ConfigError(format!("shape.hedging = {hedging}: must be 0 to {max}")));
         }
         self.check_minima()?;
         if !(256..=60_000).contains(&self.framing.datagram_bytes) {
-            return Err(format!(
+            return Err(ConfigError(format!(
                 "framing.datagram_bytes = {}: must be 256 to 60000",
                 self.framing.datagram_bytes
-            ));
+            )));
         }
         Ok(())
     }
 
     /// What must not be nothing.
-    fn check_minima(&self) -> Result<(), String> {
+    fn check_minima(&self) -> Result<(), ConfigError> {
         let (f, r, m) = (&self.framing, &self.repair, &self.membership);
         for (key, value, least) in [
             ("shape.fanout", self.shape.fanout.map_or(1, usize::from), 1),
@@ -439,7 +462,7 @@ impl Config {
             ("framing.held_frames", f.held_frames, 1),
         ] {
             if value < least {
-                return Err(format!("{key} = {value}: must be at least {least}"));
+                return Err(ConfigError(format!("{key} = {value}: must be at least {least}")));
             }
         }
         for (key, value) in [
@@ -452,7 +475,9 @@ impl Config {
             ("membership.probe_timeout", m.probe_timeout),
         ] {
             if value < INTERVAL_MIN {
-                return Err(format!("{key} = {value:?}: must be at least {INTERVAL_MIN:?}"));
+                return Err(ConfigError(format!(
+                    "{key} = {value:?}: must be at least {INTERVAL_MIN:?}"
+                )));
             }
         }
         Ok(())

@@ -49,7 +49,7 @@ pub fn run_json(data: &[u8]) {
     let Ok(info) = serde_json::from_slice::<RunInfo>(data) else { return };
     let written = serde_json::to_string_pretty(&info).expect("plain values");
     assert_eq!(serde_json::from_str::<RunInfo>(&written).expect("what is written"), info);
-    let mut ledger = info.ledger(true);
+    let mut ledger = crate::report::ledger(&info, true);
     ledger.close_all();
     let _ = ledger.finish(evenfall_core::ClockError::Unknown);
 }

@@ -5,24 +5,34 @@
 //! |---|---|
 //! | [`settings`] | what the roles read of the settings |
 //! | [`roles`] | root, proxy and receiver as they run in a process |
-//! | [`subscriber`] | the feed in a program of your own |
-//! | [`publisher`] | the root in a program of your own |
+//! | `subscriber` | the feed in a program of your own (feature `subscriber`) |
+//! | `publisher` | the root in a program of your own (feature `publisher`) |
 //! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
-//! | [`report`] | reads the run logs of all processes, judges the run, writes `report.html` |
+//! | `runinfo` | what is known of a run beside its logs (feature `summary`) |
+//! | `report` | reads the logs of a run, judges the run, writes `report.html` (feature `report`) |
 #![forbid(unsafe_code)]
 // A note that cannot be written costs the note; these macros panic.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
+#[cfg(all(feature = "report", feature = "roles"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "publisher")]
 pub mod publisher;
+#[cfg(feature = "report")]
 pub mod report;
 pub mod roles;
+#[cfg(feature = "summary")]
+pub mod runinfo;
 pub mod runlog;
 pub mod settings;
+#[cfg(feature = "subscriber")]
 pub mod subscriber;
 
+pub use evenfall_multicast_machine::Config;
+#[cfg(feature = "publisher")]
 pub use publisher::{PublishError, Publisher};
 pub use roles::RoleError;
 pub use settings::Settings;
-pub use subscriber::{Subscriber, Update};
+#[cfg(feature = "subscriber")]
+pub use subscriber::{SubscribeError, Subscriber, Update};

@@ -2,10 +2,13 @@
 //! and they go out fairly.
 //!
 //! ```no_run
-//! use evenfall_multicast_service::{Publisher, Settings};
+//! use evenfall_core::NodeId;
+//! use evenfall_multicast_service::Publisher;
+//! use evenfall_multicast_service::settings::Publication;
 //!
-//! let settings = Settings::load("evenfall.toml".as_ref(), &[])?;
-//! let publisher = Publisher::start(settings, "root")?;
+//! let mut publication = Publication::new("127.0.0.1:9000".parse()?, NodeId(0));
+//! publication.receivers = vec![(NodeId(1), "127.0.0.1:0".parse()?)];
+//! let publisher = Publisher::of(&publication)?;
 //! for trade in 0_u64..1_000 {
 //!     // Messages of one key keep their order; different keys may travel by different trees.
 //!     let symbol = (trade % 7) as u32;
@@ -30,8 +33,9 @@ use bytes::Bytes;
 
 use crate::roles::root::{self, RootSummary};
 use crate::roles::{RoleError, file_error};
-use crate::settings::{RoleName, Settings};
+use crate::settings::{Publication, RoleName, Settings};
 use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
+use evenfall_runtime::SettingsError;
 
 /// Longest message: what fits in a datagram with every header there is, and the room that the
 /// seal of a keyed run takes.
@@ -39,6 +43,7 @@ pub const MESSAGE_BYTES_MAX: usize = 65_000;
 
 /// Why a message was not published, or a publisher not started.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum PublishError {
     /// As many messages wait as may; only from [`Publisher::try_publish`].
     Full,
@@ -71,7 +76,20 @@ impl fmt::Display for PublishError {
     }
 }
 
-impl std::error::Error for PublishError {}
+impl std::error::Error for PublishError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Role(error) => Some(error),
+            Self::Full | Self::Ended | Self::TooLong { .. } | Self::NotARoot(_) => None,
+        }
+    }
+}
+
+impl From<SettingsError> for PublishError {
+    fn from(error: SettingsError) -> Self {
+        Self::Role(error.into())
+    }
+}
 
 impl From<RoleError> for PublishError {
     fn from(error: RoleError) -> Self {
@@ -90,13 +108,21 @@ pub struct Publisher {
 }
 
 impl Publisher {
+    /// Starts a root by plain values, and returns when the root listens.
+    ///
+    /// # Errors
+    /// Which value is wrong, or why the root cannot start.
+    pub fn of(publication: &Publication) -> Result<Self, PublishError> {
+        Self::start(publication.settings()?, Publication::NAME)
+    }
+
     /// Starts the root of these settings, and returns when it listens. Feeds that the settings
     /// name are not read.
     ///
     /// # Errors
     /// When there is no such node, it is no root, or it cannot start.
     pub fn start(settings: Settings, name: &str) -> Result<Self, PublishError> {
-        let node = settings.node(name).map_err(RoleError::from)?.clone();
+        let node = settings.node(name)?.clone();
         if node.role != RoleName::Root {
             return Err(PublishError::NotARoot(name.to_owned()));
         }

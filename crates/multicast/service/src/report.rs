@@ -19,7 +19,7 @@ pub mod text;
 pub mod verdict;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -27,14 +27,13 @@ use std::path::{Path, PathBuf};
 
 use evenfall_core::{ClockError, NodeId};
 use evenfall_multicast_machine::fairness::{Config, Ledger, MessageRow, Outcome};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+pub use crate::runinfo::{Membership, NodeInfo, RUN_FILE, RunEvent, RunInfo, RunInfoError};
 use crate::runlog::{self, Header, LogError, Reader, Record, Role, Tail};
 use evenfall_runtime::memory::{self, MemoryCurve};
 use evenfall_runtime::page::page;
 
-/// Name of the file that describes a run.
-pub const RUN_FILE: &str = "run.json";
 /// Sent records are read ahead by this, so that a release is never met before its message, even
 /// when clocks disagree by as much.
 const READ_AHEAD_NS: u64 = 1_000_000_000;
@@ -44,80 +43,6 @@ const JOIN_BYTES_MAX: usize = 256 << 20;
 const IN_FLIGHT_BYTES: usize = 104;
 
 const SCRIPT: &str = include_str!("../../../../web/report.js");
-
-/// What is known of a run beside its logs; the contents of `run.json`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunInfo {
-    /// First line of the report.
-    pub title: String,
-    /// When the root started, by the wall clock of its host; 0 when that is not known. The other
-    /// times of a run are on its own clock, which may count from the boot of the host.
-    #[serde(default)]
-    pub started_unix_s: u64,
-    /// Settings worth showing: name and value as a person would write them.
-    #[serde(default)]
-    pub settings: BTreeMap<String, serde_json::Value>,
-    /// Receivers, proxies and roots by name. Receivers in it, and without a [`Membership`], are
-    /// expected to release every message.
-    pub nodes: Vec<NodeInfo>,
-    /// Receivers that came late or left.
-    #[serde(default)]
-    pub memberships: Vec<Membership>,
-    /// What happened.
-    #[serde(default)]
-    pub events: Vec<RunEvent>,
-}
-
-/// A process of the run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NodeInfo {
-    /// Its id.
-    pub id: NodeId,
-    /// Its name.
-    pub name: String,
-    /// `root`, `proxy`, `receiver` or `recorder`.
-    pub role: String,
-}
-
-/// Messages of one stream that one receiver is expected to release. One that came back has several.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Membership {
-    /// Who.
-    pub receiver: NodeId,
-    /// Tree or shard.
-    pub stream: u32,
-    /// First message.
-    pub from: u64,
-    /// First message that is not expected any more; none when it stayed.
-    #[serde(default)]
-    pub until: Option<u64>,
-    /// It said good-bye: what it had not released by then is not expected of it.
-    #[serde(default)]
-    pub left: bool,
-    /// When the process started that came; a node that is started again has a log of each life. 0
-    /// when it is not known, and is the last.
-    #[serde(default)]
-    pub started_ns: u64,
-}
-
-/// Something that happened.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunEvent {
-    /// When, on the synchronised clock.
-    pub at_ns: u64,
-    /// One word, a lane of the timeline: `join`, `leave`, `suspect`, `view`, `evict`, `fault`...
-    pub kind: String,
-    /// Whom it concerns.
-    #[serde(default)]
-    pub node: Option<NodeId>,
-    /// A sentence.
-    #[serde(default)]
-    pub text: String,
-}
 
 /// One log, as read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -152,15 +77,14 @@ pub struct Report {
 
 /// Why there is no report.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ReportError {
     /// A file could not be read or written.
     Io(PathBuf, io::Error),
-    /// `run.json` is wrong; line and column are in the message.
-    Info(PathBuf, serde_json::Error),
+    /// What the run was is not known.
+    Info(RunInfoError),
     /// A log is wrong.
     Log(PathBuf, LogError),
-    /// The root has not written down what the run was.
-    NoRun(PathBuf),
     /// There is nothing to report.
     NoRoot(PathBuf),
     /// The root ended while it waited for its nodes.
@@ -171,14 +95,8 @@ impl fmt::Display for ReportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Info(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Info(error) => write!(f, "{error}"),
             Self::Log(path, error) => write!(f, "{} {error}", path.display()),
-            Self::NoRun(path) => write!(
-                f,
-                "{}: not there; the root writes it when its tree stands. Name the directory of a \
-                 run (run.dir of its settings)",
-                path.display()
-            ),
             Self::NoRoot(path) => write!(
                 f,
                 "{}: no log of a root (*.{}); is this the directory of a run?",
@@ -195,7 +113,22 @@ impl fmt::Display for ReportError {
     }
 }
 
-impl std::error::Error for ReportError {}
+impl std::error::Error for ReportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(_, error) => Some(error),
+            Self::Info(error) => Some(error),
+            Self::Log(_, error) => Some(error),
+            Self::NoRoot(_) | Self::NeverStood(_) => None,
+        }
+    }
+}
+
+impl From<RunInfoError> for ReportError {
+    fn from(error: RunInfoError) -> Self {
+        Self::Info(error)
+    }
+}
 
 /// Reads a run directory and judges the run. Every closed message is shown to `each_row`, for an
 /// export of the fairness log.
@@ -206,13 +139,13 @@ pub fn read(
     directory: &Path,
     mut each_row: Option<&mut dyn FnMut(&MessageRow)>,
 ) -> Result<Report, ReportError> {
-    let mut info = read_info(&directory.join(RUN_FILE))?;
+    let mut info = RunInfo::read(directory)?;
     let mut departures = departures::settle(&mut info, directory)?;
     let mut logs = open_logs(directory)?;
     if !logs.iter().any(|log| log.reader.header().role == Role::Root) {
         return Err(ReportError::NoRoot(directory.to_owned()));
     }
-    let mut ledger = info.ledger(each_row.is_some());
+    let mut ledger = ledger(&info, each_row.is_some());
     let clock = join(&mut logs, &mut ledger, &mut each_row);
     ledger.close_all();
     drain(&mut ledger, &mut each_row);
@@ -254,50 +187,21 @@ impl Report {
     }
 }
 
-impl RunInfo {
-    /// Reads `run.json` of a run directory.
-    ///
-    /// # Errors
-    /// [`ReportError`] when it is not there or is wrong.
-    pub fn read(directory: &Path) -> Result<Self, ReportError> {
-        read_info(&directory.join(RUN_FILE))
-    }
-
-    /// A ledger that expects of every receiver what the run expected.
-    pub(crate) fn ledger(&self, rows: bool) -> Ledger {
-        let all = self.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
-        let partial = |id: &NodeId| self.memberships.iter().any(|m| m.receiver == *id);
-        let founders: Vec<NodeId> = all.clone().filter(|id| !partial(id)).collect();
-        let per_message = IN_FLIGHT_BYTES + all.count().div_ceil(8);
-        let in_flight_max = JOIN_BYTES_MAX / per_message;
-        let mut ledger = Ledger::new(Config { receivers: founders, in_flight_max, rows });
-        for membership in &self.memberships {
-            ledger.join(membership.receiver, membership.stream, membership.from);
-            if let Some(until) = membership.until {
-                ledger.leave(membership.receiver, membership.stream, until);
-            }
+/// A ledger that expects of every receiver what the run expected.
+pub(crate) fn ledger(info: &RunInfo, rows: bool) -> Ledger {
+    let all = info.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
+    let partial = |id: &NodeId| info.memberships.iter().any(|m| m.receiver == *id);
+    let founders: Vec<NodeId> = all.clone().filter(|id| !partial(id)).collect();
+    let per_message = IN_FLIGHT_BYTES + all.count().div_ceil(8);
+    let in_flight_max = JOIN_BYTES_MAX / per_message;
+    let mut ledger = Ledger::new(Config { receivers: founders, in_flight_max, rows });
+    for membership in &info.memberships {
+        ledger.join(membership.receiver, membership.stream, membership.from);
+        if let Some(until) = membership.until {
+            ledger.leave(membership.receiver, membership.stream, until);
         }
-        ledger
     }
-
-    /// Writes `run.json` into a run directory.
-    ///
-    /// # Errors
-    /// [`ReportError::Io`].
-    pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
-        let path = directory.join(RUN_FILE);
-        let json = serde_json::to_string_pretty(self).map_err(io::Error::other);
-        json.and_then(|json| std::fs::write(&path, json + "\n"))
-            .map_err(|error| ReportError::Io(path, error))
-    }
-}
-
-fn read_info(path: &Path) -> Result<RunInfo, ReportError> {
-    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => ReportError::NoRun(path.to_owned()),
-        _ => ReportError::Io(path.to_owned(), error),
-    })?;
-    serde_json::from_str(&text).map_err(|error| ReportError::Info(path.to_owned(), error))
+    ledger
 }
 
 struct Log {

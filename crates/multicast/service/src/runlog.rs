@@ -41,6 +41,8 @@ use std::time::Duration;
 use evenfall_core::{ClockError, NodeId};
 use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Sent};
 
+/// Name of the file that describes a run.
+pub const RUN_FILE: &str = "run.json";
 /// File name extension of run logs.
 pub const EXTENSION: &str = "evlog";
 /// Length of the header.
@@ -62,6 +64,7 @@ const READ_BYTES: usize = RECORD_BYTES * 4_096;
 /// What the process was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Role {
     /// Sends the feed.
     Root = 1,
@@ -261,6 +264,7 @@ impl<W: Write> Writer<W> {
 
 /// How a log ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Tail {
     /// It was not read to its end yet.
     #[default]
@@ -288,6 +292,7 @@ impl fmt::Display for Tail {
 
 /// Why a file is no run log.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum LogError {
     /// It could not be read.
     Io(io::Error),
@@ -312,7 +317,14 @@ impl fmt::Display for LogError {
     }
 }
 
-impl std::error::Error for LogError {}
+impl std::error::Error for LogError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Reads a log record by record.
 #[derive(Debug)]

@@ -3,19 +3,25 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use evenfall_core::{NodeId, SharedKey};
+#[cfg(feature = "roles")]
 use evenfall_feed_service::Feed;
 use evenfall_multicast_machine::{Begin, Config};
 use evenfall_runtime::settings::check::within;
 use evenfall_runtime::settings::{
-    self, Document, Inject, Io, Mistake, Run, SettingsError, check_addresses, check_closed,
-    check_nodes, keys_of,
+    self, Inject, Io, Mistake, Run, SettingsError, check_addresses, check_closed, check_nodes,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+
+#[cfg(feature = "settings")]
+mod file;
+mod plain;
+
+pub use self::plain::{Publication, Subscription};
 
 /// Trees of a run; more than sixty-four cores do not serve one feed.
 const TREES: RangeInclusive<u32> = 1..=64;
@@ -25,6 +31,7 @@ pub const ROLES: [&str; 4] = ["root", "proxy", "receiver", "recorder"];
 /// A role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum RoleName {
     /// Publishes.
     Root,
@@ -159,6 +166,7 @@ pub struct Settings {
     /// Its course.
     pub course: Course,
     /// Where the messages come from.
+    #[cfg(feature = "roles")]
     pub feed: Feed,
     /// Sockets and threads.
     pub io: Io,
@@ -171,66 +179,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the file, then the environment, then `sets` (`key=value`).
-    ///
-    /// # Errors
-    /// Which file, line and key, or which override, and what is allowed.
-    pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
-        Self::of(&Document::load(path, sets)?)
-    }
-
-    /// Parses a text and applies overrides.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn parse(
-        text: &str,
-        name: &str,
-        variables: impl Iterator<Item = (String, String)>,
-        sets: &[String],
-    ) -> Result<Self, SettingsError> {
-        Self::of(&Document::parse(text, name, variables, sets)?)
-    }
-
-    /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
-    pub fn known() -> Vec<(&'static str, &'static [&'static str])> {
-        vec![
-            ("run", keys_of::<Run>()),
-            ("run", keys_of::<Course>()),
-            ("feed", &[]),
-            ("io", &[]),
-            ("inject", &[]),
-            ("multicast", &[]),
-            ("node", keys_of::<Node>()),
-        ]
-    }
-
-    /// The settings of a document.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn of(document: &Document) -> Result<Self, SettingsError> {
-        let mut settings = Self {
-            run: document.part("run")?,
-            course: document.part("run")?,
-            feed: document.part("feed")?,
-            io: document.part("io")?,
-            inject: document.part("inject")?,
-            multicast: document.part("multicast")?,
-            nodes: document.list("node")?,
-        };
-        document.check_durations()?;
-        settings.check().map_err(|mistake| document.refuse(mistake))?;
-        let base = document.base();
-        settings.run.rebase(base);
-        settings.feed.rebase(base);
-        settings.inject.rebase(base);
-        for node in &mut settings.nodes {
-            node.record = node.record.take().map(|dir| base.join(dir));
-        }
-        Ok(settings)
-    }
-
     /// The node of this name.
     ///
     /// # Errors
@@ -294,6 +242,7 @@ impl Settings {
         self.multicast.check().map_err(|why| Mistake::in_words(format!("multicast.{why}")))?;
         within("run.trees", self.course.trees, &TREES)?;
         self.run.check()?;
+        #[cfg(feature = "roles")]
         self.feed.check()?;
         self.io.check()?;
         check_nodes(&self.plain_nodes())?;
@@ -330,7 +279,8 @@ impl Settings {
             return Err(Mistake::new("", why));
         }
         check_addresses(&self.plain_nodes())?;
-        let keyed = self.run.key_file.is_some();
+        let keyed = self.run.is_keyed();
+        #[cfg(feature = "roles")]
         self.feed.check_closed(keyed)?;
         check_closed(&self.plain_nodes(), keyed)
     }
@@ -340,6 +290,7 @@ impl Settings {
     /// # Errors
     /// The file or the clock that is missing.
     pub fn check_here(&self) -> Result<(), Mistake> {
+        #[cfg(feature = "roles")]
         if let Some(file) = &self.feed.file
             && let Err(error) = std::fs::File::open(file)
         {
@@ -352,26 +303,5 @@ impl Settings {
 
     fn plain_nodes(&self) -> Vec<settings::Node> {
         self.nodes.iter().map(Node::plain).collect()
-    }
-
-    /// The settings as tables that [`load`](Self::load) reads back.
-    pub fn to_table(&self) -> toml::Table {
-        let mut document = toml::Table::new();
-        settings::put(&mut document, "run", &self.run);
-        settings::put(&mut document, "run", &self.course);
-        settings::put(&mut document, "feed", &self.feed);
-        settings::put(&mut document, "io", &self.io);
-        settings::put(&mut document, "inject", &self.inject);
-        settings::put(&mut document, "multicast", &self.multicast);
-        if !self.nodes.is_empty() {
-            let nodes = toml::Value::try_from(&self.nodes).expect("nodes are plain tables");
-            document.insert("node".into(), nodes);
-        }
-        document
-    }
-
-    /// The settings as a file that [`load`](Self::load) reads back.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(&self.to_table()).expect("settings are plain tables")
     }
 }

@@ -1,20 +1,24 @@
 //! The feed in a program of your own: a receiver that runs in a thread and hands over messages.
 //!
 //! ```no_run
+//! use evenfall_core::NodeId;
+//! use evenfall_multicast_service::settings::Subscription;
 //! use evenfall_multicast_service::{Subscriber, Update};
 //!
-//! let mut desk = Subscriber::join("evenfall.toml", "desk-1")?.only(&["AAPL", "MSFT"]);
+//! let (root, own) = ("127.0.0.1:9000".parse()?, "127.0.0.1:0".parse()?);
+//! let subscription = Subscription::new(root, own, NodeId(1));
+//! let mut desk = Subscriber::of(&subscription)?.only(&["AAPL", "MSFT"]);
 //! while let Some(update) = desk.next() {
 //!     match update? {
 //!         Update::Message(m) => println!("{} {:?} {} bytes", m.number, m.released, m.bytes.len()),
 //!         Update::Lost { stream, messages, .. } => eprintln!("tree {stream} lost {messages:?}"),
+//!         _ => {}
 //!     }
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -29,7 +33,8 @@ use evenfall_multicast_machine::Release;
 
 use crate::roles::RoleError;
 use crate::roles::receiver::{self, ReceiverSummary, Sink};
-use crate::settings::{RoleName, Settings};
+use crate::settings::{RoleName, Settings, Subscription};
+use evenfall_runtime::SettingsError;
 
 /// Updates that may wait for the program. A desk that is further behind than this is too slow: it
 /// is cut off with an error that says so, and its siblings do not notice.
@@ -54,6 +59,7 @@ pub struct Message {
 
 /// What a subscriber gets, in order within each tree.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Update {
     /// A message.
     Message(Message),
@@ -70,6 +76,7 @@ pub enum Update {
 
 /// Why a subscription ended before the stream did.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum SubscribeError {
     /// The receiver could not start, or ended.
     Role(RoleError),
@@ -97,7 +104,20 @@ impl fmt::Display for SubscribeError {
     }
 }
 
-impl std::error::Error for SubscribeError {}
+impl std::error::Error for SubscribeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Role(error) => Some(error),
+            Self::TooSlow { .. } | Self::NotAReceiver(_) => None,
+        }
+    }
+}
+
+impl From<SettingsError> for SubscribeError {
+    fn from(error: SettingsError) -> Self {
+        Self::Role(error.into())
+    }
+}
 
 impl From<RoleError> for SubscribeError {
     fn from(error: RoleError) -> Self {
@@ -173,13 +193,22 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Subscribes as a node of a settings file; it joins when the first update is asked for.
+    /// Subscribes by plain values; the receiver joins when the first update is asked for.
+    ///
+    /// # Errors
+    /// Which value is wrong, and what is allowed.
+    pub fn of(subscription: &Subscription) -> Result<Self, SubscribeError> {
+        Self::with(subscription.settings()?, &subscription.name)
+    }
+
+    /// Subscribes as a node of a settings file; the receiver joins when the first update is asked
+    /// for.
     ///
     /// # Errors
     /// When the file or the node is not as it must be.
-    pub fn join(path: impl AsRef<Path>, name: &str) -> Result<Self, SubscribeError> {
-        let settings = Settings::load(path.as_ref(), &[]).map_err(RoleError::from)?;
-        Self::with(settings, name)
+    #[cfg(feature = "settings")]
+    pub fn join(path: impl AsRef<std::path::Path>, name: &str) -> Result<Self, SubscribeError> {
+        Self::with(Settings::load(path.as_ref(), &[])?, name)
     }
 
     /// Subscribes as a node of these settings.
@@ -187,7 +216,7 @@ impl Subscriber {
     /// # Errors
     /// When there is no such node, or it is no receiver.
     pub fn with(settings: Settings, name: &str) -> Result<Self, SubscribeError> {
-        if settings.node(name).map_err(RoleError::from)?.role != RoleName::Receiver {
+        if settings.node(name)?.role != RoleName::Receiver {
             return Err(SubscribeError::NotAReceiver(name.to_owned()));
         }
         Ok(Self {

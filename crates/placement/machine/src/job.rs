@@ -80,26 +80,39 @@ impl Pace {
     ///
     /// # Errors
     /// What is wrong and what is allowed.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), PaceError> {
         if self.rate_hz == 0 || self.rate_hz > RATE_MAX {
-            return Err(format!("rate {}: must be 1 to {RATE_MAX} per second", self.rate_hz));
+            let why = format!("rate {}: must be 1 to {RATE_MAX} per second", self.rate_hz);
+            return Err(PaceError(why));
         }
         if self.duration.is_zero() || self.length() > LENGTH_MAX {
-            return Err(format!(
+            return Err(PaceError(format!(
                 "duration {:?} and warm-up {:?}: must be above 0 and {LENGTH_MAX:?} at most",
                 self.duration, self.warm_up
-            ));
+            )));
         }
         let least = super::probe::HEADER_BYTES as u16;
         if !(least..=PROBE_BYTES_MAX).contains(&self.probe_bytes) {
-            return Err(format!(
+            return Err(PaceError(format!(
                 "probe of {} bytes: must be {least} to {PROBE_BYTES_MAX}",
                 self.probe_bytes
-            ));
+            )));
         }
         Ok(())
     }
 }
+
+/// A pace that no agent may be asked for: which value is wrong, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaceError(String);
+
+impl core::fmt::Display for PaceError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for PaceError {}
 
 /// The clock of control: the same for all hosts of a job, because it travels with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

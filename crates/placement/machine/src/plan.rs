@@ -109,6 +109,7 @@ pub struct SurveyPlan {
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SurveyError {
     /// There can be no tree.
     Plan(PlanError),
@@ -135,7 +136,14 @@ impl fmt::Display for SurveyError {
     }
 }
 
-impl core::error::Error for SurveyError {}
+impl core::error::Error for SurveyError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Plan(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Stage {

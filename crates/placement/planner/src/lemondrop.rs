@@ -45,6 +45,7 @@ pub const LEMON_SETTINGS: [(&str, f64, u64); 3] =
 
 /// Why there is no tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum LemonDropError {
     /// The matrix has not `pool` x `pool` cells.
     Cells {

@@ -135,6 +135,7 @@ impl Plan {
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PlanError {
     /// TreeBuilder's.
     Build(BuildError),
@@ -159,7 +160,16 @@ impl fmt::Display for PlanError {
     }
 }
 
-impl core::error::Error for PlanError {}
+impl core::error::Error for PlanError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Build(error) => Some(error),
+            Self::MinMax(error) => Some(error),
+            Self::LemonDrop(error) => Some(error),
+            Self::Lacks(_) => None,
+        }
+    }
+}
 
 impl From<BuildError> for PlanError {
     fn from(error: BuildError) -> Self {

@@ -107,7 +107,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
     let address = process.port.local_addr();
     let keyed = process.key.is_some();
     let carrier = Carrier::start(Some(address), keyed, process.port.waker());
-    let carrier = carrier.map_err(SurveyError::Carrier)?;
+    let carrier = carrier?;
     let config = AgentConfig {
         key: mac_key(process.key.as_ref()),
         probes_per_second_max: settings.survey.agent_probes_per_second_max,

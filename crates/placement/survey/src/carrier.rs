@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::error::CarrierError;
 use bytes::Bytes;
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, ForwardCounters, ForwardId, Install, Machine,
@@ -241,15 +242,16 @@ impl Carrier {
     ///
     /// # Errors
     /// What could not be listened to, and what to do.
-    pub fn start(listen: Option<SocketAddr>, keyed: bool, waker: Waker) -> Result<Self, String> {
+    pub fn start(
+        listen: Option<SocketAddr>,
+        keyed: bool,
+        waker: Waker,
+    ) -> Result<Self, CarrierError> {
         if let Some(address) = listen.filter(|address| !keyed && !address.ip().is_loopback()) {
-            return Err(format!(
-                "{address}: without a key nothing listens beyond loopback; set run.key_file"
-            ));
+            return Err(CarrierError::Unkeyed { what: "listener", address });
         }
-        let failed = |error: std::io::Error| format!("gRPC: {error}");
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(CarrierError::Thread)?;
         let shared = Arc::new(Shared {
             inbox: Mutex::default(),
             links: Mutex::default(),
@@ -259,10 +261,8 @@ impl Carrier {
         let incoming = match listen {
             None => None,
             Some(address) => {
-                let bound = runtime.block_on(TcpListener::bind(address)).map_err(|error| {
-                    format!("gRPC on {address}: {error}; another process may have the port")
-                })?;
-                Some(bound)
+                let bound = runtime.block_on(TcpListener::bind(address));
+                Some(bound.map_err(|error| CarrierError::Bind(address, error))?)
             }
         };
         let (stop, stopped) = oneshot::channel::<()>();
@@ -270,7 +270,7 @@ impl Carrier {
         let service = CarrierService(Arc::clone(&shared));
         let work = move || runtime.block_on(serve(service, incoming, stopped));
         let thread = std::thread::Builder::new().name("carrier".into()).spawn(work);
-        let thread = Some(thread.map_err(failed)?);
+        let thread = Some(thread.map_err(CarrierError::Thread)?);
         Ok(Self { shared, runtime: handle, keyed, stop: Some(stop), thread })
     }
 

@@ -27,5 +27,5 @@ pub mod settings;
 pub mod surveyor;
 
 #[cfg(feature = "agents")]
-pub use error::SurveyError;
+pub use error::{CarrierError, SurveyError};
 pub use settings::Settings;

@@ -122,7 +122,7 @@ impl Settings {
     /// # Errors
     /// The first of them, and what to do.
     pub fn check_closed(&self) -> Result<(), Mistake> {
-        check_closed(&self.agents, self.run.key_file.is_some())
+        check_closed(&self.agents, self.run.is_keyed())
     }
 
     /// The agent of this name.

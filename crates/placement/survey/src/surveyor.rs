@@ -15,8 +15,8 @@ use evenfall_port::{Options, Port};
 use crate::agent::{mac_key, take_carried};
 use evenfall_runtime::process::Turning;
 
-use crate::SurveyError;
 use crate::carrier::{Carried, Carrier};
+use crate::{CarrierError, SurveyError};
 
 /// How long what was said last may take to leave: one connection's round trip, many times.
 const FAREWELL: Duration = Duration::from_millis(300);
@@ -35,15 +35,12 @@ pub fn run<P: Program>(
     on: &mut impl FnMut(&P, &SurveyorEvent),
 ) -> Result<(P, bool), SurveyError> {
     if let Some(far) = agents.iter().find(|agent| key.is_none() && !agent.ip().is_loopback()) {
-        return Err(SurveyError::Carrier(format!(
-            "agent {far}: without a key nothing leaves loopback; set run.key_file"
-        )));
+        return Err(CarrierError::Unkeyed { what: "agent", address: *far }.into());
     }
     // Its control goes by gRPC: the port only gives the loop something to wait on.
     let mut port = Switch::new().port(Options::default())?;
     let _signals = interrupt::watch(port.waker())?;
-    let carrier =
-        Carrier::start(None, key.is_some(), port.waker()).map_err(SurveyError::Carrier)?;
+    let carrier = Carrier::start(None, key.is_some(), port.waker())?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // Two surveyors that start in the same nanosecond are told apart by their processes.
     let run = since.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;

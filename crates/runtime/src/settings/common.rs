@@ -38,11 +38,20 @@ pub struct Run {
     pub clock: String,
     /// Whether every process writes the log of its messages from which the report is made.
     pub log: bool,
+    /// The shared key of a program that has no file for it; it counts before `key_file`.
+    #[serde(skip)]
+    pub key: Option<SharedKey>,
 }
 
 impl Default for Run {
     fn default() -> Self {
-        Self { dir: PathBuf::from("run"), key_file: None, clock: "auto".into(), log: true }
+        Self {
+            dir: PathBuf::from("run"),
+            key_file: None,
+            clock: "auto".into(),
+            log: true,
+            key: None,
+        }
     }
 }
 
@@ -58,8 +67,16 @@ impl Run {
     /// # Errors
     /// When its file cannot be read or is no key.
     pub fn key(&self) -> Result<Option<SharedKey>, SettingsError> {
+        if self.key.is_some() {
+            return Ok(self.key.clone());
+        }
         let Some(path) = &self.key_file else { return Ok(None) };
         read_key(path).map(Some).map_err(|error| SettingsError(format!("run.key_file: {error}")))
+    }
+
+    /// Whether the run has a shared key.
+    pub fn is_keyed(&self) -> bool {
+        self.key.is_some() || self.key_file.is_some()
     }
 
     /// Whether the clock can be read on this machine.

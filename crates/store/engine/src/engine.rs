@@ -35,7 +35,8 @@ use self::replication::Replication;
 use super::names::cluster::Member;
 use super::uploads::Uploads;
 use super::{
-    Bucket, Directory, Level, Names, NamesError, StoreError, expect_loopback, lock, names, seal,
+    Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreError, expect_loopback, lock,
+    names, seal,
 };
 
 pub use self::config::{StoreConfig, TIME_AHEAD_MAX, wall_clock_ns};
@@ -189,7 +190,10 @@ impl Store {
     /// When disk, names or object store cannot be opened, or a file's data is in none of them.
     pub fn open(config: StoreConfig) -> Result<Opened, StoreError> {
         if let Some(replica) = config.replica {
-            let refused = |what| StoreError::Replica { what, is_retryable: false };
+            let refused = |error: NotLoopback| StoreError::Replica {
+                what: error.to_string(),
+                is_retryable: false,
+            };
             expect_loopback("replica", replica).map_err(refused)?;
         }
         let disk = Directory::open(&config.directory)?;

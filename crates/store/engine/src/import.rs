@@ -1,6 +1,20 @@
 //! Records out of other programs' text: CSV with a header, as [`export`](super::export) writes it.
 
+use std::fmt;
+
 use evenfall_store_format::{Field, FieldType, Schema};
+
+/// A header or a line that makes no record: which column is wrong, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportError(String);
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ImportError {}
 
 /// Reads records of one schema out of lines.
 pub struct Table<'a> {
@@ -14,18 +28,22 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub fn new(schema: &'a Schema, header: &str) -> Result<Self, String> {
+    pub fn new(schema: &'a Schema, header: &str) -> Result<Self, ImportError> {
         let field = |name: &str| {
-            let known = || format!("no field {name}: the fields are {}", names(schema));
+            let known = || {
+                let fields = names(schema);
+                ImportError(format!("no field {name}: the fields are {fields}"))
+            };
             schema.field(name.trim()).ok_or_else(known)
         };
         let columns = header.split(',').map(field).collect::<Result<Vec<_>, _>>()?;
         let absent = |field: &&Field| !columns.iter().any(|column| column.name == field.name);
         if let Some(field) = schema.fields.iter().find(absent) {
-            return Err(format!("no column {}: the fields are {}", field.name, names(schema)));
+            let (column, fields) = (&field.name, names(schema));
+            return Err(ImportError(format!("no column {column}: the fields are {fields}")));
         }
         if columns.len() > schema.fields.len() {
-            return Err("a column twice".into());
+            return Err(ImportError("a column twice".into()));
         }
         Ok(Self { schema, columns })
     }
@@ -34,18 +52,19 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// Which column is wrong and why, in words.
-    pub fn record(&self, line: &str) -> Result<Vec<u8>, String> {
+    pub fn record(&self, line: &str) -> Result<Vec<u8>, ImportError> {
         let mut record = vec![0; usize::from(self.schema.record_bytes)];
         let mut cells = line.split(',');
         for field in &self.columns {
-            let cell = cells.next().ok_or_else(|| format!("no {}: too few columns", field.name))?;
+            let none = || ImportError(format!("no {}: too few columns", field.name));
+            let cell = cells.next().ok_or_else(none)?;
             let from = usize::from(field.offset);
             let place = &mut record[from..from + usize::from(field.len)];
             put(self.schema, field, cell.trim(), place)
-                .map_err(|why| format!("{}: {cell:?} {why}", field.name))?;
+                .map_err(|why| ImportError(format!("{}: {cell:?} {why}", field.name)))?;
         }
         match cells.next() {
-            Some(_) => Err(format!("more than {} columns", self.columns.len())),
+            Some(_) => Err(ImportError(format!("more than {} columns", self.columns.len()))),
             None => Ok(record),
         }
     }
@@ -165,7 +184,7 @@ mod tests {
             ("0a0b0c,1,2,3,256,5", "side"),
             ("0a0b0c,1,2,-3,4,5", "size"),
         ] {
-            let why = table.record(line).unwrap_err();
+            let why = table.record(line).unwrap_err().to_string();
             assert!(why.contains(word), "{line}: {why}");
         }
         for header in ["time,px", "time,px,size,side,ratio,tag,tag", "time,price"] {

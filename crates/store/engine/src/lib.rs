@@ -70,6 +70,7 @@ use serde::{Deserialize, Serialize};
 /// What an acknowledged append survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Level {
     /// Readable at once; on the disk half a second later, so that a crash loses what is younger.
     #[default]
@@ -95,21 +96,34 @@ impl std::fmt::Display for Level {
 }
 
 impl std::str::FromStr for Level {
-    type Err = String;
+    type Err = LevelError;
 
-    fn from_str(word: &str) -> Result<Self, String> {
+    fn from_str(word: &str) -> Result<Self, LevelError> {
         match word {
             "memory" => Ok(Self::Memory),
             "local" => Ok(Self::Local),
             "replica" => Ok(Self::Replica),
             "object" => Ok(Self::Object),
-            other => Err(format!("{other} is no level: memory, local, replica or object")),
+            other => Err(LevelError(other.to_owned())),
         }
     }
 }
 
+/// A word that names no [`Level`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelError(pub String);
+
+impl std::fmt::Display for LevelError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is no level: memory, local, replica or object", self.0)
+    }
+}
+
+impl std::error::Error for LevelError {}
+
 /// Why the store did not do it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The store's own reason.
     Store(Error),
@@ -203,7 +217,16 @@ impl std::fmt::Display for StoreError {
     }
 }
 
-impl std::error::Error for StoreError {}
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::Names(error) => Some(error),
+            Self::Unreached { why, .. } => Some(why),
+            _ => None,
+        }
+    }
+}
 
 impl From<Error> for StoreError {
     fn from(error: Error) -> Self {
@@ -233,16 +256,35 @@ impl From<NamesError> for StoreError {
 /// clients, second nodes and names all ask here first.
 ///
 /// # Errors
-/// In words, of an address that is not of this machine alone.
-pub fn expect_loopback(what: &str, address: std::net::SocketAddr) -> Result<(), String> {
+/// Of an address that is not of this machine alone.
+pub fn expect_loopback(what: &str, address: std::net::SocketAddr) -> Result<(), NotLoopback> {
     match address.ip().to_canonical().is_loopback() {
         true => Ok(()),
-        false => Err(format!(
-            "{what} {address} is not loopback: the connection has no key, and without a key \
-             nothing leaves loopback; use 127.0.0.1 and a tunnel"
-        )),
+        false => Err(NotLoopback { what: what.to_owned(), address }),
     }
 }
+
+/// An address that other machines reach, for a connection that has no key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotLoopback {
+    /// What the address is of.
+    pub what: String,
+    /// The address.
+    pub address: std::net::SocketAddr,
+}
+
+impl std::fmt::Display for NotLoopback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { what, address } = self;
+        write!(
+            f,
+            "{what} {address} is not loopback: the connection has no key, and without a key \
+             nothing leaves loopback; use 127.0.0.1 and a tunnel"
+        )
+    }
+}
+
+impl std::error::Error for NotLoopback {}
 
 /// The content of a mutex, also when a thread that held it has panicked.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -130,6 +130,7 @@ pub struct Claimed {
 
 /// Why the directory of names did not do it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NamesError {
     /// Nothing answers, or not in time. The request may or may not have been carried out.
     Unavailable(String),

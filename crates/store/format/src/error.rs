@@ -11,6 +11,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// A queue on the way of an append, in the order in which it passes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Stage {
     /// Segments in memory that no disk has yet.
     Memory,
@@ -32,6 +33,7 @@ impl fmt::Display for Stage {
 
 /// Why the store refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// No record may be that long or that short.
     RecordLength {
@@ -221,4 +223,11 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NoRoom { why: error, .. } | Self::Storage(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -124,7 +124,7 @@ impl Server {
         listen: SocketAddr,
         idle_timeout: Duration,
     ) -> Result<Self, StoreError> {
-        expect_loopback("listen address", listen).map_err(failed)?;
+        expect_loopback("listen address", listen).map_err(|error| failed(error.to_string()))?;
         let said = |error| failed(format!("listen on {listen}: {error}"));
         let listener = TcpListener::bind(listen).map_err(said)?;
         let address = listener.local_addr().map_err(said)?;

@@ -119,17 +119,17 @@ fn take_all(sink: Sink<'_>, name: &str, table: &Path, level: Level) -> Outcome {
     };
     let mut text = String::new();
     lines.read_line(&mut text)?;
-    let wrong = |line: u64, why: String| format!("{place}, line {line}: {why}");
-    let columns = Table::new(&schema, text.trim_end()).map_err(|why| wrong(1, why))?;
+    let wrong = |line: u64, why: &dyn std::fmt::Display| format!("{place}, line {line}: {why}");
+    let columns = Table::new(&schema, text.trim_end()).map_err(|why| wrong(1, &why))?;
     let mut taken: Outcome = Ok(());
     for line in 2.. {
         text.clear();
         taken = match lines.read_line(&mut text) {
             Ok(0) => break,
-            Ok(_) => columns.record(text.trim_end()),
-            Err(why) => Err(why.to_string()),
+            Ok(_) => columns.record(text.trim_end()).map_err(|why| wrong(line, &why)),
+            Err(why) => Err(wrong(line, &why)),
         }
-        .map_err(|why| wrong(line, why).into())
+        .map_err(Into::into)
         .and_then(|record| intake.take(line, record));
         if taken.is_err() {
             break;

@@ -48,6 +48,7 @@ pub struct Field {
 
 /// Bytes that are no ITCH 5.0 message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ItchError {
     /// No byte, so no type.
     Empty,

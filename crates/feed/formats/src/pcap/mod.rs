@@ -152,6 +152,7 @@ impl Skipped {
 }
 
 /// Whether a file that starts so is a capture.
+#[cfg(feature = "files")]
 pub(crate) fn is_capture(head: &[u8]) -> bool {
     let ng_magic = ng::SECTION_HEADER.to_le_bytes();
     classic::magic(head).is_some() || head.starts_with(&ng_magic)

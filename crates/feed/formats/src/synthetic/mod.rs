@@ -92,6 +92,7 @@ impl Default for Config {
 
 /// A configuration that describes no feed.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// No symbols.
     Symbols,

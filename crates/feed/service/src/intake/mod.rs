@@ -6,15 +6,25 @@
 //!
 //! | intake | what waits where, and what happens when it is full |
 //! |---|---|
-//! | [`replay`] | the next message; the file waits. Late messages count from their due time |
-//! | [`mold`] | one datagram, and what is held behind a hole (`feed.mold_hold_messages`, `feed.mold_hold_bytes`: then the hole is given up); the rest in the kernel's receive buffers (`io.receive_buffer_bytes`), which drop the newest: a hole, asked for again |
+//! | `replay` | the next message; the file waits. Late messages count from their due time |
+//! | `mold` | one datagram, and what is held behind a hole (`feed.mold_hold_messages`, `feed.mold_hold_bytes`: then the hole is given up); the rest in the kernel's receive buffers (`io.receive_buffer_bytes`), which drop the newest: a hole, asked for again |
 //! | [`handover`] | 16,384 messages and 32 MiB: then `publish` waits and `try_publish` refuses |
 
-pub mod gaps;
 pub mod handover;
+
+#[cfg(feature = "feeds")]
+pub mod gaps;
+#[cfg(feature = "feeds")]
 mod mold;
+#[cfg(feature = "feeds")]
+mod named;
+#[cfg(feature = "feeds")]
 mod replay;
+#[cfg(feature = "feeds")]
 mod trust;
+
+#[cfg(feature = "feeds")]
+pub use self::named::open;
 
 use evenfall_core::Timestamp;
 use evenfall_feed_formats::{FeedError, Message};
@@ -22,9 +32,6 @@ use evenfall_port::Port;
 use serde::Serialize;
 
 use crate::IntakeError;
-use evenfall_runtime::settings::{Io, Run};
-
-use crate::settings::Feed;
 use evenfall_runtime::telemetry::Metrics;
 
 /// What an intake has.
@@ -78,17 +85,6 @@ pub trait Intake {
 
     /// What the report calls it.
     fn title(&self) -> String;
-}
-
-/// Opens what the settings name: a live feed, else the file, else the generator.
-///
-/// # Errors
-/// [`IntakeError`].
-pub fn open(feed: &Feed, run: &Run, io: &Io) -> Result<Box<dyn Intake>, IntakeError> {
-    Ok(match feed.mold {
-        Some(address) => Box::new(mold::Mold::open(address, feed, run, io)?),
-        None => Box::new(replay::Replay::open(feed)?),
-    })
 }
 
 /// What came in over a live feed.

@@ -4,6 +4,7 @@
 mod part;
 pub mod proxy;
 pub mod receiver;
+#[cfg(feature = "publisher")]
 pub mod root;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenfall_core::{Machine, SyncTime, Timestamp};
+#[cfg(feature = "publisher")]
 use evenfall_feed_service::IntakeError;
 use evenfall_host::pin;
 use evenfall_multicast_machine::wire::STREAM_OFFSET;
@@ -19,11 +21,14 @@ use evenfall_multicast_machine::{Identity, Mode, Reason};
 use evenfall_runtime::process::{Manner, Process as Base};
 use evenfall_runtime::telemetry::Orders;
 use evenfall_runtime::{ProcessError, SettingsError, memory};
-use serde::Serialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as Unknown, StrDeserializer};
+use serde::{Deserialize, Serialize};
 
 pub use self::part::{Ended, Member, Part};
-use crate::report::RUN_FILE;
-use crate::runlog::{self, Header, Record, Role, Writer};
+#[cfg(feature = "summary")]
+use crate::runinfo::RunInfoError;
+use crate::runlog::{self, Header, RUN_FILE, Record, Role, Writer};
 use crate::settings::{Node, RoleName, Settings};
 
 /// Why a role ended before its time.
@@ -33,6 +38,7 @@ pub enum RoleError {
     /// The settings are wrong, or the operating system refused.
     Process(ProcessError),
     /// There is no feed, or it is damaged.
+    #[cfg(feature = "publisher")]
     Intake(IntakeError),
     /// A message of the feed cannot be published.
     Message {
@@ -41,6 +47,9 @@ pub enum RoleError {
         /// Why.
         why: evenfall_multicast_machine::PublishError,
     },
+    /// What the run was cannot be written down.
+    #[cfg(feature = "summary")]
+    RunInfo(RunInfoError),
     /// What another service brings to its role has failed, such as the store of a recorder.
     Part(Box<dyn std::error::Error + Send + Sync>),
     /// The root was silent for the stated time.
@@ -67,7 +76,10 @@ impl fmt::Display for RoleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process(error) => write!(f, "{error}"),
+            #[cfg(feature = "publisher")]
             Self::Intake(error) => write!(f, "{error}"),
+            #[cfg(feature = "summary")]
+            Self::RunInfo(error) => write!(f, "{error}"),
             Self::Part(error) => write!(f, "{error}"),
             Self::Message { index, why } => write!(f, "message {index}: {why}"),
             Self::RootLost(silence) => write!(
@@ -99,8 +111,11 @@ impl std::error::Error for RoleError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Process(error) => Some(error),
+            #[cfg(feature = "publisher")]
             Self::Intake(error) => Some(error),
             Self::Message { why, .. } => Some(why),
+            #[cfg(feature = "summary")]
+            Self::RunInfo(error) => Some(error),
             Self::Part(error) => Some(&**error),
             _ => None,
         }
@@ -118,9 +133,17 @@ macro_rules! of_process {
 }
 of_process!(ProcessError, SettingsError, evenfall_host::Error);
 
+#[cfg(feature = "publisher")]
 impl From<IntakeError> for RoleError {
     fn from(error: IntakeError) -> Self {
         Self::Intake(error)
+    }
+}
+
+#[cfg(feature = "summary")]
+impl From<RunInfoError> for RoleError {
+    fn from(error: RunInfoError) -> Self {
+        Self::RunInfo(error)
     }
 }
 
@@ -162,8 +185,9 @@ fn by_stream(datagram: &[u8]) -> Option<usize> {
 ///
 /// # Errors
 /// Which words there are.
-pub(crate) fn mode(word: &str) -> Result<Mode, String> {
-    serde_json::from_value(word.into()).map_err(|error| error.to_string())
+fn mode(word: &str) -> Result<Mode, SettingsError> {
+    let word: StrDeserializer<'_, Unknown> = word.into_deserializer();
+    Mode::deserialize(word).map_err(|error| SettingsError::new(error.to_string()))
 }
 
 /// The orders that a root takes.
@@ -272,10 +296,19 @@ impl Process {
         let Some(log) = self.log else { return Ok(()) };
         let dir = &settings.run.dir;
         log.finish().map_err(|error| file_error(dir, error))?;
-        let path = dir.join(summary_file(&self.base.name));
-        let text = serde_json::to_string_pretty(summary).unwrap_or_default();
-        fs::write(&path, text).map_err(|error| file_error(&path, error))
+        write_summary(&dir.join(summary_file(&self.base.name)), summary)
     }
+}
+
+#[cfg(feature = "summary")]
+fn write_summary(path: &Path, summary: &impl Serialize) -> Result<(), RoleError> {
+    let text = serde_json::to_string_pretty(summary).unwrap_or_default();
+    fs::write(path, text).map_err(|error| file_error(path, error))
+}
+
+#[cfg(not(feature = "summary"))]
+fn write_summary(_: &Path, _: &impl Serialize) -> Result<(), RoleError> {
+    Ok(())
 }
 
 /// Whether more evenfall processes than cores share the host of this node.

@@ -110,6 +110,7 @@ pub enum Step {
 
 /// Why there can be no tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BuildError {
     /// A tree of no depth or no fan-out, or of more places than a pool may have hosts.
     NoShape {

@@ -101,6 +101,7 @@ impl MinMaxPlan {
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MinMaxError {
     /// A tree of no depth or no fan-out, or of too many places.
     NoShape,

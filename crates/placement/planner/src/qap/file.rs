@@ -21,6 +21,7 @@ const SHOWN_MAX: usize = 24;
 
 /// Why a text is no instance or solution. Lines count from 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum FileError {
     /// The text ends too early.
     Ended {

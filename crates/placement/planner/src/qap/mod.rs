@@ -67,6 +67,7 @@ pub struct Instance {
 
 /// Why two matrices are no instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum InstanceError {
     /// The size is 0 or above [`SIZE_MAX`].
     Size(usize),

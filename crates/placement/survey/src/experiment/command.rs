@@ -9,8 +9,8 @@ use evenfall_runtime::{eprintln, println};
 use serde_json::json;
 
 use super::execute::execute;
-use super::file::{ExperimentError, On};
-use super::{Directory, Experiment, Field, Live, Recorded};
+use super::file::On;
+use super::{Directory, Experiment, ExperimentError, Field, Live, Recorded};
 
 /// Arguments of `evenfall plan run`.
 #[derive(clap::Args, Debug)]
@@ -38,13 +38,16 @@ pub struct Args {
 ///
 /// # Errors
 /// Why there is none; simulated pools are of the lab.
-pub fn field(experiment: &Experiment) -> Result<Box<dyn Field>, String> {
+pub fn field(experiment: &Experiment) -> Result<Box<dyn Field>, ExperimentError> {
     Ok(match &experiment.on {
         On::Recorded { owd } => {
             Box::new(Recorded::read(owd, &mut |skipped| eprintln!("{skipped}"))?)
         }
         On::Live { settings } => Box::new(Live::load(settings)?),
-        On::Simulated(_) => return Err("a simulated pool is an instrument of evenfall-lab".into()),
+        On::Simulated(_) => {
+            let why = "a simulated pool is an instrument of evenfall-lab";
+            return Err(ExperimentError::Refused(why.into()));
+        }
     })
 }
 
@@ -64,7 +67,7 @@ impl Args {
 /// In words for people.
 pub fn main(
     args: &Args,
-    field: impl FnOnce(&Experiment) -> Result<Box<dyn Field>, String>,
+    field: impl FnOnce(&Experiment) -> Result<Box<dyn Field>, ExperimentError>,
 ) -> Outcome {
     let experiment = args.experiment()?;
     if args.list {

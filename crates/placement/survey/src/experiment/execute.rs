@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::error::ExperimentError;
 use super::field::{Field, Watch};
 use super::file::{Experiment, Pool, RunPlan};
 use super::record::RunRecord;
@@ -57,9 +58,9 @@ impl Directory {
     ///
     /// # Errors
     /// What the system says.
-    pub fn create(path: &Path) -> Result<Self, String> {
+    pub fn create(path: &Path) -> Result<Self, ExperimentError> {
         let runs = path.join("runs");
-        fs::create_dir_all(&runs).map_err(|error| format!("{}: {error}", runs.display()))?;
+        fs::create_dir_all(&runs).map_err(ExperimentError::file(&runs))?;
         Ok(Self(path.to_owned()))
     }
 
@@ -67,14 +68,14 @@ impl Directory {
     ///
     /// # Errors
     /// When it is not that of an experiment.
-    pub fn open(path: &Path) -> Result<Self, String> {
+    pub fn open(path: &Path) -> Result<Self, ExperimentError> {
         if path.join("runs").is_dir() {
             return Ok(Self(path.to_owned()));
         }
-        Err(format!(
+        Err(ExperimentError::Refused(format!(
             "{}: has no runs; name the directory that evenfall plan run wrote",
             path.display()
-        ))
+        )))
     }
 
     /// The directory itself.
@@ -86,7 +87,7 @@ impl Directory {
     ///
     /// # Errors
     /// What the system says.
-    pub fn describe(&self, experiment: &Experiment) -> Result<(), String> {
+    pub fn describe(&self, experiment: &Experiment) -> Result<(), ExperimentError> {
         let description = Description {
             title: experiment.title.clone(),
             seed: experiment.seed,
@@ -94,50 +95,48 @@ impl Directory {
             runs: experiment.plans().into_iter().map(|plan| plan.id).collect(),
         };
         let path = self.0.join("experiment.json");
-        let json = serde_json::to_string_pretty(&description).map_err(|e| e.to_string())?;
-        fs::write(&path, json + "\n").map_err(|error| format!("{}: {error}", path.display()))
+        let json =
+            serde_json::to_string_pretty(&description).map_err(ExperimentError::json(&path))?;
+        fs::write(&path, json + "\n").map_err(ExperimentError::file(&path))
     }
 
     /// What the experiment is.
     ///
     /// # Errors
     /// When the file is not there or is wrong.
-    pub fn description(&self) -> Result<Description, String> {
+    pub fn description(&self) -> Result<Description, ExperimentError> {
         let path = self.0.join("experiment.json");
-        let shown = path.display();
-        let text = fs::read_to_string(&path).map_err(|error| format!("{shown}: {error}"))?;
-        serde_json::from_str(&text).map_err(|error| format!("{shown}: {error}"))
+        let text = fs::read_to_string(&path).map_err(ExperimentError::file(&path))?;
+        serde_json::from_str(&text).map_err(ExperimentError::json(&path))
     }
 
     fn file(&self, id: &str) -> PathBuf {
         self.0.join("runs").join(format!("{id}.json"))
     }
 
-    fn read_file(path: &Path) -> Result<Option<RunRecord>, String> {
-        let shown = path.display();
+    fn read_file(path: &Path) -> Result<Option<RunRecord>, ExperimentError> {
         let size = match fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(format!("{shown}: {error}")),
+            Err(error) => return Err(ExperimentError::File(path.to_owned(), error)),
             Ok(metadata) => metadata.len(),
         };
         if size > RECORD_BYTES_MAX {
-            return Err(format!("{shown}: {size} bytes; no run is so large"));
+            let shown = path.display();
+            return Err(format!("{shown}: {size} bytes; no run is so large").into());
         }
-        let text = fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
-        let record = serde_json::from_str(&text);
-        record.map(Some).map_err(|error| format!("{shown}: {error}; remove it to run it again"))
+        let text = fs::read_to_string(path).map_err(ExperimentError::file(path))?;
+        serde_json::from_str(&text).map(Some).map_err(ExperimentError::json(path))
     }
 
     /// All runs that are there, by name.
     ///
     /// # Errors
     /// The first file that cannot be read.
-    pub fn read(&self) -> Result<Vec<RunRecord>, String> {
+    pub fn read(&self) -> Result<Vec<RunRecord>, ExperimentError> {
         let runs = self.0.join("runs");
-        let said = |error| format!("{}: {error}", runs.display());
         let mut paths = Vec::new();
-        for entry in fs::read_dir(&runs).map_err(said)? {
-            let path = entry.map_err(said)?.path();
+        for entry in fs::read_dir(&runs).map_err(ExperimentError::file(&runs))? {
+            let path = entry.map_err(ExperimentError::file(&runs))?.path();
             if path.extension().is_some_and(|extension| extension == "json") {
                 paths.push(path);
             }
@@ -155,26 +154,26 @@ impl Directory {
     ///
     /// # Errors
     /// What the system says.
-    pub fn write(&self, record: &RunRecord) -> Result<(), String> {
+    pub fn write(&self, record: &RunRecord) -> Result<(), ExperimentError> {
         let path = self.file(&record.plan.id);
         let part = path.with_extension("json.part");
-        let json = serde_json::to_string_pretty(record).map_err(|error| error.to_string())?;
+        let json = serde_json::to_string_pretty(record).map_err(ExperimentError::json(&path))?;
         let written = fs::write(&part, json + "\n").and_then(|()| fs::rename(&part, &path));
-        written.map_err(|error| format!("{}: {error}", path.display()))
+        written.map_err(ExperimentError::file(&path))
     }
 
     /// Which of these are to be run: all that are not there, or have no tree.
-    fn pending(&self, plans: Vec<RunPlan>, force: bool) -> Result<Vec<RunPlan>, String> {
+    fn pending(&self, plans: Vec<RunPlan>, force: bool) -> Result<Vec<RunPlan>, ExperimentError> {
         let mut pending = Vec::new();
         for plan in plans {
             let known = if force { None } else { Self::read_file(&self.file(&plan.id))? };
             match known {
                 Some(known) if known.plan != plan => {
-                    return Err(format!(
+                    return Err(ExperimentError::Refused(format!(
                         "{}: was run with other settings; take another --dir, or --force to run \
                          it again",
                         self.file(&plan.id).display()
-                    ));
+                    )));
                 }
                 Some(RunRecord { error: None, .. }) => {}
                 Some(_) | None => pending.push(plan),
@@ -191,7 +190,7 @@ struct Keeper<'a> {
     number: usize,
     runs: usize,
     said: &'a mut dyn FnMut(&str),
-    error: Option<String>,
+    error: Option<ExperimentError>,
 }
 
 impl Watch for Keeper<'_> {
@@ -235,7 +234,7 @@ pub fn execute(
     field: &mut dyn Field,
     force: bool,
     said: &mut dyn FnMut(&str),
-) -> Result<Outcome, String> {
+) -> Result<Outcome, ExperimentError> {
     let plans = experiment.plans();
     let all = plans.len();
     let pending = directory.pending(plans, force)?;

@@ -18,10 +18,11 @@ use evenfall_placement_planner::delays::{Delays, EdgeStats};
 use evenfall_placement_planner::tree::Tree;
 
 use super::course::{Course, Found, Want};
+use super::error::ExperimentError;
 use super::file::RunPlan;
 use super::record::{LeafSample, RunRecord, unknown_clock};
-use crate::Settings;
 use crate::surveyor;
+use crate::{Settings, SurveyError};
 
 /// Who wants to know how runs go.
 pub trait Watch {
@@ -40,7 +41,11 @@ pub trait Field {
     ///
     /// # Errors
     /// What keeps all of them from going on. A run that fails alone is over with an error.
-    fn carry_out(&mut self, runs: Vec<RunPlan>, watch: &mut dyn Watch) -> Result<(), String>;
+    fn carry_out(
+        &mut self,
+        runs: Vec<RunPlan>,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ExperimentError>;
 }
 
 // ---- recorded ----------------------------------------------------------------------------------
@@ -105,10 +110,9 @@ impl Recorded {
     ///
     /// # Errors
     /// File, line and what is wrong.
-    pub fn read(path: &Path, skipped: &mut dyn FnMut(String)) -> Result<Self, String> {
+    pub fn read(path: &Path, skipped: &mut dyn FnMut(String)) -> Result<Self, ExperimentError> {
         let shown = path.display();
-        let text =
-            std::fs::read_to_string(path).map_err(|e| format!("on.recorded: {shown}: {e}"))?;
+        let text = std::fs::read_to_string(path).map_err(ExperimentError::file(path))?;
         let loaded = Delays::parse(&text).map_err(|error| format!("{shown}: {error}"))?;
         if loaded.skipped_rows > 0 {
             let first = loaded.skipped.first().map(ToString::to_string).unwrap_or_default();
@@ -221,7 +225,11 @@ fn farther(way: ClockError, edge: ClockError) -> ClockError {
 }
 
 impl Field for Recorded {
-    fn carry_out(&mut self, runs: Vec<RunPlan>, watch: &mut dyn Watch) -> Result<(), String> {
+    fn carry_out(
+        &mut self,
+        runs: Vec<RunPlan>,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ExperimentError> {
         for plan in runs {
             if interrupt::raised() || !watch.over(self.run(plan)) {
                 return Ok(());
@@ -401,32 +409,35 @@ impl Live {
     ///
     /// # Errors
     /// When it is wrong, or names no agents.
-    pub fn load(path: &Path) -> Result<Self, String> {
-        let settings =
-            Settings::load(path, &[]).map_err(|error| format!("on.live.settings: {error}"))?;
+    pub fn load(path: &Path) -> Result<Self, ExperimentError> {
+        let settings = Settings::load(path, &[]).map_err(SurveyError::from)?;
         let agents = settings.agents.iter();
         let (names, agents): (Vec<_>, Vec<_>) =
             agents.map(|node| (node.name.clone(), node.address)).unzip();
         if agents.is_empty() {
-            return Err(format!("{}: no [[node]] has role = \"agent\"", path.display()));
+            return Err(format!("{}: no [[node]] has role = \"agent\"", path.display()).into());
         }
         if agents.len() > HOSTS_MAX {
-            return Err(format!("{} agents: {HOSTS_MAX} at most", agents.len()));
+            return Err(format!("{} agents: {HOSTS_MAX} at most", agents.len()).into());
         }
         Ok(Self { settings, names, agents })
     }
 }
 
 impl Field for Live {
-    fn carry_out(&mut self, runs: Vec<RunPlan>, watch: &mut dyn Watch) -> Result<(), String> {
+    fn carry_out(
+        &mut self,
+        runs: Vec<RunPlan>,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ExperimentError> {
         let all = |plan: &&RunPlan| plan.needs_all_pairs();
         if let Some(plan) = runs.iter().find(all).filter(|_| self.agents.len() > MESH_HOSTS_MAX) {
             let (id, count) = (&plan.id, self.agents.len());
-            return Err(format!(
+            return Err(ExperimentError::Refused(format!(
                 "run {id}: measures all pairs of {count} agents; {MESH_HOSTS_MAX} at most"
-            ));
+            )));
         }
-        let key = self.settings.run.key().map_err(|error| error.to_string())?;
+        let key = self.settings.run.key().map_err(SurveyError::from)?;
         let timing = self.settings.survey.timing();
         let config = SurveyorConfig {
             timing,
@@ -435,8 +446,7 @@ impl Field for Live {
             ..SurveyorConfig::default()
         };
         let survey = Survey::new(self.names.clone(), runs, watch);
-        surveyor::run(config, key.as_ref(), self.agents.clone(), survey, &mut |_, _| {})
-            .map_err(|error| error.to_string())?;
+        surveyor::run(config, key.as_ref(), self.agents.clone(), survey, &mut |_, _| {})?;
         Ok(())
     }
 }

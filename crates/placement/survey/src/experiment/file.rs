@@ -2,7 +2,6 @@
 //!
 //! A mistake names the key, the line and what is allowed: everything is checked while it is read.
 
-use core::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,20 +13,10 @@ use evenfall_placement_planner::tree::Shape;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::error::ExperimentError;
+
 /// Runs of one experiment, at most: each is a file.
 pub const RUNS_MAX: usize = 10_000;
-
-/// What is wrong with an experiment file: where, what, and what to do.
-#[derive(Debug)]
-pub struct ExperimentError(String);
-
-impl fmt::Display for ExperimentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ExperimentError {}
 
 /// One experiment.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -228,14 +217,14 @@ fn any_root() -> Vec<Root> {
 pub struct Name(pub String);
 
 impl TryFrom<String> for Name {
-    type Error = String;
+    type Error = ExperimentError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, ExperimentError> {
         let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if text.is_empty() || text.len() > 60 || text.starts_with('.') || !text.chars().all(fine) {
-            return Err(format!(
+            return Err(ExperimentError::Refused(format!(
                 "name = {text:?}: it becomes the name of a file; 1 to 60 letters, digits, - _ ."
-            ));
+            )));
         }
         Ok(Self(text))
     }
@@ -247,13 +236,13 @@ impl TryFrom<String> for Name {
 pub struct Chooser(String);
 
 impl TryFrom<String> for Chooser {
-    type Error = String;
+    type Error = ExperimentError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, ExperimentError> {
         let chooser = Self(text.trim().to_ascii_lowercase());
         match Method::parse(&chooser.0) {
             Ok(_) => Ok(chooser),
-            Err(error) => Err(format!("{error}; allowed: {}", Method::WORDS)),
+            Err(error) => Err(format!("{error}; allowed: {}", Method::WORDS).into()),
         }
     }
 }
@@ -270,9 +259,9 @@ impl Chooser {
 pub struct Root(String);
 
 impl TryFrom<String> for Root {
-    type Error = String;
+    type Error = ExperimentError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, ExperimentError> {
         let text = text.trim().to_owned();
         let count = text.strip_prefix("reach ").map(|count| count.trim().parse::<u32>());
         match count {
@@ -281,9 +270,9 @@ impl TryFrom<String> for Root {
             Some(Ok(1..=1_000)) => return Ok(Self(text)),
             Some(_) => {}
         }
-        Err(format!(
+        Err(ExperimentError::Refused(format!(
             "root {text:?}; allowed: \"any\", \"reach N\" with N from 1 to 1000, or a host's name"
-        ))
+        )))
     }
 }
 
@@ -292,7 +281,7 @@ impl Root {
     ///
     /// # Errors
     /// When there is no such host.
-    pub fn rule(&self, names: &[String]) -> Result<RootRule, String> {
+    pub fn rule(&self, names: &[String]) -> Result<RootRule, ExperimentError> {
         if self.0 == "any" {
             return Ok(RootRule::Random);
         }
@@ -302,7 +291,9 @@ impl Root {
         let host = names.iter().position(|name| *name == self.0);
         host.map(RootRule::Host).ok_or_else(|| {
             let some: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
-            format!("root {:?}: no host is called so; there are {} ...", self.0, some.join(", "))
+            let some = some.join(", ");
+            let why = format!("root {:?}: no host is called so; there are {some} ...", self.0);
+            ExperimentError::Refused(why)
         })
     }
 }
@@ -359,7 +350,7 @@ impl RunPlan {
     ///
     /// # Errors
     /// When the root is none of them.
-    pub fn planner(&self, names: &[String], racing: Racing) -> Result<Planner, String> {
+    pub fn planner(&self, names: &[String], racing: Racing) -> Result<Planner, ExperimentError> {
         let root = self.root.rule(names)?;
         let (candidates, seed) = (Some(self.candidates as usize), self.seed);
         let planner = Planner::new(self.strategy.method(), self.shape());
@@ -384,8 +375,9 @@ impl Experiment {
     /// Which file, line and key, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, ExperimentError> {
         let shown = path.display();
-        let text = fs::read_to_string(path)
-            .map_err(|error| ExperimentError(format!("{shown}: {error}; name an experiment")))?;
+        let text = fs::read_to_string(path).map_err(|error| {
+            ExperimentError::Refused(format!("{shown}: {error}; name an experiment"))
+        })?;
         let mut experiment = Self::parse(&text, &shown.to_string(), sets)?;
         let base = path.parent().unwrap_or(Path::new("."));
         match &mut experiment.on {
@@ -402,17 +394,19 @@ impl Experiment {
     /// As [`load`](Self::load).
     pub fn parse(text: &str, name: &str, sets: &[String]) -> Result<Self, ExperimentError> {
         let said = |error: toml::de::Error| format!("{name}: {}", error.to_string().trim_end());
-        let mut experiment: Self = toml::from_str(text).map_err(|e| ExperimentError(said(e)))?;
+        let mut experiment: Self =
+            toml::from_str(text).map_err(|e| ExperimentError::Refused(said(e)))?;
         let mut document: toml_edit::DocumentMut =
-            text.parse().map_err(|error| ExperimentError(format!("{name}: {error}")))?;
+            text.parse().map_err(|error| ExperimentError::Refused(format!("{name}: {error}")))?;
         for set in sets {
             let (key, value) = set.split_once('=').unwrap_or((set, ""));
             evenfall_runtime::settings::apply(&mut document, key.trim(), value.trim())
-                .map_err(|why| ExperimentError(format!("--set {set}: {why}")))?;
-            experiment = toml::from_str(&document.to_string())
-                .map_err(|error| ExperimentError(format!("--set {set}: {}", error.message())))?;
+                .map_err(|why| ExperimentError::Refused(format!("--set {set}: {why}")))?;
+            experiment = toml::from_str(&document.to_string()).map_err(|error| {
+                ExperimentError::Refused(format!("--set {set}: {}", error.message()))
+            })?;
         }
-        experiment.check(text).map_err(|why| ExperimentError(format!("{name}: {why}")))?;
+        experiment.check(text).map_err(|why| ExperimentError::Refused(format!("{name}: {why}")))?;
         Ok(experiment)
     }
 

@@ -21,11 +21,13 @@
 //! | [`field`] | where runs take place |
 //! | [`record`] | the JSON of a run |
 //! | [`execute`] | runs one after another, those that are complete left out |
+//! | [`error`] | [`ExperimentError`] |
 //! | [`report`] | the page of an experiment |
 
 #[cfg(feature = "program")]
 pub mod command;
 pub mod course;
+pub mod error;
 pub mod execute;
 pub mod field;
 pub mod file;
@@ -35,7 +37,8 @@ pub mod report;
 mod tests;
 
 pub use course::{Course, Want};
+pub use error::ExperimentError;
 pub use execute::{Directory, Outcome};
 pub use field::{Field, Live, Recorded, Survey};
-pub use file::{Experiment, ExperimentError, RunPlan};
+pub use file::{Experiment, RunPlan};
 pub use record::RunRecord;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::error::ExperimentError;
 use super::execute::{Description, Directory};
 use super::file::On;
 use super::record::{Figures, Leaf, RunRecord};
@@ -174,12 +175,13 @@ impl Page {
     ///
     /// # Errors
     /// The first file that cannot be read; or that there is no run.
-    pub fn read(directory: &Directory) -> Result<Self, String> {
+    pub fn read(directory: &Directory) -> Result<Self, ExperimentError> {
         let description = directory.description()?;
         let mut records = directory.read()?;
         records.retain(|record| description.runs.contains(&record.plan.id));
         if records.is_empty() {
-            return Err(format!("{}: no run is complete", directory.path().display()));
+            let shown = directory.path().display();
+            return Err(format!("{shown}: no run is complete").into());
         }
         let mut names: Vec<String> = Vec::new();
         for id in &description.runs {
@@ -216,7 +218,7 @@ impl Page {
     ///
     /// # Errors
     /// What the system says.
-    pub fn write_html(&self, path: &Path) -> Result<(), String> {
-        fs::write(path, self.html()).map_err(|error| format!("{}: {error}", path.display()))
+    pub fn write_html(&self, path: &Path) -> Result<(), ExperimentError> {
+        fs::write(path, self.html()).map_err(ExperimentError::file(path))
     }
 }

@@ -71,9 +71,9 @@ fn runs_are_strategies_times_roots_times_repetitions_with_paired_seeds() {
 
 fn run(directory: &Directory, sets: &[&str], force: bool) -> Result<(usize, usize), String> {
     let experiment = experiment(sets)?;
-    directory.describe(&experiment)?;
-    let outcome = execute(&experiment, directory, &mut field(), force, &mut |_| {})?;
-    Ok((outcome.kept, outcome.done))
+    directory.describe(&experiment).map_err(|error| error.to_string())?;
+    let outcome = execute(&experiment, directory, &mut field(), force, &mut |_| {});
+    outcome.map(|outcome| (outcome.kept, outcome.done)).map_err(|error| error.to_string())
 }
 
 #[test]

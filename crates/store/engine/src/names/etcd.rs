@@ -67,7 +67,8 @@ impl Etcd {
             let addresses =
                 resolved.map_err(|error| failed(format!("etcd endpoint {endpoint}: {error}")))?;
             for address in addresses {
-                expect_loopback(&format!("etcd endpoint {endpoint}:"), address).map_err(failed)?;
+                expect_loopback(&format!("etcd endpoint {endpoint}:"), address)
+                    .map_err(|error| failed(error.to_string()))?;
             }
             let url = Endpoint::from_shared(format!("http://{endpoint}"));
             let url = url.map_err(|error| failed(format!("etcd endpoint {endpoint}: {error}")))?;

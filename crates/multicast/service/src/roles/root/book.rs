@@ -8,7 +8,7 @@ use evenfall_multicast_machine::fairness::Sent;
 use evenfall_multicast_machine::replace::{Replacement, Step};
 use evenfall_multicast_machine::{Framed, Reason, Role, Root, RootEvent};
 
-use crate::report::{Membership, RunEvent};
+use crate::runinfo::{Membership, RunEvent};
 use crate::runlog::Record;
 use crate::settings::Settings;
 

@@ -18,7 +18,7 @@ use self::book::Book;
 use super::{Process, RoleError, file_error};
 use crate::settings::{Node, Settings};
 use evenfall_feed_service::IntakeError;
-use evenfall_feed_service::intake::{self, FeedStatus, Intake, Next};
+use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 
 /// The rehearsal before the first message, so that the hold of a burst is known before the open
 /// brings one: so many empty frames, so far apart. A burst at once is taken in few wake-ups; one
@@ -104,10 +104,8 @@ fn new_run() -> Result<RunId, RoleError> {
     let epoch = unix_s() as u32;
     let mut random = [0; 24];
     getrandom::fill(&mut random).map_err(|error| {
-        file_error(
-            "the random numbers of the system".as_ref(),
-            std::io::Error::other(error.to_string()),
-        )
+        let error = std::io::Error::other(error.to_string());
+        file_error("the random numbers of the system".as_ref(), error)
     })?;
     Ok(RunId::new(epoch, random))
 }
@@ -377,10 +375,7 @@ impl<'a> Run<'a> {
         let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
         let (feed, started) = (self.intake.title(), self.started_unix_s);
         let info = page::run_info(self.settings, feed, started, memberships, events);
-        info.write(dir).map_err(|error| {
-            let error = std::io::Error::other(error.to_string());
-            file_error(dir, error)
-        })
+        Ok(info.write(dir)?)
     }
 
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
@@ -447,13 +442,16 @@ fn publish_by(
     }
 }
 
-/// Runs the root until the feed has been sent and everybody has it, or a signal comes.
+/// Runs the root on the feed of its settings until the feed has been sent and everybody has it, or
+/// a signal comes.
 ///
 /// # Errors
 /// [`RoleError`]. A damaged feed is an error after all that could be read was sent and received.
+#[cfg(feature = "roles")]
 pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
     // Before anybody waits for a feed that is not there.
-    let mut intake = intake::open(&settings.feed, &settings.run, &settings.io)?;
+    let mut intake =
+        evenfall_feed_service::intake::open(&settings.feed, &settings.run, &settings.io)?;
     run_with(settings, node, &mut *intake)
 }
 

@@ -2,7 +2,7 @@
 
 use evenfall_multicast_machine::RootStatus;
 
-use crate::report::{Membership, NodeInfo, RunEvent, RunInfo};
+use crate::runinfo::{Membership, NodeInfo, RunEvent, RunInfo};
 use crate::settings::{RoleName, Settings};
 use evenfall_feed_service::intake::FeedStatus;
 use evenfall_runtime::telemetry::Metrics;
@@ -24,7 +24,7 @@ pub(super) fn run_info(
         ("hedging", m.shape.hedging.to_string()),
         ("trees", settings.course.trees.to_string()),
         ("deadline rule", format!("{:?}, target {}", m.deadline.rule, m.deadline.target)),
-        ("key", if settings.run.key_file.is_some() { "yes" } else { "no" }.to_owned()),
+        ("key", if settings.run.is_keyed() { "yes" } else { "no" }.to_owned()),
     ];
     let nodes = settings.nodes.iter().map(|node| NodeInfo {
         id: node.id,

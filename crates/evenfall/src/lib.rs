@@ -1,0 +1,142 @@
+//! evenfall in your program: market data that reaches every receiver at the same instant.
+//!
+//! This crate is for a program that takes part in a run of evenfall. A trading system subscribes
+//! to a feed. A matching engine or a simulator publishes a feed. A research program reads and
+//! writes records of a store. A cluster job exchanges data among its processes. Each of the four
+//! is a face of this crate, and each face is a feature that brings no crate of the other faces.
+//!
+//! People who only want to run evenfall do not need this crate. They need the program `evenfall`
+//! (`cargo install --path apps/cli`).
+//!
+//! # Features
+//!
+//! | feature | face | at most crates |
+//! |---|---|---|
+//! | `subscriber` (default) | [`Subscriber`](subscriber::Subscriber): the messages of a feed, each at its deadline | 47 |
+//! | `publisher` | [`Publisher`](publisher::Publisher): the root of a run, which sends what the program publishes | 53 |
+//! | `store` | [`Store`](store::Store): records on a disk; [`Client`](store::Client): records of a store on a port | 128 |
+//! | `member` | [`Member`](member::Member): shuffle, broadcast and reduction in a group of processes | 28 |
+//!
+//! The last column counts the crates that a build with this feature alone compiles, with this
+//! crate, with build scripts' dependencies and with procedural macros. A test of this crate counts
+//! them by `cargo tree` and fails above these numbers.
+//!
+//! Two more features add to `subscriber` and `publisher`. The feature `settings` reads the node of
+//! the program from a settings file of `evenfall` (15 crates). The feature `http` serves the pages
+//! `/metrics`, `/healthz` and `/status` (18 crates).
+//!
+//! # Subscribe
+//!
+//! A subscriber is a receiver of the run in a thread of your program. The root knows the receiver
+//! by its id, and a root without a key knows the receiver's address too.
+//!
+#![cfg_attr(feature = "subscriber", doc = "```no_run")]
+#![cfg_attr(not(feature = "subscriber"), doc = "```ignore")]
+//! use evenfall::subscriber::{Subscriber, Subscription, Update};
+//! use evenfall::{NodeId, SharedKey};
+//!
+//! let (root, own) = ("10.0.0.1:9000".parse()?, "10.0.0.7:9000".parse()?);
+//! let mut subscription = Subscription::new(root, own, NodeId(7));
+//! subscription.key = Some(SharedKey::from_hex(1, &std::fs::read_to_string("shared.key")?)?);
+//! for update in Subscriber::of(&subscription)?.only(&["AAPL", "MSFT"]) {
+//!     match update? {
+//!         // In order, each at its deadline. The clock was read at the hand-over.
+//!         Update::Message(m) => println!("{} {:?} {} bytes", m.number, m.released, m.bytes.len()),
+//!         // What cannot be repaired is reported in its place.
+//!         Update::Lost { stream, messages, .. } => eprintln!("tree {stream}: {messages:?} lost"),
+//!         _ => {}
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Publish
+//!
+//! A publisher is the root of the run in a thread of your program. The latency of a message counts
+//! from the call of `publish`.
+//!
+#![cfg_attr(feature = "publisher", doc = "```no_run")]
+#![cfg_attr(not(feature = "publisher"), doc = "```ignore")]
+//! use evenfall::NodeId;
+//! use evenfall::publisher::{Publication, Publisher};
+//!
+//! let mut publication = Publication::new("127.0.0.1:9000".parse()?, NodeId(0));
+//! publication.receivers = vec![(NodeId(7), "127.0.0.1:9007".parse()?)];
+//! let publisher = Publisher::of(&publication)?;
+//! for trade in 0_u64..1_000 {
+//!     // Messages of one key keep their order.
+//!     publisher.publish(trade.to_le_bytes().to_vec(), (trade % 7) as u32)?;
+//! }
+//! println!("{} messages sent", publisher.finish()?.messages);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Store and read records
+//!
+//! A store keeps files of records in the order of their times. A program opens a store in its own
+//! process, or talks to `evenfall store serve` by a [`Client`](store::Client).
+//!
+#![cfg_attr(feature = "store", doc = "```")]
+#![cfg_attr(not(feature = "store"), doc = "```ignore")]
+//! use evenfall::store::{FieldType, Level, RecordSource, Schema, Store, StoreConfig};
+//!
+//! let directory = std::env::temp_dir().join(format!("evenfall-{}", std::process::id()));
+//! let store = Store::open(StoreConfig::new(&directory))?.store;
+//! let schema = Schema::of(&[("time", FieldType::Time), ("price", FieldType::I64)]);
+//! let trades = store.create("trades", &schema)?;
+//! for (time_ns, price) in [(1_000_i64, 101_i64), (2_000, 102), (3_000, 103)] {
+//!     let record = [time_ns.to_le_bytes(), price.to_le_bytes()].concat();
+//!     store.append(&trades, &record, Level::Local)?;
+//! }
+//! let numbers = store.find(&trades, 1_500, 3_000)?;
+//! assert_eq!((numbers.clone(), store.numbers("trades", numbers)?.len()), (1..3, 32));
+//! store.close()?;
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Exchange data in a group
+//!
+//! All members of a group make the same calls in the same order. [`member::local`] starts the
+//! other members as processes of this machine, which is for trying things out.
+//!
+#![cfg_attr(feature = "member", doc = "```no_run")]
+#![cfg_attr(not(feature = "member"), doc = "```ignore")]
+//! use evenfall::Bytes;
+//!
+//! let mut member = evenfall::member::local(4)?;
+//! let me = member.rank();
+//! let messages = (0..4).map(|to| Bytes::from(format!("from {me} to {to}"))).collect();
+//! println!("{me} got {:?}", member.shuffle(messages)?);
+//! member.leave();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Errors and notes
+//!
+//! An error says what went wrong, where, and what to do. `Error::source` gives the cause where
+//! there is a cause. The threads of a face state events by the macros of the crate `tracing`, and
+//! print nothing.
+#![forbid(unsafe_code)]
+
+pub use bytes::Bytes;
+#[cfg(any(feature = "subscriber", feature = "publisher"))]
+pub use evenfall_core::{Format, NodeId, SharedKey, SyncTime};
+
+#[cfg(feature = "member")]
+pub mod member;
+#[cfg(feature = "publisher")]
+pub mod publisher;
+#[cfg(feature = "store")]
+pub mod store;
+#[cfg(feature = "subscriber")]
+pub mod subscriber;
+
+#[cfg(feature = "member")]
+pub use member::Member;
+#[cfg(feature = "publisher")]
+pub use publisher::Publisher;
+#[cfg(feature = "store")]
+pub use store::Store;
+#[cfg(feature = "subscriber")]
+pub use subscriber::Subscriber;

@@ -1,0 +1,18 @@
+//! The intake of the feed that settings name.
+
+use evenfall_runtime::settings::{Io, Run};
+
+use super::{Intake, mold, replay};
+use crate::IntakeError;
+use crate::settings::Feed;
+
+/// Opens what the settings name: a live feed, else the file, else the generator.
+///
+/// # Errors
+/// [`IntakeError`].
+pub fn open(feed: &Feed, run: &Run, io: &Io) -> Result<Box<dyn Intake>, IntakeError> {
+    Ok(match feed.mold {
+        Some(address) => Box::new(mold::Mold::open(address, feed, run, io)?),
+        None => Box::new(replay::Replay::open(feed)?),
+    })
+}

@@ -1,0 +1,148 @@
+//! What is known of a run beside its logs: the file `run.json`, which the root writes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use evenfall_core::NodeId;
+use serde::{Deserialize, Serialize};
+
+pub use crate::runlog::RUN_FILE;
+
+/// What is known of a run beside its logs; the contents of `run.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunInfo {
+    /// First line of the report.
+    pub title: String,
+    /// When the root started, by the wall clock of its host; 0 when that is not known. The other
+    /// times of a run are on its own clock, which may count from the boot of the host.
+    #[serde(default)]
+    pub started_unix_s: u64,
+    /// Settings worth showing: name and value as a person would write them.
+    #[serde(default)]
+    pub settings: BTreeMap<String, serde_json::Value>,
+    /// Receivers, proxies and roots by name. Receivers in it, and without a [`Membership`], are
+    /// expected to release every message.
+    pub nodes: Vec<NodeInfo>,
+    /// Receivers that came late or left.
+    #[serde(default)]
+    pub memberships: Vec<Membership>,
+    /// What happened.
+    #[serde(default)]
+    pub events: Vec<RunEvent>,
+}
+
+/// A process of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeInfo {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// `root`, `proxy`, `receiver` or `recorder`.
+    pub role: String,
+}
+
+/// Messages of one stream that one receiver is expected to release. One that came back has several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Membership {
+    /// Who.
+    pub receiver: NodeId,
+    /// Tree or shard.
+    pub stream: u32,
+    /// First message.
+    pub from: u64,
+    /// First message that is not expected any more; none when it stayed.
+    #[serde(default)]
+    pub until: Option<u64>,
+    /// It said good-bye: what it had not released by then is not expected of it.
+    #[serde(default)]
+    pub left: bool,
+    /// When the process started that came; a node that is started again has a log of each life. 0
+    /// when it is not known, and is the last.
+    #[serde(default)]
+    pub started_ns: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunEvent {
+    /// When, on the synchronised clock.
+    pub at_ns: u64,
+    /// One word, a lane of the timeline: `join`, `leave`, `suspect`, `view`, `evict`, `fault`...
+    pub kind: String,
+    /// Whom it concerns.
+    #[serde(default)]
+    pub node: Option<NodeId>,
+    /// A sentence.
+    #[serde(default)]
+    pub text: String,
+}
+
+/// Why the description of a run is not read or written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunInfoError {
+    /// The file cannot be read or written.
+    Io(PathBuf, io::Error),
+    /// The file is wrong; line and column are in the message.
+    Malformed(PathBuf, serde_json::Error),
+    /// The root has not written down what the run was.
+    Missing(PathBuf),
+}
+
+impl fmt::Display for RunInfoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Malformed(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Missing(path) => write!(
+                f,
+                "{}: not there; the root writes it when its tree stands. Name the directory of a \
+                 run (run.dir of its settings)",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RunInfoError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(_, error) => Some(error),
+            Self::Malformed(_, error) => Some(error),
+            Self::Missing(_) => None,
+        }
+    }
+}
+
+impl RunInfo {
+    /// Reads `run.json` of a run directory.
+    ///
+    /// # Errors
+    /// When the file is not there or is wrong.
+    pub fn read(directory: &Path) -> Result<Self, RunInfoError> {
+        let path = directory.join(RUN_FILE);
+        let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => RunInfoError::Missing(path.clone()),
+            _ => RunInfoError::Io(path.clone(), error),
+        })?;
+        serde_json::from_str(&text).map_err(|error| RunInfoError::Malformed(path, error))
+    }
+
+    /// Writes `run.json` into a run directory.
+    ///
+    /// # Errors
+    /// When the directory does not take the file.
+    pub fn write(&self, directory: &Path) -> Result<(), RunInfoError> {
+        let path = directory.join(RUN_FILE);
+        let json = serde_json::to_string_pretty(self).map_err(io::Error::other);
+        json.and_then(|json| std::fs::write(&path, json + "\n"))
+            .map_err(|error| RunInfoError::Io(path, error))
+    }
+}

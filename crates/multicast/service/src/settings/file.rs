@@ -1,0 +1,93 @@
+//! The settings of the multicast out of a file, and into one.
+
+use std::path::Path;
+
+use evenfall_runtime::settings::{self, Document, Run, SettingsError, keys_of};
+
+use super::{Course, Node, Settings};
+
+impl Settings {
+    /// Reads the file, then the environment, then `sets` (`key=value`).
+    ///
+    /// # Errors
+    /// Which file, line and key, or which override, and what is allowed.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        Self::of(&Document::load(path, sets)?)
+    }
+
+    /// Parses a text and applies overrides.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(
+        text: &str,
+        name: &str,
+        variables: impl Iterator<Item = (String, String)>,
+        sets: &[String],
+    ) -> Result<Self, SettingsError> {
+        Self::of(&Document::parse(text, name, variables, sets)?)
+    }
+
+    /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
+    pub fn known() -> Vec<(&'static str, &'static [&'static str])> {
+        vec![
+            ("run", keys_of::<Run>()),
+            ("run", keys_of::<Course>()),
+            ("feed", &[]),
+            ("io", &[]),
+            ("inject", &[]),
+            ("multicast", &[]),
+            ("node", keys_of::<Node>()),
+        ]
+    }
+
+    /// The settings of a document.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+        let mut settings = Self {
+            run: document.part("run")?,
+            course: document.part("run")?,
+            #[cfg(feature = "roles")]
+            feed: document.part("feed")?,
+            io: document.part("io")?,
+            inject: document.part("inject")?,
+            multicast: document.part("multicast")?,
+            nodes: document.list("node")?,
+        };
+        document.check_durations()?;
+        settings.check().map_err(|mistake| document.refuse(mistake))?;
+        let base = document.base();
+        settings.run.rebase(base);
+        #[cfg(feature = "roles")]
+        settings.feed.rebase(base);
+        settings.inject.rebase(base);
+        for node in &mut settings.nodes {
+            node.record = node.record.take().map(|dir| base.join(dir));
+        }
+        Ok(settings)
+    }
+
+    /// The settings as tables that [`load`](Self::load) reads back.
+    pub fn to_table(&self) -> toml::Table {
+        let mut document = toml::Table::new();
+        settings::put(&mut document, "run", &self.run);
+        settings::put(&mut document, "run", &self.course);
+        #[cfg(feature = "roles")]
+        settings::put(&mut document, "feed", &self.feed);
+        settings::put(&mut document, "io", &self.io);
+        settings::put(&mut document, "inject", &self.inject);
+        settings::put(&mut document, "multicast", &self.multicast);
+        if !self.nodes.is_empty() {
+            let nodes = toml::Value::try_from(&self.nodes).expect("nodes are plain tables");
+            document.insert("node".into(), nodes);
+        }
+        document
+    }
+
+    /// The settings as a file that [`load`](Self::load) reads back.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(&self.to_table()).expect("settings are plain tables")
+    }
+}

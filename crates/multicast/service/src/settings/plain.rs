@@ -1,0 +1,109 @@
+//! Settings of a program that has no settings file: plain values become the settings of a run.
+
+use std::net::SocketAddr;
+
+use evenfall_core::{NodeId, SharedKey};
+use evenfall_multicast_machine::Config;
+use evenfall_runtime::settings::{Run, SettingsError};
+
+use super::{Course, Node, RoleName, Settings};
+
+/// A receiver in a program, by plain values.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    /// What people call the receiver.
+    pub name: String,
+    /// What the wire calls the receiver. The root of a run without a key lets in only the ids that
+    /// its settings name.
+    pub id: NodeId,
+    /// Where the receiver listens; port 0 takes any free port.
+    pub address: SocketAddr,
+    /// Where the root listens.
+    pub root: SocketAddr,
+    /// Trees of the run (`run.trees` of the root's settings). The receiver takes the streams 0 to
+    /// `trees - 1`.
+    pub trees: u32,
+    /// The shared key of the run. Without a key nothing leaves loopback.
+    pub key: Option<SharedKey>,
+    /// The protocol.
+    pub multicast: Config,
+}
+
+impl Subscription {
+    /// A receiver of a run of one tree, without a key.
+    pub fn new(root: SocketAddr, address: SocketAddr, id: NodeId) -> Self {
+        let (name, multicast) = (format!("receiver-{}", id.0), Config::default());
+        Self { name, id, address, root, trees: 1, key: None, multicast }
+    }
+
+    /// The settings of a run of which this program knows the root and itself.
+    ///
+    /// # Errors
+    /// Which value is wrong, and what is allowed.
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        // A receiver asks for the root by address. The number only has to differ from its own.
+        let root = node("root".into(), NodeId(self.id.0 ^ 1), RoleName::Root, self.root);
+        let own = node(self.name.clone(), self.id, RoleName::Receiver, self.address);
+        checked(self.trees, &self.key, self.multicast, vec![root, own])
+    }
+}
+
+/// A root in a program, by plain values.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// What the wire calls the root.
+    pub id: NodeId,
+    /// Where the root listens.
+    pub address: SocketAddr,
+    /// The receivers that the root waits for: their ids, and where they listen. Port 0 stands for
+    /// any port.
+    pub receivers: Vec<(NodeId, SocketAddr)>,
+    /// Trees over which the keys of messages are spread.
+    pub trees: u32,
+    /// The shared key of the run. Without a key nothing leaves loopback.
+    pub key: Option<SharedKey>,
+    /// The protocol.
+    pub multicast: Config,
+}
+
+impl Publication {
+    /// What people call the root.
+    pub const NAME: &str = "root";
+
+    /// A root of one tree, without a key.
+    pub fn new(address: SocketAddr, id: NodeId) -> Self {
+        let multicast = Config::default();
+        Self { id, address, receivers: Vec::new(), trees: 1, key: None, multicast }
+    }
+
+    /// The settings of a run of this root and its receivers.
+    ///
+    /// # Errors
+    /// Which value is wrong, and what is allowed.
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        let mut nodes = vec![node(Self::NAME.into(), self.id, RoleName::Root, self.address)];
+        nodes.extend(self.receivers.iter().map(|(id, address)| {
+            node(format!("receiver-{}", id.0), *id, RoleName::Receiver, *address)
+        }));
+        checked(self.trees, &self.key, self.multicast, nodes)
+    }
+}
+
+fn node(name: String, id: NodeId, role: RoleName, address: SocketAddr) -> Node {
+    Node { name, id, role, address, http: None, tree: 0, record: None, from: None }
+}
+
+fn checked(
+    trees: u32,
+    key: &Option<SharedKey>,
+    multicast: Config,
+    nodes: Vec<Node>,
+) -> Result<Settings, SettingsError> {
+    // A run log needs a directory that the program has not named.
+    let run = Run { log: false, key: key.clone(), ..Run::default() };
+    let course = Course { trees, ..Course::default() };
+    let settings = Settings { run, course, multicast, nodes, ..Settings::default() };
+    let checked = settings.check().and_then(|()| settings.check_run());
+    checked.map_err(|mistake| SettingsError::new(mistake.why))?;
+    Ok(settings)
+}

@@ -1,0 +1,310 @@
+//! A settings file with what the environment and the command line change in it.
+//!
+//! A [`Document`] knows no role. A service asks it for the tables that the service owns
+//! ([`Document::part`]), and several services may own keys of one table. The program knows all of
+//! them and refuses what nobody owns ([`Document::refuse_unknown`]).
+//!
+//! A mistake names the key, the line and what is allowed. `EVENFALL_MULTICAST__MODE=tree` and
+//! `--set multicast.mode=tree` change the same key: `__` in a variable is the dot.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Mistake, SettingsError, part};
+
+/// The longest duration of any key: a month is more than any phase of a run takes, and times of it,
+/// such as one for each tree, still fit into the clock.
+const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// The variable that names the settings of one key starts with this.
+const ENVIRONMENT: &str = "EVENFALL_";
+/// Variables that are no settings: what tests read, and how much a process says of itself.
+const NO_SETTINGS: [&str; 4] =
+    ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST", crate::LEVEL_VARIABLE];
+
+/// The environment's variables that are settings.
+///
+/// # Errors
+/// Which of them is no UTF-8. Of other variables nothing is expected.
+pub fn overrides() -> Result<Vec<(String, String)>, SettingsError> {
+    overrides_of(std::env::vars_os())
+}
+
+fn overrides_of(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Vec<(String, String)>, SettingsError> {
+    let ours = |(name, _): &(OsString, OsString)| {
+        name.as_encoded_bytes().starts_with(ENVIRONMENT.as_bytes())
+    };
+    let text = |(name, value): (OsString, OsString)| {
+        let shown = name.to_string_lossy().into_owned();
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => Ok((name, value)),
+            _ => Err(SettingsError(format!("environment variable {shown}: is no UTF-8"))),
+        }
+    };
+    variables.filter(ours).map(text).collect()
+}
+
+/// One override, and the whole text with it and with those before it.
+struct Override {
+    /// As the user wrote it: the variable, or `--set key=value`.
+    origin: String,
+    key: String,
+    text: String,
+}
+
+/// What the file, the environment and the command line say together.
+pub struct Document {
+    name: String,
+    base: PathBuf,
+    file: String,
+    overrides: Vec<Override>,
+}
+
+impl Document {
+    /// Reads the file, then the environment, then `sets` (`key=value`).
+    ///
+    /// # Errors
+    /// Which file and line, or which override, and what is allowed.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        let text = fs::read_to_string(path).map_err(|error| {
+            SettingsError(format!(
+                "{}: {error}; name the settings file with --config",
+                path.display()
+            ))
+        })?;
+        let variables = overrides()?.into_iter();
+        let mut document = Self::parse(&text, &path.display().to_string(), variables, sets)?;
+        document.base = path.parent().unwrap_or(Path::new(".")).to_owned();
+        Ok(document)
+    }
+
+    /// Parses a text and applies overrides.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(
+        text: &str,
+        name: &str,
+        variables: impl Iterator<Item = (String, String)>,
+        sets: &[String],
+    ) -> Result<Self, SettingsError> {
+        let mut document: toml_edit::DocumentMut = text
+            .parse()
+            .map_err(|error| SettingsError(format!("{name}: {}", format!("{error}").trim_end())))?;
+        let from_environment = variables
+            .filter(|(variable, _)| !NO_SETTINGS.contains(&variable.as_str()))
+            .map(|(variable, value)| {
+                let key = variable[ENVIRONMENT.len()..].to_lowercase().replace("__", ".");
+                (variable, key, value)
+            });
+        let from_sets = sets.iter().map(|set| {
+            let (key, value) = set.split_once('=').unwrap_or((set, ""));
+            (format!("--set {set}"), key.trim().to_owned(), value.trim().to_owned())
+        });
+        let mut overrides = Vec::new();
+        for (origin, key, value) in from_environment.chain(from_sets) {
+            apply(&mut document, &key, &value)
+                .map_err(|why| SettingsError(format!("{origin}: {why}")))?;
+            overrides.push(Override { origin, key, text: document.to_string() });
+        }
+        Ok(Self { name: name.to_owned(), base: PathBuf::new(), file: text.to_owned(), overrides })
+    }
+
+    /// The directory that relative paths of the settings begin from.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// The keys that `T` knows of this table, with the defaults of `T` where they are absent. Keys
+    /// of other owners are passed over when `T` does not deny them.
+    ///
+    /// # Errors
+    /// The line and key of the file, or the override, and what is allowed.
+    pub fn part<T: DeserializeOwned + Default>(&self, table: &str) -> Result<T, SettingsError> {
+        Ok(self.find(table)?.unwrap_or_default())
+    }
+
+    /// The entries of a list of tables, such as `[[node]]`.
+    ///
+    /// # Errors
+    /// As [`part`](Self::part).
+    pub fn list<T: DeserializeOwned>(&self, table: &str) -> Result<Vec<T>, SettingsError> {
+        Ok(self.find(table)?.unwrap_or_default())
+    }
+
+    fn find<T: DeserializeOwned>(&self, table: &str) -> Result<Option<T>, SettingsError> {
+        // The file by itself first, so that its own mistakes carry its own line numbers.
+        let mut found = part::of(&self.file, table).map_err(|error| {
+            let (words, such) = (error.to_string(), such_as(error.message()));
+            SettingsError(format!("{}: {}{such}", self.name, words.trim_end()))
+        })?;
+        for step in &self.overrides {
+            found = part::of(&step.text, table).map_err(|error| {
+                let (words, such) = (error.message(), such_as(error.message()));
+                SettingsError(format!("{}: {words}{such}", step.origin))
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Refuses tables and keys that nobody owns. `known` names each table with some of its keys; a
+    /// table may stand in it several times. A table whose only owner denies unknown keys itself is
+    /// named without keys.
+    ///
+    /// # Errors
+    /// The first table or key that nobody owns, where it stands, and what there is.
+    pub fn refuse_unknown(&self, known: &[(&str, &[&str])]) -> Result<(), SettingsError> {
+        let text = self.overrides.last().map_or(&self.file, |last| &last.text);
+        let Ok(document) = text.parse::<toml_edit::DocumentMut>() else { return Ok(()) };
+        let tables: Vec<&str> = known.iter().map(|(table, _)| *table).collect();
+        for (table, item) in document.iter() {
+            if !tables.contains(&table) {
+                return Err(self.unknown(table, table, &tables));
+            }
+            let keys: Vec<&str> = known
+                .iter()
+                .filter(|(t, _)| *t == table)
+                .flat_map(|(_, k)| k.iter().copied())
+                .collect();
+            if keys.is_empty() {
+                continue;
+            }
+            let entries: Vec<(String, &dyn toml_edit::TableLike)> = match item {
+                toml_edit::Item::ArrayOfTables(list) => list
+                    .iter()
+                    .enumerate()
+                    .map(|(at, entry)| {
+                        (format!("{table}.{at}"), entry as &dyn toml_edit::TableLike)
+                    })
+                    .collect(),
+                item => item.as_table_like().map(|t| (table.to_owned(), t)).into_iter().collect(),
+            };
+            for (place, entry) in entries {
+                if let Some((key, _)) = entry.iter().find(|(key, _)| !keys.contains(key)) {
+                    return Err(self.unknown(&format!("{place}.{key}"), key, &keys));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown(&self, place: &str, word: &str, known: &[&str]) -> SettingsError {
+        let mut known: Vec<String> = known.iter().map(|key| format!("`{key}`")).collect();
+        known.sort_unstable();
+        known.dedup();
+        let why = format!("unknown field `{word}`, expected one of {}", known.join(", "));
+        self.refuse(Mistake::new(place, why))
+    }
+
+    /// Refuses durations that no run has, wherever they stand: the clocks of machines add them up.
+    ///
+    /// # Errors
+    /// The first of them, and the longest that is allowed.
+    pub fn check_durations(&self) -> Result<(), SettingsError> {
+        let text = self.overrides.last().map_or(&self.file, |last| &last.text);
+        let Ok(mut tables) = text.parse::<toml::Table>() else { return Ok(()) };
+        // Names of nodes may look like durations.
+        tables.remove("node");
+        durations("", &tables.into()).map_err(|mistake| self.refuse(mistake))
+    }
+
+    /// A mistake with its place: the override that made it, or the line of the file.
+    pub fn refuse(&self, mistake: Mistake) -> SettingsError {
+        let origin = self.overrides.iter().rev().find(|step| step.key == mistake.key);
+        let place = match (origin, line_of(&self.file, &mistake.key)) {
+            (Some(step), _) => step.origin.clone(),
+            (None, Some(line)) => format!("{}: line {line}", self.name),
+            (None, None) => self.name.clone(),
+        };
+        SettingsError(format!("{place}: {}", mistake.why))
+    }
+}
+
+/// Puts the keys of a part into its table of a document to be written.
+pub fn put(document: &mut toml::Table, table: &str, part: &impl Serialize) {
+    let part = toml::Table::try_from(part).expect("settings are plain tables");
+    let entry = document.entry(table).or_insert_with(|| toml::Table::new().into());
+    if let toml::Value::Table(table) = entry {
+        table.extend(part);
+    }
+}
+
+/// An example of what was expected, where the words of the libraries have none.
+fn such_as(message: &str) -> &'static str {
+    if message.ends_with("expected a duration") {
+        ", such as \"50ms\""
+    } else if message.ends_with("invalid socket address syntax") {
+        ", such as \"10.0.0.2:9000\""
+    } else {
+        ""
+    }
+}
+
+/// Sets a dotted key in a document, making tables on the way.
+///
+/// # Errors
+/// Why the key cannot be set.
+pub fn apply(
+    document: &mut toml_edit::DocumentMut,
+    key: &str,
+    value: &str,
+) -> Result<(), SettingsError> {
+    if key.is_empty() || value.is_empty() {
+        return Err(SettingsError::new("must be key=value, such as multicast.mode=tree"));
+    }
+    // What is not TOML as it stands is meant as a string: mode=tree, hold_max=5ms.
+    let value = value.parse().unwrap_or_else(|_| toml_edit::Value::from(value));
+    let mut table = document.as_table_mut() as &mut dyn toml_edit::TableLike;
+    let parts: Vec<&str> = key.split('.').collect();
+    for part in &parts[..parts.len() - 1] {
+        let item = table.entry(part).or_insert(toml_edit::table());
+        let kind = item.type_name();
+        let not_a_table = || SettingsError(format!("{part} is a {kind}, not a table"));
+        table = item.as_table_like_mut().ok_or_else(not_a_table)?;
+    }
+    table.insert(parts[parts.len() - 1], toml_edit::value(value));
+    Ok(())
+}
+
+/// The line of a dotted key in a TOML text, in which an entry of a list goes by its index; that of
+/// its table where the text leaves the key out.
+pub fn line_of(text: &str, key: &str) -> Option<usize> {
+    let document = toml_edit::Document::parse(text).ok()?;
+    let mut item = document.as_item();
+    let mut found = None;
+    for part in key.split('.') {
+        let next = part.parse().map_or_else(|_| item.get(part), |index: usize| item.get(index));
+        let Some(next) = next else { break };
+        item = next;
+        found = item.span().or(found);
+    }
+    found.map(|span| text[..span.start].matches('\n').count() + 1)
+}
+
+/// Refuses durations of more than a month, in a table and the tables within.
+fn durations(key: &str, value: &toml::Value) -> Result<(), Mistake> {
+    match value {
+        toml::Value::Table(table) => table.iter().try_for_each(|(name, value)| {
+            let dot = if key.is_empty() { "" } else { "." };
+            durations(&format!("{key}{dot}{name}"), value)
+        }),
+        // Other words than durations are none of more than a month.
+        toml::Value::String(text) => match humantime::parse_duration(text) {
+            Ok(duration) if duration > DURATION_MAX => {
+                let most = humantime::format_duration(DURATION_MAX);
+                Err(Mistake::new(key, format!("{key} = {text}: must be {most} at most")))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
