@@ -19,6 +19,7 @@ pub mod hedging;
 pub mod histogram;
 pub mod machine;
 pub mod prng;
+pub mod reader;
 pub mod seal;
 pub mod statistics;
 pub mod storage;
@@ -32,7 +33,8 @@ pub use machine::{
     StampedBy, Transmit,
 };
 pub use prng::Prng;
-pub use seal::SharedKey;
+pub use reader::Reader;
+pub use seal::{MacKey, SharedKey};
 pub use storage::{Disk, Objects, PutOutcome, StorageError};
 pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 
