@@ -9,6 +9,8 @@
 //! | [`hedging`] | [`Hedging`]: extra copies of a message, for overlay, planner and commands |
 //! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
+//! | [`reader`] | [`Reader`]: integers out of bytes from outside |
+//! | [`seal`] | [`SharedKey`] of a run, [`MacKey`] of a protocol |
 //! | [`statistics`] | means of a few values with Student's intervals |
 //!
 //! Nothing here does IO, reads a clock or starts a thread.
