@@ -381,8 +381,7 @@ impl Scene {
                 break;
             }
         }
-        self.tell("crash");
-        self.crash()?;
+        self.tell("crash").crash()?;
         // The first node's disk is lost: the second one is all there is.
         if let Some(second) = &mut second {
             self.tell("lose the disk");
@@ -416,32 +415,32 @@ impl Scene {
     }
 
     /// Writes down what is next, and what streams have before.
-    fn tell(&mut self, what: &str) {
-        let Some(story) = &mut self.story else { return };
+    fn tell(&mut self, what: &str) -> &mut Self {
+        let Some(story) = &mut self.story else { return self };
         for (at, stream) in self.streams.iter().enumerate() {
-            let (records, Stream { local, object, replica, .. }) =
-                (stream.truth.len() / stream.size(), stream);
+            let Stream { local, object, replica, .. } = stream;
+            let records = stream.truth.len() / stream.size();
             let _ = writeln!(
                 story,
                 "stream {at}: {records} records, {local} local, {object} object, {replica} replica"
             );
         }
         let _ = writeln!(story, "{what}");
+        self
     }
 
     fn step(&mut self) -> Result<(), Broken> {
-        let (what, step): (_, fn(&mut Self) -> Result<(), Broken>) = match self.prng.below(21) {
-            0..=9 => ("append", Self::append),
-            10..=12 => ("write", |node| Ok(node.write_some())),
-            13 => ("flush", |node| Ok(drop(node.flush()))),
-            14 => ("checkpoint", |node| Ok(node.checkpoint())),
-            15..=17 => ("publish", |node| Ok(node.publish())),
-            18 => ("read", Self::read),
-            19 => ("evict", |node| Ok(node.evict())),
-            _ => ("crash", Self::crash),
-        };
-        self.tell(what);
-        step(self)
+        match self.prng.below(21) {
+            0..=9 => self.tell("append").append()?,
+            10..=12 => self.tell("write").write_some(),
+            13 => drop(self.tell("flush").flush()),
+            14 => self.tell("checkpoint").checkpoint(),
+            15..=17 => self.tell("publish").publish(),
+            18 => self.tell("read").read()?,
+            19 => self.tell("evict").evict(),
+            _ => self.tell("crash").crash()?,
+        }
+        Ok(())
     }
 
     fn append(&mut self) -> Result<(), Broken> {

@@ -10,6 +10,8 @@
 //! | [`hedging`] | [`Hedging`]: extra copies of a message, for overlay, planner and commands |
 //! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
+//! | [`reader`] | [`Reader`]: integers out of bytes from outside |
+//! | [`seal`] | [`SharedKey`] of a run, [`MacKey`] of a protocol |
 //! | [`statistics`] | means of a few values with Student's intervals |
 //!
 //! Nothing here does IO, reads a clock or starts a thread.
@@ -21,6 +23,7 @@ pub mod hedging;
 pub mod histogram;
 pub mod machine;
 pub mod prng;
+pub mod reader;
 pub mod seal;
 pub mod statistics;
 pub mod storage;
@@ -35,7 +38,8 @@ pub use machine::{
     Malformed, Sent, StampedBy, Token, Transmit,
 };
 pub use prng::Prng;
-pub use seal::{KeyError, SharedKey};
+pub use reader::Reader;
+pub use seal::{KeyError, MacKey, SharedKey};
 pub use storage::{Disk, Objects, PutOutcome, StorageError};
 pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 

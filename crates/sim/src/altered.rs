@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use evenfall_core::{
-    Arrival, ClockReading, ForwardCounters, ForwardId, Install, Machine, Malformed, Sent, Timestamp,
-    Transmit,
+    Arrival, ClockReading, ForwardCounters, ForwardId, Install, Machine, Malformed, Sent,
+    Timestamp, Transmit,
 };
 
 use crate::strict::Strict;

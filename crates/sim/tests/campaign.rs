@@ -84,7 +84,7 @@ impl Machine for Link {
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let (to, number) = self.send.pop_front()?;
         let (class, to, head) = (Class::Live, Destination::One(to), Head::new(&[number]));
-        Some(Transmit { class, to, head, body: Bytes::new() })
+        Some(Transmit { class, to, head, body: Bytes::new(), token: None })
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

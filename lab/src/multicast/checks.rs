@@ -26,7 +26,8 @@ words! {
         Order,
         /// No frame is released before its deadline by the receiver's own clock.
         Early,
-        /// Every frame is released, or reported lost by a range that covers exactly what was missing.
+        /// Every frame is released, or reported lost by a range that covers exactly what was
+        /// missing.
         Accounted,
         /// What is released is what was published.
         Content,

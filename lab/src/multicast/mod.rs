@@ -1,10 +1,9 @@
 //! The overlay in the simulator.
 //!
 //! [`run`] measures: a feed at a steady pace through one or several trees on the cloud model,
-//! judged by
-//! the same fairness ledger that judges real runs. [`faults`] breaks things from a seed and
-//! lets [`checks`] watch; [`mutants`] are machines that the checkers must catch; [`campaign`] brings
-//! the three together.
+//! judged by the same fairness ledger that judges real runs. [`faults`] draws what goes wrong from a
+//! seed, and [`checks`] watch. [`mutants`] are machines that the checks must catch. [`campaign`]
+//! brings the three together.
 
 pub mod archive;
 pub mod campaign;

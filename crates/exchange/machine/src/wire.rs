@@ -15,11 +15,8 @@
 //!
 //! Decoding is total: any bytes give a value or [`Malformed`].
 
-use core::hash::Hasher;
-
 use bytes::Bytes;
-use evenfall_core::{Class, Head, Malformed};
-use siphasher::sip::SipHasher24;
+use evenfall_core::{Class, Head, MacKey, Malformed};
 
 /// "ES" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"ES");
@@ -102,11 +99,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn mac(key: Option<&Key>, fixed: &[u8], payload: &[u8]) -> u64 {
-    let Some(key) = key else { return 0 };
-    let mut hasher = SipHasher24::new_with_key(key);
-    hasher.write(fixed);
-    hasher.write(payload);
-    hasher.finish()
+    key.map_or(0, |key| MacKey::new(0, key).mac(&[fixed, payload]))
 }
 
 /// The payload of a RESEND for these ranges, of which its head has the first: offset and length.

@@ -13,11 +13,9 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
 
-use evenfall_core::{Malformed, NodeId, Timestamp};
-use siphasher::sip::SipHasher24;
+use evenfall_core::{MacKey, Malformed, NodeId, Timestamp};
 
 use crate::control::{Join, Role};
 use crate::wire::SENDER_OFFSET;
@@ -77,12 +75,12 @@ pub struct GuestList {
 pub(crate) struct Admission {
     root: NodeId,
     guests: GuestList,
-    cookies: SipHasher24,
+    cookies: MacKey,
 }
 
 impl Admission {
     pub(crate) fn new(root: NodeId, run: &Run) -> Self {
-        let cookies = SipHasher24::new_with_key(&run.secret);
+        let cookies = MacKey::new(0, &run.secret);
         Self { root, guests: GuestList::default(), cookies }
     }
 
@@ -132,16 +130,13 @@ impl Admission {
     }
 
     fn cookie_of(&self, period: u64, from: SocketAddr, id: NodeId, join: &Join) -> u64 {
-        let mut hash = self.cookies;
-        hash.write_u64(period);
-        match from.ip() {
-            IpAddr::V4(ip) => hash.write(&ip.to_ipv6_mapped().octets()),
-            IpAddr::V6(ip) => hash.write(&ip.octets()),
-        }
-        hash.write_u16(from.port());
-        hash.write_u32(id.0);
-        hash.write_u64(join.incarnation);
-        hash.finish()
+        let ip = match from.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        let (period, port) = (period.to_le_bytes(), from.port().to_le_bytes());
+        let (id, life) = (id.0.to_le_bytes(), join.incarnation.to_le_bytes());
+        self.cookies.mac(&[&period, &ip, &port, &id, &life])
     }
 }
 

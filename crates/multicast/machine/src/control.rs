@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use evenfall_core::{Histogram, Malformed, NodeId};
+use evenfall_core::{Histogram, Malformed, NodeId, Reader};
 
-use crate::wire::{NUMBER_MAX, Reader};
+use crate::wire::{NUMBER_MAX, number};
 
 /// What a node does in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,7 +105,7 @@ impl Join {
             2 => Role::Recorder,
             _ => return Err(r.malformed("role")),
         };
-        let join = Self { role, incarnation: r.number()?, cookie: r.u64()? };
+        let join = Self { role, incarnation: number(&mut r)?, cookie: r.u64()? };
         r.finish()?;
         Ok(join)
     }
@@ -176,8 +176,8 @@ impl Place {
         let place = Self {
             view: r.u32()?,
             level: r.u8()?,
-            start: r.number()?,
-            start_message: r.number()?,
+            start: number(&mut r)?,
+            start_message: number(&mut r)?,
             sources: peers(&mut r)?,
             children: peers(&mut r)?,
             nieces: peers(&mut r)?,
@@ -212,7 +212,8 @@ impl Beacon {
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(body);
-        let (next, root_beat, end) = (r.number()?, r.number()?, (r.u64()?, r.number()?));
+        let (next, root_beat, end) =
+            (number(&mut r)?, number(&mut r)?, (r.u64()?, number(&mut r)?));
         if end.0 > NUMBER_MAX && end.0 != u64::MAX {
             return Err(r.malformed("a number that no stream reaches"));
         }
@@ -293,7 +294,7 @@ impl Located {
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(body);
         let begin = Begin::read(&mut r)?;
-        let (found, at) = (r.u8()?, (r.number()?, r.number()?));
+        let (found, at) = (r.u8()?, (number(&mut r)?, number(&mut r)?));
         if found > 1 {
             return Err(r.malformed("neither found nor not"));
         }
@@ -327,7 +328,7 @@ pub(crate) fn decode_ranges(body: &[u8]) -> Result<Ranges, Malformed> {
         return Err(r.malformed("more ranges than allowed"));
     }
     let ranges =
-        (0..n).map(|_| Ok((r.number()?, r.u16()?))).collect::<Result<Ranges, Malformed>>()?;
+        (0..n).map(|_| Ok((number(&mut r)?, r.u16()?))).collect::<Result<Ranges, Malformed>>()?;
     r.finish()?;
     Ok(ranges)
 }

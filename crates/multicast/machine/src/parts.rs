@@ -6,10 +6,9 @@
 //! in whatever order, over however many retries of the root.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use evenfall_core::Malformed;
+use evenfall_core::{Malformed, Reader};
 
 use crate::control::{Peer, Place};
-use crate::wire::Reader;
 
 /// Parts of the longest place: 65,536 peers, six to a datagram of 256 bytes.
 const PARTS_MAX: u16 = 11_000;

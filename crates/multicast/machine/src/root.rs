@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use evenfall_core::{
     Arrival, Class, ClockError, ClockReading, Destination, Format, GroupId, Install, Machine,
-    Malformed, NodeId, SyncTime, Timestamp, Transmit,
+    Malformed, NodeId, Reader, SyncTime, Timestamp, Transmit,
 };
 
 use crate::admission::{Admission, GuestList, Run};
@@ -633,7 +633,7 @@ impl Machine for Root {
         match datagram.fixed.kind {
             Kind::Join => self.on_join(now, &datagram, arrival.from)?,
             Kind::Assigned => {
-                let mut r = wire::Reader::new(&datagram.body);
+                let mut r = Reader::new(&datagram.body);
                 let view = r.u32()?;
                 r.finish()?;
                 self.members.acknowledged(datagram.hop.from, view);

@@ -14,10 +14,8 @@
 use bytes::{Bytes, BytesMut};
 use chacha20poly1305::aead::{AeadInPlace, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Key as AeadKey, Nonce, Tag};
-use evenfall_core::Malformed;
 pub use evenfall_core::SharedKey;
-use siphasher::sip::SipHasher24;
-use std::hash::Hasher;
+use evenfall_core::{MacKey, Malformed};
 
 use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, MAC_OFFSET, encode_header};
 
@@ -37,7 +35,7 @@ pub(crate) struct Seal {
 struct Keyed {
     id: u8,
     master: [u8; 32],
-    mac: SipHasher24,
+    mac: MacKey,
     /// The cipher of the stream and run last seen: an overlay has one of each at a time.
     body: Option<(RunOfStream, ChaCha20Poly1305)>,
 }
@@ -46,8 +44,7 @@ impl Seal {
     pub(crate) fn new(key: Option<&SharedKey>) -> Self {
         let keyed = key.map(|key| {
             let mac = blake3::derive_key("evenfall multicast v2 hop authentication", key.secret());
-            let half = |i: usize| mac[i..i + 16].try_into().expect("16 bytes");
-            let mac = SipHasher24::new_with_key(&half(0));
+            let mac = MacKey::new(key.id(), mac.first_chunk().expect("32 bytes"));
             Keyed { id: key.id(), master: *key.secret(), mac, body: None }
         });
         Self { keyed }
@@ -119,10 +116,7 @@ impl Seal {
     }
 
     fn mac(keyed: &Keyed, header: &[u8], body: &[u8]) -> u64 {
-        let mut mac = keyed.mac;
-        mac.write(&header[..MAC_OFFSET]);
-        mac.write(body);
-        mac.finish()
+        keyed.mac.mac(&[&header[..MAC_OFFSET], body])
     }
 
     /// The header of a copy that leaves now.

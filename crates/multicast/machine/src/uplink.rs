@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use evenfall_core::{Arrival, Class, Clock, Malformed, NodeId, Prng, Timestamp};
+use evenfall_core::{Arrival, Class, Clock, Malformed, NodeId, Prng, Reader, Timestamp};
 
 use crate::config::Config;
 use crate::control::{
@@ -299,7 +299,7 @@ impl Uplink {
                 Ok(None)
             }
             Kind::Probe => {
-                let probe = wire::Reader::new(&datagram.body).u64()?;
+                let probe = Reader::new(&datagram.body).u64()?;
                 let body = encode_pair(probe, self.incarnation());
                 self.out.control_to(self.who.root, Kind::Alive, body);
                 Ok(None)

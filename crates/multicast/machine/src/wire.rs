@@ -31,7 +31,7 @@
 //! Decoding is total: any bytes give a value or [`Malformed`].
 
 use bytes::{BufMut, Bytes, BytesMut};
-use evenfall_core::{Class, Format, Malformed, NodeId, SyncTime};
+use evenfall_core::{Class, Format, Malformed, NodeId, Reader, SyncTime};
 
 /// "EF" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EF");
@@ -174,64 +174,13 @@ pub struct Datagram {
     pub body: Bytes,
 }
 
-/// Reads little-endian integers and never past the end.
-pub(crate) struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+/// The number of a frame or message, which has successors.
+pub(crate) fn number(r: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let number = r.u64()?;
+    if number > NUMBER_MAX {
+        return Err(r.malformed("a number that no stream reaches"));
     }
-
-    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
-        let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
-        let Some(end) = end else {
-            return Err(Malformed { what: "truncated", offset: self.bytes.len() });
-        };
-        let slice = &self.bytes[self.at..end];
-        self.at = end;
-        Ok(slice)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        Ok(self.take(N)?.try_into().expect("take returns what was asked for"))
-    }
-
-    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    /// The number of a frame or message, which has successors.
-    pub(crate) fn number(&mut self) -> Result<u64, Malformed> {
-        let number = self.u64()?;
-        if number > NUMBER_MAX {
-            return Err(self.malformed("a number that no stream reaches"));
-        }
-        Ok(number)
-    }
-
-    pub(crate) fn malformed(&self, what: &'static str) -> Malformed {
-        Malformed { what, offset: self.at }
-    }
-
-    /// Fails unless everything was read.
-    pub(crate) fn finish(self) -> Result<(), Malformed> {
-        if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed("bytes left over")) }
-    }
+    Ok(number)
 }
 
 impl Fixed {
@@ -337,8 +286,8 @@ pub fn parse(bytes: &Bytes) -> Result<Datagram, Malformed> {
         stream: r.u32()?,
         epoch: r.u32()?,
         run_id: r.u64()?,
-        sequence: r.number()?,
-        first_message: r.number()?,
+        sequence: number(&mut r)?,
+        first_message: number(&mut r)?,
         origin: SyncTime::from_nanos(r.u64()?),
         deadline: off_wire(r.u64()?),
         format: Format(r.u8()?),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, Clock, ClockError, ClockReading, Destination, Head, Install, Machine,
+    Arrival, Class, Clock, ClockError, ClockReading, Destination, Head, Install, MacKey, Machine,
     Malformed, Timestamp, Transmit,
 };
 
@@ -20,9 +20,7 @@ use super::branch::{Branch, PARTS_PER_POLL};
 use super::job::{Kind, Task};
 use super::probe::{self, Probe};
 use super::prober::{self, Catcher, GROUP, Prober};
-use super::wire::{
-    self, Body, Decoded, Entry, MacKey, Message, PART_ENTRIES, Phase, Reason, VERSION,
-};
+use super::wire::{self, Body, Decoded, Entry, Message, PART_ENTRIES, Phase, Reason, VERSION};
 
 /// Control messages that may wait; each is retried by a poll, so the newest is dropped.
 const CONTROL_MAX: usize = 4_096;

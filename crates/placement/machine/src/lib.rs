@@ -52,10 +52,11 @@ mod tests;
 pub mod wire;
 
 pub use agent::{Agent, AgentConfig, AgentEvent, AgentStatus, Idle};
+pub use evenfall_core::MacKey;
 pub use job::{JobSpec, Kind, Pace, Timing};
 pub use plan::{Evaluation, Extent, Line, SurveyError, SurveyPlan, TreeSurvey};
 pub use record::DelayRecord;
 pub use surveyor::{
     JobOutcome, PairDelays, Program, Step, Surveyor, SurveyorConfig, SurveyorEvent,
 };
-pub use wire::{MacKey, Reason};
+pub use wire::Reason;

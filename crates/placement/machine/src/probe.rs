@@ -16,9 +16,7 @@
 
 use core::time::Duration;
 
-use evenfall_core::{ClockError, Malformed, SyncTime};
-
-use super::wire::{MacKey, Reader};
+use evenfall_core::{ClockError, MacKey, Malformed, Reader, SyncTime};
 
 /// First bytes of a probe.
 pub const MAGIC: [u8; 2] = *b"EP";

@@ -173,7 +173,7 @@ pub(super) fn transmit(
     probe: &Probe,
     to: Destination,
     padding: &Bytes,
-    key: Option<&super::wire::MacKey>,
+    key: Option<&evenfall_core::MacKey>,
 ) -> Transmit {
     Transmit::new(Class::Live, to, Head::new(&probe.encode(key)), padding.clone())
 }

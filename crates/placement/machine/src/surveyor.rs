@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Head, Install, Machine, Malformed,
-    Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, Head, Install, MacKey, Machine,
+    Malformed, Timestamp, Transmit,
 };
 
 use super::branch::Branch;
 use super::job::{JobSpec, Kind, LEADER, Seat, Task, Timing};
 use super::record::DelayRecord;
-use super::wire::{self, Body, Decoded, Entry, MacKey, Message, Reason};
+use super::wire::{self, Body, Decoded, Entry, Message, Reason};
 
 /// Control messages that may wait; each is retried, so the newest is dropped.
 const CONTROL_MAX: usize = 8_192;

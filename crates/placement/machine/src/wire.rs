@@ -17,13 +17,11 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::hash::Hasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::histogram::BUCKETS;
-use evenfall_core::{ClockError, Malformed};
-use siphasher::sip::SipHasher24;
+use evenfall_core::{ClockError, MacKey, Malformed, Reader};
 
 use super::job::{HOSTS_MAX, Kind, LENGTH_MAX, MESH_HOSTS_MAX, Pace, Seat, Task, Timing};
 use super::probe::{error_from_wire, error_to_wire};
@@ -43,105 +41,18 @@ pub const PART_ENTRIES: usize = 64;
 const SOFTWARE_BYTES_MAX: usize = 64;
 const MAC_OFFSET: usize = 24;
 
-/// The key that authenticates control messages and probes (SipHash-2-4). Derived from the shared
-/// key of the run, so that what is learned of one protocol says nothing of another.
-#[derive(Clone)]
-pub struct MacKey {
-    id: u8,
-    sip: SipHasher24,
+fn length(r: &mut Reader<'_>) -> Result<Duration, Malformed> {
+    let duration = Duration::from_micros(r.u64()?);
+    if duration > LENGTH_MAX {
+        return Err(r.malformed("a time longer than any job"));
+    }
+    Ok(duration)
 }
 
-impl fmt::Debug for MacKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MacKey(id {})", self.id)
-    }
-}
-
-impl MacKey {
-    /// A key from 16 secret bytes; `id` is what the wire calls it, 0 means none there.
-    pub fn new(id: u8, bytes: &[u8; 16]) -> Self {
-        Self { id, sip: SipHasher24::new_with_key(bytes) }
-    }
-
-    pub(super) fn id_of(key: Option<&Self>) -> u8 {
-        key.map_or(0, |key| key.id)
-    }
-
-    /// Zero without a key.
-    pub(super) fn mac_of(key: Option<&Self>, parts: &[&[u8]]) -> u64 {
-        let Some(key) = key else { return 0 };
-        let mut sip = key.sip;
-        parts.iter().for_each(|part| sip.write(part));
-        sip.finish()
-    }
-}
-
-/// Reads little-endian integers and never past the end.
-pub(super) struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    pub(super) fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
-        let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
-        let Some(end) = end else {
-            return Err(Malformed { what: "truncated", offset: self.bytes.len() });
-        };
-        let slice = &self.bytes[self.at..end];
-        self.at = end;
-        Ok(slice)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        Ok(self.take(N)?.try_into().expect("take returns what was asked for"))
-    }
-
-    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn i64(&mut self) -> Result<i64, Malformed> {
-        self.array().map(i64::from_le_bytes)
-    }
-
-    fn micros(&mut self) -> Result<Duration, Malformed> {
-        let duration = Duration::from_micros(self.u64()?);
-        if duration > LENGTH_MAX {
-            return Err(self.malformed("a time longer than any job"));
-        }
-        Ok(duration)
-    }
-
-    /// A sum of nanoseconds.
-    fn sum(&mut self) -> Result<f64, Malformed> {
-        let value = f64::from_bits(self.u64()?);
-        if value.is_finite() { Ok(value) } else { Err(self.malformed("not a finite number")) }
-    }
-
-    fn malformed(&self, what: &'static str) -> Malformed {
-        Malformed { what, offset: self.at }
-    }
-
-    fn finish(&self) -> Result<(), Malformed> {
-        if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed("bytes left over")) }
-    }
+/// A sum of nanoseconds.
+fn sum(r: &mut Reader<'_>) -> Result<f64, Malformed> {
+    let value = f64::from_bits(r.u64()?);
+    if value.is_finite() { Ok(value) } else { Err(r.malformed("not a finite number")) }
 }
 
 /// Why a host did not do its part.
@@ -407,9 +318,9 @@ fn put_task(out: &mut BytesMut, task: &Task) {
 fn task(r: &mut Reader<'_>) -> Result<Task, Malformed> {
     let kind = Kind::from_wire(r.u8()?).ok_or(r.malformed("unknown kind of job"))?;
     let (fanout, above, rate_hz, probe_bytes) = (r.u16()?, r.u16()?, r.u32()?, r.u16()?);
-    let pace = Pace { rate_hz, probe_bytes, duration: r.micros()?, warm_up: r.micros()? };
+    let pace = Pace { rate_hz, probe_bytes, duration: length(r)?, warm_up: length(r)? };
     pace.check().map_err(|_| r.malformed("a pace that no job may have"))?;
-    let timing = Timing { poll: r.micros()?, step: r.micros()?, lease: r.micros()? };
+    let timing = Timing { poll: length(r)?, step: length(r)?, lease: length(r)? };
     if timing.poll.is_zero() || timing.step < timing.poll || timing.lease < timing.poll {
         return Err(r.malformed("a step or lease shorter than a poll"));
     }
@@ -442,8 +353,8 @@ fn put_record(out: &mut BytesMut, record: &DelayRecord) {
 
 fn record(r: &mut Reader<'_>) -> Result<DelayRecord, Malformed> {
     let mut record = DelayRecord {
-        mean_ns: r.sum()?,
-        squares_ns2: r.sum()?,
+        mean_ns: sum(r)?,
+        squares_ns2: sum(r)?,
         min_ns: r.i64()?,
         max_ns: r.i64()?,
         error: error_from_wire(r.u32()?),

@@ -118,7 +118,13 @@ impl Plain {
 
     fn transmit(&self, to: usize, header: &Header, body: Bytes) -> Transmit {
         let head = header.encode(None, &body);
-        Transmit { class: header.class, to: Destination::One(self.members[to]), head, body }
+        Transmit {
+            class: header.class,
+            to: Destination::One(self.members[to]),
+            head,
+            body,
+            token: None,
+        }
     }
 
     fn header(&self, to: usize, kind: Kind, class: Class) -> Header {
