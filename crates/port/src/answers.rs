@@ -14,20 +14,24 @@ const ANSWERS_MAX: usize = 4_096;
 pub(crate) struct Answers(VecDeque<Answer>);
 
 impl Answers {
-    /// A transmit that asked has left, or never will.
-    pub(crate) fn sent(
+    /// A transmit that asked has left, by this process' own clock, or never will.
+    pub(crate) fn left(
         &mut self,
         owner: usize,
         token: Token,
         at: Option<Timestamp>,
         counters: &mut Counters,
     ) {
+        self.sent(owner, Sent { token, at, stamped_by: StampedBy::User }, counters);
+    }
+
+    /// A transmit that asked has left, or never will.
+    pub(crate) fn sent(&mut self, owner: usize, sent: Sent, counters: &mut Counters) {
         if self.0.len() >= ANSWERS_MAX {
             self.0.pop_front();
             counters.answers_dropped += 1;
         }
-        let stamped_by = StampedBy::User;
-        self.0.push_back(Answer::Sent(owner, Sent { token, at, stamped_by }));
+        self.0.push_back(Answer::Sent(owner, sent));
     }
 
     pub(crate) fn take(&mut self, out: &mut Vec<Answer>) {

@@ -296,7 +296,7 @@ impl Port for MemoryPort {
         let token = transmit.token;
         let queued = self.sender.queue(owner, transmit);
         if let (Err(_), Some(token)) = (queued, token) {
-            self.sender.answers.sent(owner, token, None, &mut self.sender.counters);
+            self.sender.answers.left(owner, token, None, &mut self.sender.counters);
         }
         queued
     }
@@ -323,7 +323,7 @@ impl Port for MemoryPort {
                 }
             }
             if let Some(token) = token {
-                answers.sent(frame.owner, *token, Some(MonotonicClock::now()), counters);
+                answers.left(frame.owner, *token, Some(MonotonicClock::now()), counters);
             }
         }
         true

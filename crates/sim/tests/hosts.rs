@@ -37,6 +37,22 @@ fn copies_leave_one_after_the_other() {
 }
 
 #[test]
+fn who_asks_is_told_when_the_last_copy_left_or_that_none_did() {
+    let (mut world, mut watch) = probes(4, &costly());
+    let members: Vec<_> = (1..4).map(|n| world.address(NodeIndex(n))).collect();
+    world.call(NodeIndex(0), &mut watch, |probe, _| {
+        probe.install(7, &members);
+        probe.ask(Destination::Group(GroupId(7)), 70);
+        probe.ask(Destination::Group(GroupId(8)), 80);
+    });
+    let begun = world.local(NodeIndex(0));
+    world.run_until(ms(1), &mut watch);
+    // 3 us for the call and 2 for each of three copies.
+    let sent = &world.machine(NodeIndex(0)).sent;
+    assert_eq!(sent[..], [(70, Some(begun + 9 * US)), (80, None)]);
+}
+
+#[test]
 fn packets_that_find_the_receiver_busy_wait_and_need_no_wake_up() {
     let (mut world, mut watch) = probes(6, &HostSpec { send_cost: Duration::ZERO, ..costly() });
     for from in 1..6 {

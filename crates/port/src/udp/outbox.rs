@@ -84,7 +84,7 @@ impl Outbox {
         let token = transmit.token;
         let queued = self.queue(owner, transmit, options, counters);
         if let (Err(_), Some(token)) = (queued, token) {
-            self.answers.sent(owner, token, None, counters);
+            self.answers.left(owner, token, None, counters);
         }
         queued
     }
@@ -143,7 +143,7 @@ impl Outbox {
                         self.attempts = 0;
                         let left = lane.plan.is_asked().then(MonotonicClock::now);
                         let answer = |owner, token, at| {
-                            self.answers.sent(owner, token, at, counters);
+                            self.answers.left(owner, token, at, counters);
                         };
                         let (copies, bytes) = lane.plan.advance(messages, left, answer);
                         counters.sent[class as usize] += copies;
@@ -201,7 +201,7 @@ impl Outbox {
         }
         // This message will not leave: the ones behind it shall.
         self.attempts = 0;
-        let answer = |owner, token, at| self.answers.sent(owner, token, at, counters);
+        let answer = |owner, token, at| self.answers.left(owner, token, at, counters);
         let (copies, _) = plan.advance(1, None, answer);
         counters.failed += copies;
         Blocked::No

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::{
     Arrival, Class, Clock, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed,
-    SyncTime, Timestamp, Transmit,
+    Sent, SyncTime, Timestamp, Token, Transmit,
 };
 use evenfall_sim::{Collect, HostSpec, Network, NodeIndex, Observer, Seen, SimTime, Wire, World};
 
@@ -38,6 +38,8 @@ pub struct Probe {
     pub every: Option<Duration>,
     pub clock: Clock,
     pub silent_clock: bool,
+    /// What became of transmits that asked.
+    pub sent: Vec<(u64, Option<Timestamp>)>,
     pub saw: VecDeque<Saw>,
 }
 
@@ -46,6 +48,13 @@ impl Probe {
         let (head, body) = bytes.split_at(bytes.len().min(1));
         let body = Bytes::copy_from_slice(body);
         self.outbox.push_back(Transmit::new(Class::Live, to, Head::new(head), body));
+    }
+
+    /// Sends, and asks when it left.
+    pub fn ask(&mut self, to: Destination, token: u64) {
+        self.send(to, &[2]);
+        let asking = self.outbox.pop_back().map(|transmit| transmit.asking(Token(token)));
+        self.outbox.extend(asking);
     }
 
     pub fn install(&mut self, group: u32, members: &[SocketAddr]) {
@@ -77,6 +86,10 @@ impl Machine for Probe {
         if !self.silent_clock {
             self.saw.push_back(Saw::Clock(self.clock.sync(now)));
         }
+    }
+
+    fn handle_sent(&mut self, _: Timestamp, sent: Sent) {
+        self.sent.push((sent.token.0, sent.at));
     }
 
     fn poll_event(&mut self) -> Option<Saw> {
