@@ -70,7 +70,8 @@ impl Rival {
 }
 
 /// GRPF with parts of it taken away, in the order in which section 6.1 adds them. All from
-/// [`Printed`](Self::Printed) on are as printed: without the slow start of section 3.4, which the thesis leaves open.
+/// [`Printed`](Self::Printed) on are as printed: without the slow start of section 3.4, which the
+/// thesis leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ablation {
     /// Nothing is missing: the exchange itself.
