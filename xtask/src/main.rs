@@ -47,7 +47,8 @@ impl fmt::Display for Finding {
     }
 }
 
-const USAGE: &str = "usage: cargo xtask tidy|licences\n\n  tidy       check the rules of the house\n  \
+const USAGE: &str = "usage: cargo xtask tidy|licences\n\n  \
+                     tidy       check the rules of the house\n  \
                      licences   check licences and sources of foreign crates against deny.toml";
 
 fn main() -> ExitCode {

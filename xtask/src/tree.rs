@@ -52,7 +52,7 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     Ok(Report { findings, files, crates: members.len() })
 }
 
-/// The program that has to take this file of tests in: `tests/main.rs` beside it, when there is one.
+/// The program that has to take this file of tests in: `tests/main.rs` beside the file, if any.
 fn joined_by(path: &str, paths: &[String]) -> Option<String> {
     let (directory, name) = path.rsplit_once('/')?;
     let main = format!("{directory}/main.rs");
