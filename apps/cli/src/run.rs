@@ -25,8 +25,8 @@ enum RoleArg {
     /// Forwards.
     Proxy,
     /// Holds and releases.
-    #[value(alias = "receiver")]
-    Recv,
+    #[value(alias = "recv")]
+    Receiver,
     /// Holds and releases, keeps every message in a store, and answers those who miss some.
     Recorder,
     /// Measures delays when `evenfall plan live` asks.
@@ -147,7 +147,7 @@ pub fn main(args: &Args) -> Outcome {
             let node = find(&settings, RoleName::Proxy, name)?;
             serde_json::to_value(proxy::run(&settings, &node)?)?
         }
-        RoleArg::Recv => {
+        RoleArg::Receiver => {
             let mut node = find(&settings, RoleName::Receiver, name)?;
             node.from = args.from.clone().or(node.from);
             serde_json::to_value(receiver::run(&settings, &node, &mut NoSink)?)?
@@ -174,4 +174,17 @@ pub fn main(args: &Args) -> Outcome {
         println!("{}", summary["ended"].as_str().unwrap_or("ended"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_has_one_word_and_its_old_word_is_understood() {
+        for word in ["receiver", "recv"] {
+            let role = RoleArg::from_str(word, false).expect("a role");
+            assert_eq!(role.to_possible_value().expect("a word").get_name(), "receiver");
+        }
+    }
 }

@@ -181,7 +181,7 @@ fn config(plan: &Plan) -> Config {
             &mut m.probe_timeout,
             &mut m.root_timeout,
             &mut m.view_timeout,
-            &mut config.repair.missing_hold,
+            &mut config.repair.gap_timeout,
         ] {
             *timer /= 4;
         }
@@ -250,7 +250,7 @@ impl Scene {
         let acts = acts(&plan, &mut prng, receivers);
         let m = &config.membership;
         let healing =
-            (m.silence + m.probe_timeout + m.view_timeout) * 5 + config.repair.missing_hold * 2;
+            (m.silence + m.probe_timeout + m.view_timeout) * 5 + config.repair.gap_timeout * 2;
         let calm = last + healing;
         let interval = Duration::from_secs(1) / plan.knob("rate") as u32;
         let first = SimTime::from_millis(50);
@@ -523,7 +523,7 @@ impl Scene {
         let end = self.pace.due(self.pace.count) + TICK_EVERY;
         let patience = match self.root_dies {
             Some(_) => self.config.membership.root_timeout,
-            None => self.config.repair.missing_hold * 4 + Duration::from_secs(1),
+            None => self.config.repair.gap_timeout * 4 + Duration::from_secs(1),
         };
         world.run_until(end, &mut owner);
         while !owner.owner().is_finished() && world.now() < end + patience {

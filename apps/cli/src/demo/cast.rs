@@ -88,7 +88,7 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         }
     }
     for i in 1..=args.receivers {
-        add(format!("recv-{i}"), RoleName::Receiver, 0)?;
+        add(format!("receiver-{i}"), RoleName::Receiver, 0)?;
     }
     if args.record.is_some() {
         add(super::record::NODE.into(), RoleName::Recorder, 0)?;
@@ -141,7 +141,7 @@ fn start(
     let role = match node.role {
         RoleName::Root => "root",
         RoleName::Proxy => "proxy",
-        RoleName::Receiver => "recv",
+        RoleName::Receiver => "receiver",
         RoleName::Recorder => "recorder",
         RoleName::Other => return Err(format!("{} has no role of a demo", node.name)),
     };

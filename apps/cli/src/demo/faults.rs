@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn faults_are_read_and_mistakes_say_how() {
-        let fault: Fault = "pause:recv-2@3+.5".parse().unwrap();
+        let fault: Fault = "pause:receiver-2@3+.5".parse().unwrap();
         let half = Harm::Pause(Duration::from_millis(500));
         assert_eq!((fault.at.as_secs(), fault.harm), (3, half));
         assert_eq!("kill:proxy-1@3".parse::<Fault>().unwrap().harm, Harm::Kill);

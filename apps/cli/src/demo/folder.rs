@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn settings_and_logs_that_no_demo_wrote_are_left_alone() {
-        for name in [SETTINGS_FILE, KEY_FILE, "root-0.evlog"] {
+        for name in [SETTINGS_FILE, KEY_FILE, "root.evlog"] {
             let dir = tempfile::TempDir::new().unwrap();
             fs::write(dir.path().join(name), "somebody's").unwrap();
             let said = Folder::take(dir.path()).err().unwrap();

@@ -158,7 +158,7 @@ fn roles<'a>(
     let role = |(at, machine): (usize, &'a Machine)| match at as u64 {
         0 => ("root".to_owned(), "root", machine),
         at if at <= proxies => (format!("proxy-{at}"), "proxy", machine),
-        at => (format!("recv-{}", at - proxies), "receiver", machine),
+        at => (format!("receiver-{}", at - proxies), "receiver", machine),
     };
     Ok(all.iter().enumerate().map(role).collect())
 }
@@ -279,7 +279,6 @@ pub fn main(args: &Args) -> Outcome {
         save(dir, "agents.json", &list)?;
     } else {
         let machine = |((role, kind, machine), at): (&(String, &str, &Machine), usize)| {
-            let kind = if *kind == "receiver" { "recv" } else { kind };
             json!({
                 "index": at, "name": machine.name, "address": machine.address,
                 "feed_name": role, "feed_role": kind,

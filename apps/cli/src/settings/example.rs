@@ -44,7 +44,7 @@ const NODES: &str = r#"
 # address = "127.0.0.1:0"
 #
 # [[node]]
-# name = "recv-1"
+# name = "receiver-1"
 # id = 3
 # role = "receiver"
 # address = "127.0.0.1:0"

@@ -8,6 +8,7 @@
 //! | [`faults`] | processes killed and paused, Ctrl-C |
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
+//! | [`pages`] | the commands of README and `docs/`, as they are written |
 //! | [`plans`] | trees chosen out of files of delays |
 //! | [`recorders`] | a recorder among the hosts: a stopped receiver, a late one, its own death |
 //! | [`served`] | a store on a port: killed in the middle of appends |
@@ -25,6 +26,7 @@ mod experiments;
 mod faults;
 mod feeds;
 mod hosts;
+mod pages;
 mod plans;
 mod recorders;
 mod replicas;

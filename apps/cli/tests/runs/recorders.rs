@@ -16,8 +16,8 @@ const CAST: [(&str, &str); 7] = [
     ("root", "root"),
     ("proxy-1", "proxy"),
     ("proxy-2", "proxy"),
-    ("recv-1", "receiver"),
-    ("recv-2", "receiver"),
+    ("receiver-1", "receiver"),
+    ("receiver-2", "receiver"),
     ("tape", "recorder"),
     ("late", "receiver"),
 ];
@@ -62,7 +62,6 @@ fn stage_of(cast: &[(&str, &str)], ring_frames: u32) -> Scratch {
 
 fn start(scratch: &Scratch, name: &str, more: &[&str]) -> Child {
     let role = match CAST.iter().find(|node| node.0 == name).map(|node| node.1) {
-        Some("receiver") => "recv",
         Some(role) => role,
         None => "recorder",
     };
@@ -163,7 +162,7 @@ fn recorder_killed_and_started_again(cast: &[(&str, &str)], ring_frames: u32) ->
     assert!(said.err.contains("goes on with frame"), "{}", said.err);
     let tape: Value = serde_json::from_str(&said.out).expect("its summary");
     let lost = tape["lost"].as_u64().expect("a number");
-    let steady = others.iter().position(|(name, _)| *name == "recv-1").expect("a receiver");
+    let steady = others.iter().position(|(name, _)| *name == "receiver-1").expect("a receiver");
     let steady = summary(others.remove(steady).1);
     is_whole(&steady, &steady["content_hash"]);
     let late = summary(late);

@@ -607,7 +607,7 @@ impl Uplink {
 
     /// When the oldest gaps have waited long enough without progress: the frame after them.
     pub(crate) fn overdue(&self, now: Timestamp) -> Option<u64> {
-        self.gaps.stale(now - self.config.repair.missing_hold)
+        self.gaps.stale(now - self.config.repair.gap_timeout)
     }
 
     /// Where reports and the first request for repair go.
@@ -706,7 +706,7 @@ impl Uplink {
         let m = &self.config.membership;
         let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
         let root = self.awaits_root().then(|| self.root_heard + m.root_timeout);
-        let overdue = self.gaps.progress().map(|at| at + self.config.repair.missing_hold);
+        let overdue = self.gaps.progress().map(|at| at + self.config.repair.gap_timeout);
         let report = self.place.is_some().then_some(self.report_at);
         let locate = self.locating.as_ref().map(|l| l.next_ask.min(l.until));
         let timers = [self.join_at, self.gaps.next_ask(), parent, root, overdue, report, locate];

@@ -4,7 +4,7 @@
 //! ```text
 //! run directory                                    ledger              page
 //!   run.json        settings, receivers, events ------------------------+
-//!   root-0.evlog     --+                                                |
+//!   root.evlog       --+                                                |
 //!   receiver-1.evlog --+-- merged by time --> fairness::Ledger --> Outcome --> report.html
 //!   receiver-2.evlog --+                             |
 //!                                                    +--> fairness.csv, one line per message
@@ -306,7 +306,7 @@ struct Log {
 }
 
 impl Log {
-    /// The node, and which life of it when it had several: `recv-1.1` is in `receiver-1.1.evlog`.
+    /// The node, and which life of it when it had several: `receiver-1.1` is in `receiver-1.1.evlog`.
     fn name(&self) -> String {
         let life = self.file.split('.').nth(1).filter(|life| *life != runlog::EXTENSION);
         let name = &self.reader.header().name;

@@ -30,7 +30,7 @@ pub enum RoleName {
     Root,
     /// Forwards.
     Proxy,
-    /// Holds and releases. The command line says `recv`, which is understood here too.
+    /// Holds and releases. Settings written before the word was `receiver` say `recv`.
     #[serde(alias = "recv")]
     Receiver,
     /// A receiver that keeps every message in a store, and answers those who miss some.
@@ -210,6 +210,8 @@ impl Settings {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn of(document: &Document) -> Result<Self, SettingsError> {
+        // A hold is the time from sending to release; this key never was one.
+        document.refuse_renamed("multicast.repair.missing_hold", "gap_timeout")?;
         let mut settings = Self {
             run: document.part("run")?,
             course: document.part("run")?,
