@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use clap::Parser;
 
 #[path = "../tests/runs/pages/blocks.rs"]
-#[expect(dead_code, reason = "the tests of processes use the rest")]
 mod blocks;
 
 use crate::Cli;

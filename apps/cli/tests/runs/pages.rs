@@ -117,7 +117,7 @@ fn folder_of(scratch: &Scratch) -> PathBuf {
 
 #[test]
 fn commands_of_the_pages_run_as_they_are_written() {
-    let only = std::env::var("EVENFALL_PAGE").unwrap_or_default();
+    let only = std::env::var("PAGES").unwrap_or_default();
     for page in blocks::all().iter().filter(|page| page.is_run() && page.name.contains(&only)) {
         let scratch = Scratch::new();
         let folder = folder_of(&scratch);

@@ -22,7 +22,7 @@ const RECORD_END: char = '\u{1e}';
 const RECORDER: &str = r#"
 exec 9>&1 >/dev/null 2>&1
 PATH=/nonexistent
-evenfall() { printf '%s\x1f' evenfall "$@" >&9; printf '\x1e' >&9; }
+evenfall() { local IFS=$'\x1f'; printf '%s\x1e' "evenfall$IFS$*" >&9; }
 command_not_found_handle() { :; }
 "#;
 
@@ -134,6 +134,6 @@ impl Block {
         let output = shell.args(["-c", &script]).current_dir(folder.path()).output();
         let said = String::from_utf8(output.expect("bash").stdout).expect("UTF-8");
         let records = said.split_terminator(RECORD_END);
-        records.map(|record| record.split_terminator(UNIT_END).map(str::to_owned).collect()).collect()
+        records.map(|record| record.split(UNIT_END).map(str::to_owned).collect()).collect()
     }
 }
