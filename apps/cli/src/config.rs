@@ -20,8 +20,8 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Check a settings file: the first mistake is named with its key, line and what is allowed.
-    /// What passes can be run.
+    /// Check a settings file, and name the first mistake with its key, its line and the allowed
+    /// values. A run can begin with a file that passes.
     Check {
         /// The file; evenfall.toml when left out.
         file: Option<PathBuf>,

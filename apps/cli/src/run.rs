@@ -17,17 +17,18 @@ use crate::settings::Union;
 /// Nodes that an error lists: what fits into two lines.
 const NODES_LISTED_MAX: usize = 6;
 
-/// A role as the command names it.
+/// The role of this process.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RoleArg {
-    /// Reads the feed, sets deadlines, keeps the tree.
+    /// Reads the feed, sets the deadline of each message and builds the tree.
     Root,
-    /// Forwards.
+    /// Forwards messages to its children.
     Proxy,
-    /// Holds and releases.
+    /// Holds each message until its deadline and releases it then.
     #[value(alias = "recv")]
     Receiver,
-    /// Holds and releases, keeps every message in a store, and answers those who miss some.
+    /// Receives like a receiver, keeps every message in a store, and answers nodes that missed
+    /// messages.
     Recorder,
     /// Measures delays when `evenfall plan live` asks.
     Agent,
@@ -36,7 +37,7 @@ enum RoleArg {
 /// Arguments of `evenfall run`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What this process does.
+    /// The role of this process.
     role: RoleArg,
     /// The settings file, the same on every host.
     #[arg(long, default_value = "evenfall.toml")]
@@ -90,7 +91,10 @@ fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Nod
         )),
         (Some(_), Some(_)) => {
             let all = settings.nodes.iter().filter(|node| node.role == wanted);
-            Err(format!("which {wanted}? Name it with --name; there are: {}", listed(all)))
+            Err(format!(
+                "several nodes have the role {wanted}; choose with --name; there are: {}",
+                listed(all)
+            ))
         }
     }
 }
@@ -109,7 +113,9 @@ fn find_agent<'a>(
             .find(|agent| agent.name == name)
             .ok_or_else(|| format!("no agent is called {name}; there are: {}", names())),
         (None, [agent]) => Ok(agent),
-        (None, _) => Err(format!("which agent? Name one with --name; there are: {}", names())),
+        (None, _) => {
+            Err(format!("several nodes are agents; choose with --name; there are: {}", names()))
+        }
     }
 }
 
@@ -156,7 +162,7 @@ pub fn main(args: &Args) -> Outcome {
             let mut node = find(&settings, RoleName::Recorder, name)?;
             node.record = args.record.clone().or(node.record);
             let dir = node.record.clone().ok_or_else(|| {
-                format!("node {}: where to? give record = \"DIR\" or --record DIR", node.name)
+                format!("node {}: a recorder needs a directory: give record = \"DIR\" in the settings or --record DIR", node.name)
             })?;
             let store = crate::store::open(&dir)?;
             let recorded = recorder::run(&settings, &node, &store);

@@ -1,4 +1,4 @@
-//! `evenfall stat`: what running nodes say of themselves.
+//! `evenfall stat`: the state of running nodes, as they report it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

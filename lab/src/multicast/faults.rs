@@ -42,7 +42,6 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 25] = [
     // 0: a ring so small that pauses outlast it.
     ("ring", 0..=3),
     ("rule", 0..=1),
-    // Of any ten seeds, as many have none of these.
     ("switches", 0..=4),
     ("joins", 0..=4),
     ("leaves", 0..=4),

@@ -127,7 +127,6 @@ pub fn fresh_key() -> std::io::Result<String> {
 struct Actor {
     node: Node,
     child: Child,
-    /// Ended, and how.
     ended: Option<Result<(), String>>,
 }
 
@@ -398,7 +397,7 @@ impl Stage<'_> {
         let more = failures.count();
         let logs = self.args.dir.display();
         let rest = if more > 0 { format!(" (and {more} more failed)") } else { String::new() };
-        Err(format!("{first}{rest}; what they said is in {logs}/*.stderr"))
+        Err(format!("{first}{rest}; their messages are in {logs}/*.stderr"))
     }
 
     /// Does what is due to be done to the processes.

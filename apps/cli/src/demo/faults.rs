@@ -1,4 +1,4 @@
-//! Faults that a demo plants: which process, when, what.
+//! Faults that a demo plants: the process, the time and the kind of each fault.
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The directory of a demo: one demo at a time, and nothing removed that no demo wrote.
+//! The directory of a demo: one demo at a time; a demo removes only files that demos write.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;

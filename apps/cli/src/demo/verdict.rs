@@ -1,4 +1,4 @@
-//! Whether a demo did what it promises: every receiver has everything that was sent.
+//! Whether a demo kept its promise: every receiver has every sent message.
 
 use super::faults::Fault;
 

@@ -1,6 +1,6 @@
-//! `evenfall plan deploy`: what the machines of an experiment's pool are brought up with.
+//! `evenfall plan deploy`: the files that bring up the machines of an experiment's pool.
 //!
-//! One experiment file drives everything: the settings that its agents and its feed run by, and the
+//! All files follow from the experiment file: the settings of its agents and its feed, and the
 //! values of the Terraform modules or the Kubernetes manifests in `deploy/`.
 
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ const FIRST_HOST: u32 = 10;
 /// Arguments of `evenfall plan deploy`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The experiment file; its `[pool]` says how many machines of which kind.
+    /// The experiment file; its `[pool]` states the number and the kind of the machines.
     file: PathBuf,
     /// Where everything is written.
     #[arg(long)]
@@ -50,7 +50,7 @@ pub struct Args {
     /// Depth of the feed's tree; that of the first `[[run]]` when left out.
     #[arg(long)]
     feed_depth: Option<u32>,
-    /// Its fan-out.
+    /// Fan-out of the feed's tree; that of the first `[[run]]` when left out.
     #[arg(long)]
     feed_fanout: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Settings as people write them, and what is said of their mistakes.
+//! Settings as people write them, and the errors for mistakes in them.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `evenfall store create`: a file, or an empty recording, and how records will come to it.
+//! `evenfall store create`: a file, or an empty recording, and the way in which later appends fill
+//! it.
 
 use std::path::PathBuf;
 

@@ -43,7 +43,6 @@ fn to(out: Option<&Path>) -> Result<Out, Failure> {
 
 /// Records of a file, going out.
 pub enum Records {
-    /// As text.
     Csv(Schema, Out),
     /// As Parquet or Arrow.
     Sheet(Box<RecordSheet>),
@@ -89,9 +88,7 @@ impl Records {
 
 /// Messages of a recording, going out.
 pub enum Messages {
-    /// As text.
     Csv(Out),
-    /// As text.
     Json(Out),
     /// As Parquet or Arrow.
     Sheet(Box<MessageSheet>),

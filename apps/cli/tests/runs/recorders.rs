@@ -129,7 +129,7 @@ fn the_death_of_a_recorder_is_nobody_elses() {
     let (second, first) = (summary(cast.remove(4)), summary(cast.remove(3)));
     is_whole(&first, &first["content_hash"]);
     is_whole(&second, &first["content_hash"]);
-    // Who came for what was before has what there is, and says what it has not.
+    // The late receiver has every message that a recorder has, and reports the others lost.
     let late = summary(from_here);
     let tally = &late["trees"][0]["tally"];
     let (released, lost) = (tally["released"].as_u64(), tally["lost"].as_u64());

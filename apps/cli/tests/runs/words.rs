@@ -105,7 +105,8 @@ fn a_root_says_whom_it_waits_for_and_its_report_that_the_tree_never_stood() {
     let scratch = Scratch::new();
     let path = scratch.path("e.toml");
     let mut text = "[multicast.membership]\nexpect_timeout = \"1s\"\n".to_owned();
-    let roles = [("root", "root"), ("receiver-1", "receiver"), ("tape", "recorder"), ("p", "proxy")];
+    let roles =
+        [("root", "root"), ("receiver-1", "receiver"), ("tape", "recorder"), ("p", "proxy")];
     for (id, (name, role)) in roles.into_iter().enumerate() {
         text += &format!("[[node]]\nname = \"{name}\"\nid = {id}\nrole = \"{role}\"\n");
         text += "address = \"127.0.0.1:0\"\n";

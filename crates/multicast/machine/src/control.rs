@@ -1,4 +1,4 @@
-//! Bodies of the control datagrams. See [`crate::wire`] for what stands in front of them.
+//! Bodies of the control datagrams. [`crate::wire`] describes the header in front of each body.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

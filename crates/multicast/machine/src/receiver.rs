@@ -1,5 +1,5 @@
-//! The receiver: holds each message until its deadline by its own clock, releases in order, asks
-//! for what is missing, reports what it lost and how much margin it had.
+//! The receiver: holds each message until its deadline by its own clock, releases messages in
+//! order, asks for missing frames, and reports its losses and its margins.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -167,7 +167,6 @@ pub struct Receiver {
     held: BTreeMap<u64, Held>,
     /// The next frame to release.
     next: u64,
-    /// Its first message.
     next_message: Option<u64>,
     events: VecDeque<ReceiverEvent>,
     started: bool,

@@ -1,5 +1,5 @@
-//! What a proxy and a receiver have in common: their way up. Joining, their place in the tree, what
-//! they miss and whom they ask for it, and whether parent and root still live.
+//! The way up, which proxies and receivers have in common: joining, the place in the tree, missing
+//! frames and the nodes to ask for them, and whether parent and root still live.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -480,8 +480,8 @@ impl Uplink {
     pub(crate) fn hear_of(&mut self, now: Timestamp, next: u64) {
         self.heard = self.heard.max(next);
         if self.is_spare() {
-            // It follows the stream without having it, so that a place finds it at its end; to have
-            // all of it as repair would cost the root as much as another child.
+            // A spare follows the end of the stream without its frames, so that it can begin there
+            // when it gets a place. Frames for a spare would cost the root as much as a child.
             if self.window.as_ref().is_some_and(|w| w.next() < next) {
                 self.root_heard = now;
                 self.skip(next);

@@ -9,7 +9,8 @@
 //! +---------+----------+---------------+--------+----------+-------+-------+------+------+
 //! ```
 //!
-//! A frame is appended behind its messages, so that whoever finds it finds them.
+//! A frame is appended behind its messages, so that a reader who finds the frame finds the messages
+//! too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -146,7 +147,6 @@ pub fn resumes(
     (0..streams).map(of).collect()
 }
 
-/// One record.
 #[derive(Clone, Copy)]
 struct FrameRecord {
     sequence: u64,

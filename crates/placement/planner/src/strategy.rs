@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Lower is better. Whatever the sum, lost probes count as infinitely late: percentiles are those
-//! of what was sent (see [`EdgeStats::counting_loss`]).
+//! of the sent probes (see [`EdgeStats::counting_loss`]).
 
 use core::fmt;
 

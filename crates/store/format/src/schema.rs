@@ -1,8 +1,8 @@
-//! What the bytes of a record mean.
+//! The meaning of the bytes of a record.
 //!
 //! The store itself needs only the length and the time in the first eight bytes; names and types
-//! are for whoever prints, exports or sums. Types are those of feeds: integers, fixed-point prices,
-//! floats and short text. A schema is kept as JSON beside the file's name.
+//! are for programs that print, export or sum. Types are those of feeds: integers, fixed-point
+//! prices, floats and short text. A schema is kept as JSON beside the file's name.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The JSON of a run: what was asked, measured, chosen and found.
+//! The JSON of a run: its plan, measurements, choices and results.
 
 use evenfall_core::ClockError;
 use evenfall_placement_machine::DelayRecord;

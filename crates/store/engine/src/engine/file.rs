@@ -136,7 +136,6 @@ impl StoreFile {
         }
     }
 
-    /// Its arithmetic.
     pub(super) fn layout(&self) -> Layout {
         lock(&self.appender).layout()
     }
