@@ -121,9 +121,9 @@ pub struct Args {
     #[arg(long)]
     key: bool,
     /// Hurt a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS or
-    /// slow:NAME@SECONDS+DURATION, such as kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms
-    /// (from then on, each way), counted from the first message; may be repeated. Processes are
-    /// root, proxy-1, ..., receiver-1, ...
+    /// slow:NAME@SECONDS+DURATION (from then on, each way), counted from the first message. Such
+    /// as kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms; may be repeated. Processes
+    /// are root, proxy-1, ..., receiver-1, ...
     #[arg(long)]
     fault: Vec<Fault>,
     /// Where logs and the page go. What an earlier demo left there is replaced.

@@ -162,7 +162,10 @@ pub fn main(args: &Args) -> Outcome {
             let mut node = find(&settings, RoleName::Recorder, name)?;
             node.record = args.record.clone().or(node.record);
             let dir = node.record.clone().ok_or_else(|| {
-                format!("node {}: a recorder needs a directory: give record = \"DIR\" in the settings or --record DIR", node.name)
+                let name = &node.name;
+                format!(
+                    "node {name}: no directory to record in: give record = \"DIR\" or --record DIR"
+                )
             })?;
             let store = crate::store::open(&dir)?;
             let recorded = recorder::run(&settings, &node, &store);

@@ -114,8 +114,8 @@ pub fn append(args: &Append) -> Outcome {
         return taken;
     }
     let feed = args.feed.as_ref().ok_or(
-        "there is nothing to append: give --feed FILE for a recording, or --csv FILE for the records \
-         of a file that `store create` made",
+        "there is nothing to append: give --feed FILE for a recording, or --csv FILE for the \
+         records of a file that `store create` made",
     )?;
     let config = args.backing.config(&args.dir)?;
     let format = input::format_named(args.format.as_deref())?;

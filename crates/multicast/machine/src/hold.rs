@@ -33,14 +33,14 @@ const MESSAGES_MIN: u64 = 50;
 /// Messages beyond the wanted quantile after which the quantile is trusted: the largest values of a
 /// small sample say little.
 const TAIL_MIN: f64 = 20.0;
-/// The factor of the first hold over the measured quantile. The factor falls to 1 while the messages
-/// beyond the quantile grow to [`TAIL_MIN`].
+/// The factor of the first hold over the measured quantile. The factor falls to 1 while the
+/// messages beyond the quantile grow to [`TAIL_MIN`].
 const GUARD: f64 = 2.5;
-/// The hold never exceeds 1.3 times the latency that 1 % of messages exceed (at the default target).
-/// The tail beyond that latency is stalls of the host, and waiting for the longest stall costs all
-/// messages more than it saves. The goals are 99 % of messages on time and a median held latency of
-/// at most 1.5 times the 99th percentile. Of eight runs, five reached both goals with a factor of
-/// 1.4, and all eight with 1.2 but with fewer messages on time; 1.3 lies between the two.
+/// The hold never exceeds 1.3 times the latency that 1 % of messages exceed (by default). The tail
+/// beyond that latency is stalls of the host, and waiting for the longest stall costs all messages
+/// more than it saves. The goals are 99 % of messages on time and a median held latency of at most
+/// 1.5 times the 99th percentile. Of eight runs, five reached both goals with a factor of 1.4, and
+/// all eight with 1.2 but with fewer messages on time; 1.3 lies between the two.
 const CEILING: f64 = 1.3;
 /// The share of messages that exceed the latency of the ceiling, in parts of the allowed share: 1 %
 /// where .6 % may be late.
@@ -69,7 +69,7 @@ const RECENT: Duration = Duration::from_millis(250);
 /// The hold is at least this quantile of the recent past.
 const RECENT_QUANTILE: f64 = 0.9;
 
-/// How long a frame counts as load for the frames behind it: about the time in which a burst drains.
+/// How long a frame counts as load for the frames behind it: about as long as a burst drains.
 const LOAD_MEMORY: Duration = Duration::from_millis(1);
 /// Classes of load, one per doubling: the last begins at 1,024 frames within the memory.
 const CLASSES: usize = 11;

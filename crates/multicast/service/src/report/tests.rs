@@ -275,6 +275,19 @@ fn receiver_that_is_started_again_is_judged_by_the_logs_of_both_its_lives() {
 }
 
 #[test]
+fn dots_in_the_name_of_a_node_are_no_number_of_a_life() {
+    let directory = Directory::new("dots");
+    let name = "ip-10-0-0-1.ec2.internal";
+    sent(&directory.0, 10, vec![], &[(0, "root"), (1, "receiver")]);
+    released(&directory.0, &header(Role::Receiver, 1, name), 0..10, true);
+    runlog::set_aside(&directory.0, &[runlog::file_name(name)]).expect("a free name");
+    released(&directory.0, &header(Role::Receiver, 1, name), 0..10, true);
+    let report = read(&directory.0, None).expect("a report");
+    let names: Vec<_> = report.logs.iter().map(|log| log.name.as_str()).collect();
+    assert_eq!(names, ["ip-10-0-0-1.ec2.internal.1", "ip-10-0-0-1.ec2.internal", "root"]);
+}
+
+#[test]
 fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first() {
     let directory = Directory::new("again");
     released(&directory.0, &header(Role::Receiver, 1, "receiver-1"), 0..70, false);

@@ -145,7 +145,7 @@ impl fmt::Display for MinMaxError {
 
 impl core::error::Error for MinMaxError {}
 
-/// Pools of up to 10 hosts are tried exhaustively: behind each root, nine hosts have 362,880 orders.
+/// Pools of up to 10 hosts are tried exhaustively: behind a root, nine hosts have 362,880 orders.
 const EXHAUSTED_HOSTS: usize = 10;
 /// Pools of up to 220 hosts look at all pairs below each proxy at depth 3: the work grows with the
 /// cube of the pool.
