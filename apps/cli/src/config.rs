@@ -39,7 +39,6 @@ enum Command {
     Default,
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Default => print!("{}", default_file()),

@@ -301,7 +301,6 @@ fn judged(args: &Args, settings: &Settings, expected: &Expected, report: &Report
     cast::receivers(settings).map(judged).collect()
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
     let progress = Progress::new();

@@ -135,7 +135,6 @@ fn run_agent(
     Err(crate::missing::words("the role of an agent", "agents").into())
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     if args.lifeline {
         process::end_with_stdin()?;

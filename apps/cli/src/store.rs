@@ -109,7 +109,6 @@ struct Delete {
     backing: Backing,
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Serve(args) => serve::serve(args),

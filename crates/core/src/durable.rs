@@ -36,10 +36,10 @@ pub struct WriteId(pub u64);
 pub enum Change {
     /// These bytes are added at its end. A log that is not there is made.
     Append(Bytes),
-    /// It keeps this many bytes, or all when it has fewer.
+    /// The log keeps this many bytes, or all when it has fewer.
     Truncate(u64),
-    /// It has these bytes and no others. After a crash it has the old ones or these, never a
-    /// mixture.
+    /// The log has these bytes and no others. After a crash the log has the old bytes or these,
+    /// never a mixture.
     Replace(Bytes),
 }
 

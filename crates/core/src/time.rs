@@ -91,7 +91,7 @@ pub enum ClockError {
     SameClock,
     /// The true offset lies within this distance of the stated one.
     Within(Duration),
-    /// Nobody offers a bound. Figures that rest on this clock say so.
+    /// No source states a bound. Figures that rest on this clock say so.
     #[default]
     Unknown,
 }

@@ -187,7 +187,7 @@ impl Actor {
 
 /// How a play ended.
 pub struct Played {
-    /// Who failed, other than by a planted fault.
+    /// The processes that failed, other than by a planted fault.
     pub outcome: Result<(), String>,
     /// What was done to the processes, for the timeline.
     pub events: Vec<RunEvent>,
@@ -261,7 +261,7 @@ pub fn play(
     Ok(Played { outcome, events: mem::take(&mut stage.events), stopped, is_fed })
 }
 
-/// Nobody of the cast stays when this program goes on without them, for whatever reason.
+/// No process of the cast outlives the stage, whatever ends it.
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.signal_all(Signal::Kill);

@@ -17,9 +17,9 @@ pub struct Fault {
 /// What is done to a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Harm {
-    /// It dies.
+    /// The process dies.
     Kill,
-    /// It stands still for so long.
+    /// The process stands still for this long.
     Pause(Duration),
     /// From then on every datagram to it and from it takes so much longer.
     Slow(Duration),

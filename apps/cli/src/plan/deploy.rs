@@ -138,7 +138,7 @@ fn agents(args: &Args, all: &[Machine]) -> String {
     })
 }
 
-/// Who is what in the feed: the first machine is the root, the next are proxies.
+/// The roles of the feed: the first machine is the root, the next machines are proxies.
 fn roles<'a>(
     all: &'a [Machine],
     shape: Shape,
@@ -255,7 +255,6 @@ fn save(dir: &Path, name: &str, text: &str) -> Result<(), String> {
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     let experiment = Experiment::load(&args.file, &[])?;
     let name = args.file.display();

@@ -100,7 +100,6 @@ impl ArrivalArgs {
 /// Refused messages that are named one by one; the others are counted.
 const NAMED_MAX: u64 = 10;
 
-/// Runs it.
 pub fn append(args: &Append) -> Outcome {
     let address = args.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
     if let (Some(table), Some(address)) = (&args.csv, address) {

@@ -32,7 +32,6 @@ pub struct Create {
     backing: Backing,
 }
 
-/// Runs it.
 pub fn create(args: &Create) -> Outcome {
     let schema = args.schema.as_ref().map(|path| -> Result<Schema, Box<dyn std::error::Error>> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());

@@ -85,7 +85,6 @@ impl Serve {
     }
 }
 
-/// Runs it.
 pub fn serve(args: &Serve) -> Outcome {
     interrupt::install()?;
     let mut listen = args.listen;

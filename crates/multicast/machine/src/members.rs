@@ -36,7 +36,7 @@ struct Member {
 /// A node that may be gone, and who says so.
 #[derive(Clone, Debug)]
 struct Suspicion {
-    /// It must have answered by then.
+    /// The suspect must have answered by then.
     until: Timestamp,
     next_probe: Timestamp,
     by: NodeId,
@@ -109,7 +109,7 @@ pub(crate) struct Members {
     tree: Option<Tree>,
     /// Number of the newest view.
     view: u32,
-    /// It as it was made, and when it comes into force at the latest; `None` once it is.
+    /// The newest view while it is not in force, and the latest time at which it comes into force.
     coming: Option<(Timestamp, Box<View>)>,
     /// Something changed: a new view is made at this time, from the tree or from nothing.
     change_at: Option<Timestamp>,

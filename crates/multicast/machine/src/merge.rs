@@ -213,7 +213,7 @@ impl Margins {
 #[derive(Clone, Copy, Debug)]
 struct Child {
     heard: Timestamp,
-    /// It has nobody below it, whatever it said when it had.
+    /// A spare has no node below it, whatever its earlier reports said.
     is_spare: bool,
     /// The last report's cumulative part, if there was one since it was last forgotten.
     last: Option<(Tally, u32)>,
@@ -344,7 +344,7 @@ impl Merger {
         }
     }
 
-    /// Those with somebody below them.
+    /// The children that have nodes below them.
     fn parents(&self) -> impl Iterator<Item = &Child> {
         self.children.values().filter(|child| !child.is_spare)
     }

@@ -114,7 +114,7 @@ pub struct RecorderStatus {
     pub dropped: u64,
     /// Frames asked for that the archive does not have.
     pub absent: u64,
-    /// Those who came late and were told where to begin.
+    /// Late nodes that were told where to begin.
     pub located: u64,
     /// Askers that wait now.
     pub askers: usize,
@@ -220,7 +220,7 @@ impl Recorder {
         Some(Wanted::Frames { asker: id, first, count: (end - first) as u16 })
     }
 
-    /// Who is served next: mostly the asker that is nearest to the live feed.
+    /// The asker that is served next: mostly the asker that is nearest to the live feed.
     fn next_asker(&mut self) -> Option<NodeId> {
         let waits =
             |(_, asker): &(&NodeId, &Asker)| !asker.wanted.is_empty() || asker.locate.is_some();

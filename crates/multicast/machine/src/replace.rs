@@ -134,9 +134,9 @@ pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Stragg
 pub enum Step {
     /// The spare is to be fed, and to feed, beside the straggler.
     Tried,
-    /// It helped: the straggler is let go.
+    /// The spare helped: the straggler is let go.
     Made,
-    /// It did not help: the spare steps back.
+    /// The spare did not help, and steps back.
     RolledBack,
     /// One of the two went, or the tree was built anew.
     Abandoned,
@@ -147,7 +147,7 @@ pub enum Step {
 pub struct Replacement {
     /// The straggler.
     pub old: NodeId,
-    /// Who stands in.
+    /// The spare or sibling that takes the place.
     pub new: NodeId,
     /// How far it is.
     pub step: Step,

@@ -81,7 +81,7 @@ pub struct Neighbours {
     pub nieces: Vec<NodeId>,
 }
 
-/// Who sends to whom.
+/// The senders and the children of every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     root: NodeId,

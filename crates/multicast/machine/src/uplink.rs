@@ -20,7 +20,7 @@ use crate::seal::{Seal, SharedKey};
 use crate::window::{Answer, Gaps, Seen, Window};
 use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_OFFSET};
 
-/// Who a node is and where the root is.
+/// The identity of a node, and the address of the root.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Its name.
@@ -36,7 +36,7 @@ pub struct Identity {
 /// What the way up tells its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// It has a place, for the first time or a new one.
+    /// The node has a place, its first place or a new place.
     Placed(Place),
     /// The root started anew, and this is the place in its new run. Frames below `known` of the
     /// old run existed.
@@ -102,7 +102,7 @@ pub(crate) struct Uplink {
     pub resume: Option<(u32, u64)>,
     /// The frame after the highest one that exists as far as is known, be it beyond the window.
     heard: u64,
-    /// Who has what everybody else has forgotten, and whether they were asked in vain.
+    /// The recorders, and whether they were asked in vain.
     recorders: Vec<Peer>,
     recorders_fail: bool,
     /// Epoch and run id of the root, once this node has a place.
@@ -659,7 +659,7 @@ impl Uplink {
         self.root_id.is_some() && !self.root_lost && !self.leaving
     }
 
-    /// Who is asked for what is missing, in this order: parent, aunts, the root, recorders.
+    /// The nodes to ask for missing frames, in this order: parent, aunts, the root, recorders.
     fn targets(&self) -> Vec<SocketAddr> {
         let mut targets: Vec<SocketAddr> =
             self.place.iter().flat_map(|p| &p.sources).map(|p| p.addr).collect();

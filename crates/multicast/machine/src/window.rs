@@ -135,7 +135,8 @@ struct Gap {
     asks: u32,
     /// One past the last frame that was asked for.
     asked: u64,
-    /// Who answers has answered most of it: the next part is asked for before the rest has come.
+    /// The answering node has answered most of the request: the next part is asked for before the
+    /// rest has come.
     more: bool,
     /// When it was found, or when a frame of it last arrived.
     progress: Timestamp,

@@ -236,7 +236,7 @@ impl<'a> FrameReader<'a> {
         Ok(Some((frame.sequence, frame.first_message)))
     }
 
-    /// Those of the frames `first..first + count` that are there, with their messages.
+    /// The recorded frames of `first..first + count`, with their messages.
     ///
     /// # Errors
     /// What the source says.

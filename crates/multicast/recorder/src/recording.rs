@@ -444,7 +444,7 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Those between two times, both included.
+    /// The messages between two times, both included.
     ///
     /// # Errors
     /// What the source says.
@@ -468,7 +468,7 @@ impl<'a> Replay<'a> {
         Ok(Self { source, cursors, next: None })
     }
 
-    /// Those from this number on.
+    /// The messages from this number on.
     ///
     /// # Errors
     /// What the source says.

@@ -117,7 +117,7 @@ pub enum SurveyError {
         /// Which line, from 1.
         line: usize,
     },
-    /// It was stopped before there was a tree.
+    /// The survey was stopped before there was a tree.
     Stopped,
 }
 
@@ -139,7 +139,7 @@ impl core::error::Error for SurveyError {}
 
 #[derive(Clone, Debug)]
 enum Stage {
-    /// Nobody was greeted.
+    /// No agent was greeted yet.
     Waiting,
     /// All pairs are wanted.
     Matrix,

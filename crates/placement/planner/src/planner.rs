@@ -32,7 +32,7 @@ use crate::tree::{Shape, Tree};
 /// Starts that may be asked of LemonDrop: at a second each for 1,000 hosts, a quarter of an hour.
 const STARTS_MAX: u32 = 1_000;
 
-/// Who chooses the tree.
+/// The algorithm that chooses the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
     /// The best worst leaf, by local search over whole trees.
@@ -94,7 +94,7 @@ impl Method {
 /// What is wanted of a tree, and who chooses it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planner {
-    /// Who chooses.
+    /// The algorithm that chooses the tree.
     pub method: Method,
     /// D and F.
     pub shape: Shape,

@@ -45,10 +45,10 @@ enum Op {
 /// Which candidates are taken, once they are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
-    /// Those that score lowest.
+    /// The candidates that score lowest.
     #[default]
     Best,
-    /// Those that score highest: what stragglers can do to a tree.
+    /// The candidates that score highest: the harm that stragglers can do to a tree.
     Worst,
     /// Any: a cluster without selection.
     Random,

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// How an entry comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// It was just appended or asked for: it stays for a turn of the hand.
+    /// The segment was just appended or asked for: it stays for a turn of the hand.
     Recent,
     /// A scan passes by: first to go.
     Passing,

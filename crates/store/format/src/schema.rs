@@ -70,7 +70,7 @@ pub struct Field {
 pub enum Sides {
     /// The first copy of each packet is kept.
     One,
-    /// They are kept apart, as two.
+    /// The sides are kept apart, as two recordings.
     Apart,
 }
 

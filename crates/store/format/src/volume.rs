@@ -94,7 +94,7 @@ impl Chunks {
         self.total.fetch_sub(bytes, Relaxed);
     }
 
-    /// Those of a file from this one on.
+    /// The chunks of a file from this chunk on.
     fn of(&self, kind: Kind, file: FileId, first: u32) -> impl Iterator<Item = u32> + '_ {
         self.bytes.range((kind, file, first)..=(kind, file, u32::MAX)).map(|(at, _)| at.2)
     }

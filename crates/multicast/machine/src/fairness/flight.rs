@@ -128,7 +128,7 @@ pub(super) enum Place<'a> {
     Given,
     /// The receiver has spoken before.
     Again,
-    /// It was never sent, or not to this receiver.
+    /// The message was never sent, or not to this receiver.
     Nowhere,
 }
 
