@@ -61,10 +61,7 @@ fn stage_of(cast: &[(&str, &str)], ring_frames: u32) -> Scratch {
 }
 
 fn start(scratch: &Scratch, name: &str, more: &[&str]) -> Child {
-    let role = match CAST.iter().find(|node| node.0 == name).map(|node| node.1) {
-        Some(role) => role,
-        None => "recorder",
-    };
+    let role = CAST.iter().find(|node| node.0 == name).map_or("recorder", |node| node.1);
     let config = scratch.path("e.toml").display().to_string();
     let args = ["run", role, "--name", name, "--config", &config, "--json"];
     evenfall(&[&args[..], more].concat()).spawn().expect("the program")
