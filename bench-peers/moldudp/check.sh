@@ -35,15 +35,15 @@ id = 0
 role = "root"
 address = "127.0.0.1:26404"
 [[node]]
-name = "recv-1"
+name = "receiver-1"
 id = 1
 role = "receiver"
 address = "127.0.0.1:0"
 TOML
 "$evenfall" run root --config "$dir/evenfall.toml" --json & pids="$pids $!"; root=$!
-"$evenfall" run recv --config "$dir/evenfall.toml" & pids="$pids $!"; recv=$!
+"$evenfall" run receiver --config "$dir/evenfall.toml" & pids="$pids $!"; recv=$!
 sleep 2
 "$peer" give "$dir/in.itch" 239.192.77.4:26402 127.0.0.1:26403
 wait $root
 wait $recv
-grep -q "$want" "$dir/summary-recv-1.json" && echo "equal: $want"
+grep -q "$want" "$dir/summary-receiver-1.json" && echo "equal: $want"

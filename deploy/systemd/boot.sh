@@ -68,7 +68,7 @@ id = 0
 role = "root"
 address = "10.9.9.1:9000"
 [[node]]
-name = "recv-1"
+name = "receiver-1"
 id = 1
 role = "receiver"
 address = "10.9.9.2:9000"

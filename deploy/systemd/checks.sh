@@ -12,14 +12,14 @@ echo agent:m1 >/run/pool/services
 settled
 for _ in $(seq 50); do [[ $(show agent:m1 ActiveState) == active ]] && break || sleep .1; done
 agent=$(show agent:m1 MainPID)
-echo agent:m1 recv:recv-1 root:root >/run/pool/services
+echo agent:m1 receiver:receiver-1 root:root >/run/pool/services
 settled
 for _ in $(seq 50); do [[ $(show root:root ActiveState) == active ]] && break || sleep .1; done
 for _ in $(seq 300); do
   [[ $(show root:root ActiveState) == active ]] || break
   sleep .1
 done
-for role in root:root recv:recv-1; do
+for role in root:root receiver:receiver-1; do
   for _ in $(seq 50); do [[ $(show $role ActiveState) == active ]] && sleep .1; done
   [[ $(show $role Result) == success && $(show $role ExecMainStatus) == 0 ]] \
     || { wrong "$role: $(show $role Result) $(show $role ExecMainCode) $(show $role ExecMainStatus)"

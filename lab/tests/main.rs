@@ -5,6 +5,7 @@
 mod campaigns;
 mod corpus;
 mod moderation;
+mod pages;
 mod repair;
 mod shuffle_thesis;
 mod transcripts;

@@ -21,14 +21,12 @@ use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     /// Path from the root of the repository.
     file: String,
     /// Line from 1.
     line: usize,
-    /// What is wrong.
     what: String,
     /// What to do about it.
     instead: String,

@@ -20,8 +20,8 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Check a settings file: the first mistake is named with its key, line and what is allowed.
-    /// What passes can be run.
+    /// Check a settings file, and name the first mistake with its key, its line and the allowed
+    /// values. A run can begin with a file that passes.
     Check {
         /// The file; evenfall.toml when left out.
         file: Option<PathBuf>,
@@ -39,7 +39,6 @@ enum Command {
     Default,
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Default => print!("{}", default_file()),

@@ -1,5 +1,5 @@
-//! `evenfall demo`: a whole run on this machine: root, proxies and receivers as processes, then the
-//! judgement of what they wrote down.
+//! `evenfall demo`: a whole run on this machine: root, proxies and receivers as processes, then a
+//! judgement of their logs.
 
 mod cast;
 mod faults;
@@ -54,7 +54,7 @@ pub struct Args {
     /// A market-data file: ITCH 5.0 (plain or gzip), pcap, LOBSTER. Generated when left out.
     #[arg(long)]
     feed: Option<PathBuf>,
-    /// Receivers.
+    /// Number of receivers.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     receivers: u32,
     /// Hops from the root to a receiver.
@@ -121,15 +121,15 @@ pub struct Args {
     #[arg(long)]
     key: bool,
     /// Hurt a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS or
-    /// slow:NAME@SECONDS+DURATION, such as kill:proxy-1@3, pause:recv-2@3+2 or slow:proxy-2@3+2ms
-    /// (from then on, each way), counted from the first message; may be repeated. Processes are
-    /// root, proxy-1, ..., recv-1, ...
+    /// slow:NAME@SECONDS+DURATION (from then on, each way), counted from the first message. Such
+    /// as kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms; may be repeated. Processes
+    /// are root, proxy-1, ..., receiver-1, ...
     #[arg(long)]
     fault: Vec<Fault>,
     /// Where logs and the page go. What an earlier demo left there is replaced.
     #[arg(long, default_value = "evenfall-demo")]
     dir: PathBuf,
-    /// Record every message in a store in this directory, by one receiver more.
+    /// Record every message in a store in this directory. The recorder is one more receiver.
     #[arg(long, value_name = "DIR", conflicts_with = "lab")]
     record: Option<PathBuf>,
     /// Change any setting, such as --set multicast.deadline.target=.999; may be repeated.
@@ -301,7 +301,6 @@ fn judged(args: &Args, settings: &Settings, expected: &Expected, report: &Report
     cast::receivers(settings).map(judged).collect()
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
     let progress = Progress::new();
@@ -337,7 +336,7 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
     if played.stopped && args.compare {
         return Err(format!("stopped in mode {}: there is nothing to compare", args.mode).into());
     }
-    progress.stage("judging what the processes wrote down", None);
+    progress.stage("judging the logs of the processes", None);
     let recorded = match recording {
         None => Ok(()),
         Some(recording) => {

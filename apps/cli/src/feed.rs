@@ -157,7 +157,6 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must be 0 to 1".to_owned()) }
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Play(play) => self::play(play),

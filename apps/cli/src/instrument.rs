@@ -1,5 +1,5 @@
 //! `evenfall sim` and `evenfall bench`: instruments are a program of their own, `evenfall-lab`, so
-//! that nobody who runs a feed builds a simulator. What people type stays as it is.
+//! that a person who runs a feed builds no simulator. The commands stay the same.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -3,7 +3,7 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
-//! | [`run`] | `evenfall run root\|proxy\|recv`: one process of a run over several hosts |
+//! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent`: one process of a run over several hosts |
 //! | [`plan`] | `evenfall plan tree`: which machine takes which place |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
@@ -29,6 +29,8 @@ mod instrument;
 mod man;
 #[cfg(not(all(feature = "agents", feature = "arrow")))]
 mod missing;
+#[cfg(test)]
+mod pages;
 mod plan;
 mod print;
 mod report;

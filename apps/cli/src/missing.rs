@@ -1,4 +1,4 @@
-//! What stands in the place of a command that is not in this build.
+//! The answer of a build to a command that it lacks.
 
 #[cfg(not(feature = "agents"))]
 use crate::Outcome;

@@ -65,7 +65,6 @@ enum Command {
     Report(report::Args),
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Deploy(args) => deploy::main(args),

@@ -28,7 +28,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     let report = match &args.csv {
         None => report::read(&args.dir, None)?,

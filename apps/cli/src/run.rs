@@ -17,17 +17,18 @@ use crate::settings::Union;
 /// Nodes that an error lists: what fits into two lines.
 const NODES_LISTED_MAX: usize = 6;
 
-/// A role as the command names it.
+/// The role of this process.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RoleArg {
-    /// Reads the feed, sets deadlines, keeps the tree.
+    /// Reads the feed, sets the deadline of each message and builds the tree.
     Root,
-    /// Forwards.
+    /// Forwards messages to its children.
     Proxy,
-    /// Holds and releases.
-    #[value(alias = "receiver")]
-    Recv,
-    /// Holds and releases, keeps every message in a store, and answers those who miss some.
+    /// Holds each message until its deadline and releases it then.
+    #[value(alias = "recv")]
+    Receiver,
+    /// Receives like a receiver, keeps every message in a store, and answers nodes that missed
+    /// messages.
     Recorder,
     /// Measures delays when `evenfall plan live` asks.
     Agent,
@@ -36,7 +37,7 @@ enum RoleArg {
 /// Arguments of `evenfall run`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What this process does.
+    /// The role of this process.
     role: RoleArg,
     /// The settings file, the same on every host.
     #[arg(long, default_value = "evenfall.toml")]
@@ -90,7 +91,10 @@ fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Nod
         )),
         (Some(_), Some(_)) => {
             let all = settings.nodes.iter().filter(|node| node.role == wanted);
-            Err(format!("which {wanted}? Name it with --name; there are: {}", listed(all)))
+            Err(format!(
+                "several nodes have the role {wanted}; choose with --name; there are: {}",
+                listed(all)
+            ))
         }
     }
 }
@@ -109,7 +113,9 @@ fn find_agent<'a>(
             .find(|agent| agent.name == name)
             .ok_or_else(|| format!("no agent is called {name}; there are: {}", names())),
         (None, [agent]) => Ok(agent),
-        (None, _) => Err(format!("which agent? Name one with --name; there are: {}", names())),
+        (None, _) => {
+            Err(format!("several nodes are agents; choose with --name; there are: {}", names()))
+        }
     }
 }
 
@@ -129,7 +135,6 @@ fn run_agent(
     Err(crate::missing::words("the role of an agent", "agents").into())
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     if args.lifeline {
         process::end_with_stdin()?;
@@ -147,7 +152,7 @@ pub fn main(args: &Args) -> Outcome {
             let node = find(&settings, RoleName::Proxy, name)?;
             serde_json::to_value(proxy::run(&settings, &node)?)?
         }
-        RoleArg::Recv => {
+        RoleArg::Receiver => {
             let mut node = find(&settings, RoleName::Receiver, name)?;
             node.from = args.from.clone().or(node.from);
             serde_json::to_value(receiver::run(&settings, &node, &mut NoSink)?)?
@@ -156,7 +161,10 @@ pub fn main(args: &Args) -> Outcome {
             let mut node = find(&settings, RoleName::Recorder, name)?;
             node.record = args.record.clone().or(node.record);
             let dir = node.record.clone().ok_or_else(|| {
-                format!("node {}: where to? give record = \"DIR\" or --record DIR", node.name)
+                let name = &node.name;
+                format!(
+                    "node {name}: no directory to record in: give record = \"DIR\" or --record DIR"
+                )
             })?;
             let store = crate::store::open(&dir)?;
             let recorded = recorder::run(&settings, &node, &store);
@@ -174,4 +182,17 @@ pub fn main(args: &Args) -> Outcome {
         println!("{}", summary["ended"].as_str().unwrap_or("ended"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_has_one_word_and_its_old_word_is_understood() {
+        for word in ["receiver", "recv"] {
+            let role = RoleArg::from_str(word, false).expect("a role");
+            assert_eq!(role.to_possible_value().expect("a word").get_name(), "receiver");
+        }
+    }
 }

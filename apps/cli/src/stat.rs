@@ -1,4 +1,4 @@
-//! `evenfall stat`: what running nodes say of themselves.
+//! `evenfall stat`: the state of running nodes, as they report it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -49,7 +49,6 @@ pub fn fetch(address: SocketAddr) -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|e| format!("{address}: not an evenfall node: {e}"))
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     let mut nodes: Vec<(String, Option<RoleName>, SocketAddr)> =
         args.http.iter().map(|a| (a.to_string(), None, *a)).collect();

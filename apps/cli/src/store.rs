@@ -39,7 +39,7 @@ enum Command {
     Serve(serve::Serve),
     /// List the files and recordings.
     Ls(Ls),
-    /// Create a file or an empty recording, and say how records will come to it.
+    /// Create a file or an empty recording, and keep the way in which later appends fill it.
     Create(create::Create),
     /// Record a feed file, every message byte for byte; or append records out of a table.
     Append(append::Append),
@@ -49,11 +49,11 @@ enum Command {
     Tail(read::Tail),
     /// Write a file or a recording as Parquet, which DuckDB, Polars and Spark open.
     Export(read::Export),
-    /// Say how long and how much is kept of a file or a recording; what is beyond it goes.
+    /// Limit the age or the bytes of a file or a recording; older records are deleted.
     Retain(Retain),
     /// Delete a file or a recording, its objects too.
     Delete(Delete),
-    /// Read every byte and say what is not as it was written; compare a recording with its feed.
+    /// Read every byte and name damage; compare a recording with its feed.
     Verify(proof::Verify),
 }
 
@@ -109,7 +109,6 @@ struct Delete {
     backing: Backing,
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Serve(args) => serve::serve(args),

@@ -1,8 +1,8 @@
 //! Writes that a machine asks for and does not wait for.
 //!
-//! A protocol that promises something must have it on a disk first. [`Disk`](crate::Disk) answers
-//! at once and would stop the machine for the time of a sync, so a machine says what is to be
-//! written, goes on, and is told when that survives a crash:
+//! A protocol must have its promises on a disk before it makes them. [`Disk`](crate::Disk) answers
+//! at once and would stop the machine for the time of a sync, so a machine hands its bytes over,
+//! goes on, and is told when they survive a crash:
 //!
 //! ```text
 //!  machine ──poll_write──> driver ──write, sync──> disk
@@ -12,8 +12,8 @@
 //!
 //! The writes of one log are carried out in the order in which they were polled, and are answered
 //! in that order. A driver has [`WRITES_MAX`] of them under way at most, and polls no more until
-//! some are answered. A write is answered once. What was polled and not answered before a crash may
-//! be there, be torn, or not be there.
+//! some are answered. A write is answered once. A write that was polled and not answered before a
+//! crash may be there, be torn, or be missing.
 //!
 //! **A write that fails** leaves the end of its log unknown. Every later append to that log fails
 //! too, until a [`Change::Truncate`] or a [`Change::Replace`] of it succeeds: no append can follow
@@ -36,10 +36,10 @@ pub struct WriteId(pub u64);
 pub enum Change {
     /// These bytes are added at its end. A log that is not there is made.
     Append(Bytes),
-    /// It keeps this many bytes, or all when it has fewer.
+    /// The log keeps this many bytes, or all when it has fewer.
     Truncate(u64),
-    /// It has these bytes and no others. After a crash it has the old ones or these, never a
-    /// mixture.
+    /// The log has these bytes and no others. After a crash the log has the old bytes or these,
+    /// never a mixture.
     Replace(Bytes),
 }
 

@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use crate::time::nanos;
 
-/// Buckets per doubling: 8 gives a relative error of at most 9 %.
+/// Buckets per doubling: with 8 a bucket is at most 12.5 % wide.
 const PER_OCTAVE: usize = 8;
-/// Doublings from 1 us to 4.3 s. What is shorter or longer falls in the first or last bucket.
+/// Doublings from 1 us to 4.2 s. Shorter durations fall in the first bucket, longer ones in the
+/// last.
 const OCTAVES: usize = 22;
 /// Buckets in all.
 pub const BUCKETS: usize = PER_OCTAVE * OCTAVES;

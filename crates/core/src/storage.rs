@@ -1,8 +1,8 @@
-//! What a store keeps its bytes on: one disk, and one object store.
+//! The disk and the object store of a store.
 //!
 //! Both traits are small on purpose, so that a simulated disk that tears writes and forgets syncs
 //! runs the same code as a directory, and a simulated object store that fails the same code as S3.
-//! Names are plain ASCII without separators; what a name means is the caller's business.
+//! Names are plain ASCII without separators; the caller decides the meaning of a name.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! Two clocks, two types, so that one can never be compared with the other.
+//! Two clocks and two types, so that times of the two clocks are never compared.
 //!
 //! [`Timestamp`] is the local monotonic clock: timers live on it. [`SyncTime`] is the synchronised
 //! clock that all hosts share up to an error: deadlines live on it. A [`Clock`] converts between
@@ -91,7 +91,7 @@ pub enum ClockError {
     SameClock,
     /// The true offset lies within this distance of the stated one.
     Within(Duration),
-    /// Nobody offers a bound. Figures that rest on this clock say so.
+    /// No source states a bound. Figures that rest on this clock say so.
     #[default]
     Unknown,
 }

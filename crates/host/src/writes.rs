@@ -116,7 +116,6 @@ fn storage_error(name: &str, error: &io::Error) -> StorageError {
     }
 }
 
-/// The thread's own.
 struct Logs {
     directory: PathBuf,
     handle: File,

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn report_of_many_processes_keeps_the_largest() {
         let curve = |peak| MemoryCurve {
-            name: format!("recv-{peak}"),
+            name: format!("receiver-{peak}"),
             seconds: vec![0.0, 1.0],
             resident_bytes: vec![1, peak],
         };

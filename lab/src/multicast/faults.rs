@@ -42,7 +42,6 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 25] = [
     // 0: a ring so small that pauses outlast it.
     ("ring", 0..=3),
     ("rule", 0..=1),
-    // Of any ten seeds, as many have none of these.
     ("switches", 0..=4),
     ("joins", 0..=4),
     ("leaves", 0..=4),
@@ -161,7 +160,7 @@ fn config(plan: &Plan) -> Config {
             &mut m.probe_timeout,
             &mut m.root_timeout,
             &mut m.view_timeout,
-            &mut config.repair.missing_hold,
+            &mut config.repair.gap_timeout,
         ] {
             *timer /= 4;
         }
@@ -236,7 +235,7 @@ impl Scene {
         let acts = acts(&plan, &mut prng, receivers);
         let m = &config.membership;
         let healing =
-            (m.silence + m.probe_timeout + m.view_timeout) * 5 + config.repair.missing_hold * 2;
+            (m.silence + m.probe_timeout + m.view_timeout) * 5 + config.repair.gap_timeout * 2;
         let calm = last + healing;
         let interval = Duration::from_secs(1) / plan.knob("rate") as u32;
         let first = SimTime::from_millis(50);
@@ -491,7 +490,7 @@ impl Scene {
         let end = self.pace.due(self.pace.count) + TICK_EVERY;
         let patience = match self.root_dies {
             Some(_) => self.config.membership.root_timeout,
-            None => self.config.repair.missing_hold * 4 + Duration::from_secs(1),
+            None => self.config.repair.gap_timeout * 4 + Duration::from_secs(1),
         };
         world.run_until(end, &mut owner);
         while !owner.owner().is_finished() && world.now() < end + patience {

@@ -78,7 +78,6 @@ const CALL_PUBLISH: u64 = 0;
 const CALL_WARM_UP: u64 = 1;
 const CALL_FINISH: u64 = 2;
 
-/// One tree's feed.
 #[derive(Clone, Debug)]
 struct Feed {
     warm: Schedule,

@@ -41,8 +41,8 @@ impl Case {
         match self {
             Self::Undisturbed => "no host turns slow",
             Self::Watched => "no host turns slow, re-placement on",
-            Self::Endured => "one does, nothing is done",
-            Self::Replaced => "one does, and is replaced",
+            Self::Endured => "one host turns slow, nothing is done",
+            Self::Replaced => "one host turns slow, and is replaced",
         }
     }
 }

@@ -103,7 +103,7 @@ impl Play {
         config.membership.silence = Duration::from_secs(5);
         config.membership.probe_timeout = Duration::from_secs(5);
         config.membership.root_timeout = Duration::from_secs(30);
-        config.repair.missing_hold = Duration::from_secs(20);
+        config.repair.gap_timeout = Duration::from_secs(20);
         config
     }
 

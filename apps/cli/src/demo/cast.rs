@@ -88,7 +88,7 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         }
     }
     for i in 1..=args.receivers {
-        add(format!("recv-{i}"), RoleName::Receiver, 0)?;
+        add(format!("receiver-{i}"), RoleName::Receiver, 0)?;
     }
     if args.record.is_some() {
         add(super::record::NODE.into(), RoleName::Recorder, 0)?;
@@ -127,7 +127,6 @@ pub fn fresh_key() -> std::io::Result<String> {
 struct Actor {
     node: Node,
     child: Child,
-    /// Ended, and how.
     ended: Option<Result<(), String>>,
 }
 
@@ -141,7 +140,7 @@ fn start(
     let role = match node.role {
         RoleName::Root => "root",
         RoleName::Proxy => "proxy",
-        RoleName::Receiver => "recv",
+        RoleName::Receiver => "receiver",
         RoleName::Recorder => "recorder",
         _ => return Err(format!("{} has no role of a demo", node.name)),
     };
@@ -188,7 +187,7 @@ impl Actor {
 
 /// How a play ended.
 pub struct Played {
-    /// Who failed, other than by a planted fault.
+    /// The processes that failed, other than by a planted fault.
     pub outcome: Result<(), String>,
     /// What was done to the processes, for the timeline.
     pub events: Vec<RunEvent>,
@@ -262,7 +261,7 @@ pub fn play(
     Ok(Played { outcome, events: mem::take(&mut stage.events), stopped, is_fed })
 }
 
-/// Nobody of the cast stays when this program goes on without them, for whatever reason.
+/// No process of the cast outlives the stage, whatever ends it.
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.signal_all(Signal::Kill);
@@ -398,7 +397,7 @@ impl Stage<'_> {
         let more = failures.count();
         let logs = self.args.dir.display();
         let rest = if more > 0 { format!(" (and {more} more failed)") } else { String::new() };
-        Err(format!("{first}{rest}; what they said is in {logs}/*.stderr"))
+        Err(format!("{first}{rest}; their messages are in {logs}/*.stderr"))
     }
 
     /// Does what is due to be done to the processes.

@@ -1,4 +1,4 @@
-//! Faults that a demo plants: which process, when, what.
+//! Faults that a demo plants: the process, the time and the kind of each fault.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,9 +17,9 @@ pub struct Fault {
 /// What is done to a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Harm {
-    /// It dies.
+    /// The process dies.
     Kill,
-    /// It stands still for so long.
+    /// The process stands still for this long.
     Pause(Duration),
     /// From then on every datagram to it and from it takes so much longer.
     Slow(Duration),
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn faults_are_read_and_mistakes_say_how() {
-        let fault: Fault = "pause:recv-2@3+.5".parse().unwrap();
+        let fault: Fault = "pause:receiver-2@3+.5".parse().unwrap();
         let half = Harm::Pause(Duration::from_millis(500));
         assert_eq!((fault.at.as_secs(), fault.harm), (3, half));
         assert_eq!("kill:proxy-1@3".parse::<Fault>().unwrap().harm, Harm::Kill);

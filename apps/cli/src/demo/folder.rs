@@ -1,4 +1,4 @@
-//! The directory of a demo: one demo at a time, and nothing removed that no demo wrote.
+//! The directory of a demo: one demo at a time; a demo removes only files that demos write.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn settings_and_logs_that_no_demo_wrote_are_left_alone() {
-        for name in [SETTINGS_FILE, KEY_FILE, "root-0.evlog"] {
+        for name in [SETTINGS_FILE, KEY_FILE, "root.evlog"] {
             let dir = tempfile::TempDir::new().unwrap();
             fs::write(dir.path().join(name), "somebody's").unwrap();
             let said = Folder::take(dir.path()).err().unwrap();

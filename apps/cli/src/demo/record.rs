@@ -1,5 +1,5 @@
-//! The recorder of a demo: one more leaf of the tree, in this process, that keeps every message
-//! and answers those who miss some.
+//! The recorder of a demo: one more leaf of the tree, in this process, that keeps every message and
+//! answers nodes that missed messages.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;

@@ -1,4 +1,4 @@
-//! Whether a demo did what it promises: every receiver has everything that was sent.
+//! Whether a demo kept its promise: every receiver has every sent message.
 
 use super::faults::Fault;
 
@@ -48,20 +48,20 @@ mod tests {
 
     #[test]
     fn loss_or_another_content_fails_the_run_unless_a_fault_was_planted_for_it() {
-        let all = [judged("recv-1", true, 0), judged("recv-2", true, 0)];
+        let all = [judged("receiver-1", true, 0), judged("receiver-2", true, 0)];
         assert_eq!(verdict(&all, &[]), Ok(()));
-        let all = [judged("recv-1", false, 0), judged("recv-2", false, 7)];
+        let all = [judged("receiver-1", false, 0), judged("receiver-2", false, 7)];
         let said = verdict(&all, &[]).expect_err("nobody has it");
-        for words in ["2 of 2 receivers", "recv-1 (another content)", "recv-2 (7 lost)"] {
+        for words in ["2 of 2 receivers", "receiver-1 (another content)", "receiver-2 (7 lost)"] {
             assert!(said.contains(words), "{said}");
         }
         let planted = |words: &[&str]| {
             let faults: Vec<Fault> = words.iter().map(|w| w.parse().expect("a fault")).collect();
             verdict(&all, &faults)
         };
-        let said = planted(&["kill:recv-1@1"]).expect_err("the other one was not hurt");
-        assert!(said.contains("recv-2") && !said.contains("recv-1"), "{said}");
-        assert_eq!(planted(&["kill:recv-1@1", "pause:recv-2@1+1"]), Ok(()));
+        let said = planted(&["kill:receiver-1@1"]).expect_err("the other one was not hurt");
+        assert!(said.contains("receiver-2") && !said.contains("receiver-1"), "{said}");
+        assert_eq!(planted(&["kill:receiver-1@1", "pause:receiver-2@1+1"]), Ok(()));
         assert_eq!(planted(&["kill:proxy-1@1"]), Ok(()));
         assert!(planted(&["slow:proxy-1@1+2ms"]).is_err(), "slow is no excuse");
     }

@@ -2,9 +2,9 @@
 //!
 //! A node of the feed belongs to the agent at the same IP address. The root of a running feed gives
 //! its places by id: proxies level by level, then receivers, spread evenly over the last proxies.
-//! So a plan is applied by giving the nodes their roles and dealing the ids that the file has anew,
-//! in the order of the plan's places. Machines without a place become proxies with the highest ids,
-//! which a feed keeps as spares. Everything else in the file stays as it is, comments too.
+//! So `--apply` gives the nodes their roles, and deals the ids of the file anew in the order of the
+//! plan's places. Machines without a place become proxies with the highest ids, which a feed keeps
+//! as spares. Everything else in the file stays as it is, comments too.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

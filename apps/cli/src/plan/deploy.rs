@@ -1,6 +1,6 @@
-//! `evenfall plan deploy`: what the machines of an experiment's pool are brought up with.
+//! `evenfall plan deploy`: the files that bring up the machines of an experiment's pool.
 //!
-//! One experiment file drives everything: the settings that its agents and its feed run by, and the
+//! All files follow from the experiment file: the settings of its agents and its feed, and the
 //! values of the Terraform modules or the Kubernetes manifests in `deploy/`.
 
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ const FIRST_HOST: u32 = 10;
 /// Arguments of `evenfall plan deploy`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The experiment file; its `[pool]` says how many machines of which kind.
+    /// The experiment file; its `[pool]` states the number and the kind of the machines.
     file: PathBuf,
     /// Where everything is written.
     #[arg(long)]
@@ -50,7 +50,7 @@ pub struct Args {
     /// Depth of the feed's tree; that of the first `[[run]]` when left out.
     #[arg(long)]
     feed_depth: Option<u32>,
-    /// Its fan-out.
+    /// Fan-out of the feed's tree; that of the first `[[run]]` when left out.
     #[arg(long)]
     feed_fanout: Option<u32>,
 }
@@ -138,7 +138,7 @@ fn agents(args: &Args, all: &[Machine]) -> String {
     })
 }
 
-/// Who is what in the feed: the first machine is the root, the next are proxies.
+/// The roles of the feed: the first machine is the root, the next machines are proxies.
 fn roles<'a>(
     all: &'a [Machine],
     shape: Shape,
@@ -158,7 +158,7 @@ fn roles<'a>(
     let role = |(at, machine): (usize, &'a Machine)| match at as u64 {
         0 => ("root".to_owned(), "root", machine),
         at if at <= proxies => (format!("proxy-{at}"), "proxy", machine),
-        at => (format!("recv-{}", at - proxies), "receiver", machine),
+        at => (format!("receiver-{}", at - proxies), "receiver", machine),
     };
     Ok(all.iter().enumerate().map(role).collect())
 }
@@ -255,7 +255,6 @@ fn save(dir: &Path, name: &str, text: &str) -> Result<(), String> {
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     let experiment = Experiment::load(&args.file, &[])?;
     let name = args.file.display();
@@ -279,7 +278,6 @@ pub fn main(args: &Args) -> Outcome {
         save(dir, "agents.json", &list)?;
     } else {
         let machine = |((role, kind, machine), at): (&(String, &str, &Machine), usize)| {
-            let kind = if *kind == "receiver" { "recv" } else { kind };
             json!({
                 "index": at, "name": machine.name, "address": machine.address,
                 "feed_name": role, "feed_role": kind,

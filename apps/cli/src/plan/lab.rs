@@ -162,7 +162,6 @@ fn wait(args: &Args, lab: &Lab) -> Result<(), String> {
     lab.within(args.hosts.into(), all).map_err(|error| error.to_string())?
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     if let Some(none) = args.slow.iter().find(|host| **host >= args.hosts) {
         return Err(format!("--slow {none}: hosts are 0 to {}", args.hosts - 1).into());

@@ -296,7 +296,6 @@ fn progress(names: &[String], event: &SurveyorEvent) {
     }
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
     let settings = match &args.config {

@@ -67,7 +67,6 @@ enum Method {
     Printed,
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     if args.epsilon.is_some_and(|epsilon| !epsilon.is_finite() || epsilon < 0.0) {
         return Err("--epsilon: must be a number, 0 or more".into());

@@ -20,7 +20,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     let directory = Directory::open(&args.dir)?;
     let page = Page::read(&directory)?;

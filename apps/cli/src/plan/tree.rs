@@ -55,7 +55,6 @@ pub struct Args {
 
 type Result<T> = core::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Runs it.
 pub fn main(args: &Args) -> Outcome {
     let delays = read(args)?;
     let root = match &args.root {

@@ -11,7 +11,7 @@ const ABSENT: [(&str, &str, &str); 19] = [
     ("feed", "arbitrate = true", "none: where two sides are recognised"),
     ("feed", "mold = \"239.1.1.1:26400\"", "none: no live MoldUDP64 feed"),
     ("feed", "mold_b = \"239.1.1.2:26400\"", "none: no redundant side"),
-    ("feed", "mold_request = \"10.0.0.1:26401\"", "none: nobody is asked for missing messages"),
+    ("feed", "mold_request = \"10.0.0.1:26401\"", "none: missing messages are not asked for again"),
     ("feed", "mold_interface = \"10.0.0.2\"", "none: the routing table chooses"),
     ("feed", "mold_from = 1", "none: whichever message comes first"),
     ("feed", "rate = 5000.0", "none: the messages' own times"),
@@ -44,7 +44,7 @@ const NODES: &str = r#"
 # address = "127.0.0.1:0"
 #
 # [[node]]
-# name = "recv-1"
+# name = "receiver-1"
 # id = 3
 # role = "receiver"
 # address = "127.0.0.1:0"

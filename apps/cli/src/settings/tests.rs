@@ -1,4 +1,4 @@
-//! Settings as people write them, and what is said of their mistakes.
+//! Settings as people write them, and the errors for mistakes in them.
 
 use std::time::Duration;
 
@@ -178,7 +178,7 @@ fn names_that_are_no_file_names_are_refused() {
         assert!(error.starts_with("e.toml: line 3: node: name = "), "{error}");
     }
     assert!(named(&"x".repeat(129)).is_err());
-    for name in ["root", "recv-1", "ip-10-0-0-1.ec2.internal", "A_b.2"] {
+    for name in ["root", "receiver-1", "ip-10-0-0-1.ec2.internal", "A_b.2"] {
         assert!(named(name).is_ok(), "{name}");
     }
 }
@@ -212,6 +212,18 @@ fn role_of_a_receiver_has_two_words() {
         parse(&format!("{node}role=\"{word}\"\n{root}"), &[]).expect("settings")
     };
     assert_eq!(settings("recv"), settings("receiver"));
+}
+
+#[test]
+fn the_old_name_of_the_gap_timeout_is_refused_by_the_new_name() {
+    let error = parse("[multicast.repair]\nring_frames = 8192\nmissing_hold = \"1s\"\n", &[]);
+    let said = error.unwrap_err();
+    for words in ["line 3", "`missing_hold` is called `gap_timeout` now"] {
+        assert!(said.contains(words), "{said}");
+    }
+    let said = parse("", &["multicast.repair.missing_hold=1s"]).unwrap_err();
+    assert!(said.contains("--set multicast.repair.missing_hold=1s"), "{said}");
+    assert!(said.contains("gap_timeout"), "{said}");
 }
 
 #[test]

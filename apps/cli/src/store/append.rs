@@ -1,4 +1,4 @@
-//! `evenfall store append`: a feed file into the store, or two sides of one feed as one.
+//! `evenfall store append`: records a feed file, or two sides of a feed as a single recording.
 
 mod records;
 
@@ -51,23 +51,23 @@ pub struct Append {
     arbitrate: bool,
     #[command(flatten)]
     arrival: ArrivalArgs,
-    /// memory, local, replica or object.
+    /// Where records are when they are acknowledged: memory, local, replica or object.
     #[arg(long, default_value = "local")]
     ack: Level,
     #[command(flatten)]
     backing: Backing,
 }
 
-/// How records come; what `store create` has said of a file need not be said again.
+/// How records come. `store create` keeps these arguments for later appends to the same file.
 #[derive(clap::Args, Debug)]
 pub struct ArrivalArgs {
-    /// What becomes of sides A and B of a capture of one feed: one recording (as --arbitrate), or
-    /// two, NAME-a and NAME-b, each as it was captured.
+    /// Sides A and B of a capture of one feed go into "one" recording (as --arbitrate), or
+    /// "apart" into two, NAME-a and NAME-b, each as it was captured.
     #[arg(long, value_parser = sides)]
     sides: Option<Sides>,
-    /// Sort what goes back in time by no more than this, such as 1s; drop copies (by the packet's
-    /// number, where there are sides); refuse what comes later. What waits in the window is not
-    /// acknowledged.
+    /// Sort records that go back in time by no more than this, such as 1s, and drop copies (by the
+    /// packet's number, where there are sides). Records that go back by more are refused. Records
+    /// that wait in the window are not acknowledged.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     window: Option<Duration>,
 }
@@ -100,7 +100,6 @@ impl ArrivalArgs {
 /// Refused messages that are named one by one; the others are counted.
 const NAMED_MAX: u64 = 10;
 
-/// Runs it.
 pub fn append(args: &Append) -> Outcome {
     let address = args.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
     if let (Some(table), Some(address)) = (&args.csv, address) {
@@ -114,8 +113,8 @@ pub fn append(args: &Append) -> Outcome {
         return taken;
     }
     let feed = args.feed.as_ref().ok_or(
-        "what is to be appended? Give --feed FILE for a recording, or --csv FILE for the records \
-         of a file that `store create` made",
+        "there is nothing to append: give --feed FILE for a recording, or --csv FILE for the \
+         records of a file that `store create` made",
     )?;
     let config = args.backing.config(&args.dir)?;
     let format = input::format_named(args.format.as_deref())?;

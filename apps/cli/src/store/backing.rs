@@ -1,4 +1,4 @@
-//! What a store that is opened to write is on: its objects and its names.
+//! The objects and the names behind a store that is opened to write.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Backing {
     /// Names in etcd, shared by the store nodes of a cluster: etcd://127.0.0.1:2379/name.
     #[arg(long, value_name = "ADDRESS")]
     names: Option<String>,
-    /// A node of the cluster that is not heard of for so long, such as 10s, may be replaced; 2s at
+    /// A node of the cluster that is silent for this long, such as 10s, may be replaced; 2s at
     /// least.
     #[arg(
         long,
@@ -40,8 +40,8 @@ pub struct Backing {
         value_parser = humantime::parse_duration
     )]
     time_ahead: Duration,
-    /// The server of a second node, such as 127.0.0.1:7411, that gets a copy of what is appended
-    /// at the level replica.
+    /// The server of a second node, such as 127.0.0.1:7411, that gets a copy of each append at
+    /// the level replica.
     #[arg(long, value_name = "ADDRESS")]
     replica: Option<SocketAddr>,
 }

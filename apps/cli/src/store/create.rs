@@ -1,4 +1,5 @@
-//! `evenfall store create`: a file, or an empty recording, and how records will come to it.
+//! `evenfall store create`: a file, or an empty recording, and the way in which later appends fill
+//! it.
 
 use std::path::PathBuf;
 
@@ -31,7 +32,6 @@ pub struct Create {
     backing: Backing,
 }
 
-/// Runs it.
 pub fn create(args: &Create) -> Outcome {
     let schema = args.schema.as_ref().map(|path| -> Result<Schema, Box<dyn std::error::Error>> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());

@@ -44,7 +44,6 @@ fn to(out: Option<&Path>) -> Result<Out, Failure> {
 
 /// Records of a file, going out.
 pub enum Records {
-    /// As text.
     Csv(Schema, Out),
     /// As Parquet or Arrow.
     Sheet(Box<RecordSheet>),
@@ -90,9 +89,7 @@ impl Records {
 
 /// Messages of a recording, going out.
 pub enum Messages {
-    /// As text.
     Csv(Out),
-    /// As text.
     Json(Out),
     /// As Parquet or Arrow.
     Sheet(Box<MessageSheet>),

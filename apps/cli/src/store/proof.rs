@@ -137,7 +137,6 @@ pub fn hash_of(
     Ok((hash.messages(), hash.finish_hex()))
 }
 
-/// Runs it.
 pub fn verify(args: &Verify) -> Outcome {
     let seen = match args.objects {
         true => seal::verify_archive(&args.dir.display().to_string())?,

@@ -1,4 +1,4 @@
-//! `evenfall store read`, `tail` and `export`: one way to choose, one way to write.
+//! `evenfall store read`, `tail` and `export`: they share the choice of records and the output.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ struct Choice {
 pub struct Read {
     #[command(flatten)]
     choice: Choice,
-    /// How to write.
+    /// Format of the output.
     #[arg(long, value_enum, default_value = "csv")]
     format: Format,
     /// The file to write; standard output without it.
@@ -61,10 +61,10 @@ pub struct Read {
 pub struct Tail {
     #[command(flatten)]
     choice: Choice,
-    /// How many.
+    /// Number of records or messages.
     #[arg(long, short = 'n', default_value_t = 10)]
     count: u64,
-    /// How to write.
+    /// Format of the output.
     #[arg(long, value_enum, default_value = "csv")]
     format: Format,
     /// Go on with what is appended, until Ctrl-C; of a server's file or recording, as text.
@@ -77,7 +77,7 @@ pub struct Tail {
 pub struct Export {
     #[command(flatten)]
     choice: Choice,
-    /// How to write.
+    /// Format of the output.
     #[arg(long, value_enum, default_value = "parquet")]
     format: Format,
     /// The file to write.
@@ -388,7 +388,6 @@ pub fn tail(args: &Tail) -> Outcome {
 struct Following {
     stream: u32,
     reader: Reader,
-    /// The next message.
     next: u64,
     /// Since when it is not there although a later one is.
     hole: Option<Instant>,

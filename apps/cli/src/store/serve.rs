@@ -38,11 +38,11 @@ pub struct Serve {
     no_objects: bool,
     #[command(flatten)]
     backing: Backing,
-    /// Bytes of records that are on no disk yet; above, appends wait and are then refused.
+    /// Bytes of records that are on no disk yet; above this, appends wait and are then refused.
     #[arg(long, default_value_t = limits().memory_bytes_max)]
     memory_bytes: u64,
-    /// Bytes of chunks on the local disk above which appends are refused; from half of it on,
-    /// chunks that are uploaded leave the disk.
+    /// Bytes of chunks on the local disk above which appends are refused; from half of this limit
+    /// on, uploaded chunks leave the disk.
     #[arg(long, default_value_t = limits().local_bytes_max)]
     local_bytes: u64,
     /// Bytes of recent segments kept in memory for readers.
@@ -51,8 +51,9 @@ pub struct Serve {
     /// Bytes kept of each file that has no retention of its own; all of them when left out.
     #[arg(long)]
     keep_bytes: Option<u64>,
-    /// A connection that asks for nothing for this long is closed; one that has never asked for
-    /// anything after 30s, and the longest idle one when 256 are open and another comes.
+    /// Close a connection that asks for nothing for this long. A connection that never asked for
+    /// anything is closed after 30s. When 256 are open, a new connection replaces the one that
+    /// was idle for longest.
     #[arg(
         long,
         default_value = "1h",
@@ -84,7 +85,6 @@ impl Serve {
     }
 }
 
-/// Runs it.
 pub fn serve(args: &Serve) -> Outcome {
     interrupt::install()?;
     let mut listen = args.listen;

@@ -31,7 +31,7 @@ fn killed_proxy_costs_no_message() {
 
 #[test]
 fn paused_proxy_receiver_or_root_costs_no_message() {
-    for name in ["proxy-1", "recv-1", "root"] {
+    for name in ["proxy-1", "receiver-1", "root"] {
         let fault = format!("pause:{name}@.3+2");
         let demo = hurt(&fault, &[]);
         demo.is_whole(4);
@@ -42,10 +42,10 @@ fn paused_proxy_receiver_or_root_costs_no_message() {
 
 #[test]
 fn killed_receiver_is_noticed_and_the_others_are_not_affected() {
-    let demo = hurt("kill:recv-2@.5", &[]);
+    let demo = hurt("kill:receiver-2@.5", &[]);
     demo.is_whole(3);
-    assert!(demo.events_of("recv-2").contains(&"evict".into()));
-    assert!(demo.json["warnings"].to_string().contains("recv-2 was killed"), "{}", demo.json);
+    assert!(demo.events_of("receiver-2").contains(&"evict".into()));
+    assert!(demo.json["warnings"].to_string().contains("receiver-2 was killed"), "{}", demo.json);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn killed_root_ends_everybody_with_a_reason_and_a_report() {
     assert!(!demo.said.ok);
     let err = &demo.said.err;
     assert!(err.contains("the root has been silent for 5s"), "{err}");
-    for name in ["proxy-1", "proxy-2", "recv-1", "recv-2", "recv-3", "recv-4"] {
+    for name in ["proxy-1", "proxy-2", "receiver-1", "receiver-2", "receiver-3", "receiver-4"] {
         let ended = demo.read(&format!("summary-{name}.json"))["ended"].to_string();
         assert!(ended.contains("root has been silent"), "{name}: {ended}");
     }
@@ -118,7 +118,7 @@ fn demo_that_is_killed_while_it_runs_leaves_nobody_not_even_who_stands_still() {
     let stands = |run: &Path| run.join("run.json").exists();
     stopped_leaves_nobody("TERM", &[], stands);
     stopped_leaves_nobody("KILL", &[], stands);
-    let pause = ["--fault", "pause:recv-7@0+3600"];
+    let pause = ["--fault", "pause:receiver-7@0+3600"];
     stopped_leaves_nobody("KILL", &pause, |run| pids_in(run).into_iter().any(stands_still));
 }
 

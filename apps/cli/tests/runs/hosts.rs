@@ -21,8 +21,8 @@ const CAST: [(&str, &str); 6] = [
     ("root", "root"),
     ("proxy-1", "proxy"),
     ("proxy-2", "proxy"),
-    ("recv-1", "receiver"),
-    ("recv-2", "receiver"),
+    ("receiver-1", "receiver"),
+    ("receiver-2", "receiver"),
     ("late", "receiver"),
 ];
 
@@ -70,10 +70,7 @@ impl Hosts {
     }
 
     fn start(&self, name: &str) -> Child {
-        let role = match self.nodes.iter().find(|node| node.0 == name).expect("a node").1 {
-            "receiver" => "recv",
-            role => role,
-        };
+        let role = self.nodes.iter().find(|node| node.0 == name).expect("a node").1;
         let config = self.settings();
         let args = ["run", role, "--name", name, "--config", &config, "--json"];
         evenfall(&args).spawn().expect("the program")
@@ -175,8 +172,8 @@ fn late_receiver_mode_switch_and_metrics_while_the_feed_runs() {
     assert!(from > 0);
     assert_eq!(late["messages"].as_u64(), Some(4_000 - from), "{info}");
     let hash = |name: &str| read_json(&hosts.run_file(name))["content_hash"].clone();
-    assert_eq!(hash("summary-recv-1.json"), hash("summary-root.json"));
-    assert_eq!(hash("summary-recv-2.json"), hash("summary-root.json"));
+    assert_eq!(hash("summary-receiver-1.json"), hash("summary-root.json"));
+    assert_eq!(hash("summary-receiver-2.json"), hash("summary-root.json"));
 }
 
 /// Bytes that are no datagrams, datagrams of every kind from a stranger, and reports in the name of

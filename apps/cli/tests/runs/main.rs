@@ -9,6 +9,7 @@
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
 //! | [`operations`] | the page of operations names every metric |
+//! | [`pages`] | the commands of README and `docs/`, as they are written |
 //! | [`plans`] | trees chosen out of files of delays |
 //! | [`recorders`] | a recorder among the hosts: a stopped receiver, a late one, its own death |
 //! | [`served`] | a store on a port: killed in the middle of appends |
@@ -27,6 +28,7 @@ mod faults;
 mod feeds;
 mod hosts;
 mod operations;
+mod pages;
 mod plans;
 mod recorders;
 mod replicas;

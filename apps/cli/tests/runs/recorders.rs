@@ -16,8 +16,8 @@ const CAST: [(&str, &str); 7] = [
     ("root", "root"),
     ("proxy-1", "proxy"),
     ("proxy-2", "proxy"),
-    ("recv-1", "receiver"),
-    ("recv-2", "receiver"),
+    ("receiver-1", "receiver"),
+    ("receiver-2", "receiver"),
     ("tape", "recorder"),
     ("late", "receiver"),
 ];
@@ -61,11 +61,7 @@ fn stage_of(cast: &[(&str, &str)], ring_frames: u32) -> Scratch {
 }
 
 fn start(scratch: &Scratch, name: &str, more: &[&str]) -> Child {
-    let role = match CAST.iter().find(|node| node.0 == name).map(|node| node.1) {
-        Some("receiver") => "recv",
-        Some(role) => role,
-        None => "recorder",
-    };
+    let role = CAST.iter().find(|node| node.0 == name).map_or("recorder", |node| node.1);
     let config = scratch.path("e.toml").display().to_string();
     let args = ["run", role, "--name", name, "--config", &config, "--json"];
     evenfall(&[&args[..], more].concat()).spawn().expect("the program")
@@ -130,7 +126,7 @@ fn the_death_of_a_recorder_is_nobody_elses() {
     let (second, first) = (summary(cast.remove(4)), summary(cast.remove(3)));
     is_whole(&first, &first["content_hash"]);
     is_whole(&second, &first["content_hash"]);
-    // Who came for what was before has what there is, and says what it has not.
+    // The late receiver has every message that a recorder has, and reports the others lost.
     let late = summary(from_here);
     let tally = &late["trees"][0]["tally"];
     let (released, lost) = (tally["released"].as_u64(), tally["lost"].as_u64());
@@ -163,7 +159,7 @@ fn recorder_killed_and_started_again(cast: &[(&str, &str)], ring_frames: u32) ->
     assert!(said.err.contains("goes on with frame"), "{}", said.err);
     let tape: Value = serde_json::from_str(&said.out).expect("its summary");
     let lost = tape["lost"].as_u64().expect("a number");
-    let steady = others.iter().position(|(name, _)| *name == "recv-1").expect("a receiver");
+    let steady = others.iter().position(|(name, _)| *name == "receiver-1").expect("a receiver");
     let steady = summary(others.remove(steady).1);
     is_whole(&steady, &steady["content_hash"]);
     let late = summary(late);

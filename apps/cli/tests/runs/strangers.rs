@@ -92,7 +92,7 @@ fn attack_http(http: SocketAddr) -> Vec<TcpStream> {
 #[test]
 fn hostile_http_clients_cost_a_root_nothing_and_do_not_keep_it_from_ending() {
     let scratch = Scratch::new();
-    let (config, nodes) = settings(&scratch, &[("root", "root"), ("recv-1", "receiver")]);
+    let (config, nodes) = settings(&scratch, &[("root", "root"), ("receiver-1", "receiver")]);
     let root = run("root", "root", &config).spawn().expect("the program");
     let http = nodes[0].1;
     answers(http);
@@ -131,22 +131,22 @@ fn hostile_grpc_clients_cost_an_agent_nothing() {
 /// A run of a root and a receiver, of which the root's notes go here.
 fn goes_on_with(stderr: Stdio, hang_up: impl FnOnce()) {
     let scratch = Scratch::beside();
-    let (config, nodes) = settings(&scratch, &[("root", "root"), ("recv-1", "receiver")]);
+    let (config, nodes) = settings(&scratch, &[("root", "root"), ("receiver-1", "receiver")]);
     let root = run("root", "root", &config).stderr(stderr).spawn().expect("the program");
     hang_up();
     // Longer than the root waits before it first says for whom.
     eventually("the root", || asked(nodes[0].1, "/healthz"));
     std::thread::sleep(std::time::Duration::from_millis(5_500));
-    let receiver = run("recv", "recv-1", &config).spawn().expect("the program");
+    let receiver = run("receiver", "receiver-1", &config).spawn().expect("the program");
     let said = finish(root);
     assert_eq!((said.code, said.out.trim()), (Some(0), "the stream ended"));
     let said = finish(receiver);
     assert!(said.ok, "{}", said.err);
     for words in [
-        "recv-1: receiver listening on 127.0.0.1:",
+        "receiver-1: receiver listening on 127.0.0.1:",
         ", HTTP on 127.0.0.1:",
-        "recv-1: has its place",
-        "recv-1: the stream ended: 1000 messages released, ",
+        "receiver-1: has its place",
+        "receiver-1: the stream ended: 1000 messages released, ",
     ] {
         assert!(said.err.contains(words), "{words} in:\n{}", said.err);
     }
@@ -167,9 +167,9 @@ fn root_goes_on_when_the_reader_of_its_notes_has_gone() {
 #[test]
 fn root_says_where_it_listens_that_the_tree_stands_and_how_it_ended() {
     let scratch = Scratch::beside();
-    let (config, _) = settings(&scratch, &[("root", "root"), ("recv-1", "receiver")]);
+    let (config, _) = settings(&scratch, &[("root", "root"), ("receiver-1", "receiver")]);
     let root = run("root", "root", &config).spawn().expect("the program");
-    let mut receiver = run("recv", "recv-1", &config);
+    let mut receiver = run("receiver", "receiver-1", &config);
     let receiver = receiver.env("EVENFALL_LOG", "warn").spawn().expect("the program");
     let said = finish(root);
     for words in [

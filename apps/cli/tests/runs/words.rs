@@ -105,7 +105,8 @@ fn a_root_says_whom_it_waits_for_and_its_report_that_the_tree_never_stood() {
     let scratch = Scratch::beside();
     let path = scratch.path("e.toml");
     let mut text = "[multicast.membership]\nexpect_timeout = \"1s\"\n".to_owned();
-    let roles = [("root", "root"), ("recv-1", "receiver"), ("tape", "recorder"), ("p", "proxy")];
+    let roles =
+        [("root", "root"), ("receiver-1", "receiver"), ("tape", "recorder"), ("p", "proxy")];
     for (id, (name, role)) in roles.into_iter().enumerate() {
         text += &format!("[[node]]\nname = \"{name}\"\nid = {id}\nrole = \"{role}\"\n");
         text += "address = \"127.0.0.1:0\"\n";
@@ -119,7 +120,7 @@ fn a_root_says_whom_it_waits_for_and_its_report_that_the_tree_never_stood() {
     let line = lines.find(|line| line.contains("waiting"));
     signal(root.id(), "TERM");
     let said = finish(root);
-    let wanted = " INFO root: waiting for 2 of 2 receivers (recv-1, tape), 1 of 1 proxy (p)";
+    let wanted = " INFO root: waiting for 2 of 2 receivers (receiver-1, tape), 1 of 1 proxy (p)";
     assert!(line.as_ref().is_some_and(|line| line.ends_with(wanted)), "{line:?}{}", said.err);
     let said = say(&["report", &scratch.path("run").display().to_string()]);
     assert!(!said.ok && said.err.contains("the tree never stood"), "{}{}", said.out, said.err);
@@ -143,7 +144,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["run", "root", "--config", "no.toml"], &["no.toml", "--config"]),
         (&["report", &nowhere], &["run.json", "directory of a run"]),
         (&["stat", "--http", "127.0.0.1:1"], &["is it running", "1 of 1 node did not answer"]),
-        (&["run", "recv", "--config", &config], &["role = \"receiver\"", "a (root)"]),
+        (&["run", "receiver", "--config", &config], &["role = \"receiver\"", "a (root)"]),
         (&["run", "receiver", "--config", &config], &["role = \"receiver\"", "a (root)"]),
         (&["config", "check", "no.toml"], &["no.toml", "--config"]),
         (&["store", "append", &nowhere, "x"], &["--feed", "--csv"]),

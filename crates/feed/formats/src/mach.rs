@@ -20,7 +20,6 @@ const TYPE_MAX: u8 = 3;
 /// The type of a packet with an exchange message.
 const TYPE_MESSAGE: u8 = 3;
 
-/// The codec.
 pub(crate) struct Mach;
 
 /// Type and kind of the first packet of a datagram that holds whole packets to its last byte; of a

@@ -20,7 +20,6 @@ const MESSAGE_HEAD_BYTES: usize = 10;
 /// The schema that all of MDP 3.0 has.
 const SCHEMA: u16 = 1;
 
-/// The codec.
 pub(crate) struct Mdp3;
 
 fn short(bytes: &[u8], at: usize) -> Option<u16> {

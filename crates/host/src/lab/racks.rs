@@ -27,7 +27,7 @@ pub struct RackHost {
     pub bits_per_s: Option<u64>,
 }
 
-/// Who is where, and how fast the racks' uplinks are.
+/// The rack of each host, and the rates of the racks' uplinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Racks {
     /// By host.

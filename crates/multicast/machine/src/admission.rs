@@ -1,5 +1,5 @@
-//! Who may come in. A wish to join takes effect only when its sender has shown that the address
-//! that it writes from reaches it:
+//! The check of nodes that want to join. A join takes effect only when its sender has shown that
+//! datagrams to its address reach it:
 //!
 //! ```text
 //!  node  --Join, cookie 0---------->  root      keeps nothing
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A cookie is a keyed hash of the address, the name and the life of the node, under a secret that
-//! changes every [`COOKIE_PERIOD`]. The root therefore remembers nothing of those who never answer,
-//! and a join that was recorded earlier does nothing from another address.
+//! changes every [`COOKIE_PERIOD`]. So the root remembers nothing of senders that never answer, and
+//! a recorded join does nothing from another address.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

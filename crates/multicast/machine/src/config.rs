@@ -156,7 +156,7 @@ pub struct Repair {
     /// How long a missing message may hold its successors, counted from the last progress of its
     /// repair. Then it is reported lost.
     #[serde(with = "humantime_serde")]
-    pub missing_hold: Duration,
+    pub gap_timeout: Duration,
     /// Frames that one child may have waiting for repair; more requests are dropped and counted.
     pub child_queue_max: usize,
     /// How long a late joiner waits for a recorder to say where its messages begin; then it begins
@@ -183,7 +183,7 @@ impl Default for Repair {
             window_frames: 65_536,
             reorder_delay: Duration::from_micros(500),
             retry: Duration::from_millis(5),
-            missing_hold: Duration::from_millis(1_000),
+            gap_timeout: Duration::from_millis(1_000),
             child_queue_max: 4_096,
             // Two seconds of a feed of 30,000 frames a second are back within 1.2 s. At 300 bytes a
             // frame the rate is an eighth of a link of 1 Gb/s.

@@ -1,4 +1,4 @@
-//! Bodies of the control datagrams. See [`crate::wire`] for what stands in front of them.
+//! Bodies of the control datagrams. [`crate::wire`] describes the header in front of each body.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -138,14 +138,15 @@ pub struct Place {
     pub start: u64,
     /// The number of the first message in that frame.
     pub start_message: u64,
-    /// Who sends to it: the parent first, then the aunts. On the wire, none means the root, which
-    /// knows its own address less well than its children do.
+    /// The node's senders: the parent first, then the aunts. On the wire, an empty list means the
+    /// root, which knows its own address less well than its children do.
     pub sources: Vec<Peer>,
     /// Its own children: those that report to it.
     pub children: Vec<Peer>,
     /// Children of siblings, to whom it sends extra copies.
     pub nieces: Vec<Peer>,
-    /// Who has what everybody else has forgotten; not the node itself.
+    /// The recorders, which have frames that all other nodes have forgotten; without the node
+    /// itself.
     pub recorders: Vec<Peer>,
 }
 
@@ -337,13 +338,13 @@ pub(crate) fn decode_ranges(body: &[u8]) -> Result<Ranges, Malformed> {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// It said so itself.
+    /// The node said good-bye.
     Left,
-    /// It was not heard, and did not answer the root.
+    /// The node was not heard, and did not answer the root.
     Silent,
-    /// It asked for more repair than its queue holds.
+    /// The node asked for more repair than its queue holds.
     TooSlow,
-    /// It started again under the same name.
+    /// The node started again under the same name.
     Restarted,
 }
 

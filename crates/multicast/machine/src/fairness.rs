@@ -101,9 +101,9 @@ pub struct Sent {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// It came by repair.
+    /// The copy came by repair.
     pub const REPAIRED: Self = Self(1);
-    /// It came by a hedge, before the copy of the receiver's own parent.
+    /// The copy came by a hedge, before the copy of the receiver's own parent.
     pub const HEDGE_WIN: Self = Self(2);
 
     /// Whether all flags of `other` are set.

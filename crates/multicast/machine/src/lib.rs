@@ -1,11 +1,11 @@
 //! Fair overlay multicast for a network that has no multicast.
 //!
 //! A root sends every message through a tree of proxies to all receivers, and every receiver hands
-//! it on at one and the same deadline. The tree keeps a send short (sending N copies one after the
-//! other makes the last one late), hedging cuts its tail (a node takes the first of several
-//! copies), hold-and-release makes it fair. The algorithm is Jasper's (Haseeb et al., 2024); what
-//! a venue needs besides is ours: repair, membership, bounded memory, keys, and a deadline rule
-//! that aims at what is wanted.
+//! it on at the same deadline. Sending N copies one after the other would make the last copy late,
+//! and the tree keeps a send short. Hedging cuts the tail of the latency: a node takes the first of
+//! several copies. Hold and release make the delivery fair. The algorithm is Jasper's (Haseeb et
+//! al., 2024); the other needs of a venue are ours: repair, membership, bounded memory, keys, and a
+//! deadline rule that aims at a stated share of messages on time.
 //!
 //! Three machines, no IO; [`evenfall_core::machine`] says how one is driven.
 //!

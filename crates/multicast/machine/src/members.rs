@@ -1,9 +1,10 @@
-//! The root's book of members: who is in, who has which place, who is suspected.
+//! The root's book of members: which nodes are in, which places they have, and which nodes are
+//! suspected.
 //!
-//! Places change by *views*. A new view is sent to every node whose place differs; frames go on
-//! by the old one until all proxies that it changes have acknowledged it (or a stated time has
-//! passed), and every proxy forwards a frame by the view the frame names. So a change of the tree
-//! loses nothing: make before break.
+//! Places change by *views*. A new view is sent to every node whose place differs; frames follow
+//! the old view until all proxies that the new view changes have acknowledged it, or a stated time
+//! has passed. Every proxy forwards a frame by the view that the frame names. So a change of the
+//! tree loses nothing: make before break.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,7 @@ struct Member {
 /// A node that may be gone, and who says so.
 #[derive(Clone, Debug)]
 struct Suspicion {
-    /// It must have answered by then.
+    /// The suspect must have answered by then.
     until: Timestamp,
     next_probe: Timestamp,
     by: NodeId,
@@ -50,7 +51,6 @@ pub(crate) enum Joined {
     Known,
     /// Another life has the name, and may live: it is probed, and the wish comes again.
     Contested,
-    /// There are [`MEMBERS_MAX`].
     Full,
 }
 
@@ -104,12 +104,12 @@ const SPARE_LEVEL: u8 = 1;
 pub(crate) struct Members {
     root: NodeId,
     members: BTreeMap<NodeId, Member>,
-    /// How many of them release.
+    /// Members that release messages.
     receivers: usize,
     tree: Option<Tree>,
     /// Number of the newest view.
     view: u32,
-    /// It as it was made, and when it comes into force at the latest; `None` once it is.
+    /// The newest view while it is not in force, and the latest time at which it comes into force.
     coming: Option<(Timestamp, Box<View>)>,
     /// Something changed: a new view is made at this time, from the tree or from nothing.
     change_at: Option<Timestamp>,
@@ -167,7 +167,6 @@ impl Members {
         self.members.get(&id)?.place.as_ref().map(|place| place.start)
     }
 
-    /// Members that forward.
     pub(crate) fn proxies(&self) -> usize {
         self.members.len() - self.receivers
     }
@@ -433,13 +432,13 @@ impl Members {
         }
     }
 
-    /// Those that release, or those that forward.
+    /// The receivers, or the proxies.
     fn ids(&self, receives: bool) -> Vec<NodeId> {
         let wanted = self.members.iter().filter(|(_, m)| m.role.receives() == receives);
         wanted.map(|(id, _)| *id).collect()
     }
 
-    /// The first recorders: for each node some other than itself, and as many as a place names.
+    /// The first recorders, one more than a place names: a recorder's own place leaves it out.
     fn recorders(&self) -> Vec<Peer> {
         let recorders = self.members.iter().filter(|(_, m)| m.role == Role::Recorder);
         recorders.map(|(id, m)| Peer { id: *id, addr: m.addr }).take(RECORDERS_MAX + 1).collect()

@@ -1,8 +1,8 @@
 //! Reports on their way up: what a receiver measures, and how proxies and the root merge it.
 //!
 //! Per sampled frame the tree takes the maximum over receivers, so that the root learns the true
-//! overall latency (OML) of those frames: percentiles of single receivers would not tell it, since
-//! what counts is whether *all* had a message in time.
+//! overall latency (OML) of those frames: percentiles of single receivers would not do, since a
+//! message is on time only when *all* receivers have it in time.
 //!
 //! A receiver that lacks a frame reports nothing of it, and neither does a receiver whose report
 //! was lost on the way. Reports are numbered to tell the two apart:
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A node that has to drop samples or to put them off, and a receiver that is being replayed to,
-//! leaves out a number on purpose. What arrives after a frame was judged goes up by itself, and the
-//! root counts the frame as late then.
+//! leaves out a number on purpose. A sample that arrives after its frame was judged goes up by
+//! itself, and the root then counts the frame as late.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,7 +213,7 @@ impl Margins {
 #[derive(Clone, Copy, Debug)]
 struct Child {
     heard: Timestamp,
-    /// It has nobody below it, whatever it said when it had.
+    /// A spare has no node below it, whatever its earlier reports said.
     is_spare: bool,
     /// The last report's cumulative part, if there was one since it was last forgotten.
     last: Option<(Tally, u32)>,
@@ -344,7 +344,7 @@ impl Merger {
         }
     }
 
-    /// Those with somebody below them.
+    /// The children that have nodes below them.
     fn parents(&self) -> impl Iterator<Item = &Child> {
         self.children.values().filter(|child| !child.is_spare)
     }

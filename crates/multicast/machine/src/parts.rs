@@ -1,9 +1,9 @@
 //! A place in the tree over several datagrams.
 //!
 //! A proxy with a thousand children has a place of eleven kilobytes. As one datagram the place
-//! would travel in fragments, and the loss of any of them would lose all. Here every datagram is a
-//! place by itself, with a part of the peers; a node takes the place up when all parts have come,
-//! in whatever order, over however many retries of the root.
+//! would travel in fragments, and the loss of any fragment would lose the whole place. Here every
+//! datagram is a place by itself, with a part of the peers; a node takes its place when all parts
+//! have come, in any order and after any number of retries of the root.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Malformed, Reader};

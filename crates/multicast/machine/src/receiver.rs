@@ -1,5 +1,5 @@
-//! The receiver: holds each message until its deadline by its own clock, releases in order, asks
-//! for what is missing, reports what it lost and how much margin it had.
+//! The receiver: holds each message until its deadline by its own clock, releases messages in
+//! order, asks for missing frames, and reports its losses and its margins.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -44,7 +44,7 @@ pub struct Release {
     /// When this program took that copy, by the same clock. The stamp of the arrival may be the
     /// kernel's, and a sleeping program takes the copy later.
     pub taken: SyncTime,
-    /// Who sent that copy.
+    /// The sender of that copy.
     pub via: NodeId,
     /// Whether that was another than the parent.
     pub hedge_win: bool,
@@ -67,7 +67,7 @@ pub struct Resume {
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub enum ReceiverEvent {
-    /// It has a place in the tree and misses nothing from this frame on.
+    /// The receiver has a place in the tree and misses no frame from this frame on.
     Placed(Place),
     /// These messages may be handed on now, in this order. The owner measures when it does so.
     Released(Release),
@@ -82,9 +82,9 @@ pub enum ReceiverEvent {
         /// How many messages are lost; unknown only when the root started anew after them.
         messages: Option<u64>,
     },
-    /// It was to begin earlier than the live feed, and begins with this frame: what a recorder has
-    /// comes by repair, up to what the root sends. Nothing is missed between, and nothing comes
-    /// twice; what no recorder has is reported lost.
+    /// The receiver should begin earlier than the live feed, and begins with this frame: the frames
+    /// of a recorder come by repair, up to the frames that the root sends. Nothing is missed
+    /// between, and nothing comes twice; what no recorder has is reported lost.
     Replaying {
         /// First frame.
         first: u64,
@@ -167,7 +167,6 @@ pub struct Receiver {
     held: BTreeMap<u64, Held>,
     /// The next frame to release.
     next: u64,
-    /// Its first message.
     next_message: Option<u64>,
     events: VecDeque<ReceiverEvent>,
     started: bool,
@@ -326,7 +325,7 @@ impl Receiver {
         self.up.catch_up(now);
     }
 
-    /// It was in a run before: in this one, up to the frame that it is to go on with?
+    /// The receiver was in a run before: was it this run, up to the frame with which it goes on?
     fn go_on(&mut self, now: Timestamp, resume: Resume, live: u64) {
         let epoch = self.up.epoch().unwrap_or_default();
         if epoch != resume.epoch {

@@ -1,11 +1,11 @@
-//! The recorder: a receiver whose owner keeps every frame, and which answers those who miss what
-//! root and proxies have forgotten.
+//! The recorder: a receiver whose owner keeps every frame, and which answers nodes that miss frames
+//! which root and proxies have forgotten.
 //!
-//! Rings are short: who was away for longer, or came in late, finds nothing there. A recorder joins
-//! as a leaf like any other, and the root names it in every place. It is asked last, with the same
-//! request as everybody else ([`Kind::Nack`]), so a replay from the
-//! beginning is nothing but the repair of a very long gap: the asker's window is the credit, and
-//! its de-duplication makes the step to the live feed without a hole and without a copy.
+//! Rings are short: a node that was away for longer, or came in late, finds its frames in no ring.
+//! A recorder joins as a leaf like any other, and the root names it in every place. Nodes ask the
+//! recorder last, with the same request as they ask others ([`Kind::Nack`]). So a replay from the
+//! beginning is the repair of a very long gap: the asker's window is the credit, and its
+//! de-duplication makes the step to the live feed without a hole and without a copy.
 //!
 //! Where frames are kept is the owner's matter, and may take its time:
 //!
@@ -14,14 +14,16 @@
 //!  asker  <--Data--   Recorder  <--supply------   owner
 //! ```
 //!
-//! What an asker waits for is bounded by `repair.child_queue_max`. All of it leaves no faster than
-//! `repair.recorder_frames_per_second`, or twice as fast as the live feed, whichever is more. What
-//! does not fit, or is not in the archive, is dropped and asked for again.
+//! `repair.child_queue_max` bounds the frames that an asker waits for. Frames leave no faster than
+//! `repair.recorder_frames_per_second`, or twice as fast as the live feed, whichever is more. A
+//! request that does not fit, or for a frame that is not in the archive, is dropped, and the asker
+//! asks again.
 //!
-//! Equal shares would help nobody: each of two late joiners would get as much as the feed grows
-//! meanwhile. The asker that is nearest to the live feed is served first, until it needs the
-//! recorder no more; every eighth read is for the others in turn, so that none of them gives up. A
-//! frame is sealed as the root sealed it, so that a copy from the archive is the same bytes.
+//! Equal shares would help no asker: each of two late joiners would get as many frames as the feed
+//! grows by meanwhile. The asker that is nearest to the live feed is served first, until it needs
+//! the recorder no more; every eighth read is for the other askers in turn, so that they do not
+//! give up. A frame is sealed as the root sealed it, so that a copy from the archive is the same
+//! bytes.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -112,7 +114,7 @@ pub struct RecorderStatus {
     pub dropped: u64,
     /// Frames asked for that the archive does not have.
     pub absent: u64,
-    /// Those who came late and were told where to begin.
+    /// Late nodes that were told where to begin.
     pub located: u64,
     /// Askers that wait now.
     pub askers: usize,
@@ -218,7 +220,7 @@ impl Recorder {
         Some(Wanted::Frames { asker: id, first, count: (end - first) as u16 })
     }
 
-    /// Who is served next: mostly the asker that is nearest to the live feed.
+    /// The asker that is served next: mostly the asker that is nearest to the live feed.
     fn next_asker(&mut self) -> Option<NodeId> {
         let waits =
             |(_, asker): &(&NodeId, &Asker)| !asker.wanted.is_empty() || asker.locate.is_some();

@@ -28,7 +28,7 @@ use crate::wire::{Datagram, Kind, SAMPLED};
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayEvent {
-    /// It has a place in the tree.
+    /// The proxy has a place in the tree.
     Placed(Place),
     /// The root took it out.
     Evicted(Reason),

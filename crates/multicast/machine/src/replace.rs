@@ -1,8 +1,10 @@
-//! Live re-placement: which proxy holds everybody up, who stands in for it, and whether it helped.
+//! Live re-placement: which proxy delays all receivers, which spare takes its place, and whether
+//! the change helped.
 //!
-//! What flows up the tree for the deadline names the worst few hosts and edges of every report
-//! interval, so a straggler is seen without a single probe. What the tree cannot know beforehand is
-//! whether a spare does better: nothing was ever sent to it. So it is *tried*, make before break:
+//! The reports that flow up the tree for the deadline name the worst few hosts and edges of every
+//! interval, so a straggler is seen without a single probe. The tree cannot know beforehand whether
+//! a spare does better, because no message was ever sent to the spare. So the spare is *tried*,
+//! make before break:
 //!
 //! ```text
 //!  blamed for `patience`        view in force            OML judged after `trial`
@@ -11,14 +13,14 @@
 //! ```
 //!
 //! While both feed, every child takes the first copy and drops the other, so the overall latency
-//! (OML) of that time *is* what the spare can do, and the straggler leaves only when it is not
+//! (OML) of that time *is* the latency with the spare. The straggler leaves only when it is not
 //! needed any more. A spare that is slow, dead or cut off costs some duplicates and nothing else.
 //!
 //! Where no spare is left, and `siblings` allows it, a sibling takes over the straggler's children
-//! in the same way: the trial then has the load of both on it.
+//! in the same way: the trial then has the load of both proxies on the sibling.
 //!
-//! Three things keep this from doing harm: a host must be blamed most of the time for `patience`; a
-//! pair that did not help, and a host that was let go, are left alone for `cooldown`; and no more
+//! Three limits keep trials from doing harm: a host must be blamed most of the time for `patience`;
+//! a pair that did not help, and a host that was let go, are left alone for `cooldown`; and no more
 //! than `per_minute` trials begin in a minute.
 
 use core::time::Duration;
@@ -132,9 +134,9 @@ pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Stragg
 pub enum Step {
     /// The spare is to be fed, and to feed, beside the straggler.
     Tried,
-    /// It helped: the straggler is let go.
+    /// The spare helped: the straggler is let go.
     Made,
-    /// It did not help: the spare steps back.
+    /// The spare did not help, and steps back.
     RolledBack,
     /// One of the two went, or the tree was built anew.
     Abandoned,
@@ -145,7 +147,7 @@ pub enum Step {
 pub struct Replacement {
     /// The straggler.
     pub old: NodeId,
-    /// Who stands in.
+    /// The spare or sibling that takes the place.
     pub new: NodeId,
     /// How far it is.
     pub step: Step,

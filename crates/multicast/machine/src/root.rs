@@ -1,5 +1,5 @@
 //! The root: numbers and frames the messages of one stream, sets their deadline, keeps the book of
-//! members and the tree, and hears how it went.
+//! members and the tree, and takes in the reports of receivers.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};

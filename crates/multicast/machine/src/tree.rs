@@ -1,5 +1,5 @@
-//! The tree: who sends to whom. A plain value; the root computes it, each node gets its
-//! [`Place`](crate::control::Place).
+//! The tree: which node sends to which nodes. A plain value; the root computes it, each node gets
+//! its [`Place`](crate::control::Place).
 //!
 //! Level 0 is the root, levels 1 to D-1 are proxies, level D are the receivers, so that all paths
 //! are equally long. With fan-out F level l holds F^l proxies, and the receivers are spread evenly
@@ -81,7 +81,7 @@ pub struct Neighbours {
     pub nieces: Vec<NodeId>,
 }
 
-/// Who sends to whom.
+/// The senders and the children of every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     root: NodeId,

@@ -1,5 +1,5 @@
-//! What a proxy and a receiver have in common: their way up. Joining, their place in the tree, what
-//! they miss and whom they ask for it, and whether parent and root still live.
+//! The way up, which proxies and receivers have in common: joining, the place in the tree, missing
+//! frames and the nodes to ask for them, and whether parent and root still live.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use crate::seal::{Seal, SharedKey};
 use crate::window::{Answer, Gaps, Seen, Window};
 use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_OFFSET};
 
-/// Who a node is and where the root is.
+/// The identity of a node, and the address of the root.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Its name.
@@ -36,7 +36,7 @@ pub struct Identity {
 /// What the way up tells its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// It has a place, for the first time or a new one.
+    /// The node has a place, its first place or a new place.
     Placed(Place),
     /// The root started anew, and this is the place in its new run. Frames below `known` of the
     /// old run existed.
@@ -102,7 +102,7 @@ pub(crate) struct Uplink {
     pub resume: Option<(u32, u64)>,
     /// The frame after the highest one that exists as far as is known, be it beyond the window.
     heard: u64,
-    /// Who has what everybody else has forgotten, and whether they were asked in vain.
+    /// The recorders, and whether they were asked in vain.
     recorders: Vec<Peer>,
     recorders_fail: bool,
     /// Epoch and run id of the root, once this node has a place.
@@ -480,8 +480,8 @@ impl Uplink {
     pub(crate) fn hear_of(&mut self, now: Timestamp, next: u64) {
         self.heard = self.heard.max(next);
         if self.is_spare() {
-            // It follows the stream without having it, so that a place finds it at its end; to have
-            // all of it as repair would cost the root as much as another child.
+            // A spare follows the end of the stream without its frames, so that it can begin there
+            // when it gets a place. Frames for a spare would cost the root as much as a child.
             if self.window.as_ref().is_some_and(|w| w.next() < next) {
                 self.root_heard = now;
                 self.skip(next);
@@ -607,7 +607,7 @@ impl Uplink {
 
     /// When the oldest gaps have waited long enough without progress: the frame after them.
     pub(crate) fn overdue(&self, now: Timestamp) -> Option<u64> {
-        self.gaps.stale(now - self.config.repair.missing_hold)
+        self.gaps.stale(now - self.config.repair.gap_timeout)
     }
 
     /// Where reports and the first request for repair go.
@@ -659,7 +659,7 @@ impl Uplink {
         self.root_id.is_some() && !self.root_lost && !self.leaving
     }
 
-    /// Who is asked for what is missing, in this order: parent, aunts, the root, recorders.
+    /// The nodes to ask for missing frames, in this order: parent, aunts, the root, recorders.
     fn targets(&self) -> Vec<SocketAddr> {
         let mut targets: Vec<SocketAddr> =
             self.place.iter().flat_map(|p| &p.sources).map(|p| p.addr).collect();
@@ -706,7 +706,7 @@ impl Uplink {
         let m = &self.config.membership;
         let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
         let root = self.awaits_root().then(|| self.root_heard + m.root_timeout);
-        let overdue = self.gaps.progress().map(|at| at + self.config.repair.missing_hold);
+        let overdue = self.gaps.progress().map(|at| at + self.config.repair.gap_timeout);
         let report = self.place.is_some().then_some(self.report_at);
         let locate = self.locating.as_ref().map(|l| l.next_ask.min(l.until));
         let timers = [self.join_at, self.gaps.next_ask(), parent, root, overdue, report, locate];

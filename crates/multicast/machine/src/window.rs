@@ -2,7 +2,7 @@
 //!
 //! The published code keeps a set that grows for ever, or a buffer that assumes that a second of
 //! messages is never reordered. Here the window is as wide as configured, slides when its oldest
-//! frame is settled, and a frame that lies beyond it gives up what is missing behind.
+//! frame is settled, and a frame beyond the window gives up the frames that are missing behind it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -135,7 +135,8 @@ struct Gap {
     asks: u32,
     /// One past the last frame that was asked for.
     asked: u64,
-    /// Who answers has answered most of it: the next part is asked for before the rest has come.
+    /// The answering node has answered most of the request: the next part is asked for before the
+    /// rest has come.
     more: bool,
     /// When it was found, or when a frame of it last arrived.
     progress: Timestamp,
@@ -167,7 +168,6 @@ const ASK_AHEAD: u64 = ASK_FRAMES_MAX / 2;
 /// long is not helped by repair.
 const GAPS_MAX: usize = 4_096;
 
-/// The missing frames.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gaps {
     /// In order of frame number; new ones are always the highest.

@@ -142,7 +142,7 @@ pub struct Fixed {
 /// The part of the header that every hop rewrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Hop {
-    /// Who sends this copy.
+    /// The sender of this copy.
     pub from: NodeId,
     /// The view by which it is forwarded.
     pub view: u32,

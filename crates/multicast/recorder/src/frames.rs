@@ -9,7 +9,8 @@
 //! +---------+----------+---------------+--------+----------+-------+-------+------+------+
 //! ```
 //!
-//! A frame is appended behind its messages, so that whoever finds it finds them.
+//! A frame is appended behind its messages, so that a reader who finds the frame finds the messages
+//! too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -146,7 +147,6 @@ pub fn resumes(
     (0..streams).map(of).collect()
 }
 
-/// One record.
 #[derive(Clone, Copy)]
 struct FrameRecord {
     sequence: u64,
@@ -236,7 +236,7 @@ impl<'a> FrameReader<'a> {
         Ok(Some((frame.sequence, frame.first_message)))
     }
 
-    /// Those of the frames `first..first + count` that are there, with their messages.
+    /// The recorded frames of `first..first + count`, with their messages.
     ///
     /// # Errors
     /// What the source says.

@@ -1,7 +1,7 @@
-//! Messages of a recording as rows: what they say in named columns, and their bytes.
+//! Messages of a recording as rows: their values in named columns, and their bytes.
 //!
 //! A row has its place (stream and number), its time, the columns of an [`Event`], and the message
-//! as it was. So the feed is still there exactly: the messages of a stream in order of numbers.
+//! as it was. So the rows hold the exact feed: the messages of a stream, in order of their numbers.
 
 use std::fmt::Write as _;
 use std::io::Write;

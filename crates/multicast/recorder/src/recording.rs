@@ -14,8 +14,8 @@
 //!
 //! The format is the tag of the message's codec ([`evenfall_feed_formats::codec`]). Recordings of
 //! earlier versions have no such byte: their messages begin at byte 18, as their schema says. Their
-//! format, and that of messages whose tag says nothing, is the one that reads the recording's first
-//! [`FORMAT_MESSAGES`] messages, all of them ([`format_of`]). A recording goes on as it began.
+//! format, and that of messages whose tag says nothing, is the format that can read all of the
+//! recording's first [`FORMAT_MESSAGES`] messages ([`format_of`]). A recording goes on as it began.
 //!
 //! The time of a message is when it was released, or the feed's own. A file is indexed by the first
 //! eight bytes of its records, which never go back. A message whose own time is before the one in
@@ -444,7 +444,7 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Those between two times, both included.
+    /// The messages between two times, both included.
     ///
     /// # Errors
     /// What the source says.
@@ -468,7 +468,7 @@ impl<'a> Replay<'a> {
         Ok(Self { source, cursors, next: None })
     }
 
-    /// Those from this number on.
+    /// The messages from this number on.
     ///
     /// # Errors
     /// What the source says.

@@ -4,7 +4,7 @@
 //! ```text
 //! run directory                                    ledger              page
 //!   run.json        settings, receivers, events ------------------------+
-//!   root-0.evlog     --+                                                |
+//!   root.evlog       --+                                                |
 //!   receiver-1.evlog --+-- merged by time --> fairness::Ledger --> Outcome --> report.html
 //!   receiver-2.evlog --+                             |
 //!                                                    +--> fairness.csv, one line per message
@@ -210,11 +210,14 @@ struct Log {
 }
 
 impl Log {
-    /// The node, and which life of it when it had several: `recv-1.1` is in `receiver-1.1.evlog`.
+    /// The node, with the number of its life when it had several: `receiver-1.1.evlog` has the log
+    /// of `receiver-1.1`.
     fn name(&self) -> String {
-        let life = self.file.split('.').nth(1).filter(|life| *life != runlog::EXTENSION);
         let name = &self.reader.header().name;
-        life.map_or_else(|| name.clone(), |life| format!("{name}.{life}"))
+        let stem = self.file.strip_suffix(runlog::EXTENSION).unwrap_or_default();
+        let rest = stem.strip_prefix(name.as_str()).unwrap_or_default().trim_matches('.');
+        let is_life = !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+        if is_life { format!("{name}.{rest}") } else { name.clone() }
     }
 
     fn line(&self) -> LogLine {

@@ -87,9 +87,9 @@ impl fmt::Display for Role {
     }
 }
 
-/// Name of a node's log.
-pub(crate) fn file_name(role: Role, node: NodeId) -> String {
-    format!("{role}-{}.{EXTENSION}", node.0)
+/// The log is named after the node, as its other files are.
+pub(crate) fn file_name(node: &str) -> String {
+    format!("{node}.{EXTENSION}")
 }
 
 /// Lives of a node whose files are kept beside those of the present one; of more, the last.
@@ -184,12 +184,12 @@ pub struct Written {
 }
 
 impl Writer<std::fs::File> {
-    /// Creates the log of this node in a run directory: `<role>-<id>.evlog`.
+    /// Creates the log of this node in a run directory: `<name>.evlog`.
     ///
     /// # Errors
     /// Those of the file system.
     pub fn create(directory: &Path, header: &Header) -> io::Result<Self> {
-        let name = file_name(header.role, header.node);
+        let name = file_name(&header.name);
         Self::new(std::fs::File::create(directory.join(name))?, header)
     }
 }

@@ -37,7 +37,7 @@ pub enum RoleName {
     Root,
     /// Forwards.
     Proxy,
-    /// Holds and releases. The command line says `recv`, which is understood here too.
+    /// Holds and releases. Settings written before the word was `receiver` say `recv`.
     #[serde(alias = "recv")]
     Receiver,
     /// A receiver that keeps every message in a store, and answers those who miss some.

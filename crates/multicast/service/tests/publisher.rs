@@ -14,8 +14,8 @@ fn message(n: u32) -> Vec<u8> {
 fn a_subscriber_gets_what_a_publisher_publishes() {
     const COUNT: u32 = 20_000;
     let settings = settings(2, 2);
-    let others = receivers(&settings, &["recv-1"]);
-    let subscriber = Subscriber::with(settings.clone(), "recv-1").unwrap();
+    let others = receivers(&settings, &["receiver-1"]);
+    let subscriber = Subscriber::with(settings.clone(), "receiver-1").unwrap();
     let desk = thread::spawn(move || {
         let mut got = [Vec::new(), Vec::new()];
         for update in subscriber {
@@ -77,7 +77,7 @@ fn subscribers_that_are_gone_leave_nothing_behind_for_signals_to_reach() {
     let settings = settings(1, 1);
     let visit = || {
         // There is no root: it joins in vain, and leaves when it is dropped.
-        let mut subscriber = Subscriber::with(settings.clone(), "recv-1").unwrap();
+        let mut subscriber = Subscriber::with(settings.clone(), "receiver-1").unwrap();
         assert!(!subscriber.wait(std::time::Duration::from_millis(1)), "it runs");
     };
     visit();
@@ -93,8 +93,8 @@ fn subscribers_that_are_gone_leave_nothing_behind_for_signals_to_reach() {
 fn a_publisher_that_cannot_start_says_why() {
     let settings = settings(1, 1);
     let start = |settings, name| Publisher::start(settings, name).err().unwrap();
-    assert!(matches!(start(settings.clone(), "recv-1"), PublishError::NotARoot(_)));
-    assert!(start(settings.clone(), "nobody").to_string().contains("recv-1"));
+    assert!(matches!(start(settings.clone(), "receiver-1"), PublishError::NotARoot(_)));
+    assert!(start(settings.clone(), "nobody").to_string().contains("receiver-1"));
     let taken = Publisher::start(settings.clone(), "root").unwrap();
     let error = start(settings, "root").to_string();
     assert!(error.contains("another process has the port"), "{error}");

@@ -1,4 +1,5 @@
-//! One subordinate of a job, watched: asked, polled, read, and given up when its time is over.
+//! A subordinate of a job, as its superior watches it: asked, polled, read, and given up when its
+//! time is over.
 //!
 //! ```text
 //! Preparing --Status Ready--> Ready --start()--> Going --Status Done--> Reading --parts--> Closed
@@ -119,7 +120,6 @@ impl Branch {
         }
     }
 
-    /// It answered.
     pub(super) fn take(&mut self, now: Timestamp, body: Body) {
         if self.is_over() {
             return;

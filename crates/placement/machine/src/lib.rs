@@ -6,21 +6,20 @@
 //!                                leader ==probes==> members         (datagrams, class live)
 //! ```
 //!
-//! A pool of hundreds cannot be asked one by one by one place, and a result that nobody waits for
-//! must not keep a host busy. So every job has a *leader*, and goes down a tree of hosts layer by
-//! layer: who is asked asks those below it first, and says that it is ready when they are, or when
-//! their time is over. What was measured is gathered the same way. Everything is pulled: who
-//! ordered polls who was ordered, and the poll is the heartbeat both ways. An agent that is not
-//! polled for its lease is idle again; one that does not answer is named as failed with the reason,
-//! and the job goes on without it. Limits of time grow with the length of the job and with the
-//! number of layers below.
+//! One host cannot ask a pool of hundreds in turn, and a job whose surveyor is gone must not keep a
+//! host busy. So every job has a *leader*, and goes down a tree of hosts layer by layer. A host
+//! asks the hosts below it first, and says that it is ready when they are ready or their time is
+//! over. Results come up the same way. A host polls the hosts that it gave orders to, and the poll
+//! is the heartbeat in both directions. An agent that is not polled for its lease is idle again. A
+//! host that does not answer is named as failed with the reason, and the job goes on without it.
+//! Limits of time grow with the length of the job and with the number of layers below.
 //!
 //! Three kinds of job: parent to children, multicast over a tree, all to all ([`Kind`]). A probe
-//! carries when it was sent by the synchronised clock and how wrong that clock may be, so every
-//! delay is stated with its error bound ([`DelayRecord`]). A delay below zero by more than its
-//! bound proves a clock wrong; a clock that steps beyond its bounds during a job says so itself.
-//! What a bound does not exclude cannot be told from distance: a host whose clock makes it look far
-//! is avoided like one that is far.
+//! carries the time of its sending by the synchronised clock and the error bound of that clock, so
+//! every delay has an error bound ([`DelayRecord`]). A delay below zero by more than its bound
+//! proves a clock wrong; a clock that steps beyond its bounds during a job says so itself. An error
+//! within the bound cannot be told from distance: a host whose clock makes it look far is avoided
+//! like a host that is far.
 //!
 //! The jobs are those of TreeBuilder (thesis, sections 3.2 and 4.2); numbers of jobs, leases, error
 //! bounds and the way failures are named are ours.

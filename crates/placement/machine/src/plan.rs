@@ -1,10 +1,10 @@
 //! The program that ends with a tree: grown parent by parent, planned on all pairs or on some, and
 //! then evaluated as a whole by a multicast over it.
 //!
-//! Everything that decides is in the [`Planner`], the [`Builder`] and the [`Explorer`]; this turns
-//! their requests into jobs and what came of them into answers. What it was told is kept as
-//! [`Line`]s: a survey that is begun again with the same settings and these lines goes on where the
-//! last one ended, because the same answers lead to the same requests.
+//! All decisions are in the [`Planner`], the [`Builder`] and the [`Explorer`]. The program turns
+//! their requests into jobs, and the results of jobs into answers. It keeps the answers as
+//! [`Line`]s. A survey with the same settings and these lines goes on where the last survey ended,
+//! because the same answers lead to the same requests.
 
 use core::fmt;
 use core::time::Duration;
@@ -118,7 +118,7 @@ pub enum SurveyError {
         /// Which line, from 1.
         line: usize,
     },
-    /// It was stopped before there was a tree.
+    /// The survey was stopped before there was a tree.
     Stopped,
 }
 
@@ -147,15 +147,13 @@ impl core::error::Error for SurveyError {
 
 #[derive(Clone, Debug)]
 enum Stage {
-    /// Nobody was greeted.
+    /// No agent was greeted yet.
     Waiting,
     /// All pairs are wanted.
     Matrix,
     /// All pairs are known.
     Planning,
-    /// The builder asks.
     Building,
-    /// The explorer asks.
     Exploring,
     /// The tree is measured as a whole.
     Evaluating(Tree),
@@ -178,7 +176,6 @@ pub struct TreeSurvey {
     delays: Delays,
     dropped: Vec<(usize, String)>,
     attempts: u32,
-    /// Matrices measured.
     matrices: u32,
     replay: VecDeque<(usize, Line)>,
     lines: Vec<Line>,

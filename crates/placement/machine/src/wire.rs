@@ -58,23 +58,23 @@ fn sum(r: &mut Reader<'_>) -> Result<f64, Malformed> {
 /// Why a host did not do its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// It did not answer in time.
+    /// The host did not answer in time.
     Silent,
-    /// It works for another surveyor, whose run is named.
+    /// The host works for another surveyor, whose run is named.
     Busy(u64),
-    /// It speaks this version of the protocol.
+    /// The host speaks this version of the protocol.
     Version(u8),
-    /// It does not know a job that it had taken: it started again, or was idle for too long.
+    /// The host does not know a job that it had taken: it started again, or was idle for too long.
     Forgot,
     /// Its clock stepped by this many nanoseconds, beyond its error bounds.
     ClockStepped(i64),
     /// A delay of this many nanoseconds: its clock, or that of the other end, is beyond its bound.
     ClockLies(i64),
-    /// It is behind this place, whose host failed.
+    /// The host is behind this place, whose host failed.
     Unreached(u16),
-    /// It does not take such a job: too fast, too long, or malformed.
+    /// The host refuses the job: too fast, too long, or malformed.
     Refused,
-    /// It answered, but had no report in time.
+    /// The host answered, but had no report in time.
     Unfinished,
     /// No probe reached it.
     NoProbes,
@@ -142,15 +142,15 @@ impl fmt::Display for Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
-    /// It has no such job.
+    /// The host does not have the job.
     None = 0,
-    /// It asks those below it.
+    /// The host asks the hosts below it.
     Preparing = 1,
-    /// It waits for the go.
+    /// The host waits for the go.
     Ready = 2,
     /// Probes run.
     Running = 3,
-    /// It gathers what those below it found.
+    /// The host gathers the results of the hosts below it.
     Gathering = 4,
     /// Its report is complete.
     Done = 5,

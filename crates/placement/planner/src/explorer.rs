@@ -2,7 +2,7 @@
 //!
 //! All pairs of 1,500 hosts are 2.2 million; a tree uses a thousand of them. Most pairs need no
 //! measurement to be left out: a delay is mostly the sender's slowness times the receiver's, and
-//! what a pair adds of its own is small. So:
+//! the pair's own part is small. So:
 //!
 //! ```text
 //! groups    each host meets a few others at random: slowness of every sender and receiver
@@ -15,9 +15,9 @@
 //! disappoints is not tried again (optimism in the face of uncertainty). The measured trees are
 //! whole trees, so there is a plan after the first of them, whatever ends the search.
 //!
-//! Like the [`Builder`](crate::builder::Builder) this is a value that is asked and told:
-//! [`Explorer::step`] says what is to be measured, [`Explorer::answer`] tells what came of it. One
-//! job measures a group of hosts among each other, or all edges of one tree.
+//! Like the [`Builder`](crate::builder::Builder), the explorer is a value without IO:
+//! [`Explorer::step`] says which pairs to measure, and [`Explorer::answer`] takes the measured
+//! delays. One job measures a group of hosts among each other, or all edges of one tree.
 
 use evenfall_core::Prng;
 

@@ -4,9 +4,9 @@
 //! which hosts should run the places of an application, given the median delay between any two
 //! hosts and the load between any two places. That is a quadratic assignment: minimise the delays
 //! weighted by the loads, equation 2.1. For a multicast tree every edge from parent to child has
-//! the same load, and all other pairs have none, so it minimises the sum of the edges' delays. What
-//! a receiver waits for is a path, and what a deadline waits for is the worst of them: LemonDrop is
-//! here to be compared with, and as a start for searches that look at paths.
+//! the same load, and all other pairs have none, so it minimises the sum of the edges' delays. A
+//! receiver waits for a path, and a deadline waits for the worst path. LemonDrop is here for
+//! comparison, and as a start for searches that look at paths.
 //!
 //! The pool is larger than the tree, so the load matrix is padded with places that nobody talks
 //! to. The hosts that end on those are not used.

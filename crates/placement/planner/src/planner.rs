@@ -1,8 +1,8 @@
 //! Every way to choose a tree behind one method: [`Planner::plan`].
 //!
-//! A pool, what is known of its delays, and a shape go in; a tree and what is known of that tree
-//! come out. Commands, experiments and studies choose their trees here, so that a table compares
-//! what a command would do.
+//! A pool, its known delays and a shape go in; a tree and its known delays come out. Commands,
+//! experiments and studies choose their trees here, so that a table compares what a command would
+//! do.
 //!
 //! | method | what it looks at | as written |
 //! |---|---|---|
@@ -13,9 +13,9 @@
 //! | the same, at random | nothing | `rand` |
 //! | the same, inverted | K candidates, of which it takes the worst | `worst p90` |
 //!
-//! Only TreeBuilder works without all pairs: [`Planner::build_plan`] is what its machine, the
-//! [`Builder`], is begun with when delays are measured from one parent to the next. Min-max on a
-//! few of all pairs is the [`Explorer`](crate::explorer::Explorer).
+//! Only TreeBuilder works without all pairs: [`Planner::build_plan`] starts its machine, the
+//! [`Builder`], when delays are measured from one parent to the next. Min-max on a few of all pairs
+//! is the [`Explorer`](crate::explorer::Explorer).
 
 use core::fmt;
 
@@ -32,7 +32,7 @@ use crate::tree::{Shape, Tree};
 /// Starts that may be asked of LemonDrop: at a second each for 1,000 hosts, a quarter of an hour.
 const STARTS_MAX: u32 = 1_000;
 
-/// Who chooses the tree.
+/// The algorithm that chooses the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
     /// The best worst leaf, by local search over whole trees.
@@ -94,7 +94,7 @@ impl Method {
 /// What is wanted of a tree, and who chooses it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planner {
-    /// Who chooses.
+    /// The algorithm that chooses the tree.
     pub method: Method,
     /// D and F.
     pub shape: Shape,

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Lower is better. Whatever the sum, lost probes count as infinitely late: percentiles are those
-//! of what was sent (see [`EdgeStats::counting_loss`]).
+//! of the sent probes (see [`EdgeStats::counting_loss`]).
 
 use core::fmt;
 
@@ -45,10 +45,10 @@ enum Op {
 /// Which candidates are taken, once they are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
-    /// Those that score lowest.
+    /// The candidates that score lowest.
     #[default]
     Best,
-    /// Those that score highest: what stragglers can do to a tree.
+    /// The candidates that score highest: the harm that stragglers can do to a tree.
     Worst,
     /// Any: a cluster without selection.
     Random,

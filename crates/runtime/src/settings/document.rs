@@ -194,6 +194,22 @@ impl Document {
         Ok(())
     }
 
+    /// Refuses a key under the name that it had in an earlier version.
+    ///
+    /// # Errors
+    /// Where the old name stands, and the present name.
+    pub fn refuse_renamed(&self, old: &str, new: &str) -> Result<(), SettingsError> {
+        let text = self.overrides.last().map_or(&self.file, |last| &last.text);
+        let Ok(tables) = text.parse::<toml::Table>() else { return Ok(()) };
+        let (path, name) = old.rsplit_once('.').unwrap_or(("", old));
+        let table = path.split('.').try_fold(&tables, |at, part| at.get(part)?.as_table());
+        if table.is_some_and(|table| table.contains_key(name)) {
+            let why = format!("`{name}` is called `{new}` now; rename it in [{path}]");
+            return Err(self.refuse(Mistake::new(old, why)));
+        }
+        Ok(())
+    }
+
     fn unknown(&self, place: &str, word: &str, known: &[&str]) -> SettingsError {
         let mut known: Vec<String> = known.iter().map(|key| format!("`{key}`")).collect();
         known.sort_unstable();

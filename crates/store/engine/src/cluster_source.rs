@@ -1,8 +1,8 @@
 //! [`ClusterSource`]: any file of a cluster, from any node.
 //!
-//! What is published comes from the object store, and the file's primary learns nothing of it.
-//! What is not published yet is asked of the primary, over its protocol, if the reader wants it,
-//! and only when the question reaches behind the published end.
+//! Published records come from the object store, and the file's primary learns nothing of the read.
+//! Records that are not published yet come from the primary, over its protocol. The primary is
+//! asked only if the reader wants these records and the question reaches behind the published end.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,9 +1,8 @@
-//! Records as Arrow columns, for Parquet files, IPC streams and whoever computes in columns.
+//! Records as Arrow columns, for Parquet files, IPC streams and programs that compute in columns.
 //!
 //! Records lie one behind the other; Arrow wants each field by itself. A segment fits into the
 //! first cache of a core, so each is walked once for every field while it is there, values going
-//! straight to the end of the column's own memory: no row is ever made, and nothing is allocated
-//! for one.
+//! straight to the end of the column's own memory: no row is ever made or allocated.
 
 use std::sync::Arc;
 

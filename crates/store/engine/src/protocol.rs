@@ -221,7 +221,7 @@ pub enum Reply<'a> {
         /// Number of the node in a cluster; zero without one.
         node: u32,
     },
-    /// It was not done.
+    /// The request was not carried out.
     Failed {
         /// Whether the same request may succeed later.
         is_retryable: bool,

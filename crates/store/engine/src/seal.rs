@@ -1,10 +1,10 @@
 //! The list of whole files that a clean stop leaves behind, and the proof of a directory.
 //!
-//! Segments, commits, tails and metadata have checksums of their own and are checked at any time.
-//! A list of every file's length, with a checksum of those files that have none of their own,
-//! covers what is left: free pages of the directory of names, what was put aside, and files that
-//! are missing altogether. It is written at a clean stop and removed when the store is opened. It
-//! reads no chunk and no object, so a stop takes no longer for a store that holds more.
+//! Segments, commits, tails and metadata have checksums of their own and are checked at any time. A
+//! list of every file's length, with a checksum of those files that have none of their own, covers
+//! the rest: free pages of the directory of names, records that were put aside, and missing files.
+//! It is written at a clean stop and removed when the store is opened. It reads no chunk and no
+//! object, so a stop takes no longer for a store that holds more.
 
 use std::collections::BTreeMap;
 use std::fs::File;

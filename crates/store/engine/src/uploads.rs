@@ -183,7 +183,6 @@ impl Shared {
         done
     }
 
-    /// Publishes one file.
     pub(super) fn publish(&self, file: &StoreFile) -> Result<(), StoreError> {
         self.publish_block(file.entry.slot / NODES_PER_BLOCK as u32, &[file])
     }

@@ -42,7 +42,7 @@ pub struct Appender {
 pub struct Resumption {
     /// Records in it.
     pub records: u64,
-    /// Those of them that do not fill a segment.
+    /// The records that do not fill a segment.
     pub tail: Bytes,
     /// Time of the last record; `i64::MIN` of none.
     pub last_ns: i64,

@@ -1,9 +1,9 @@
 //! Which segments stay in memory.
 //!
 //! CLOCK: each entry has a bit that a hit sets and a passing hand clears; the hand evicts the first
-//! entry whose bit is clear. It keeps what is used nearly as well as LRU does and needs no list to
-//! be relinked on a hit. One pass over history must not push out the recent segments that everyone
-//! reads, so what a scan brings in enters with its bit clear.
+//! entry whose bit is clear. CLOCK keeps the used segments nearly as well as LRU does, and needs no
+//! list to be relinked on a hit. A pass over history must not push out the recent segments that all
+//! readers read, so the segments of a scan enter with their bits clear.
 //!
 //! Values are shared bytes: an evicted segment that a reader still holds lives until it lets go,
 //! and is counted no more.
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// How an entry comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// It was just appended or asked for: it stays for a turn of the hand.
+    /// The segment was just appended or asked for: it stays for a turn of the hand.
     Recent,
     /// A scan passes by: first to go.
     Passing,

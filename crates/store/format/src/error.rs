@@ -1,4 +1,4 @@
-//! What can go wrong, each by its own name.
+//! The errors of the store.
 
 use core::fmt;
 

@@ -20,8 +20,8 @@
 //! ```
 //!
 //! Inner nodes carry entries of their own, so the segments below a node are contiguous and end with
-//! its own. Search goes from the newest node backwards: who asks for the last seconds touches the
-//! node that is still being filled, in memory, and nothing else.
+//! its own. Search goes from the newest node backwards: a search for the last seconds touches the
+//! node that is still being filled, in memory, and no other.
 
 mod search;
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The journal: one file per disk that takes every stream's appends in one sequential write.
 //!
 //! Ten thousand streams cannot each be synced a thousand times a second. One shared journal can: a
-//! commit gathers what all of them appended, is written at once and synced once, and only then is
-//! anyone told `local`. Chunks are written later, from memory; the journal is read after a crash
-//! and never else.
+//! commit gathers the appends of all streams, is written at once and synced once, and only then are
+//! the appends acknowledged at `local`. Chunks are written later, from memory. The journal is read
+//! after a crash only.
 //!
 //! ```text
 //! journal file                 commit                            frame

@@ -4,8 +4,9 @@
 //! on cheap object storage. Kawkab (thesis, chapter 5) shows how: append-only files of fixed-length
 //! records, small segments in memory, larger chunks on the local disk, objects at the end; names
 //! that are computed and not looked up; a time index that only grows. Its code synced nothing, had
-//! no checksums and lost its memory in a crash; here each append is acknowledged at a level the
-//! client chose, every segment and commit has a checksum, and recovery says what it dropped.
+//! no checksums and lost its memory in a crash; here each append is acknowledged at a level that
+//! the client chose, every segment and commit has a checksum, and recovery names the records that
+//! it dropped.
 //!
 //! | module | what it holds |
 //! |---|---|

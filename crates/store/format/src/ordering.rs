@@ -1,10 +1,10 @@
 //! Late records sorted in, copies dropped, for a file that takes time order only.
 //!
-//! Networks deliver out of order by microseconds; a file may not. So what comes is held for a
-//! stated window behind the newest time seen, sorted by time and then by the stream's sequence, and
-//! given out when the window has passed. What comes later than that is refused by its numbers and
-//! counted, never quietly dropped. A copy, told by its sequence, is dropped, within the window and
-//! a stated memory behind it.
+//! Networks deliver out of order by microseconds, and a file must be in order. So records are held
+//! for a stated window behind the newest time seen, sorted by time and then by the stream's
+//! sequence, and given out when the window has passed. A record that comes later is refused by its
+//! numbers and counted, never quietly dropped. A copy, told by its sequence, is dropped, within the
+//! window and a stated memory behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,14 +1,15 @@
 //! A file into the object store, and read from there alone.
 //!
-//! Full chunks are objects that never change, under the name that the local file had. What fills no
-//! chunk goes into one tail object of the primary's own, and last the metadata node says how far
-//! both reach: a reader who follows the node never meets a half-done publication, and listing is
-//! not needed. Every step can be repeated.
+//! Full chunks are objects that never change, under the name that the local file had. The records
+//! that fill no chunk go into a tail object of the primary's own. Last, the metadata node says how
+//! far chunks and tail reach: a reader who follows the node never meets a half-done publication,
+//! and listing is not needed. Every step can be repeated.
 //!
 //! One primary: a put whose answer did not come in time may land after the put that followed it.
-//! Each try to publish a tail has a generation of its own in the tail's name, which the node says,
-//! so a late tail is one that nobody reads. A block of metadata is put only where none is, or in
-//! the place of the bytes that were put last ([`put_block`]), so a late block does nothing.
+//! Each try to publish a tail has a generation of its own in the tail's name, and the metadata node
+//! states the generation, so no reader reads a late tail. A block of metadata is put only where
+//! none is, or in the place of the bytes that were put last ([`put_block`]), so a late block does
+//! nothing.
 //!
 //! Two primaries: what one primary alone writes carries its token in its name (tail, metadata,
 //! catalogue), so that a put of the old one that lands late changes an object that nobody reads

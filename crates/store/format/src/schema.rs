@@ -1,8 +1,8 @@
-//! What the bytes of a record mean.
+//! The meaning of the bytes of a record.
 //!
 //! The store itself needs only the length and the time in the first eight bytes; names and types
-//! are for whoever prints, exports or sums. Types are those of feeds: integers, fixed-point prices,
-//! floats and short text. A schema is kept as JSON beside the file's name.
+//! are for programs that print, export or sum. Types are those of feeds: integers, fixed-point
+//! prices, floats and short text. A schema is kept as JSON beside the file's name.
 
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,7 @@ pub struct Field {
 pub enum Sides {
     /// The first copy of each packet is kept.
     One,
-    /// They are kept apart, as two.
+    /// The sides are kept apart, as two recordings.
     Apart,
 }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The checksum (Castagnoli) covers all other bytes, so a segment of another file, of another
-//! number or from an older primary is told from the right one, and so is one flipped bit.
+//! number or from an older primary is told from the right segment, and a flipped bit is found.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! One disk of a store node: its journal, its chunks, and what is synced of them.
+//! A disk of a store node: its journal, its chunks, and the synced part of both.
 //!
 //! ```text
 //!  append ──> memory ──(local)──> commit: journal + sync ──> acknowledged
@@ -7,10 +7,10 @@
 //!  checkpoint: flush; the next journal takes what fills no segment; the old one is spare
 //! ```
 //!
-//! Nothing is believed to be on the disk until a sync behind it has succeeded. A sync that fails
-//! may have lost any write before it, and a second sync would succeed without them: so segments
-//! stay in memory until synced, and after a failure all of them are written again, and the journal
-//! goes on in a new file.
+//! The volume believes that a write is on the disk only when a sync behind the write has succeeded.
+//! A sync that fails may have lost any write before it, and a second sync would succeed without
+//! them: so segments stay in memory until synced, and after a failure all of them are written
+//! again, and the journal goes on in a new file.
 
 mod recovery;
 #[cfg(test)]
@@ -94,7 +94,7 @@ impl Chunks {
         self.total.fetch_sub(bytes, Relaxed);
     }
 
-    /// Those of a file from this one on.
+    /// The chunks of a file from this chunk on.
     fn of(&self, kind: Kind, file: FileId, first: u32) -> impl Iterator<Item = u32> + '_ {
         self.bytes.range((kind, file, first)..=(kind, file, u32::MAX)).map(|(at, _)| at.2)
     }

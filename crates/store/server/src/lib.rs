@@ -1,10 +1,10 @@
 //! [`Server`]: a store on a port of this machine.
 //!
-//! One thread per connection reads requests and answers them; appends that are acknowledged later
-//! than `memory` are answered by a second one when their commit is done. An append that a stage
-//! refuses is tried again for ten seconds while the connection reads nothing, so that a client
-//! feels it as missing credit; then it fails, and the file takes no append on that connection until
-//! it is opened again: what was sent behind the failed one must not overtake it.
+//! One thread per connection reads requests and answers them; a second thread answers appends at
+//! higher levels than `memory` when their commit is done. An append that a stage refuses is tried
+//! again for ten seconds, while the connection reads nothing and the client runs out of credit.
+//! Then the append fails, and the file takes no append on that connection until the file is opened
+//! again: later appends must not overtake the failed append.
 
 mod connection;
 

@@ -108,9 +108,9 @@ enum Priority {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Charge {
-    /// They take none, as in the thesis.
+    /// They take no time, as in the thesis.
     Free,
-    /// They do.
+    /// They take time like any other packet.
     Charged,
 }
 

@@ -1,4 +1,4 @@
-//! Records out of a table, into a file whose schema says what they are.
+//! Records of a table, appended to a file with a schema.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,6 @@ use crate::Outcome;
 /// Bytes gathered before they are appended.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Where records go.
 enum Sink<'a> {
     Store(&'a Store, Arc<StoreFile>),
     Server(Box<Client>, RemoteFile),

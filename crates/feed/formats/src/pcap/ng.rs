@@ -56,7 +56,6 @@ impl Interface {
     }
 }
 
-/// The present section.
 #[derive(Debug)]
 pub(super) struct Section {
     order: Order,

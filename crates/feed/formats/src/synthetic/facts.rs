@@ -22,7 +22,7 @@ pub(super) const MIX: [(Kind, u64); 14] = [
     (Kind::CrossTrade, 17_430),
     (Kind::BrokenTrade, 116),
     (Kind::LuldAuctionCollar, 62),
-    // Absent on that day, and so rare on any that one in a day stands for it.
+    // The day had no operational halt. One halt stands for the rare days that have one.
     (Kind::OperationalHalt, 1),
 ];
 

@@ -30,7 +30,6 @@ pub(super) enum Step {
     Abandon,
 }
 
-/// The first hole.
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     start: u64,

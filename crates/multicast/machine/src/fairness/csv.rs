@@ -1,4 +1,4 @@
-//! The fairness log: one line per message, for whoever wants to check the results by hand.
+//! The fairness log: one line per message, so that people can check the results by hand.
 //!
 //! ```text
 //! stream,message,scheduled_ns,sent_ns,deadline_ns,first_arrival_ns,...,receivers,late

@@ -7,8 +7,8 @@
 //!                    +------+------+--------+------+------+------+   receiver each
 //! ```
 //!
-//! Messages close in any order and are forgotten from the front, so one that waits keeps the closed
-//! ones behind it; the ledger's `in_flight_max` bounds how many.
+//! Messages close in any order and are forgotten from the front, so a message that waits keeps the
+//! closed messages behind it. The ledger's `in_flight_max` bounds their number.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -27,7 +27,6 @@ enum State {
     Closed,
 }
 
-/// One message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) scheduled_ns: u64,
@@ -129,7 +128,7 @@ pub(super) enum Place<'a> {
     Given,
     /// The receiver has spoken before.
     Again,
-    /// It was never sent, or not to this receiver.
+    /// The message was never sent, or not to this receiver.
     Nowhere,
 }
 

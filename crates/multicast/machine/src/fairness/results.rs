@@ -1,4 +1,4 @@
-//! What a run is judged by. The keys are those that `--json` prints.
+//! The figures by which a run is judged. `--json` prints the same keys.
 
 use evenfall_core::{ClockError, NodeId, Summary};
 use serde::{Serialize, Serializer};

@@ -5,7 +5,7 @@
 //! feed is played in several modes therefore, and all runs are judged by the same stamp: the moment
 //! at which a receiver's program hands a message on. In a held run that moment is the release.
 //!
-//! P(F) needs a deadline, which runs without holding have not. All runs are judged by the same
+//! P(F) needs a deadline, and a run without a hold has none. All runs are judged by the same
 //! allowance therefore: the mean hold that the root of the held run asked for.
 
 use std::path::Path;
@@ -84,7 +84,7 @@ impl Comparison {
         let median = |run: &Compared| run.results.window_us.p50;
         let best = free.into_iter().min_by(|a, b| median(a).total_cmp(&median(b)));
         let (Some(held), Some(best)) = (held.last(), best) else {
-            return "There is no held run beside one that does not hold.".to_owned();
+            return "No run with a hold stands beside a run without a hold.".to_owned();
         };
         let (ours, theirs) = (median(held), median(best));
         let verdict = match theirs / ours {

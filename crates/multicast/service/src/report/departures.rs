@@ -1,10 +1,10 @@
-//! What is expected of receivers that went before the end.
+//! The messages that receivers should have which left before the end.
 //!
-//! The root knows when it took a receiver out, not how far that receiver was. One that said
-//! good-bye is expected to have what its log shows. So is one whose log breaks off: it was killed,
-//! and what it released between its last written record and the moment at which its silence was
-//! noticed is not known. One that was taken out while it lived (too slow, or cut off) is expected
-//! to have everything up to then: what it lacks is lost.
+//! The root knows when it took a receiver out, not how far that receiver was. A receiver that said
+//! good-bye should have the messages of its log. So should a receiver whose log breaks off: it was
+//! killed, and its releases between its last written record and the moment at which its silence was
+//! noticed are not known. A receiver that was taken out while it lived (too slow, or cut off)
+//! should have every message up to then, and a missing message is lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;

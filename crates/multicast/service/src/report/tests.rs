@@ -46,7 +46,7 @@ fn event(at_s: f64, kind: &str, node: u32, text: &str) -> RunEvent {
 
 fn info() -> RunInfo {
     let node = |id, name: String, role: &str| NodeInfo { id: NodeId(id), name, role: role.into() };
-    let receivers = (1..=RECEIVERS).map(|id| node(id, format!("recv-{id}"), "receiver"));
+    let receivers = (1..=RECEIVERS).map(|id| node(id, format!("receiver-{id}"), "receiver"));
     let proxies = (101..=104).map(|id| node(id, format!("proxy-{}", id - 100), "proxy"));
     let settings = [("mode", "release"), ("tree", "D=2 F=5"), ("hedging", "H=1")];
     let settings =
@@ -105,7 +105,7 @@ fn write_run(directory: &Path) {
 }
 
 fn write_receiver(directory: &Path, receiver: u32, prng: &mut Prng) {
-    let name = format!("recv-{receiver}");
+    let name = format!("receiver-{receiver}");
     let header = header(Role::Receiver, receiver, &name);
     let mut log = Writer::create(directory, &header).expect("a log");
     let id = NodeId(receiver);
@@ -262,7 +262,7 @@ fn receiver_that_is_started_again_is_judged_by_the_logs_of_both_its_lives() {
     released(&directory.0, &header(Role::Receiver, 2, "receiver-2"), 0..100, true);
     let mut who = header(Role::Receiver, 1, "receiver-1");
     released(&directory.0, &who, 0..30, false);
-    let names = [runlog::file_name(Role::Receiver, NodeId(1))];
+    let names = [runlog::file_name("receiver-1")];
     runlog::set_aside(&directory.0, &names).expect("a free name");
     who.started_ns = again_ns;
     released(&directory.0, &who, 60..100, true);
@@ -275,17 +275,30 @@ fn receiver_that_is_started_again_is_judged_by_the_logs_of_both_its_lives() {
 }
 
 #[test]
+fn dots_in_the_name_of_a_node_are_no_number_of_a_life() {
+    let directory = Directory::new("dots");
+    let name = "ip-10-0-0-1.ec2.internal";
+    sent(&directory.0, 10, vec![], &[(0, "root"), (1, "receiver")]);
+    released(&directory.0, &header(Role::Receiver, 1, name), 0..10, true);
+    runlog::set_aside(&directory.0, &[runlog::file_name(name)]).expect("a free name");
+    released(&directory.0, &header(Role::Receiver, 1, name), 0..10, true);
+    let report = read(&directory.0, None).expect("a report");
+    let names: Vec<_> = report.logs.iter().map(|log| log.name.as_str()).collect();
+    assert_eq!(names, ["ip-10-0-0-1.ec2.internal.1", "ip-10-0-0-1.ec2.internal", "root"]);
+}
+
+#[test]
 fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first() {
     let directory = Directory::new("again");
     released(&directory.0, &header(Role::Receiver, 1, "receiver-1"), 0..70, false);
     sent(&directory.0, 100, vec![], &[]);
-    let names = |role, id, other: &[&str]| {
-        let mut names = vec![runlog::file_name(role, NodeId(id))];
+    let names = |name: &str, other: &[&str]| {
+        let mut names = vec![runlog::file_name(name)];
         names.extend(other.iter().map(|name| (*name).to_owned()));
         runlog::set_aside(&directory.0, &names).expect("a free name");
     };
-    names(Role::Root, 0, &[RUN_FILE]);
-    names(Role::Receiver, 1, &[]);
+    names("root", &[RUN_FILE]);
+    names("receiver-1", &[]);
     let again_ns = START_NS + 200_000_000;
     let root = Header { started_ns: again_ns, ..header(Role::Root, 0, "root") };
     let mut log = Writer::create(&directory.0, &root).expect("a log");
@@ -298,7 +311,7 @@ fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first(
     let report = read(&directory.0, None).expect("a report");
     assert_eq!(report.outcome.results.messages, 5);
     assert_eq!((report.outcome.results.orphans, report.logs.len()), (0, 1));
-    let kept = directory.0.join("root-0.1.evlog");
+    let kept = directory.0.join("root.1.evlog");
     assert_eq!(open(&kept).expect("a log").count(), 101);
     assert!(directory.0.join("run.1.json").exists());
 }

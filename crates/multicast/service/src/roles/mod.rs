@@ -235,7 +235,7 @@ impl Process {
         let failed = |error| file_error(dir, error);
         fs::create_dir_all(dir).map_err(failed)?;
         let mut names = vec![
-            runlog::file_name(role, node.id),
+            runlog::file_name(&node.name),
             memory::file_name(&node.name),
             summary_file(&node.name),
         ];

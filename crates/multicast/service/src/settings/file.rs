@@ -46,6 +46,8 @@ impl Settings {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn of(document: &Document) -> Result<Self, SettingsError> {
+        // A hold is the time from sending to release; this key never was one.
+        document.refuse_renamed("multicast.repair.missing_hold", "gap_timeout")?;
         let mut settings = Self {
             run: document.part("run")?,
             course: document.part("run")?,

@@ -38,7 +38,7 @@ pub fn settings(receivers: u32, trees: u32) -> Settings {
     settings.nodes.push(node("root".into(), 0, RoleName::Root, root));
     for i in 1..=receivers {
         let any = "127.0.0.1:0".parse().unwrap();
-        settings.nodes.push(node(format!("recv-{i}"), i, RoleName::Receiver, any));
+        settings.nodes.push(node(format!("receiver-{i}"), i, RoleName::Receiver, any));
     }
     settings
 }

@@ -70,9 +70,9 @@ pub struct BuildPlan {
 /// A measurement that is wanted: from a parent to candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Who sends.
+    /// The sending host.
     pub parent: usize,
-    /// Who receives.
+    /// The receiving hosts.
     pub candidates: Vec<usize>,
     /// Which part of the measurement, from 0.
     pub round: u32,
@@ -185,7 +185,7 @@ struct Job {
 pub struct Builder {
     plan: BuildPlan,
     prng: Prng,
-    /// Who stands where, so far.
+    /// The host of each place, so far.
     hosts: Vec<Option<usize>>,
     /// Hosts without a place.
     free: BTreeSet<usize>,

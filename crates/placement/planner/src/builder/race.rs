@@ -49,7 +49,6 @@ impl Racing {
 /// The share of races that may have a wrong verdict.
 const WRONG: f64 = 0.05;
 
-/// One candidate's rounds.
 #[derive(Clone, Debug, Default)]
 struct Runner {
     scores: Vec<f64>,

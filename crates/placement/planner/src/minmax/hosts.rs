@@ -46,7 +46,7 @@ impl HostSet {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
     }
 
-    /// Those that are in this set and not in the other, ascending.
+    /// The hosts of this set that the other set lacks, ascending.
     pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = usize> + 'a {
         self.0.iter().zip(&other.0).enumerate().flat_map(|(word, (a, b))| {
             let mut bits = a & !b;

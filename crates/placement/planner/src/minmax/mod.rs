@@ -1,16 +1,17 @@
 //! The tree whose worst leaf is best, and how far it is from the best possible.
 //!
-//! TreeBuilder looks at one parent at a time and LemonDrop at the sum over all edges; what sets the
-//! deadline is the latest leaf, a property of whole paths. So this searches for the tree that
-//! minimises
+//! TreeBuilder looks at one parent at a time and LemonDrop at the sum over all edges; but the
+//! latest leaf sets the deadline, and its delay is a property of whole paths. So min-max searches
+//! for the tree that minimises
 //!
 //! ```text
 //! max over leaves of percentile(way from the root to the leaf)
 //! ```
 //!
 //! with the path percentiles of [`paths`](crate::paths), by local search from any tree (modules
-//! `search` and `refine`). How good can a tree be at all? A *lower bound* is found by asking for
-//! thresholds T whether any tree has all its leaves within T, and proving that none has:
+//! `search` and `refine`). A *lower bound* says how good a tree can be at all. For a threshold T,
+//! the bound's search asks whether any tree has all its leaves within T, and proves that no tree
+//! has:
 //!
 //! | none within T, because | cost |
 //! |---|---|
@@ -22,7 +23,7 @@
 //!
 //! So every plan without hedging says `gap`: its tree is at most that much worse than the best.
 //! Bound and tree are judged by the same estimates of path percentiles, which are 3.5 to 7 % off:
-//! the gap says how well was searched, and nothing of the network.
+//! the gap states the quality of the search, and says nothing of the network.
 
 mod hedged;
 mod hosts;
@@ -145,9 +146,10 @@ impl fmt::Display for MinMaxError {
 
 impl core::error::Error for MinMaxError {}
 
-/// Pools that are tried exhaustively whatever the shape: nine hosts have 362,880 orders.
+/// Pools of up to 10 hosts are tried exhaustively: behind a root, nine hosts have 362,880 orders.
 const EXHAUSTED_HOSTS: usize = 10;
-/// Pools whose pairs below each proxy are all looked at for depth 3: the cube of it is work.
+/// Pools of up to 220 hosts look at all pairs below each proxy at depth 3: the work grows with the
+/// cube of the pool.
 const PAIRS_HOSTS: usize = 220;
 /// Pools whose roots are looked at one by one when none is given.
 const ROOTS_HOSTS: usize = 150;
@@ -323,7 +325,7 @@ fn greedy(lengths: &Lengths, what: &MinMax, places: usize) -> Tree {
     Tree::new(what.shape, hosts)
 }
 
-/// One root, or all of them as one, with what is known about it.
+/// A given root, or no root when every host may be the root; with the labels of its search.
 struct Root {
     host: Option<usize>,
     labels: Labels,

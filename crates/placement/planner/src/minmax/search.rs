@@ -1,8 +1,8 @@
 //! Local search for a small worst leaf.
 //!
-//! The worst leaf alone is a poor guide: almost no single exchange improves it, and among those
-//! that do not it sees no difference. So the search has a target below the best tree so far, and
-//! what it lowers is how far all leaves together lie above the target:
+//! The worst leaf alone is a poor guide: almost no single exchange improves it, and it does not
+//! tell the other exchanges apart. So the search has a target below the best tree so far, and
+//! lowers the excess of all leaves together over the target:
 //!
 //! ```text
 //! excess = sum over leaves of max(0, percentile - target)

@@ -1,13 +1,13 @@
 //! Linear assignment: a permutation of least summed cost.
 //!
-//! Every Frank-Wolfe step solves one, on costs that changed only a little since the step before.
-//! So the solver keeps its column prices between calls. Gradients are near to matrices of rank one
-//! and two, the worst there is for augmenting paths: every path runs through most columns. So the
-//! prices are first brought near by auctions with a falling epsilon; then rows take what they want
-//! most, a short bidding moves the rest, and only what is left looks for a shortest augmenting
-//! path, which makes the answer exact whatever the prices were. The rows of costs are swept in
-//! order, without index lists: columns that are settled hold NaN, which loses every comparison, so
-//! the sweep has no branch and vectorises.
+//! Every Frank-Wolfe step solves one, on costs that changed only a little since the step before. So
+//! the solver keeps its column prices between calls. Gradients are near to matrices of rank one and
+//! two, the worst there is for augmenting paths: every path runs through most columns. So the
+//! prices are first brought near by auctions with a falling epsilon; then rows take the columns
+//! that they want most, a short bidding moves the other rows, and only the remaining rows look for
+//! a shortest augmenting path. These paths make the answer exact whatever the prices were. The rows
+//! of costs are swept in order, without index lists: columns that are settled hold NaN, which loses
+//! every comparison, so the sweep has no branch and vectorises.
 //!
 //! Source: R. Jonker and A. Volgenant, "A shortest augmenting path algorithm for dense and sparse
 //! linear assignment problems", Computing 38 (1987): augmenting row reduction, and Dijkstra's
@@ -25,13 +25,15 @@ const LANES: usize = 4;
 /// Bids of a phase, per row. What is not settled by then is left to the next phase.
 const PHASE_BIDS: usize = 20;
 
-/// Epsilon of the first phase without prices, and with those of the call before, as a share of the
-/// range of costs. Later phases fall by [`EPSILON_FALL`] until epsilon is [`LAST_SHARE`] of the
-/// range for all rows together: beyond that phases cost more than the paths they save. Measured on
-/// gradients of 100 to 1,000 hosts.
+/// Epsilon of the first phase without prices, as a share of the range of costs. This constant and
+/// the three below it were measured on gradients of 100 to 1,000 hosts.
 const COLD_FIRST: f64 = 0.1;
+/// Epsilon of the first phase with the prices of the call before: they are nearly right.
 const WARM_FIRST: f64 = 0.001;
+/// Each phase has this share of the epsilon of the phase before.
 const EPSILON_FALL: f64 = 0.05;
+/// Epsilon ends at this share of the range for all rows together. Further phases would cost more
+/// than the paths that they save.
 const LAST_SHARE: f64 = 0.01;
 
 /// Rows from which auctions pay: paths through fewer columns are short anyway.

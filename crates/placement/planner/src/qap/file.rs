@@ -123,7 +123,6 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Nothing may follow.
     fn end(mut self) -> Result<(), FileError> {
         match self.next() {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! The best permutation that a given effort buys: FAQ, then iterated tabu search.
+//! The best permutation within a given effort: FAQ, then iterated tabu search.
 //!
 //! FAQ sees the whole and ends near a good place, but a few percent above the best; a descent by
 //! swaps ends in the nearest hollow. Tabu search walks on out of it: at every look it makes the

@@ -322,7 +322,6 @@ fn difference(n: usize, m: &[f64], r: usize, s: usize, out: &mut [f64]) {
     out.iter_mut().zip(rows).for_each(|(out, (r, s))| *out = r - s);
 }
 
-/// Exchanges two rows.
 #[inline(always)]
 fn swap_rows(n: usize, m: &mut [f64], r: usize, s: usize) {
     let (low, high) = (r.min(s), r.max(s));
@@ -330,7 +329,6 @@ fn swap_rows(n: usize, m: &mut [f64], r: usize, s: usize) {
     above[low * n..][..n].swap_with_slice(&mut below[..n]);
 }
 
-/// Exchanges two columns.
 #[inline(always)]
 fn swap_columns(n: usize, m: &mut [f64], r: usize, s: usize) {
     m.chunks_exact_mut(n).for_each(|row| row.swap(r, s));

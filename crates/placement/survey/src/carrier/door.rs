@@ -1,5 +1,5 @@
-//! Who may come in to an agent's gRPC port: so many TCP connections, and each must begin to speak
-//! HTTP/2 soon.
+//! The limits of an agent's gRPC port: the number of TCP connections, and the time until a
+//! connection speaks HTTP/2.
 //!
 //! hyper pings a connection that has finished its HTTP/2 handshake and closes it when the client is
 //! silent. Nothing limits the time before the handshake, so a stream in here ends by itself when

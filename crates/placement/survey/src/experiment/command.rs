@@ -23,10 +23,10 @@ pub struct Args {
     /// Change a value of the file, such as --set repetitions=3; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Run again what is complete already.
+    /// Repeat the runs that are complete already.
     #[arg(long)]
     force: bool,
-    /// Only say which runs there are.
+    /// List the runs of the file, and carry none out.
     #[arg(long)]
     list: bool,
     /// Print what came of it as one JSON object.

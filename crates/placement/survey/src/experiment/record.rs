@@ -1,4 +1,4 @@
-//! The JSON of a run: what was asked, measured, chosen and found.
+//! The JSON of a run: its plan, measurements, choices and results.
 
 use evenfall_core::ClockError;
 use evenfall_placement_machine::DelayRecord;
@@ -16,7 +16,7 @@ const SHARES: [f64; 25] = [
 /// One run, as it was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// Who wrote it.
+    /// The program that wrote the record.
     pub software: String,
     /// What was asked for.
     pub plan: RunPlan,
@@ -48,7 +48,7 @@ pub struct StageRecord {
     pub at_s: f64,
     /// How long it took there.
     pub took_s: f64,
-    /// Who sent; `None` when all did.
+    /// The sender; `None` when all hosts sent.
     pub parent: Option<String>,
     /// Which part of the measurement, from 0, and of how many.
     pub round: u32,
@@ -56,17 +56,17 @@ pub struct StageRecord {
     pub rounds: u32,
     /// What was measured to whom.
     pub candidates: Vec<CandidateRecord>,
-    /// Those of the candidates that the tree has below this parent.
+    /// The candidates that the tree has below this parent.
     pub chosen: Vec<String>,
 }
 
 /// A candidate, or a pair when all send to all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CandidateRecord {
-    /// Who sent, when all did.
+    /// The sender, when all hosts sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Who received.
+    /// The receiver.
     pub host: String,
     /// What was measured in this part.
     pub stats: Option<EdgeStats>,

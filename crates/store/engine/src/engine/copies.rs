@@ -1,8 +1,8 @@
 //! The part of the second node: files that take their records from another node's primary.
 //!
 //! A copy is an ordinary file of this disk, journaled and synced like any other; it can be read,
-//! and only its primary may append to it, at the record where it ends. It is published by nobody
-//! here. When the primary is lost, the next life of this node may claim it (`--take-over`).
+//! and only its primary may append to it, at the record where it ends. This node does not publish
+//! the copy. When the primary is lost, the next life of this node may claim it (`--take-over`).
 
 use std::ops::Range;
 use std::sync::Arc;

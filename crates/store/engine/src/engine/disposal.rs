@@ -1,9 +1,9 @@
-//! What is kept no more: the old end of a file by its retention, and whole files.
+//! Deletion: the old end of a file by its retention, and whole files.
 //!
-//! Each step leaves something that can be read, and may be repeated after a crash: first the names
-//! and the metadata stop naming what goes, then its objects go, then its chunks. What was left
-//! behind is found again: the old end of a file below its first record, where chunks go in order,
-//! and the rest of a deleted file by the name, which goes last.
+//! Each step leaves a store that can be read, and may be repeated after a crash: first the names
+//! and the metadata stop naming the deleted part, then its objects go, then its chunks. A later
+//! deletion finds the remains: the old end of a file lies below its first record, where chunks go
+//! in order, and the rest of a deleted file is found by its name, which goes last.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -70,12 +70,12 @@ pub struct StoreFile {
     pub(crate) uploaded: AtomicU32,
     /// First record that is kept.
     pub(super) first: AtomicU64,
-    /// Who reads it.
+    /// The readers of the file.
     pins: Mutex<Pins>,
     /// The chunk below which there is none any more, once that is known.
     pub(super) gone_below: Mutex<Option<u32>>,
     pub(super) retention: Mutex<Retention>,
-    /// It takes no appends any more, and will be gone.
+    /// The file takes no appends any more, and will be deleted.
     pub(super) is_deleted: AtomicBool,
     /// Whether the catalogue and a block of metadata say what `published` says.
     pub(crate) is_listed: AtomicBool,
@@ -85,7 +85,7 @@ pub struct StoreFile {
     pub(crate) generation_before: u32,
     /// Records that survive a crash of this node, as far as somebody waited for them.
     pub durable: AtomicU64,
-    /// It has records that nobody waits for, and the disk thread knows.
+    /// The file has records that no append waits for, and the disk thread knows.
     pub(super) is_lagging: AtomicBool,
     /// Of a copy the token of the primary whose records it takes; zero of a file of our own.
     pub(super) copies: AtomicU32,
@@ -136,7 +136,6 @@ impl StoreFile {
         }
     }
 
-    /// Its arithmetic.
     pub(super) fn layout(&self) -> Layout {
         lock(&self.appender).layout()
     }

@@ -1,14 +1,14 @@
-//! What makes the level `replica` true: a second node that has every commit in its journal too.
+//! The level `replica`: a second node has every commit in its journal too.
 //!
 //! ```text
 //!  append ──> commit here ──> durable ──> COPY ──> commit there ──> have ──> acknowledged: replica
 //! ```
 //!
-//! One thread sends, to the server of the second node, what the files have here and not there. It
-//! sends only what is committed here, so the second node never has more than this one, and it
-//! reads that from the files themselves: there is no queue that could fill, and a second node that
-//! was away for a moment or for a day catches up in the same way. A file is copied from its first
-//! append at `replica` on, from its beginning.
+//! A thread sends to the server of the second node the records that the files have here and not
+//! there. It sends committed records only, so the second node never has more records than this
+//! node. It reads the records from the files themselves: there is no queue that could fill, and a
+//! second node that was away for a moment or for a day catches up in the same way. A file is copied
+//! from its first append at `replica` on, from its beginning.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What a store keeps of its word when something fails in between.
+//! The promises of a store, when its disk, its objects or its node fails in between.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,5 +1,6 @@
-//! The directory of names in one `redb` file: all there is for a store of one directory, and in a
-//! cluster the copy of what this node holds, so that its directory can be read and proven alone.
+//! The directory of names in one `redb` file: the only directory of names of a store without a
+//! cluster. In a cluster it is the copy of this node's names, so that its directory can be read and
+//! proven alone.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

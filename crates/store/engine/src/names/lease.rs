@@ -1,9 +1,9 @@
 //! The right to acknowledge, for a time.
 //!
 //! The holder counts from before it asked, on a clock that goes on while the machine sleeps, and
-//! stops a tenth of the time early; the directory of names counts from when it answered. So as long
-//! as clocks run within a tenth of each other, the holder has stopped when the lease is free, and
-//! what it acknowledged before is in place when another node looks at it.
+//! stops a tenth of the time early; the directory of names counts from its answer. So as long as
+//! clocks run within a tenth of each other, the holder has stopped when the lease is free, and its
+//! acknowledged records are in place when another node reads them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};

@@ -39,7 +39,7 @@ pub struct RecoveredFile {
     pub origin: Origin,
     /// Records in it.
     pub records: u64,
-    /// Those of them that fill no segment.
+    /// The records that fill no segment.
     pub tail: Bytes,
 }
 

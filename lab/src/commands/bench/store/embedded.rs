@@ -29,7 +29,6 @@ pub(super) fn open(args: &Args, dir: &Path) -> Result<Store, Failure> {
     Ok(Store::open(config)?.store)
 }
 
-/// One run.
 pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let store = open(args, dir)?;
     let schema = Schema::opaque(args.record_bytes);

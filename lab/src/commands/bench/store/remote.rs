@@ -175,7 +175,6 @@ impl Flow {
     }
 }
 
-/// One run.
 pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let served = Served::start(args, dir, args.streams)?;
     let mut client = served.connect()?;

@@ -50,7 +50,6 @@ fn wide() -> Schema {
     schema
 }
 
-/// One run.
 pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let mut value = json!({});
     for (name, schema) in [("ticks_of_16_bytes", tick()), ("ticks_of_40_bytes", wide())] {

@@ -87,7 +87,7 @@ fn large(receivers: u32, processes: u32) -> Report {
     }
     ledger.close_all();
     let outcome = ledger.finish(ClockError::Within(Duration::from_micros(2)));
-    let name = |id: u32| format!("recv-{id}");
+    let name = |id: u32| format!("receiver-{id}");
     let node = |id: NodeId| NodeInfo { id, name: name(id.0), role: "receiver".into() };
     let joined = |id: NodeId| event(0.001, "join", id.0, "founder");
     let log = |id: NodeId| LogLine {
@@ -116,7 +116,7 @@ fn large(receivers: u32, processes: u32) -> Report {
         outcome,
         logs: ids.map(log).collect(),
         memory: memory::largest((1..=processes).map(hour)),
-        warnings: (0..receivers).map(|id| format!("recv-{id} left no log")).collect(),
+        warnings: (0..receivers).map(|id| format!("receiver-{id} left no log")).collect(),
     }
 }
 

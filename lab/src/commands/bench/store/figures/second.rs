@@ -18,7 +18,6 @@ const CACHE_BYTES: u64 = 32 << 20;
 /// Records of one request of the client.
 const PART: u64 = 32_768;
 
-/// Prints the table.
 pub(super) fn main(args: &Args) -> Outcome {
     let args = &Args { no_objects: false, cache_bytes: CACHE_BYTES, ..args.clone() };
     let dir = args.fresh(0);
