@@ -2,7 +2,7 @@
 //!
 //! A [`Switch`] knows its ports by address. A port has the queues, the refusals and the waits of a
 //! socket, and no system call on the way but the wake-up of a thread that waits. A program that
-//! publishes and subscribes in one process uses it, and so do tests of services.
+//! drives all its machines in one process, on one thread or several, needs no other kind of port.
 //!
 //! ```
 //! use evenfall_core::{Class, Destination, Head, Transmit};

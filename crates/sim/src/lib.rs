@@ -24,6 +24,10 @@
 //! machine that asks for a timeout in the past for ever, or never stops emitting, panics by its
 //! name. [`Strict`] asserts the other side.
 //!
+//! **A node may have a port that forwards.** [`World::offload`] has forwarding installs carried out
+//! ahead of the node's process and at no cost to its processor, as a kernel or a card does. Without
+//! the call forwarding installs are ignored, and the machine forwards by hand.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`world`] | [`World`]: nodes, hosts, the run; start reading here |
