@@ -1,8 +1,8 @@
 //! The overlay in the simulator.
 //!
 //! [`run`] measures: a feed at a steady pace through one or several trees on the cloud model,
-//! judged by the same fairness ledger that judges real runs. [`faults`] draws what goes wrong from a
-//! seed, and [`checks`] watch. [`mutants`] are machines that the checks must catch. [`campaign`]
+//! judged by the same fairness ledger that judges real runs. [`faults`] draws what goes wrong from
+//! a seed, and [`checks`] watch. [`mutants`] are machines that the checks must catch. [`campaign`]
 //! brings the three together.
 
 pub mod archive;
