@@ -13,9 +13,13 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 fn prove(name: &str) {
-    let campaign = by_name(name).expect("a campaign");
     let (first, seeds) = (setting("EVENFALL_SEED_FIRST"), setting("EVENFALL_SEEDS"));
-    let first = first.unwrap_or(0);
+    prove_seeds(name, first.unwrap_or(0), seeds);
+}
+
+/// Runs so many seeds, or those of an ordinary test run.
+fn prove_seeds(name: &str, first: u64, seeds: Option<u64>) {
+    let campaign = by_name(name).expect("a campaign");
     let seeds = first..first + seeds.unwrap_or_else(|| campaign.seeds());
     match campaign.prove(Some(seeds.clone()), &mut |_| {}) {
         Ok(coverage) => println!("campaign {name}: seeds {seeds:?} pass\n{coverage}"),
@@ -35,12 +39,13 @@ fn nobody_misses_a_frame_that_a_recorder_has() {
 
 #[test]
 fn siblings_of_a_slow_receiver_do_not_notice() {
-    prove("slow-receiver");
+    // The seeds of a quiet network differ in little but their clocks: a few say it all.
+    prove_seeds("slow-receiver", 0, None);
 }
 
 #[test]
 fn a_slow_proxy_is_replaced_and_nobody_misses_a_frame() {
-    prove("slow-proxy");
+    prove_seeds("slow-proxy", 0, None);
 }
 
 #[test]

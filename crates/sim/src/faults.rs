@@ -510,7 +510,7 @@ impl fmt::Display for Coverage {
         for (name, least, most) in &self.knobs {
             writeln!(f, "{name:<12} from {least} to {most}")?;
         }
-        for (name, sum, most) in &self.counts {
+        for (name, sum, most) in self.counts.iter().filter(|(_, sum, _)| *sum > 0) {
             writeln!(f, "{sum} {name}, at most {most} in one run")?;
         }
         writeln!(f, "digest {:016x}", self.digest)
