@@ -40,8 +40,8 @@ pub(crate) fn allowed(list: &str) -> Result<BTreeSet<String>, String> {
     Ok(body.split('"').skip(1).step_by(2).map(str::to_owned).collect())
 }
 
-/// Packages whose licence or source is not allowed, and how many packages there are. `root` is where
-/// our own crates are.
+/// Packages whose licence or source is not allowed, and how many packages there are. Our own crates
+/// are below `root`.
 pub(crate) fn check(allowed: &BTreeSet<String>, tree: &str, root: &str) -> (Vec<Finding>, usize) {
     let is_ours = |source: &str| source.starts_with(&format!("({root}"));
     let mut findings = Vec::new();

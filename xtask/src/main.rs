@@ -45,8 +45,10 @@ impl fmt::Display for Finding {
     }
 }
 
-const USAGE: &str = "usage: cargo xtask tidy|licences\n\n  tidy       check the rules of the house\n  \
-                     licences   check licences and sources of foreign crates against deny.toml";
+const USAGE: &str = "usage: cargo xtask tidy|licences
+
+  tidy       check the rules of the house
+  licences   check licences and sources of foreign crates against deny.toml";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

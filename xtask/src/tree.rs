@@ -51,7 +51,7 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     Ok(Report { findings, files, crates: members.len() })
 }
 
-/// The program that has to take this file of tests in: `tests/main.rs` beside it, when there is one.
+/// The program that has to take this file of tests in: `tests/main.rs` beside it, if there is any.
 fn joined_by(path: &str, paths: &[String]) -> Option<String> {
     let (directory, name) = path.rsplit_once('/')?;
     let main = format!("{directory}/main.rs");
