@@ -130,8 +130,8 @@ fn cloud(place: &str, options: &BucketOptions) -> Result<Bucket, StorageError> {
 
 #[cfg(not(feature = "cloud"))]
 fn cloud(place: &str, _: &BucketOptions) -> Result<Bucket, StorageError> {
-    let what = "this program was built without buckets: build it with the feature buckets, or \
-                name a directory";
+    let what = "buckets of clouds are not in this build; get them with `cargo install --path \
+                apps/cli --features full`, or with the feature buckets alone, or name a directory";
     Err(StorageError::Failed { name: place.into(), what: what.into() })
 }
 

@@ -183,3 +183,20 @@ fn a_second_process_is_refused() {
     let again = Store::open(StoreConfig::new(dir.path()));
     assert!(again.is_err_and(|error| error.to_string().contains("another process")));
 }
+
+/// A build without a feature says how to get it, and with it the address is tried.
+#[test]
+fn an_address_that_this_build_cannot_reach_names_the_feature() {
+    let directory = tempfile::tempdir().unwrap();
+    let bucket = crate::Bucket::open("s3://ticks");
+    let bucket = bucket.map_or_else(|error| error.to_string(), |_| String::new());
+    assert_eq!(bucket.contains("feature buckets"), cfg!(not(feature = "cloud")), "{bucket}");
+    let cluster = crate::ClusterConfig {
+        address: "etcd://192.0.2.1:2379/ticks".into(),
+        lease: std::time::Duration::from_secs(2),
+        take_over: false,
+    };
+    let names = crate::Names::open(&directory.path().join("names"), 1, Some(&cluster));
+    let names = names.map_or_else(|error| error.to_string(), |_| String::new());
+    assert_eq!(names.contains("feature etcd"), cfg!(not(feature = "etcd")), "{names}");
+}
