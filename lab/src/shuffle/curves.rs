@@ -25,6 +25,11 @@ pub struct Curves {
 }
 
 impl Curves {
+    /// The curves that have a value.
+    pub fn found(&self) -> impl Iterator<Item = &(String, Vec<Vec<f64>>)> {
+        self.curves.iter().filter(|(_, points)| points.iter().any(|values| !values.is_empty()))
+    }
+
     /// For each curve its median, the percentile of the bad cases and half the width of the 95 %
     /// interval of the mean. Every row says of how many values a point is made.
     pub fn table(&self) -> Table {
@@ -38,7 +43,7 @@ impl Curves {
         );
         let title = format!("Figure {}: {}", self.number, self.title);
         let mut table = Table::new(&title, method, &columns);
-        for (name, points) in &self.curves {
+        for (name, points) in self.found() {
             let n = || points.iter().map(Vec::len);
             let (least, most) = (n().min().unwrap_or(0), n().max().unwrap_or(0));
             let n = if least == most { format!("{least}") } else { format!("{least} to {most}") };

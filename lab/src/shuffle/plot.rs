@@ -61,7 +61,7 @@ pub fn svg(figure: &Curves) -> Option<String> {
     // Skewness ends at 1; normalised times may go on.
     let end = figure.at.iter().copied().fold(1.0, f64::max);
     axes(&mut out, &scale, figure.x, end);
-    for (at, (name, curve)) in figure.curves.iter().enumerate() {
+    for (at, (name, curve)) in figure.found().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
         // The second eight are dashed.
         let dash = if at < COLOURS.len() { "" } else { " stroke-dasharray=\"5 3\"" };
