@@ -6,7 +6,7 @@
 //! | [`signatures`] | rules about what crates promise to programs: no public `Result<_, String>` |
 //! | [`layers`] | rules about crates: the table of ARCHITECTURE.md against `cargo metadata` |
 //! | [`tree`] | which files there are, and all rules over all of them |
-//! | [`licences`] | licences and sources of foreign crates, without cargo-deny |
+//! | [`licences`](mod@licences) | licences and sources of foreign crates, without cargo-deny |
 //!
 //! Rules are pure functions from text to [`Finding`]s, so that each is tested on a few lines.
 #![forbid(unsafe_code)]
