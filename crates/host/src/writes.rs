@@ -176,23 +176,25 @@ impl Logs {
                 cut.map_err(failed)?;
             }
             Change::Replace(bytes) => {
-                self.replace(log, bytes).map_err(failed)?;
-                // Until then the old file is synced for the writes before this one.
+                let new = self.staged(log, bytes).map_err(failed)?;
+                let renamed = std::fs::rename(&new, self.directory.join(log));
+                // Until then the old file is synced for the writes before this one. From now on the
+                // handle may be of a file without a name, also when the sync below fails.
                 self.open.remove(log);
+                renamed.and_then(|()| self.handle.sync_all()).map_err(failed)?;
             }
         }
         self.broken.remove(log);
         Ok(())
     }
 
-    /// A file of another name that is whole and synced takes the place of the log in one step.
-    fn replace(&self, log: &str, bytes: &[u8]) -> io::Result<()> {
+    /// A file of another name that is whole and synced, to take the place of the log in one step.
+    fn staged(&self, log: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         let new = self.directory.join(format!("{log}.new"));
         let mut file = File::create(&new)?;
         file.write_all(bytes)?;
         file.sync_data()?;
-        std::fs::rename(&new, self.directory.join(log))?;
-        self.handle.sync_all()
+        Ok(new)
     }
 
     fn file(&mut self, log: &str) -> Result<&mut File, StorageError> {
@@ -204,13 +206,53 @@ impl Logs {
                 return Err(StorageError::Failed { name: log.into(), what });
             }
             let path = self.directory.join(log);
-            let is_new = !path.exists();
             let file = OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
-            if is_new {
-                self.handle.sync_all().map_err(failed)?;
-            }
+            // Also for a log that is there: an earlier life may have died before it synced the name.
+            self.handle.sync_all().map_err(failed)?;
             self.open.insert(log.to_owned(), file);
         }
         Ok(self.open.get_mut(log).expect("it was opened"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenfall_core::WriteId;
+
+    use super::*;
+
+    /// A directory of which no change of a name can be synced: the kernel syncs no null device.
+    fn logs_that_lose_names(directory: &std::path::Path) -> Logs {
+        let handle = File::open("/dev/null").unwrap();
+        let (open, broken) = (BTreeMap::new(), BTreeSet::new());
+        Logs { directory: directory.to_owned(), handle, open, broken }
+    }
+
+    #[test]
+    fn appends_after_a_replacement_that_failed_to_sync_go_to_the_file_that_has_the_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut logs = logs_that_lose_names(directory.path());
+        let path = directory.path().join("log");
+        std::fs::write(&path, "old").unwrap();
+        let old = OpenOptions::new().append(true).open(&path).unwrap();
+        logs.open.insert("log".into(), old);
+        let write = |change| Write { id: WriteId(1), log: "log".into(), change };
+        let new = Bytes::from_static(b"new");
+        assert!(logs.change(&write(Change::Replace(new))).is_err(), "the sync failed");
+        // The disk works again, and the machine does what the error asks for.
+        logs.handle = File::open(directory.path()).unwrap();
+        logs.change(&write(Change::Truncate(3))).unwrap();
+        let answers = logs.carry_out(&[write(Change::Append(Bytes::from_static(b" more")))]);
+        assert_eq!(answers, [(WriteId(1), Ok(()))]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new more");
+    }
+
+    #[test]
+    fn a_log_whose_name_cannot_be_synced_takes_no_append() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("log"), "there since an earlier life").unwrap();
+        let mut logs = logs_that_lose_names(directory.path());
+        let change = Change::Append(Bytes::from_static(b"more"));
+        assert!(logs.change(&Write { id: WriteId(1), log: "log".into(), change }).is_err());
     }
 }
