@@ -39,6 +39,7 @@ impl std::fmt::Display for Folder {
 fn storage_error(name: &str, error: &io::Error) -> StorageError {
     let (name, what) = (name.to_owned(), error.to_string());
     match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StorageError::Full { name },
         ErrorKind::PermissionDenied | ErrorKind::InvalidInput => {
             StorageError::Failed { name, what }
         }
@@ -65,11 +66,33 @@ impl Folder {
     /// # Errors
     /// When it cannot be made.
     pub(super) fn open(path: &Path) -> Result<Self, StorageError> {
-        std::fs::create_dir_all(path).map_err(|error| StorageError::Failed {
+        Self::made(path).map_err(|error| StorageError::Failed {
             name: path.display().to_string(),
             what: error.to_string(),
         })?;
         Ok(Self(path.to_owned()))
+    }
+
+    fn made(path: &Path) -> io::Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(path)?;
+        // The name of the directory must survive a power cut as the objects in it do.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    /// Names of objects are on the disk.
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.0)?.sync_all()
+    }
+
+    /// An object is there. The writer of the object may have died before it synced the directory,
+    /// and who hears `Exists` relies on the object.
+    fn exists(&self, name: &str) -> Result<PutOutcome, StorageError> {
+        self.sync().map_err(|error| storage_error(name, &error))?;
+        Ok(PutOutcome::Exists)
     }
 
     /// A directory that was lost is not made again under our hands.
@@ -101,20 +124,21 @@ impl Folder {
             let _ = std::fs::remove_file(&staged);
         }
         published?;
-        File::open(&self.0)?.sync_all()
+        self.sync()
     }
 
     fn staged(&self, name: &str) -> io::Result<(File, PathBuf)> {
-        let mut last = io::Error::from(ErrorKind::AlreadyExists);
         for number in 1..=STAGED_MAX {
             let path = self.0.join(format!("{name}#{number}"));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => return Ok((file, path)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => last = error,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(last)
+        Err(io::Error::other(format!(
+            "{STAGED_MAX} writers of this object have not ended; if none is alive, remove {name}#*"
+        )))
     }
 
     /// Keeps other processes from swapping in this directory.
@@ -122,7 +146,10 @@ impl Folder {
         self.expect_directory(name)?;
         let file = File::open(&self.0).map_err(|error| storage_error(name, &error))?;
         let end = Instant::now() + LOCK_TIMEOUT;
-        while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK {
+                return Err(storage_error(name, &error.into()));
+            }
             if Instant::now() > end {
                 let what = "another process swaps an object, and does not end".into();
                 return Err(StorageError::Unavailable { name: name.into(), what });
@@ -173,7 +200,7 @@ impl Objects for Folder {
         };
         match self.stage(name, &bytes, publish) {
             Ok(()) => Ok(PutOutcome::Created),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(PutOutcome::Exists),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => self.exists(name),
             Err(error) => Err(storage_error(name, &error)),
         }
     }
@@ -182,7 +209,7 @@ impl Objects for Folder {
         let _turn = self.turn(name)?;
         match self.get(name, 0, usize::MAX)? {
             Some(there) if there == *was => self.put(name, bytes).map(|()| PutOutcome::Created),
-            _ => Ok(PutOutcome::Exists),
+            _ => self.exists(name),
         }
     }
 
@@ -206,8 +233,15 @@ impl Objects for Folder {
                 let entry = entry?;
                 let Ok(name) = entry.file_name().into_string() else { continue };
                 let is_object = name.starts_with(prefix) && !is_staged(&name);
-                if is_object && entry.file_type()?.is_file() {
-                    names.push(name);
+                if !is_object {
+                    continue;
+                }
+                match entry.file_type() {
+                    Ok(kind) if kind.is_file() => names.push(name),
+                    Ok(_) => {}
+                    // Somebody deleted the object since the directory was read.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
                 }
             }
             names.sort();

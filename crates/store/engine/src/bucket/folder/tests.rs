@@ -25,6 +25,18 @@ fn objects_come_back_whole_in_part_and_in_order_of_names() {
 }
 
 #[test]
+fn too_many_unfinished_writers_are_an_error_and_not_an_object() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = Folder::open(directory.path()).unwrap();
+    for number in 1..=STAGED_MAX {
+        std::fs::write(directory.path().join(format!("a#{number}")), "").unwrap();
+    }
+    let error = folder.put_new("a", bytes("whole")).unwrap_err().to_string();
+    assert!(error.contains("remove a#*"), "{error}");
+    assert_eq!(folder.get("a", 0, usize::MAX).unwrap(), None);
+}
+
+#[test]
 fn what_a_crash_left_half_written_is_no_object_and_in_nobodys_way() {
     let directory = tempfile::tempdir().unwrap();
     let folder = Folder::open(directory.path()).unwrap();
