@@ -116,6 +116,15 @@ impl<M: Machine, A: Alteration<M>> Machine for Altered<M, A> {
         }
     }
 
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        loop {
+            let mut transmit = self.strict.poll_urgent(now)?;
+            if self.alteration.as_mut().is_none_or(|alteration| alteration.sends(&mut transmit)) {
+                return Some(transmit);
+            }
+        }
+    }
+
     fn poll_timeout(&self) -> Option<Timestamp> {
         self.strict.poll_timeout()
     }

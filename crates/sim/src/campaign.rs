@@ -227,6 +227,9 @@ pub trait AnyCampaign: Sync {
     /// Every check, by the name of its type and its own, and whether a mutant proves the check.
     fn checks(&self) -> Vec<(String, bool)>;
 
+    /// Every mutant, by the name of its type and its own, and whether the campaign runs the mutant.
+    fn mutants(&self) -> Vec<(String, bool)>;
+
     /// What the campaign is, with its checks and its mutants, as lines for a terminal.
     fn describe(&self) -> String;
 
@@ -269,6 +272,13 @@ impl<C: Campaign> AnyCampaign for C {
         let proved = |check: &C::Check| mutants.iter().any(|(_, by, _)| by == check);
         let name = |check: &C::Check| format!("{} {}", type_name::<C::Check>(), check.name());
         C::Check::ALL.iter().map(|check| (name(check), proved(check))).collect()
+    }
+
+    fn mutants(&self) -> Vec<(String, bool)> {
+        let traps = self.outline().mutants;
+        let run = |mutant: &C::Mutant| traps.iter().any(|(trapped, ..)| trapped == mutant);
+        let name = |mutant: &C::Mutant| format!("{} {}", type_name::<C::Mutant>(), mutant.name());
+        C::Mutant::ALL.iter().map(|mutant| (name(mutant), run(mutant))).collect()
     }
 
     fn describe(&self) -> String {
@@ -384,12 +394,19 @@ fn examine<C: Campaign>(campaign: &C, seed: u64) -> Result<Coverage, String> {
 /// What is said about a seed that fails.
 fn failure<C: Campaign>(campaign: &C, seed: u64, why: &str) -> String {
     let name = campaign.name();
-    let first = trial(campaign, &campaign.scene(seed), None, false).ok();
-    let check = first.and_then(|run| run.violations.first().map(|v| v.check));
-    let faults = shrink(campaign, seed, None, check);
+    let check = match trial(campaign, &campaign.scene(seed), None, false) {
+        Ok(run) => run.violations.first().map(|violation| Some(violation.check)),
+        // A panic, which no check saw.
+        Err(_) => Some(None),
+    };
+    // Two runs that differ, and no violation: there is nothing to look for with fewer faults.
+    let alone = check.map_or_else(String::new, |check| {
+        let faults = shrink(campaign, seed, None, check);
+        format!("The seed still fails with these faults alone:\n{faults}")
+    });
     format!(
-        "campaign {name}: seed {seed} failed:\n  {why}\nThe seed still fails with these faults \
-         alone:\n{faults}replay: evenfall sim campaign {name} --seed {seed}"
+        "campaign {name}: seed {seed} failed:\n  {why}\n{alone}\
+         replay: evenfall sim campaign {name} --seed {seed}"
     )
 }
 
