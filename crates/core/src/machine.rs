@@ -246,7 +246,9 @@ pub trait Machine {
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading);
 
     /// A transmit that carried a [`Token`] has left, or never will. The answer comes once for each
-    /// token. A machine that asks nothing leaves this out.
+    /// token, unless the machine asks faster than the driver hands answers in: a driver keeps a
+    /// stated number of answers and drops the oldest beyond. A machine that asks nothing leaves
+    /// this out.
     fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
         let _ = (now, sent);
     }

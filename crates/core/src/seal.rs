@@ -25,7 +25,7 @@ impl fmt::Debug for SharedKey {
 pub enum KeyError {
     /// The text has so many characters.
     Length(usize),
-    /// The digit at this place, from 1, or the digit behind it is not hexadecimal.
+    /// The letter at this place, from 1, is not a hexadecimal digit.
     Digit(usize),
 }
 
@@ -58,13 +58,14 @@ impl SharedKey {
     /// What is wrong with the text; never the text itself.
     pub fn from_hex(id: u8, text: &str) -> Result<Self, KeyError> {
         let text = text.trim();
-        if text.len() != 64 || !text.is_ascii() {
-            return Err(KeyError::Length(text.len()));
+        let digits: Vec<Option<u32>> = text.chars().map(|letter| letter.to_digit(16)).collect();
+        if digits.len() != 64 {
+            return Err(KeyError::Length(digits.len()));
         }
         let mut bytes = [0; 32];
         for (i, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16)
-                .map_err(|_| KeyError::Digit(2 * i + 1))?;
+            let digit = |at: usize| digits[at].ok_or(KeyError::Digit(at + 1));
+            *byte = (digit(2 * i)? << 4 | digit(2 * i + 1)?) as u8;
         }
         Ok(Self::new(id, bytes))
     }
@@ -132,6 +133,17 @@ impl MacKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_64_hexadecimal_digits_and_nothing_else() {
+        let good = "0123456789abcdefABCDEF0123456789".repeat(2);
+        let key = SharedKey::from_hex(1, &format!(" {good}\n")).unwrap();
+        assert_eq!(key.secret()[..3], [0x01, 0x23, 0x45]);
+        let refusal = |text: &str| SharedKey::from_hex(1, text).map(|_| ()).unwrap_err();
+        assert_eq!(refusal(&good[1..]), KeyError::Length(63));
+        assert_eq!(refusal(&good.replacen('3', "+", 1)), KeyError::Digit(4));
+        assert_eq!(refusal(&good.replacen('3', "é", 1)), KeyError::Digit(4));
+    }
 
     #[test]
     fn a_code_is_that_of_the_reference_vectors_however_the_bytes_are_parted() {

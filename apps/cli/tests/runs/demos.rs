@@ -154,7 +154,7 @@ fn every_mode_delivers_all_of_one_feed_and_is_compared_by_one_kind_of_stamp() {
         let mode = run["mode"].as_str().expect("a mode");
         delivers_everything(mode, results);
         for receiver in 1..=3 {
-            let summary = demo.read(&format!("{mode}/summary-recv-{receiver}.json"));
+            let summary = demo.read(&format!("{mode}/summary-receiver-{receiver}.json"));
             assert_eq!(summary["content_hash"], content, "{mode}: one seed, one feed");
         }
         assert!(results["window_us"]["p50"].as_f64().expect("a window") > 0.0, "{run}");

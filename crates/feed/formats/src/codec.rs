@@ -27,7 +27,8 @@ pub const MDP3: Format = Format(3);
 /// MIAX MACH, packets of the Top of Market feed.
 pub const MACH: Format = Format(4);
 
-/// All codecs. The place in the list means nothing.
+/// All codecs. Where nothing names the format, the first codec that recognises the bytes is taken:
+/// a codec that recognises more than its own format belongs behind the codecs of those formats.
 pub const CODECS: [&dyn Codec; 4] = [
     &crate::framed::ItchCodec,
     &crate::lobster::LobsterCodec,
