@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
 use evenfall_core::{Prng, Transmit};
-use evenfall_exchange_machine::group::{Call, Event, Group, Outcome, Reduce, Settings};
+use evenfall_exchange_machine::group::sample::{self, Sample};
+use evenfall_exchange_machine::group::{Call, Event, Group, Outcome, Settings};
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{Alteration, Campaign, Run, SimTime};
 
@@ -39,66 +39,30 @@ impl Alteration<Group> for Strikes {
     }
 }
 
+/// Bodies take up to fifteen packets of 100 bytes, so that losses hit parts of a body.
+const BODY_BYTES_MAX: u64 = 1_500;
+
 /// One call, as all ranks make it, and what comes of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    kind: u64,
-    root: usize,
-    seed: u64,
-}
-
-fn body(seed: u64, from: usize, to: usize) -> Bytes {
-    let mut prng = Prng::new(seed).fork((from << 16 | to) as u64);
-    let length = prng.below(1_500) * prng.below(2);
-    (0..length).map(|_| prng.next_u64() as u8).collect()
-}
-
-fn values(seed: u64, from: usize) -> [u64; 2] {
-    let mut prng = Prng::new(seed).fork(from as u64);
-    [prng.next_u64(), prng.below(100)]
-}
-
-fn lanes(values: [u64; 2]) -> Bytes {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    kind: usize,
+    sample: Sample,
 }
 
 impl Case {
     fn draw(prng: &mut Prng, ranks: usize) -> Self {
         let root = prng.below(ranks as u64) as usize;
-        Self { kind: prng.below(7), root, seed: prng.next_u64() }
+        let kind = prng.below(sample::CALLS.len() as u64) as usize;
+        let (seed, body_bytes_max) = (prng.next_u64(), BODY_BYTES_MAX);
+        Self { kind, sample: Sample { ranks, root, seed, body_bytes_max } }
     }
 
-    fn call(self, me: usize, ranks: usize) -> Call {
-        let Self { kind, root, seed } = self;
-        let messages = || (0..ranks).map(|to| body(seed, me, to)).collect();
-        match kind {
-            0 => Call::Broadcast { root, body: body(seed, me, 0) },
-            1 => Call::Gather { root, body: body(seed, me, 0) },
-            2 => Call::AllGather { body: body(seed, me, 0) },
-            3 => Call::AllReduce { values: lanes(values(seed, me)), by: Reduce::Sum },
-            4 => Call::Barrier,
-            5 => Call::Shuffle { messages: messages() },
-            _ => Call::TwoLevelShuffle { messages: messages() },
-        }
+    fn call(&self, me: usize) -> Call {
+        sample::CALLS[self.kind](&self.sample, me)
     }
 
-    fn outcome(self, me: usize, ranks: usize) -> Outcome {
-        let Self { kind, root, seed } = self;
-        let all = |to| Outcome::All((0..ranks).map(|from| body(seed, from, to)).collect());
-        match kind {
-            0 => Outcome::One(body(seed, root, 0)),
-            1 if me == root => all(0),
-            1 | 4 => Outcome::Nothing,
-            2 => all(0),
-            3 => {
-                let sum = |sum: [u64; 2], from| {
-                    let more = values(seed, from);
-                    [sum[0].wrapping_add(more[0]), sum[1] + more[1]]
-                };
-                Outcome::One(lanes((0..ranks).fold([0, 0], sum)))
-            }
-            _ => all(me),
-        }
+    fn outcome(&self, me: usize) -> Outcome {
+        self.sample.outcome(&self.call(me), me)
     }
 }
 
@@ -143,13 +107,13 @@ impl Campaign for Calls {
     }
 
     fn run(&self, scene: &Self::Scene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
-        let (ranks, epoch) = (scene.ranks, scene.plan.seed as u32);
+        let epoch = scene.plan.seed as u32;
         let settings = Settings { exchange: scene.config.clone(), epoch, ..Settings::default() };
         let machine = |rank| {
             Group::new(rank, scene.members(), settings.clone()).expect("a rank of the group")
         };
         let call = |machine: &mut Group, now, rank, number: usize| {
-            machine.call(now, scene.load[number].call(rank, ranks)).expect("begun");
+            machine.call(now, scene.load[number].call(rank)).expect("begun");
         };
         let until = SimTime::from_millis(4_000);
         judge(scene, scene.play((mutant, story), machine, (CALLS, call), until))
@@ -170,7 +134,7 @@ fn judge(scene: &Scene<Vec<Case>>, Played { events, mut run }: Played<Event>) ->
         run.expect(Check::Once, ended[me][number] == 1, words);
         match event {
             Event::Done { outcome, .. } => {
-                run.expect(Check::Whole, *outcome == case.outcome(me, ranks), words);
+                run.expect(Check::Whole, *outcome == case.outcome(me), words);
             }
             Event::Failed { failure, .. } => {
                 failures += 1;

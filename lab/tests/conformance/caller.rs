@@ -1,8 +1,8 @@
 //! A rank of a group that makes some calls and keeps what came of them.
 
-use bytes::Bytes;
 use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
-use evenfall_exchange_machine::group::{Call, Event, Group, Outcome, Reduce, Settings};
+use evenfall_exchange_machine::group::sample::{CALLS, Sample};
+use evenfall_exchange_machine::group::{Event, Group, Outcome, Settings};
 
 /// See the module documentation.
 pub struct Caller {
@@ -11,19 +11,12 @@ pub struct Caller {
     pub ended: Vec<Event>,
 }
 
-/// Bytes that tell sender and receiver; some messages are many packets long, some are empty.
-fn body(from: usize, to: usize) -> Bytes {
-    let length = (from * 7 + to * 13) % 11 * 5_000;
-    (0..length).map(|at| (at * 31 + from * 3 + to * 17) as u8).collect()
-}
-
-fn lanes(value: u64) -> Bytes {
-    Bytes::copy_from_slice(&value.to_le_bytes())
+/// Bodies are up to 50 KB: some messages are many packets long, some are empty.
+fn sample(ranks: usize) -> Sample {
+    Sample { ranks, root: 1, seed: 1, body_bytes_max: 50_000 }
 }
 
 impl Caller {
-    pub const CALLS: usize = 7;
-
     pub fn new(rank: usize, members: Vec<std::net::SocketAddr>) -> Self {
         let group = Group::new(rank, members, Settings::default()).expect("a rank");
         Self { group, begun: false, ended: Vec::new() }
@@ -34,18 +27,8 @@ impl Caller {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
-        let (me, ranks) = (self.group.rank(), self.group.members().len());
-        let messages: Vec<Bytes> = (0..ranks).map(|to| body(me, to)).collect();
-        let calls: [Call; Self::CALLS] = [
-            Call::Barrier,
-            Call::Broadcast { root: 1, body: body(me, 1) },
-            Call::Gather { root: 2, body: body(me, 2) },
-            Call::AllGather { body: body(me, 0) },
-            Call::AllReduce { values: lanes(me as u64), by: Reduce::Sum },
-            Call::Shuffle { messages: messages.clone() },
-            Call::TwoLevelShuffle { messages },
-        ];
-        for call in calls {
+        let (me, sample) = (self.group.rank(), sample(self.group.members().len()));
+        for (call, _) in sample.calls(me) {
             self.group.call(now, call).expect("begun");
         }
     }
@@ -59,21 +42,12 @@ impl Caller {
                 Event::Failed { failure, .. } => panic!("{failure}"),
             })
         };
-        (0..Self::CALLS).map(outcome).collect()
+        (0..CALLS.len()).map(outcome).collect()
     }
 
     /// What they should be.
     pub fn expected(me: usize, ranks: usize) -> Vec<Outcome> {
-        let all = |to: usize| Outcome::All((0..ranks).map(|from| body(from, to)).collect());
-        vec![
-            Outcome::Nothing,
-            Outcome::One(body(1, 1)),
-            if me == 2 { all(2) } else { Outcome::Nothing },
-            all(0),
-            Outcome::One(lanes((0..ranks as u64).sum())),
-            all(me),
-            all(me),
-        ]
+        sample(ranks).calls(me).into_iter().map(|(_, outcome)| outcome).collect()
     }
 }
 

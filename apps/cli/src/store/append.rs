@@ -51,8 +51,11 @@ pub struct Append {
     arbitrate: bool,
     #[command(flatten)]
     arrival: ArrivalArgs,
-    /// Where records are when they are acknowledged: memory, local, replica or object.
-    #[arg(long, default_value = "local")]
+    #[arg(
+        long,
+        default_value = "local",
+        help = format!("Where records are when they are acknowledged: {}", Level::list())
+    )]
     ack: Level,
     #[command(flatten)]
     backing: Backing,

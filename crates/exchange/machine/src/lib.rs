@@ -96,7 +96,7 @@ pub mod matrix;
 mod operation;
 pub mod priority;
 mod receiver;
-mod reduce;
+mod remainder;
 mod rtt;
 mod sender;
 pub mod wire;

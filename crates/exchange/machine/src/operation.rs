@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::Failure;
 use crate::priority::mix;
 use crate::receiver::{Receiver, Taken};
-use crate::reduce::{Reduction, Step};
+use crate::remainder::{Reduction, Step};
 use crate::rtt::RoundTrip;
 use crate::sender::Sender;
 use crate::wire::{HEADER_BYTES, Header, Kind, encode_ranges, ranges};

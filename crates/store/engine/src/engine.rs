@@ -35,8 +35,8 @@ use self::replication::Replication;
 use super::names::cluster::Member;
 use super::uploads::Uploads;
 use super::{
-    Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreError, expect_loopback, lock,
-    names, seal,
+    Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreError, Wait, expect_loopback,
+    lock, names, seal,
 };
 
 pub use self::config::{StoreConfig, TIME_AHEAD_MAX, wall_clock_ns};
@@ -371,12 +371,12 @@ impl Store {
         let mut appender = lock(&file.appender);
         shared.check_kept(file)?;
         file.check_ours()?;
-        if level == Level::Replica {
+        if level.waits().contains(&Wait::Copy) {
             shared.admit_replica(file)?;
         }
         appender.check_ahead(records, shared.time_limit_ns())?;
         let range = appender.append(records, &mut sealed)?;
-        let is_waiting = matches!(level, Level::Local | Level::Replica);
+        let is_waiting = level.waits().contains(&Wait::Commit);
         // The appender stays locked, so that its segments are queued in order.
         Ok((range.start, shared.queue(file, sealed, is_waiting)))
     }
@@ -396,17 +396,15 @@ impl Store {
     }
 
     fn reach(&self, file: &StoreFile, ticket: u64, level: Level) -> Result<(), StoreError> {
-        match level {
-            Level::Memory => {}
-            Level::Local => self.shared.await_commit(ticket)?,
-            Level::Replica => {
-                self.shared.await_commit(ticket)?;
-                self.shared.await_copy(file)?;
+        for wait in level.waits() {
+            match wait {
+                Wait::Commit => self.shared.await_commit(ticket)?,
+                Wait::Copy => self.shared.await_copy(file)?,
+                Wait::Objects => self.publish(file)?,
             }
-            Level::Object => self.publish(file)?,
         }
         // What was reached is acknowledged only by who is still the primary.
-        Ok(self.shared.names.confirm(level == Level::Object)?)
+        Ok(self.shared.names.confirm(level.waits().contains(&Wait::Objects))?)
     }
 
     /// Group commits that are done, to be compared with what [`append_begin`](Self::append_begin)

@@ -18,6 +18,7 @@
 //! |---|---|
 //! | [`engine`] | [`Store`]: open, create, append, read, close |
 //! | [`archive`] | [`Archive`]: the same files read from objects alone |
+//! | [`level`] | [`Level`]: words, wire numbers and waits of the levels |
 //! | [`directory`], [`bucket`], [`names`] | the disk, the objects, the names |
 //! | `parts`, `uploads` | chunks out of the objects, several at once, and into them |
 //! | [`source`] | reading, the same from a store and from an archive |
@@ -43,6 +44,7 @@ pub mod export;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod import;
+pub mod level;
 pub mod names;
 mod parts;
 pub mod protocol;
@@ -61,65 +63,11 @@ pub use client::{Client, Completion, RemoteFile, RemoteSource};
 pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile, TakenOver};
+pub use level::{Level, LevelError, Wait};
 pub use names::{ClusterConfig, Entry, Names, NamesError};
 pub use source::{Listed, RecordSource};
 
 use evenfall_store_format::Error;
-use serde::{Deserialize, Serialize};
-
-/// What an acknowledged append survives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Level {
-    /// Readable at once; on the disk half a second later, so that a crash loses what is younger.
-    #[default]
-    Memory,
-    /// Survives a crash of the machine.
-    Local,
-    /// Survives the loss of this machine: a second node has synced it in its journal, and this one
-    /// too.
-    Replica,
-    /// Survives the loss of the disks.
-    Object,
-}
-
-impl std::fmt::Display for Level {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Memory => "memory",
-            Self::Local => "local",
-            Self::Replica => "replica",
-            Self::Object => "object",
-        })
-    }
-}
-
-impl std::str::FromStr for Level {
-    type Err = LevelError;
-
-    fn from_str(word: &str) -> Result<Self, LevelError> {
-        match word {
-            "memory" => Ok(Self::Memory),
-            "local" => Ok(Self::Local),
-            "replica" => Ok(Self::Replica),
-            "object" => Ok(Self::Object),
-            other => Err(LevelError(other.to_owned())),
-        }
-    }
-}
-
-/// A word that names no [`Level`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LevelError(pub String);
-
-impl std::fmt::Display for LevelError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} is no level: memory, local, replica or object", self.0)
-    }
-}
-
-impl std::error::Error for LevelError {}
 
 /// Why the store did not do it.
 #[derive(Clone, Debug)]

@@ -344,13 +344,8 @@ impl<'a> Request<'a> {
                 Self::Open { name, schema }
             }
             3 => {
-                let level = match header.detail {
-                    0 => Level::Memory,
-                    1 => Level::Local,
-                    2 => Level::Object,
-                    3 => Level::Replica,
-                    _ => return Err(Malformed("a level that is none")),
-                };
+                let level = Level::of_number(header.detail);
+                let level = level.ok_or(Malformed("a level that is none"))?;
                 Self::Append { file, level, records: cursor.rest() }
             }
             4 => Self::Record { file, number: cursor.u64()? },
@@ -384,13 +379,8 @@ impl<'a> Request<'a> {
                 out.extend_from_slice(&schema.as_ref().map(json_of).unwrap_or_default());
             }),
             Self::Append { file, level, records } => {
-                let level = match level {
-                    Level::Memory => 0,
-                    Level::Local => 1,
-                    Level::Object => 2,
-                    Level::Replica => 3,
-                };
-                put(out, [number, *file], [3, level], |out| out.extend_from_slice(records));
+                let detail = level.number();
+                put(out, [number, *file], [3, detail], |out| out.extend_from_slice(records));
             }
             Self::Record { file, number: record } => {
                 put(out, [number, *file], [4, 0], |out| put_words(out, &[*record]));

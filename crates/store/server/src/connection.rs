@@ -19,7 +19,7 @@ use evenfall_store_engine::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
     SCHEMA_BYTES_MAX, VERSION, frame, listed_bytes, schema_bytes,
 };
-use evenfall_store_engine::{Entry, Level, Listed, Store, StoreError, StoreFile, lock};
+use evenfall_store_engine::{Entry, Level, Listed, Store, StoreError, StoreFile, Wait, lock};
 
 /// Bytes of requests without a last reply that a client may have: what one group commit of a slow
 /// disk can take. Nothing is buffered for them but one request; a client that wants its appends
@@ -375,7 +375,7 @@ impl Connection {
     ) -> Result<(), Broken> {
         let (request, cost) = (header.request, header.cost());
         match begun {
-            Ok((first, _)) if level == Level::Memory => {
+            Ok((first, _)) if level.waits().is_empty() => {
                 lock(&self.replies).last(request, cost, &Reply::Appended { first });
                 Ok(())
             }
@@ -539,7 +539,7 @@ fn acknowledge(served: &Served, replies: &Mutex<Replies>, receiver: &Receiver<Pe
                 pending
             }
         };
-        if pending.level > Level::Local || served.store.committed() < pending.ticket {
+        if pending.level.waits() != [Wait::Commit] || served.store.committed() < pending.ticket {
             let _ = lock(replies).flush();
         }
         let begun = (pending.first, pending.ticket);

@@ -28,8 +28,11 @@ pub struct Args {
     /// Files, appended to in turns.
     #[arg(long, default_value_t = 16)]
     streams: usize,
-    /// memory, local, replica (a second node on this machine and disk) or object.
-    #[arg(long, default_value = "memory")]
+    #[arg(
+        long,
+        default_value = "memory",
+        help = format!("{}; a second node is on this machine and disk", Level::list())
+    )]
     ack: Level,
     /// How long to append.
     #[arg(
@@ -93,7 +96,7 @@ pub struct Args {
 
 impl Args {
     fn window_bytes(&self) -> u64 {
-        let usual = if self.ack == Level::Memory { 4 << 20 } else { 16 << 20 };
+        let usual = if self.ack.waits().is_empty() { 4 << 20 } else { 16 << 20 };
         self.window_bytes.unwrap_or(usual)
     }
 

@@ -18,6 +18,10 @@
 //! All ranks make the same calls in the same order; each call takes the next operation number. Who
 //! makes another call disagrees, and is named by it. Calls need not wait for each other.
 //!
+//! A new call is a variant of [`Call`], a script in `course.rs`, a sample in `sample.rs` (by which
+//! the tests, the conformance test and the campaign of faults make the call), a method of the
+//! member (`crates/exchange/member/src/lib.rs`) and a row in `docs/wire/shuffle.md`.
+//!
 //! ```
 //! use bytes::Bytes;
 //! use evenfall_core::{Machine, Timestamp};
@@ -33,6 +37,8 @@
 
 pub mod bundle;
 mod course;
+#[doc(hidden)]
+pub mod sample;
 #[cfg(test)]
 mod tests;
 pub mod tree;

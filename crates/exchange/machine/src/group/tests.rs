@@ -2,6 +2,7 @@
 
 use evenfall_core::{Destination, Prng, StampedBy};
 
+use super::sample::{CALLS, Sample};
 use super::*;
 
 const STEP: Duration = Duration::from_micros(500);
@@ -81,62 +82,47 @@ impl Net {
     }
 }
 
-fn body(from: usize, to: usize) -> Bytes {
-    (0..(from * 37 + to * 101) % 300).map(|at| (at + from * 3 + to * 7) as u8).collect()
-}
-
-fn lanes(values: &[u64]) -> Bytes {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-fn calls(me: usize, ranks: usize) -> Vec<Call> {
-    let messages: Vec<Bytes> = (0..ranks).map(|to| body(me, to)).collect();
-    vec![
-        Call::Broadcast { root: ranks / 2, body: body(me, 1) },
-        Call::Gather { root: ranks - 1, body: body(me, 2) },
-        Call::AllGather { body: body(me, 3) },
-        Call::AllReduce { values: lanes(&[me as u64, 1]), by: Reduce::Sum },
-        Call::Barrier,
-        Call::Shuffle { messages: messages.clone() },
-        Call::TwoLevelShuffle { messages },
-        Call::AllReduce { values: lanes(&[(1.5 + me as f64).to_bits()]), by: Reduce::MaxF64 },
-    ]
-}
-
-fn outcomes(me: usize, ranks: usize) -> Vec<Outcome> {
-    let to = |to: usize| (0..ranks).map(|from| body(from, to)).collect();
-    let sum = (0..ranks as u64).sum();
-    vec![
-        Outcome::One(body(ranks / 2, 1)),
-        if me == ranks - 1 { Outcome::All(to(2)) } else { Outcome::Nothing },
-        Outcome::All(to(3)),
-        Outcome::One(lanes(&[sum, ranks as u64])),
-        Outcome::Nothing,
-        Outcome::All(to(me)),
-        Outcome::All(to(me)),
-        Outcome::One(lanes(&[(0.5 + ranks as f64).to_bits()])),
-    ]
-}
-
 #[test]
 fn every_call_ends_as_told_whatever_the_number_of_ranks() {
     for ranks in 1..=27 {
         let mut net = Net::new(ranks, ranks as u64);
+        let (seed, body_bytes_max) = (ranks as u64, 300);
+        let calls = |me| {
+            let roots = [ranks / 2, ranks - 1].into_iter();
+            roots.flat_map(move |root| Sample { ranks, root, seed, body_bytes_max }.calls(me))
+        };
         for me in 0..ranks {
-            for call in calls(me, ranks) {
+            for (call, _) in calls(me) {
                 net.call(me, call).expect("begun");
             }
         }
-        net.run(|events| events.len() >= 8);
+        net.run(|events| events.len() >= 2 * CALLS.len());
         for (me, events) in net.events.iter().enumerate() {
-            let mut ended = vec![None; 8];
+            let mut ended = vec![None; 2 * CALLS.len()];
             for event in events {
                 let Event::Done { call, outcome } = event else { panic!("{ranks}: {event:?}") };
                 assert_eq!(ended[*call as usize].replace(outcome.clone()), None);
             }
             let ended: Vec<Outcome> = ended.into_iter().flatten().collect();
-            assert_eq!(ended, outcomes(me, ranks), "rank {me} of {ranks}");
+            let told: Vec<Outcome> = calls(me).map(|(_, outcome)| outcome).collect();
+            assert_eq!(ended, told, "rank {me} of {ranks}");
         }
+    }
+}
+
+#[test]
+fn values_are_reduced_as_the_numbers_that_they_are() {
+    let bits = f64::to_bits;
+    for (by, values, told) in [
+        (Reduce::Sum, [u64::MAX, 2], 1),
+        (Reduce::Min, [2, 3], 2),
+        (Reduce::Max, [2, 3], 3),
+        (Reduce::SumF64, [bits(1.5), bits(-3.0)], bits(-1.5)),
+        (Reduce::MinF64, [bits(1.5), bits(-3.0)], bits(-3.0)),
+        (Reduce::MaxF64, [bits(1.5), bits(-3.0)], bits(1.5)),
+    ] {
+        let [a, b] = values.map(u64::to_le_bytes);
+        assert_eq!(by.lanes(&a, &b)[..], told.to_le_bytes(), "{by:?}");
     }
 }
 

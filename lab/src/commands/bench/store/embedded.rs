@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use evenfall_store_engine::{Level, Store, StoreConfig};
+use evenfall_store_engine::{Store, StoreConfig};
 use evenfall_store_format::Schema;
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
         };
         records += args.batch as u64;
         waiting.push_back((begun, file, taken));
-        while waiting.len() >= if args.ack == Level::Memory { 1 } else { window } {
+        while waiting.len() >= if args.ack.waits().is_empty() { 1 } else { window } {
             let Some((begun, file, taken)) = waiting.pop_front() else { break };
             store.append_end(file, taken, args.ack)?;
             times_ns.push(begun.elapsed().as_nanos() as u64);
