@@ -6,9 +6,9 @@
 //! [`Format`] tag. Whoever looks inside a message asks [`of`] for the tag's codec.
 //!
 //! A new format is one file that implements [`Codec`], its `mod` in `lib.rs`, and here its tag and
-//! its line in [`CODECS`]. The recorder, the export and the subscriber ask only [`of`], and help and
-//! errors ask [`words`], so a new format changes nothing there. A tag never changes its meaning,
-//! because recordings keep tags.
+//! its line in [`CODECS`]. The recorder, the export and the subscriber ask only [`of`], and help
+//! and errors ask [`words`], so a new format changes nothing there. A tag never changes its
+//! meaning, because recordings keep tags.
 
 use core::fmt;
 use std::io::Read;

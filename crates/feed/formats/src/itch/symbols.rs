@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// The directory of a day: locate to symbol and back.
 ///
-/// Directory messages of ITCH give it in full; an excerpt without them gives it as the first message
+/// Directory messages give it in full; an excerpt without them gives it as the first message
 /// with a symbol of each security passes (adds, trades, crosses and the like), so a filter that
 /// observes every message knows a symbol no later than the first order in its book. At most
 /// 65,536 locates: half a megabyte, and as many entries the other way.
