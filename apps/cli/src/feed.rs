@@ -52,8 +52,7 @@ enum Command {
 struct Play {
     /// A market-data file of any format; see `evenfall feed info`.
     file: PathBuf,
-    /// The format of its messages: itch, lobster, mdp3 or mach; the content says it by default.
-    #[arg(long)]
+    #[arg(long, help = format_help())]
     format: Option<String>,
     /// Of a capture with sides A and B, play the first copy of each packet (true) or all (false);
     /// by default the first where two sides are recognised.
@@ -117,13 +116,17 @@ struct Play {
     json: bool,
 }
 
+/// Help of `--format`, wherever there is a feed file.
+pub fn format_help() -> String {
+    format!("The format of its messages: {}; the content says it by default", codec::words())
+}
+
 /// Arguments of `evenfall feed info`.
 #[derive(clap::Args, Debug)]
 struct Info {
     /// The file.
     file: PathBuf,
-    /// The format of its messages: itch, lobster, mdp3 or mach; the content says it by default.
-    #[arg(long)]
+    #[arg(long, help = format_help())]
     format: Option<String>,
     /// Print one JSON object.
     #[arg(long)]

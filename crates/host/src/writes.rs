@@ -207,7 +207,7 @@ impl Logs {
             }
             let path = self.directory.join(log);
             let file = OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
-            // Also for a log that is there: an earlier life may have died before it synced the name.
+            // Also when the log is there: an earlier life may have died before it synced the name.
             self.handle.sync_all().map_err(failed)?;
             self.open.insert(log.to_owned(), file);
         }

@@ -22,16 +22,22 @@
 //!
 //! # Another kind of port
 //!
-//! 1. Implement [`Port`] in a module behind a feature. Keep groups in `groups::Groups`, which
-//!    refuses what every port refuses.
-//! 2. Bound each queue by [`Options::queue_frames_max`], and send the classes in their order.
-//! 3. Answer every token once (`answers::Answers`), with the best time stamp that there is.
-//! 4. Wait by `wait::Waiting` where there is a descriptor to poll: it sleeps, then spins.
-//! 5. Ignore the installs that the port cannot carry out. Offer arrivals to
-//!    [`Forwarder`](evenfall_core::Forwarder) for those that it can, or translate the table.
-//! 6. Hand in every arrival, also a forwarded one, and mark the forwarded one.
-//! 7. Name the kind in [`Kind`] and in [`open`]; note what [`Options`] asks and the port lacks.
-//! 8. Add the kind to `tests/conformance/main.rs`, and run the tests.
+//! 1. `Cargo.toml`: a feature and its dependencies. `apps/cli/Cargo.toml` hands the feature on.
+//! 2. `src/options.rs`: the kind in [`Kind`] with its name for `io.port`, and what can be chosen
+//!    about the port in [`Options`].
+//! 3. `src/lib.rs`: the module behind the feature, and its arm in [`open`].
+//! 4. The module itself: a [`Port`]. `src/memory.rs` is a whole port in a file, with every call
+//!    that follows. `groups::Groups` refuses what every port refuses, `answers::Answers` keeps the
+//!    answers, and `wait::Waiting` sleeps, then spins, where there is a descriptor to poll.
+//!    - Bound each queue by [`Options::queue_frames_max`], and send the classes in their order.
+//!    - Answer every token once, with the best time stamp that there is.
+//!    - Ignore the installs that the port cannot carry out. Offer arrivals to
+//!      [`Forwarder`](evenfall_core::Forwarder) for those that it can, or translate the table.
+//!    - Hand in every arrival, also a forwarded one, and mark the forwarded one.
+//!    - Note what [`Options`] asks and the port lacks.
+//!
+//! Settings, the errors about them and both conformance suites (here and in `lab/`) go over
+//! [`Kind::NAMED`], so a new kind changes nothing there.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

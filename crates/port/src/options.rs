@@ -18,6 +18,13 @@ impl Kind {
     /// All kinds with their names in settings.
     pub const NAMED: &[(&str, Self)] = &[("udp", Self::Udp)];
 
+    /// Whether ports of this kind carry out forwarding installs; a port that does not ignores them.
+    pub fn forwards(self) -> bool {
+        match self {
+            Self::Udp => false,
+        }
+    }
+
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)

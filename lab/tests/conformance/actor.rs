@@ -181,7 +181,7 @@ impl Play {
     }
 
     /// Plays it.
-    pub fn on(&self, net: &impl Net) -> Vec<Outcome> {
+    pub fn on(&self, net: &Net) -> Vec<Outcome> {
         net.play(&Scene {
             nodes: Self::NODES,
             make: &|node, at, now| self.make(node, at, now),

@@ -1,4 +1,4 @@
-//! One test body over all drivers: the simulator, sockets on loopback, and ports in memory; the
+//! One test body over all drivers: the simulator, every kind of port, and ports in memory; the
 //! simulator and the ports in memory also as they are when they forward by themselves.
 //!
 //! A scene says which machines there are, what their owner does with them, and when each is done.
@@ -17,24 +17,30 @@ use std::time::Duration;
 use actor::{Outcome, Part, Play};
 use caller::Caller;
 use evenfall_multicast_machine::Mode;
-use net::{Memory, Net, Real, Scene, Simulated, Udp};
+use net::{Net, Scene};
 use probe::{Probe, Saw};
 
 /// Messages of a multicast.
 const MESSAGES: u64 = 500;
 
-/// Runs a body over all.
+/// Runs a body over all. A test that fails shows what it ran on last.
 macro_rules! over_all {
     ($($name:ident),* $(,)?) => {
-        over_all!(@net simulated, crate::Simulated::<false>; $($name)*);
-        over_all!(@net simulated_forwarding, crate::Simulated::<true>; $($name)*);
-        over_all!(@net udp, crate::Real(crate::Udp); $($name)*);
-        over_all!(@net memory, crate::Real(crate::Memory::<false>); $($name)*);
-        over_all!(@net memory_forwarding, crate::Real(crate::Memory::<true>); $($name)*);
+        over_all!(@row simulated, [Net::Simulated { forwards: false }]; $($name)*);
+        over_all!(@row simulated_forwarding, [Net::Simulated { forwards: true }]; $($name)*);
+        over_all!(@row opened, Net::opened(); $($name)*);
+        over_all!(@row memory, [Net::Memory { forwards: false }]; $($name)*);
+        over_all!(@row memory_forwarding, [Net::Memory { forwards: true }]; $($name)*);
     };
-    (@net $net:ident, $make:expr; $($name:ident)*) => {
-        mod $net {
-            $(#[test] fn $name() { super::$name(&$make); })*
+    (@row $row:ident, $all:expr; $($name:ident)*) => {
+        mod $row {
+            use super::Net;
+            $(#[test] fn $name() {
+                for net in $all {
+                    println!("{net:?}");
+                    super::$name(&net);
+                }
+            })*
         }
     };
 }
@@ -54,14 +60,7 @@ over_all!(
     every_question_when_a_transmit_left_is_answered_once,
 );
 
-fn forwards<N: Net>(_: &N) -> bool {
-    N::FORWARDS
-}
-
-fn probes(
-    net: &impl Net,
-    sender: impl Fn(&mut Probe, &[std::net::SocketAddr]) + Sync,
-) -> Vec<Vec<Saw>> {
+fn probes(net: &Net, sender: impl Fn(&mut Probe, &[std::net::SocketAddr]) + Sync) -> Vec<Vec<Saw>> {
     net.play(&Scene {
         nodes: 4,
         make: &|node, at, _| {
@@ -81,7 +80,7 @@ fn datagrams(saw: &[Saw]) -> Vec<u32> {
     saw.iter().filter_map(number).collect()
 }
 
-fn group_reaches_each_member_exactly_once_and_in_order(net: &impl Net) {
+fn group_reaches_each_member_exactly_once_and_in_order(net: &Net) {
     let saw = probes(net, |probe, at| {
         probe.group(&at[1..]);
         (0..100).for_each(|number| probe.send_group(number));
@@ -94,7 +93,7 @@ fn group_reaches_each_member_exactly_once_and_in_order(net: &impl Net) {
 }
 
 /// A machine hands out its transmits by class; no driver turns that around.
-fn control_leaves_before_live_before_repair(net: &impl Net) {
+fn control_leaves_before_live_before_repair(net: &Net) {
     use evenfall_core::Class::{Control, Live, Repair};
     let saw = probes(net, |probe, at| {
         for (first, class) in [(0, Control), (100, Live), (200, Repair)] {
@@ -113,7 +112,7 @@ fn control_leaves_before_live_before_repair(net: &impl Net) {
     }
 }
 
-fn timeouts_come_when_due_and_never_before(net: &impl Net) {
+fn timeouts_come_when_due_and_never_before(net: &Net) {
     let saw = net.play(&Scene {
         nodes: 2,
         make: &|_, _, now| Probe::ticking(now),
@@ -123,7 +122,7 @@ fn timeouts_come_when_due_and_never_before(net: &impl Net) {
     assert_eq!(saw, [0, 0]);
 }
 
-fn clock_reading_is_the_first_input(net: &impl Net) {
+fn clock_reading_is_the_first_input(net: &Net) {
     let saw = probes(net, |probe, at| {
         probe.group(&at[1..]);
         probe.send_group(Probe::LAST);
@@ -133,7 +132,7 @@ fn clock_reading_is_the_first_input(net: &impl Net) {
     }
 }
 
-fn every_question_when_a_transmit_left_is_answered_once(net: &impl Net) {
+fn every_question_when_a_transmit_left_is_answered_once(net: &Net) {
     let saw = net.play(&Scene {
         nodes: 3,
         make: &|node, at, now| {
@@ -158,7 +157,7 @@ fn every_question_when_a_transmit_left_is_answered_once(net: &impl Net) {
 #[test]
 fn a_run_releases_the_same_with_and_without_forwarding_by_the_port() {
     let play = Play::default();
-    let [by_hand, by_port] = [play.on(&Simulated::<false>), play.on(&Simulated::<true>)];
+    let [by_hand, by_port] = [false, true].map(|forwards| play.on(&Net::Simulated { forwards }));
     let told = |all: &[Outcome]| -> Vec<_> {
         all.iter().map(|outcome| (outcome.part, outcome.released.clone(), outcome.lost)).collect()
     };
@@ -194,7 +193,7 @@ fn all_released(all: &[Outcome]) {
     }
 }
 
-fn full_queue_refuses_and_loses_nothing(net: &impl Net) {
+fn full_queue_refuses_and_loses_nothing(net: &Net) {
     let play = Play { send_queue: 32, per_tick: 200, ..Play::default() };
     let all = play.on(net);
     check(&play, &all);
@@ -202,17 +201,17 @@ fn full_queue_refuses_and_loses_nothing(net: &impl Net) {
     assert!(all[0].refused > 0, "32 frames and 200 messages at a time");
 }
 
-fn every_receiver_releases_all_in_order_on_one_deadline(net: &impl Net) {
+fn every_receiver_releases_all_in_order_on_one_deadline(net: &Net) {
     let play = Play::default();
     let all = play.on(net);
     check(&play, &all);
     all_released(&all);
     assert!(all.iter().map(|outcome| outcome.duplicates).sum::<u64>() > 0, "hedging sends copies");
     let (_, by_port) = forwarded(&all);
-    assert_eq!(by_port > 0, forwards(net), "by a port that can, and by no other");
+    assert_eq!(by_port > 0, net.forwards(), "by a port that can, and by no other");
 }
 
-fn dropped_frames_are_repaired(net: &impl Net) {
+fn dropped_frames_are_repaired(net: &Net) {
     let play = Play { drop_every: Some(7), ..Play::default() };
     let all = play.on(net);
     check(&play, &all);
@@ -221,7 +220,7 @@ fn dropped_frames_are_repaired(net: &impl Net) {
     assert!(all.iter().map(|outcome| outcome.repaired).sum::<u64>() > 0);
 }
 
-fn key_changes_nothing_but_the_bytes(net: &impl Net) {
+fn key_changes_nothing_but_the_bytes(net: &Net) {
     let play = Play { key: true, ..Play::default() };
     let all = play.on(net);
     check(&play, &all);
@@ -229,7 +228,7 @@ fn key_changes_nothing_but_the_bytes(net: &impl Net) {
     assert_eq!(forwarded(&all).1, 0, "a keyed stream is forwarded by hand");
 }
 
-fn mode_switch_loses_nothing(net: &impl Net) {
+fn mode_switch_loses_nothing(net: &Net) {
     for (mode, then) in [(Mode::Tree, Mode::Release), (Mode::Release, Mode::Cloudex)] {
         let play = Play { mode, switch: Some((MESSAGES / 2, then)), ..Play::default() };
         let all = play.on(net);
@@ -238,7 +237,7 @@ fn mode_switch_loses_nothing(net: &impl Net) {
     }
 }
 
-fn receivers_leave_and_come_late(net: &impl Net) {
+fn receivers_leave_and_come_late(net: &Net) {
     let sleep = Duration::from_millis(200);
     let play = Play { leaves_after: Some(100), late: Some(sleep), ..Play::default() };
     let all = play.on(net);
@@ -252,7 +251,7 @@ fn receivers_leave_and_come_late(net: &impl Net) {
     }
 }
 
-fn every_group_call_ends_with_the_same_outcome(net: &impl Net) {
+fn every_group_call_ends_with_the_same_outcome(net: &Net) {
     let ranks = 5;
     let all = net.play(&Scene {
         nodes: ranks,

@@ -8,7 +8,7 @@ use evenfall_core::{Machine, Timestamp};
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
 use evenfall_port::memory::Switch;
 use evenfall_port::run::Loop;
-use evenfall_port::{Options, Port};
+use evenfall_port::{Kind, Options, Port};
 use evenfall_sim::{ClockSpec, Discard, HostSpec, NodeIndex, SimTime, Strict, Wire, World};
 
 /// How often the owner looks at each machine.
@@ -34,108 +34,93 @@ pub struct Scene<'a, M, T> {
     pub done: &'a (dyn Fn(usize, &M) -> Option<T> + Sync),
 }
 
-/// What plays scenes.
-pub trait Net {
+/// What plays scenes. The simulator and the ports in memory forward by themselves, or do not.
+#[derive(Debug)]
+pub enum Net {
+    /// The simulator: a host for each machine, 50 us apart.
+    Simulated { forwards: bool },
+    /// A thread for each machine, on a port of this kind at loopback.
+    Opened(Kind),
+    /// A thread for each machine, on a port in memory.
+    Memory { forwards: bool },
+}
+
+impl Net {
+    /// Every kind of port.
+    pub fn opened() -> impl Iterator<Item = Self> {
+        Kind::NAMED.iter().map(|(_, kind)| Self::Opened(*kind))
+    }
+
     /// Whether forwarding installs are carried out.
-    const FORWARDS: bool;
+    pub fn forwards(&self) -> bool {
+        match self {
+            Self::Opened(kind) => kind.forwards(),
+            Self::Simulated { forwards } | Self::Memory { forwards } => *forwards,
+        }
+    }
 
     /// Plays until all machines are done. What each has to tell.
-    fn play<M: Machine, T: Send>(&self, scene: &Scene<'_, M, T>) -> Vec<T>;
-}
-
-/// The simulator: a host for each machine, 50 us apart.
-pub struct Simulated<const FORWARDS: bool>;
-
-impl<const FORWARDS: bool> Net for Simulated<FORWARDS> {
-    const FORWARDS: bool = FORWARDS;
-
-    fn play<M: Machine, T: Send>(&self, scene: &Scene<'_, M, T>) -> Vec<T> {
-        let mut world = World::new(Wire::new(Duration::from_micros(50)), 1);
-        let at: Vec<SocketAddr> =
-            (0..scene.nodes).map(|node| world.address(NodeIndex(node as u32))).collect();
-        for node in 0..scene.nodes {
-            let clock = ClockSpec { origin: Some(START), ..ClockSpec::default() };
-            let host = world.add_host(HostSpec { clock, ..HostSpec::default() });
-            let machine = (scene.make)(node, &at, START);
-            let node = world.add_node(Strict::new(machine), host);
-            if FORWARDS {
-                world.offload(node);
-            }
-        }
-        let mut now = SimTime::ZERO;
-        while now.since(SimTime::ZERO) < PATIENCE {
-            now = now + TICK;
-            world.run_until(now, &mut Discard);
-            for node in 0..scene.nodes {
-                let owner = |machine: &mut Strict<M>, now| {
-                    machine.input(now, |machine| (scene.owner)(node, machine, now));
-                };
-                world.call(NodeIndex(node as u32), &mut Discard, owner);
-            }
-            let told = |node| (scene.done)(node, &world.machine(NodeIndex(node as u32)).inner);
-            if let Some(all) = (0..scene.nodes).map(told).collect() {
-                return all;
-            }
-        }
-        panic!("the scene is not over after {PATIENCE:?} of simulated time");
-    }
-}
-
-/// A kind of port.
-pub trait Ports {
-    /// Whether forwarding installs are carried out.
-    const FORWARDS: bool;
-
-    /// Opens as many ports as a scene has machines.
-    fn open(&self, count: usize) -> Vec<Box<dyn Port>>;
-}
-
-/// Sockets on loopback.
-pub struct Udp;
-
-impl Ports for Udp {
-    const FORWARDS: bool = false;
-
-    fn open(&self, count: usize) -> Vec<Box<dyn Port>> {
-        let any = (Ipv4Addr::LOCALHOST, 0).into();
-        let open = |_| evenfall_port::open(any, Options::default()).expect("loopback");
-        (0..count).map(open).collect()
-    }
-}
-
-/// Ports in memory.
-pub struct Memory<const FORWARDS: bool>;
-
-impl<const FORWARDS: bool> Ports for Memory<FORWARDS> {
-    const FORWARDS: bool = FORWARDS;
-
-    fn open(&self, count: usize) -> Vec<Box<dyn Port>> {
+    pub fn play<M: Machine, T: Send>(&self, scene: &Scene<'_, M, T>) -> Vec<T> {
         let switch = Switch::new();
         let open = |_| -> Box<dyn Port> {
-            let port = switch.port(Options::default()).expect("memory");
-            Box::new(if FORWARDS { port.forwarding() } else { port })
+            match self {
+                Self::Opened(kind) => {
+                    let options = Options { kind: *kind, ..Options::default() };
+                    evenfall_port::open((Ipv4Addr::LOCALHOST, 0).into(), options).expect("loopback")
+                }
+                _ => {
+                    let port = switch.port(Options::default()).expect("memory");
+                    Box::new(if self.forwards() { port.forwarding() } else { port })
+                }
+            }
         };
-        (0..count).map(open).collect()
+        match self {
+            Self::Simulated { forwards } => simulate(scene, *forwards),
+            _ => run((0..scene.nodes).map(open).collect(), scene),
+        }
     }
 }
 
-/// A thread for each machine, on a port of this kind.
-pub struct Real<P>(pub P);
-
-impl<P: Ports> Net for Real<P> {
-    const FORWARDS: bool = P::FORWARDS;
-
-    fn play<M: Machine, T: Send>(&self, scene: &Scene<'_, M, T>) -> Vec<T> {
-        let ports = self.0.open(scene.nodes);
-        let at: Vec<SocketAddr> = ports.iter().map(|port| port.local_addr()).collect();
-        let done = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            let (at, done) = (&at, &done);
-            let run = |(node, port)| scope.spawn(move || act(scene, node, port, at, done));
-            let threads: Vec<_> = ports.into_iter().enumerate().map(run).collect();
-            threads.into_iter().map(|thread| thread.join().expect("a machine's thread")).collect()
-        })
+fn simulate<M: Machine, T: Send>(scene: &Scene<'_, M, T>, forwards: bool) -> Vec<T> {
+    let mut world = World::new(Wire::new(Duration::from_micros(50)), 1);
+    let at: Vec<SocketAddr> =
+        (0..scene.nodes).map(|node| world.address(NodeIndex(node as u32))).collect();
+    for node in 0..scene.nodes {
+        let clock = ClockSpec { origin: Some(START), ..ClockSpec::default() };
+        let host = world.add_host(HostSpec { clock, ..HostSpec::default() });
+        let machine = (scene.make)(node, &at, START);
+        let node = world.add_node(Strict::new(machine), host);
+        if forwards {
+            world.offload(node);
+        }
     }
+    let mut now = SimTime::ZERO;
+    while now.since(SimTime::ZERO) < PATIENCE {
+        now = now + TICK;
+        world.run_until(now, &mut Discard);
+        for node in 0..scene.nodes {
+            let owner = |machine: &mut Strict<M>, now| {
+                machine.input(now, |machine| (scene.owner)(node, machine, now));
+            };
+            world.call(NodeIndex(node as u32), &mut Discard, owner);
+        }
+        let told = |node| (scene.done)(node, &world.machine(NodeIndex(node as u32)).inner);
+        if let Some(all) = (0..scene.nodes).map(told).collect() {
+            return all;
+        }
+    }
+    panic!("the scene is not over after {PATIENCE:?} of simulated time");
+}
+
+fn run<M: Machine, T: Send>(ports: Vec<Box<dyn Port>>, scene: &Scene<'_, M, T>) -> Vec<T> {
+    let at: Vec<SocketAddr> = ports.iter().map(|port| port.local_addr()).collect();
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let (at, done) = (&at, &done);
+        let run = |(node, port)| scope.spawn(move || act(scene, node, port, at, done));
+        let threads: Vec<_> = ports.into_iter().enumerate().map(run).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a machine's thread")).collect()
+    })
 }
 
 fn act<M: Machine, T: Send>(

@@ -36,9 +36,7 @@ pub struct Append {
     /// input. Its header names the columns.
     #[arg(long, conflicts_with_all = ["feed", "arbitrate", "sides", "window"])]
     csv: Option<PathBuf>,
-    /// The format of the feed's messages: itch, lobster, mdp3 or mach; the content says it by
-    /// default.
-    #[arg(long)]
+    #[arg(long, help = crate::feed::format_help())]
     format: Option<String>,
     /// The trading day of a feed whose messages say only times of day, such as 2019-12-30; by
     /// default the date in the file's name.

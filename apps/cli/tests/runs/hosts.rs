@@ -293,7 +293,7 @@ fn expected_of(symbols: &[&str], messages: u64) -> Vec<u64> {
         let length = usize::from(u16::from_be_bytes([bytes[start], bytes[start + 1]]));
         let view = View::decode(&bytes[start + 2..start + 2 + length]).expect("ITCH");
         known.observe(&view);
-        let symbol = known.symbol(view.stock_locate());
+        let symbol = known.symbol(view.stock_locate().into());
         if symbol.is_none_or(|symbol| symbols.contains(&symbol.to_string().as_str())) {
             numbers.push(number);
         }

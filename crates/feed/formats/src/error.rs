@@ -115,8 +115,7 @@ pub struct UnknownFormat(pub String);
 
 impl fmt::Display for UnknownFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<&str> = crate::codec::CODECS.iter().map(|codec| codec.word()).collect();
-        write!(f, "{} is no format: {}", self.0, words.join(", "))
+        write!(f, "{} is no format: {}", self.0, crate::codec::words())
     }
 }
 

@@ -23,8 +23,8 @@ const SYMBOLS: RangeInclusive<u16> = 1..=u16::MAX;
 pub struct Feed {
     /// A market-data file: ITCH (plain or gzip), pcap, LOBSTER CSV or zip.
     pub file: Option<PathBuf>,
-    /// The format of the messages: itch, lobster, mdp3 or mach. By default a file says it itself,
-    /// and a live feed is ITCH.
+    /// The format of the messages, by its word ([`evenfall_feed_formats::codec::named`]). By
+    /// default a file says it itself, and a live feed is ITCH.
     pub format: Option<String>,
     /// Whether of a capture with sides A and B the first copy of each packet is sent; by default
     /// where two sides are recognised.

@@ -12,7 +12,7 @@ use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_port::{Answer, DATAGRAM_BYTES_MAX, Options, Port, Refusal, Wake};
 
-use super::{Kind, PATIENCE, answers, flush, is_empty, number, numbered, numbers, one, receive};
+use super::{PATIENCE, Ports, answers, flush, is_empty, number, numbered, numbers, one, receive};
 
 const GROUP: GroupId = GroupId(1);
 const TO_GROUP: Destination = Destination::Group(GROUP);
@@ -23,7 +23,7 @@ fn group(port: &mut dyn Port, members: &[Box<dyn Port>]) {
     assert_eq!(port.install(0, &install).unwrap(), Installed::Taken);
 }
 
-pub fn copies_of_one_class_arrive_in_order(kind: &impl Kind) {
+pub fn copies_of_one_class_arrive_in_order(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
     for round in 0..4 {
@@ -37,7 +37,7 @@ pub fn copies_of_one_class_arrive_in_order(kind: &impl Kind) {
     assert_eq!(ports[1].counters().received, 400);
 }
 
-pub fn a_more_urgent_class_leaves_first(kind: &impl Kind) {
+pub fn a_more_urgent_class_leaves_first(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
     for class in [Class::Bulk, Class::Repair, Class::Live, Class::Control] {
@@ -51,7 +51,7 @@ pub fn a_more_urgent_class_leaves_first(kind: &impl Kind) {
     assert!(got.is_sorted(), "{got:?}");
 }
 
-pub fn every_member_of_a_group_gets_one_copy(kind: &impl Kind) {
+pub fn every_member_of_a_group_gets_one_copy(kind: &Ports) {
     let mut ports = kind.ports(4, &Options::default());
     let (sender, members) = ports.split_first_mut().unwrap();
     group(sender.as_mut(), members);
@@ -68,7 +68,7 @@ pub fn every_member_of_a_group_gets_one_copy(kind: &impl Kind) {
     assert!(is_empty(sender.as_mut()), "the sender is no member");
 }
 
-pub fn a_group_is_resolved_when_the_transmit_is_queued(kind: &impl Kind) {
+pub fn a_group_is_resolved_when_the_transmit_is_queued(kind: &Ports) {
     let mut ports = kind.ports(3, &Options::default());
     let (sender, members) = ports.split_first_mut().unwrap();
     group(sender.as_mut(), &members[..1]);
@@ -81,7 +81,7 @@ pub fn a_group_is_resolved_when_the_transmit_is_queued(kind: &impl Kind) {
     assert!(members.iter_mut().all(|member| is_empty(member.as_mut())));
 }
 
-pub fn a_replaced_group_has_only_its_new_members(kind: &impl Kind) {
+pub fn a_replaced_group_has_only_its_new_members(kind: &Ports) {
     let mut ports = kind.ports(3, &Options::default());
     let (sender, members) = ports.split_first_mut().unwrap();
     group(sender.as_mut(), members);
@@ -95,7 +95,7 @@ pub fn a_replaced_group_has_only_its_new_members(kind: &impl Kind) {
     assert_eq!(refused, Err(Refusal::UnknownGroup(GROUP)));
 }
 
-pub fn machines_on_one_port_name_groups_of_their_own(kind: &impl Kind) {
+pub fn machines_on_one_port_name_groups_of_their_own(kind: &Ports) {
     let mut ports = kind.ports(3, &Options::default());
     let (sender, members) = ports.split_first_mut().unwrap();
     for (owner, member) in members.iter().enumerate() {
@@ -111,7 +111,7 @@ pub fn machines_on_one_port_name_groups_of_their_own(kind: &impl Kind) {
     }
 }
 
-pub fn what_cannot_be_sent_is_refused_with_the_reason(kind: &impl Kind) {
+pub fn what_cannot_be_sent_is_refused_with_the_reason(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
     let unknown = ports[0].send(0, numbered(Class::Live, TO_GROUP, 1));
@@ -124,7 +124,7 @@ pub fn what_cannot_be_sent_is_refused_with_the_reason(kind: &impl Kind) {
     assert!(is_empty(ports[1].as_mut()));
 }
 
-pub fn nothing_goes_beyond_loopback_without_a_key(kind: &impl Kind) {
+pub fn nothing_goes_beyond_loopback_without_a_key(kind: &Ports) {
     let outside = "192.0.2.1:7000".parse().unwrap();
     assert!(matches!(kind.open(outside, Options::default()), Err(Error::Unkeyed { .. })));
     let mut ports = kind.ports(2, &Options::default());
@@ -140,7 +140,7 @@ pub fn nothing_goes_beyond_loopback_without_a_key(kind: &impl Kind) {
     assert_eq!(numbers(ports[1].as_mut(), 1), [2]);
 }
 
-pub fn a_full_queue_refuses_the_newest_of_its_class_only(kind: &impl Kind) {
+pub fn a_full_queue_refuses_the_newest_of_its_class_only(kind: &Ports) {
     let options = Options { queue_frames_max: 4, ..Options::default() };
     let mut ports = kind.ports(3, &options);
     let (sender, members) = ports.split_first_mut().unwrap();
@@ -161,7 +161,7 @@ pub fn a_full_queue_refuses_the_newest_of_its_class_only(kind: &impl Kind) {
     }
 }
 
-pub fn arrivals_beyond_the_room_are_lost_and_the_rest_arrives(kind: &impl Kind) {
+pub fn arrivals_beyond_the_room_are_lost_and_the_rest_arrives(kind: &Ports) {
     let options = Options { receive_buffer_bytes: 1 << 16, ..Options::default() };
     let mut ports = kind.ports(2, &options);
     let to = one(ports[1].as_ref());
@@ -182,7 +182,7 @@ pub fn arrivals_beyond_the_room_are_lost_and_the_rest_arrives(kind: &impl Kind) 
     assert_eq!(numbers(ports[1].as_mut(), 1), [9], "there is room again");
 }
 
-pub fn an_arrival_ends_a_wait(kind: &impl Kind) {
+pub fn an_arrival_ends_a_wait(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let (mut there, mut here) = (ports.pop().unwrap(), ports.pop().unwrap());
     let to = one(here.as_ref());
@@ -198,7 +198,7 @@ pub fn an_arrival_ends_a_wait(kind: &impl Kind) {
     assert_eq!(here.wait(None, Some(soon)), Wake::Deadline, "all has been read");
 }
 
-pub fn a_wait_ends_at_its_deadline_and_not_before(kind: &impl Kind) {
+pub fn a_wait_ends_at_its_deadline_and_not_before(kind: &Ports) {
     for spin in [Duration::ZERO, Duration::from_micros(50)] {
         let options = Options { spin, ..Options::default() };
         let mut port = kind.ports(1, &options).pop().unwrap();
@@ -210,7 +210,7 @@ pub fn a_wait_ends_at_its_deadline_and_not_before(kind: &impl Kind) {
     }
 }
 
-pub fn another_thread_ends_a_wait(kind: &impl Kind) {
+pub fn another_thread_ends_a_wait(kind: &Ports) {
     let mut port = kind.ports(1, &Options::default()).pop().unwrap();
     let waker = port.waker();
     let waking = std::thread::spawn(move || waker.wake());
@@ -220,7 +220,7 @@ pub fn another_thread_ends_a_wait(kind: &impl Kind) {
     assert_eq!(port.wait(None, Some(soon)), Wake::Deadline, "a wake-up is used once");
 }
 
-pub fn an_arrival_at_a_watched_port_ends_a_wait(kind: &impl Kind) {
+pub fn an_arrival_at_a_watched_port_ends_a_wait(kind: &Ports) {
     let mut ports = kind.ports(3, &Options::default());
     let handle = ports[1].handle().unwrap();
     ports[0].watch(vec![handle]);
@@ -236,7 +236,7 @@ pub fn an_arrival_at_a_watched_port_ends_a_wait(kind: &impl Kind) {
     assert_eq!(numbers(ports[1].as_mut(), 1), [1]);
 }
 
-pub fn who_rests_is_not_woken_by_arrivals_and_finds_them_after(kind: &impl Kind) {
+pub fn who_rests_is_not_woken_by_arrivals_and_finds_them_after(kind: &Ports) {
     let moderation = Duration::from_millis(2);
     let resting = Options { moderation, kernel_timestamps: true, ..Options::default() };
     for (options, wake) in [(Options::default(), Wake::Readable), (resting, Wake::Deadline)] {
@@ -255,7 +255,7 @@ fn sent(answer: &Answer) -> (usize, Sent) {
     (owner, sent)
 }
 
-pub fn every_token_is_answered_once(kind: &impl Kind) {
+pub fn every_token_is_answered_once(kind: &Ports) {
     let mut ports = kind.ports(4, &Options::default());
     let (sender, members) = ports.split_first_mut().unwrap();
     group(sender.as_mut(), members);
@@ -286,7 +286,7 @@ pub fn every_token_is_answered_once(kind: &impl Kind) {
     }
 }
 
-pub fn a_refused_transmit_is_answered_as_never_sent(kind: &impl Kind) {
+pub fn a_refused_transmit_is_answered_as_never_sent(kind: &Ports) {
     let options = Options { queue_frames_max: 1, ..Options::default() };
     let mut ports = kind.ports(2, &options);
     let to = one(ports[1].as_ref());
@@ -301,7 +301,7 @@ pub fn a_refused_transmit_is_answered_as_never_sent(kind: &impl Kind) {
     assert_eq!(got, [never(1), never(3)]);
 }
 
-pub fn a_token_is_answered_to_the_machine_that_asked(kind: &impl Kind) {
+pub fn a_token_is_answered_to_the_machine_that_asked(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
     for owner in [2, 0, 1] {
@@ -314,7 +314,7 @@ pub fn a_token_is_answered_to_the_machine_that_asked(kind: &impl Kind) {
     }
 }
 
-pub fn answers_that_nobody_takes_are_bounded(kind: &impl Kind) {
+pub fn answers_that_nobody_takes_are_bounded(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let unknown = |n| numbered(Class::Live, TO_GROUP, 1).asking(Token(n));
     (0..10_000).for_each(|n| assert!(ports[0].send(0, unknown(n)).is_err()));
@@ -326,7 +326,7 @@ pub fn answers_that_nobody_takes_are_bounded(kind: &impl Kind) {
     assert_eq!(all.last().map(sent).unwrap().1.token, Token(9_999), "the oldest go first");
 }
 
-pub fn the_longest_datagram_arrives_whole(kind: &impl Kind) {
+pub fn the_longest_datagram_arrives_whole(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
     let body: Bytes = (0..DATAGRAM_BYTES_MAX - 4).map(|i| i as u8).collect();
@@ -337,7 +337,7 @@ pub fn the_longest_datagram_arrives_whole(kind: &impl Kind) {
     assert_eq!(got[0].datagram, [b"head", &body[..]].concat());
 }
 
-pub fn a_receiver_that_is_gone_is_harmless(kind: &impl Kind) {
+pub fn a_receiver_that_is_gone_is_harmless(kind: &Ports) {
     let mut ports = kind.ports(3, &Options::default());
     let gone = ports.remove(1);
     let (dead, alive) = (one(gone.as_ref()), one(ports[1].as_ref()));

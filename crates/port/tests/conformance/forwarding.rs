@@ -12,7 +12,7 @@ use evenfall_core::{
 use evenfall_host::clock::MonotonicClock;
 use evenfall_port::{Answer, Options, Port};
 
-use super::{Kind, PATIENCE, flush, is_empty, one, receive};
+use super::{PATIENCE, Ports, flush, is_empty, one, receive};
 
 const TABLE: ForwardId = ForwardId(3);
 const GROUP: GroupId = GroupId(8);
@@ -38,7 +38,7 @@ struct Line {
 }
 
 impl Line {
-    fn new(kind: &impl Kind, options: &Options) -> Self {
+    fn new(kind: &Ports, options: &Options) -> Self {
         Self { ports: kind.ports(4, options) }
     }
 
@@ -104,13 +104,13 @@ impl Line {
     }
 }
 
-pub fn a_table_is_taken_or_ignored_and_ignored_tables_do_nothing<K: Kind>(kind: &K) {
+pub fn a_table_is_taken_or_ignored_and_ignored_tables_do_nothing(kind: &Ports) {
     let mut line = Line::new(kind, &Options::default());
     line.install_group();
     let installed = line.install(PROXY);
-    assert_eq!(installed == Installed::Taken, K::FORWARDS);
-    assert_eq!(line.proxy().counters().installs_ignored, u64::from(!K::FORWARDS));
-    if !K::FORWARDS {
+    assert_eq!(installed == Installed::Taken, kind.forwards());
+    assert_eq!(line.proxy().counters().installs_ignored, u64::from(!kind.forwards()));
+    if !kind.forwards() {
         line.publish([0, 1]);
         assert_eq!(line.handed_in(2), [(0, false), (1, false)]);
         line.silent();
@@ -124,7 +124,7 @@ pub fn a_table_is_taken_or_ignored_and_ignored_tables_do_nothing<K: Kind>(kind: 
     line.silent();
 }
 
-pub fn matching_datagrams_are_sent_on_once_and_handed_in_as_well<K: Kind>(kind: &K) {
+pub fn matching_datagrams_are_sent_on_once_and_handed_in_as_well(kind: &Ports) {
     let mut line = Line::new(kind, &Options::default());
     line.install_group();
     line.install(PROXY);
@@ -132,7 +132,7 @@ pub fn matching_datagrams_are_sent_on_once_and_handed_in_as_well<K: Kind>(kind: 
     line.proxy().adopt_clock(ClockReading { offset_ns, error: ClockError::SameClock });
     let before = MonotonicClock::now().nanos();
     line.publish([0, 1, 1, 2]);
-    let forwards = K::FORWARDS;
+    let forwards = kind.forwards();
     let expected = [(0, forwards), (1, forwards), (1, false), (2, forwards)];
     assert_eq!(line.handed_in(4), expected);
     if !forwards {
@@ -162,8 +162,8 @@ pub fn matching_datagrams_are_sent_on_once_and_handed_in_as_well<K: Kind>(kind: 
     line.silent();
 }
 
-pub fn counters_come_back_and_begin_again<K: Kind>(kind: &K) {
-    if !K::FORWARDS {
+pub fn counters_come_back_and_begin_again(kind: &Ports) {
+    if !kind.forwards() {
         return;
     }
     let mut line = Line::new(kind, &Options::default());
@@ -179,8 +179,8 @@ pub fn counters_come_back_and_begin_again<K: Kind>(kind: &K) {
     assert_eq!(line.counted(1), ForwardCounters { forwarded: 1, ..ForwardCounters::default() });
 }
 
-pub fn a_table_is_replaced_between_two_datagrams<K: Kind>(kind: &K) {
-    if !K::FORWARDS {
+pub fn a_table_is_replaced_between_two_datagrams(kind: &Ports) {
+    if !kind.forwards() {
         return;
     }
     let mut line = Line::new(kind, &Options::default());
@@ -202,20 +202,20 @@ pub fn a_table_is_replaced_between_two_datagrams<K: Kind>(kind: &K) {
     line.silent();
 }
 
-pub fn a_forgotten_table_does_nothing<K: Kind>(kind: &K) {
+pub fn a_forgotten_table_does_nothing(kind: &Ports) {
     let mut line = Line::new(kind, &Options::default());
     line.install_group();
     line.install(PROXY);
     let forget = Install::Forward(TABLE, None);
     let forgotten = line.proxy().install(0, &forget).unwrap();
-    assert_eq!(forgotten == Installed::Taken, K::FORWARDS);
+    assert_eq!(forgotten == Installed::Taken, kind.forwards());
     line.publish([0]);
     assert_eq!(line.handed_in(1), [(0, false)]);
     line.silent();
 }
 
-pub fn a_datagram_without_room_is_left_to_the_machine<K: Kind>(kind: &K) {
-    if !K::FORWARDS {
+pub fn a_datagram_without_room_is_left_to_the_machine(kind: &Ports) {
+    if !kind.forwards() {
         return;
     }
     let options = Options { queue_frames_max: 2, ..Options::default() };
@@ -239,13 +239,13 @@ pub fn a_datagram_without_room_is_left_to_the_machine<K: Kind>(kind: &K) {
     }
 }
 
-pub fn a_table_without_its_group_is_left_to_the_machine<K: Kind>(kind: &K) {
+pub fn a_table_without_its_group_is_left_to_the_machine(kind: &Ports) {
     let mut line = Line::new(kind, &Options::default());
     line.install(PROXY);
     line.publish([0]);
     assert_eq!(line.handed_in(1), [(0, false)]);
     line.silent();
-    if K::FORWARDS {
+    if kind.forwards() {
         line.install_group();
         line.publish([0]);
         assert_eq!(line.handed_in(1), [(0, true)]);

@@ -1,7 +1,7 @@
 //! One test body over every kind of port.
 //!
-//! A kind of port is a [`Kind`]: how some connected ports of it are opened, and whether it carries
-//! out forwarding installs. Whoever writes a port adds a `Kind` and a row at [`over_all`].
+//! The row `opened` goes over [`Kind::NAMED`], so a new kind needs no change here. Ports in memory,
+//! which a switch connects, have rows of their own.
 #![forbid(unsafe_code)]
 
 mod body;
@@ -15,70 +15,70 @@ use evenfall_core::{Arrival, Class, Destination, Head, Transmit};
 use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_port::memory::Switch;
-use evenfall_port::udp::UdpDriver;
-use evenfall_port::{Answer, Options, Port, Wake};
+use evenfall_port::{Answer, Kind, Options, Port, Wake};
 
 /// How long a test waits for what must come. Nothing on this host takes as long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A kind of port.
-pub trait Kind {
+/// Where the ports of a test come from.
+#[derive(Debug)]
+enum Ports {
+    Opened(Kind),
+    Memory { forwards: bool },
+}
+
+impl Ports {
     /// Whether a forwarding install is carried out.
-    const FORWARDS: bool;
+    fn forwards(&self) -> bool {
+        match self {
+            Self::Opened(kind) => kind.forwards(),
+            Self::Memory { forwards } => *forwards,
+        }
+    }
 
     /// Opens ports that reach each other, with these options.
-    fn ports(&self, count: usize, options: &Options) -> Vec<Box<dyn Port>>;
-
-    /// Opens a port at an address.
-    fn open(&self, address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error>;
-}
-
-struct Udp;
-
-impl Kind for Udp {
-    const FORWARDS: bool = false;
-
-    fn ports(&self, count: usize, options: &Options) -> Vec<Box<dyn Port>> {
-        let loopback = (Ipv4Addr::LOCALHOST, 0).into();
-        (0..count).map(|_| self.open(loopback, options.clone()).unwrap()).collect()
-    }
-
-    fn open(&self, address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
-        Ok(Box::new(UdpDriver::bind(address, options)?))
-    }
-}
-
-/// Ports in memory, that forward or do not.
-struct Memory<const FORWARDS: bool>;
-
-impl<const FORWARDS: bool> Kind for Memory<FORWARDS> {
-    const FORWARDS: bool = FORWARDS;
-
     fn ports(&self, count: usize, options: &Options) -> Vec<Box<dyn Port>> {
         let switch = Switch::new();
-        let open = |_| {
-            let port = switch.port(options.clone()).unwrap();
-            let port = if FORWARDS { port.forwarding() } else { port };
-            Box::new(port) as Box<dyn Port>
+        let open = |_| -> Box<dyn Port> {
+            let options = options.clone();
+            match self {
+                Self::Opened(_) => self.open((Ipv4Addr::LOCALHOST, 0).into(), options).unwrap(),
+                Self::Memory { forwards: false } => Box::new(switch.port(options).unwrap()),
+                Self::Memory { forwards: true } => {
+                    Box::new(switch.port(options).unwrap().forwarding())
+                }
+            }
         };
         (0..count).map(open).collect()
     }
 
+    /// Opens a port at an address.
     fn open(&self, address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
-        Ok(Box::new(Switch::new().port_at(address, options)?))
+        match self {
+            Self::Opened(kind) => evenfall_port::open(address, Options { kind: *kind, ..options }),
+            Self::Memory { .. } => Ok(Box::new(Switch::new().port_at(address, options)?)),
+        }
     }
 }
 
-/// Runs each test over each kind.
+/// Runs each test over the ports of each row. A test that fails shows which ports it had last.
 macro_rules! over_all {
     ($($room:ident: $($name:ident)*;)*) => {
-        over_all!(@kind udp, crate::Udp; $($room: $($name)*;)*);
-        over_all!(@kind memory, crate::Memory::<false>; $($room: $($name)*;)*);
-        over_all!(@kind memory_forwarding, crate::Memory::<true>; $($room: $($name)*;)*);
+        over_all!(@row opened, Kind::NAMED.iter().map(|(_, kind)| Ports::Opened(*kind));
+            $($room: $($name)*;)*);
+        over_all!(@row memory, [Ports::Memory { forwards: false }]; $($room: $($name)*;)*);
+        over_all!(@row memory_forwarding, [Ports::Memory { forwards: true }];
+            $($room: $($name)*;)*);
     };
-    (@kind $kind:ident, $make:expr; $($room:ident: $($name:ident)*;)*) => {
-        mod $kind {
-            $($(#[test] fn $name() { crate::$room::$name(&$make); })*)*
+    (@row $row:ident, $all:expr; $($room:ident: $($name:ident)*;)*) => {
+        mod $row {
+            use super::*;
+            $($(#[test] fn $name() {
+                for ports in $all {
+                    println!("{ports:?}");
+                    $room::$name(&ports);
+                }
+            })*)*
         }
     };
 }

@@ -44,7 +44,7 @@ impl Header {
 pub(crate) fn event(message: &[u8], symbols: &mut Symbols) -> Option<Event> {
     let view = View::decode(message).ok()?;
     symbols.observe(&view);
-    Some(of_itch(&view, symbols.symbol(view.stock_locate())))
+    Some(of_itch(&view, symbols.symbol(view.stock_locate().into())))
 }
 
 fn letter_text(letter: u8) -> Option<&'static str> {

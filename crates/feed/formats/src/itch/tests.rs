@@ -99,6 +99,19 @@ fn symbols_are_learned_from_any_message_that_carries_one() {
 }
 
 #[test]
+fn symbols_are_learned_of_numbers_beyond_the_locates_up_to_a_limit() {
+    let mut symbols = Symbols::new();
+    let [first, other] = ["ESZ6", "NQZ6"].map(|symbol| Stock::new(symbol).unwrap());
+    assert!(symbols.learn(u32::MAX, first));
+    assert!(!symbols.learn(u32::MAX, other), "the first symbol stays");
+    assert_eq!((symbols.symbol(u32::MAX), symbols.symbol(65_535)), (Some(first), None));
+    assert_eq!(symbols.locate(first), Some(u32::MAX));
+    let learned = (65_536..2_000_000).filter(|number| symbols.learn(*number, other)).count();
+    assert_eq!(learned, (1 << 20) - 1);
+    assert!(symbols.learn(7, other), "a locate has its own room");
+}
+
+#[test]
 fn text_that_would_break_a_csv_line_is_escaped() {
     assert_eq!(Alpha::<4>(*b"a,\n ").to_string(), "a\\x2c\\x0a");
     assert_eq!(Alpha::<4>::new("toolong"), None);
