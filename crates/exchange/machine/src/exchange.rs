@@ -181,8 +181,9 @@ impl Exchange {
         }
     }
 
-    /// This machine has the same rank in all operations, and they begin in order of their numbers.
-    /// Then it can say for one that has not begun here that it is alive, when somebody asks.
+    /// This machine has the same rank in all operations, and operations begin in the order of their
+    /// numbers. When a member asks about an operation that this machine has not begun, the machine
+    /// can then answer that this rank is alive.
     pub fn set_rank(&mut self, rank: u16) {
         self.rank = Some(rank);
     }
