@@ -67,7 +67,7 @@ pub struct Config {
     /// [`leave`](Ledger::leave). Others [`join`](Ledger::join).
     pub receivers: Vec<NodeId>,
     /// Messages per stream that may wait for a receiver. Beyond this number the oldest message is
-    /// closed as incomplete. A message costs 88 bytes and a bit per receiver.
+    /// closed as incomplete. A message costs 104 bytes and a bit per receiver.
     pub in_flight_max: usize,
     /// Whether closed messages are kept for [`Ledger::poll_row`]. At most `in_flight_max` rows are
     /// kept; the oldest rows beyond that are dropped and counted.
