@@ -71,8 +71,10 @@ impl Write {
     }
 }
 
-/// A machine that asks for writes. It is also a [`Machine`](crate::Machine), or a part of one: both
-/// methods are called by the same owner, between inputs.
+/// A machine that asks for writes. A [`Machine`](crate::Machine) that writes says so in
+/// [`Machine::durable`](crate::Machine::durable), and then the loop of `evenfall-port` and the
+/// simulated world carry its writes out. What depends on a write, the machine sends after
+/// [`handle_written`](Self::handle_written) only: **write, then send**.
 pub trait Durable {
     /// The next write to carry out; `None` when there is nothing to write now.
     fn poll_write(&mut self) -> Option<Write>;

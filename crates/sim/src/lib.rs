@@ -132,7 +132,7 @@ pub mod writes;
 
 use core::fmt;
 
-pub use altered::{Alteration, Altered};
+pub use altered::{Alteration, Altered, Asked};
 pub use campaign::{AnyCampaign, Campaign, Run, Violation};
 pub use clock::ClockSpec;
 pub use cloud::{Cloud, CloudProfile};
