@@ -1,7 +1,9 @@
 //! Seeded randomness: xoshiro256++ seeded through splitmix64 (Blackman and Vigna, 2019).
 //!
 //! Our own forty lines rather than a crate, because a seed printed by a failing run must give the
-//! same run after any dependency update.
+//! same run after any dependency update. [`math`] makes the run the same on any computer.
+
+use crate::math;
 
 /// A deterministic generator. Passed in, never ambient.
 #[derive(Clone, Debug)]
@@ -12,12 +14,10 @@ pub struct Prng {
 impl Prng {
     /// The generator of this seed; every seed is valid, zero too.
     pub fn new(seed: u64) -> Self {
-        let mut mix = seed;
+        let mut counter = seed;
         let state = core::array::from_fn(|_| {
-            mix = mix.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (mix ^ (mix >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
+            counter = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            math::mix(counter)
         });
         Self { state }
     }
@@ -63,13 +63,13 @@ impl Prng {
 
     /// Exponential with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.unit()).ln()
+        -mean * math::ln(1.0 - self.unit())
     }
 
     /// Standard normal (Box-Muller; one of the pair is dropped to keep the state plain).
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (core::f64::consts::TAU * self.unit()).cos()
+        let radius = (-2.0 * math::ln(1.0 - self.unit())).sqrt();
+        radius * math::cos(core::f64::consts::TAU * self.unit())
     }
 
     /// Fisher-Yates.
@@ -110,7 +110,7 @@ mod tests {
         let n = 100_000;
         let mean = (0..n).map(|_| prng.exponential(2.0)).sum::<f64>() / f64::from(n);
         assert!((mean - 2.0).abs() < 0.05, "{mean}");
-        let square = (0..n).map(|_| prng.normal().powi(2)).sum::<f64>() / f64::from(n);
+        let square = (0..n).map(|_| math::square(prng.normal())).sum::<f64>() / f64::from(n);
         assert!((square - 1.0).abs() < 0.05, "{square}");
     }
 }

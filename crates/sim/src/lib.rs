@@ -117,7 +117,6 @@ pub mod disk;
 pub mod fattree;
 pub mod faults;
 pub mod host;
-mod math;
 pub mod network;
 pub mod objects;
 pub mod observer;
@@ -131,6 +130,8 @@ pub mod world;
 pub mod writes;
 
 use core::fmt;
+
+use evenfall_core::math;
 
 pub use altered::{Alteration, Altered};
 pub use campaign::{AnyCampaign, Campaign, Run, Violation};

@@ -12,6 +12,8 @@
 
 use core::fmt;
 
+use evenfall_core::math;
+
 /// Most nodes of a matrix: ranks are 16 bits on the wire.
 pub const NODES_MAX: usize = 1 << 16;
 /// Most bytes of one message: offsets are 32 bits on the wire.
@@ -152,7 +154,7 @@ impl Matrix {
             return 0.0;
         }
         let mean = total / (n * n);
-        let square = self.cells.iter().map(|&c| (c as f64 / mean - 1.0).powi(2)).sum::<f64>();
+        let square = self.cells.iter().map(|&c| math::square(c as f64 / mean - 1.0)).sum::<f64>();
         (square / (n * n)).sqrt() / (n - 1.0).sqrt()
     }
 

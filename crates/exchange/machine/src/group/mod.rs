@@ -48,6 +48,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use evenfall_core::math::mix;
 use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
 
 use self::course::{Course, Script};
@@ -55,7 +56,6 @@ use self::tree::Knomial;
 use crate::config::Config;
 use crate::error::{Failure, StartError};
 use crate::exchange::{Counters, Exchange, Plan};
-use crate::priority::mix;
 
 /// Bytes of a value of an all-reduce.
 pub const LANE_BYTES: usize = 8;
