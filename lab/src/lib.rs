@@ -12,14 +12,18 @@
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
 //! | [`store`] | the store on disks that tear and objects that fail: acknowledged means readable |
 //! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
+//! | `commands`, `fanout` | the program, with the feature `program` |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "program")]
 #[macro_use]
 extern crate evenfall_runtime;
 
 pub mod campaigns;
+#[cfg(feature = "program")]
 pub mod commands;
+#[cfg(feature = "program")]
 pub mod fanout;
 pub mod multicast;
 pub mod placement;

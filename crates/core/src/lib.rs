@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`time`] | [`Timestamp`] (local clock), [`SyncTime`] (synchronised clock), [`Clock`] between them |
 //! | [`prng`] | [`Prng`], seeded and passed in |
+//! | [`math`] | logarithms, powers and angles with the same bits on every computer |
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
 //! | [`forward`] | [`Forward`]: state with which a port sends datagrams on without asking |
 //! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |
@@ -22,6 +23,7 @@ pub mod forward;
 pub mod hedging;
 pub mod histogram;
 pub mod machine;
+pub mod math;
 pub mod prng;
 pub mod reader;
 pub mod seal;

@@ -5,10 +5,13 @@
 //!
 //! 1. read the clock once: `now`;
 //! 2. hand in one input: [`handle`](Machine::handle), [`handle_timeout`](Machine::handle_timeout),
-//!    [`handle_clock`](Machine::handle_clock), [`handle_sent`](Machine::handle_sent) or
-//!    [`handle_counters`](Machine::handle_counters);
+//!    [`handle_clock`](Machine::handle_clock), [`handle_sent`](Machine::handle_sent),
+//!    [`handle_counters`](Machine::handle_counters) or
+//!    [`handle_written`](crate::Durable::handle_written);
 //! 3. drain [`poll_event`](Machine::poll_event) until `None`;
-//! 4. apply [`poll_install`](Machine::poll_install) until `None`;
+//! 4. apply [`poll_install`](Machine::poll_install) until `None`; of a machine that is
+//!    [`durable`](Machine::durable), take [`poll_write`](crate::Durable::poll_write) until `None`
+//!    or until [`WRITES_MAX`](crate::durable::WRITES_MAX) writes are under way;
 //! 5. pull [`poll_transmit`](Machine::poll_transmit) as fast as the driver can send, and no faster;
 //!    while only the queue of a less urgent class is full, pull
 //!    [`poll_urgent`](Machine::poll_urgent);
@@ -26,6 +29,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::durable::Durable;
 use crate::forward::{Forward, ForwardCounters, ForwardId};
 use crate::{ClockReading, Timestamp};
 
@@ -292,6 +296,12 @@ pub trait Machine {
     /// them earlier. `None` when the machine wants each arrival at once. A driver may then wake
     /// once for many arrivals, if the kernel's stamps tell when each of them arrived.
     fn poll_lull(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// The machine as one that asks for writes. The driver carries the writes out and answers each
+    /// of them. A machine whose promises need no disk leaves this out.
+    fn durable(&mut self) -> Option<&mut dyn Durable> {
         None
     }
 }

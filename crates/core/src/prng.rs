@@ -1,7 +1,10 @@
 //! Seeded randomness: xoshiro256++ seeded through splitmix64 (Blackman and Vigna, 2019).
 //!
 //! The generator is written here and is not a dependency: a seed that a failing run prints must
-//! give the same run after every update of the dependencies.
+//! give the same run after every update of the dependencies. [`math`] makes the run the same on any
+//! computer.
+
+use crate::math;
 
 /// A deterministic generator. A caller passes it in; no code reads a global generator.
 #[derive(Clone, Debug)]
@@ -12,12 +15,10 @@ pub struct Prng {
 impl Prng {
     /// The generator of this seed. Every seed is valid, zero included.
     pub fn new(seed: u64) -> Self {
-        let mut mix = seed;
+        let mut counter = seed;
         let state = core::array::from_fn(|_| {
-            mix = mix.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (mix ^ (mix >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
+            counter = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            math::mix(counter)
         });
         Self { state }
     }
@@ -63,14 +64,14 @@ impl Prng {
 
     /// Exponential with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.unit()).ln()
+        -mean * math::ln(1.0 - self.unit())
     }
 
     /// Standard normal (Box-Muller). The second value of each pair is dropped, so that the state is
     /// only the generator's.
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (core::f64::consts::TAU * self.unit()).cos()
+        let radius = (-2.0 * math::ln(1.0 - self.unit())).sqrt();
+        radius * math::cos(core::f64::consts::TAU * self.unit())
     }
 
     /// Puts the items in a random order (Fisher-Yates).
@@ -111,7 +112,7 @@ mod tests {
         let n = 100_000;
         let mean = (0..n).map(|_| prng.exponential(2.0)).sum::<f64>() / f64::from(n);
         assert!((mean - 2.0).abs() < 0.05, "{mean}");
-        let square = (0..n).map(|_| prng.normal().powi(2)).sum::<f64>() / f64::from(n);
+        let square = (0..n).map(|_| math::square(prng.normal())).sum::<f64>() / f64::from(n);
         assert!((square - 1.0).abs() < 0.05, "{square}");
     }
 }

@@ -15,6 +15,8 @@
 
 use core::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
+use crate::math::{sin_cos, square, tan};
+
 /// Largest number of degrees of freedom that is computed as such. From here on, t differs from the
 /// normal distribution's value by less than 1 %, for tails of a millionth and more.
 const DEGREES_MAX: u32 = 1_000;
@@ -31,7 +33,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 /// `None` for fewer than two values.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let (mean, n) = (mean(values)?, values.len() as f64);
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let squares: f64 = values.iter().map(|value| square(value - mean)).sum();
     (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt())
 }
 
@@ -54,12 +56,12 @@ pub fn student_t(degrees: u32, tail: f64) -> f64 {
         let angle: f64 = (low + high) / 2.0;
         if 1.0 - within(degrees, angle) > tail { low = angle } else { high = angle }
     }
-    f64::from(degrees).sqrt() * low.tan()
+    f64::from(degrees).sqrt() * tan(low)
 }
 
 /// The probability that |t| is below sqrt(degrees) * tan(angle).
 fn within(degrees: u32, angle: f64) -> f64 {
-    let (sin, cos) = angle.sin_cos();
+    let (sin, cos) = sin_cos(angle);
     let odd = degrees % 2 == 1;
     let mut term = if odd { cos } else { 1.0 };
     let mut sum = 0.0;

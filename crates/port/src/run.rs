@@ -6,8 +6,9 @@
 //! go first. Arrivals then wait until other processes on this core have handled their timeouts.
 //!
 //! After every single input the machine's events and installs are drained before the next input.
-//! Transmits are pulled only while the port has room. The port's answers are handed in after the
-//! transmits, and the next turn follows without a wait.
+//! The writes of a durable machine go to its disk ([`Loop::with_writes`]). Transmits are pulled
+//! only while the port has room. The port's answers are handed in after the transmits, and the next
+//! turn follows without a wait.
 //!
 //! Several machines share a socket through a *dispatch* function, which reads the number of the
 //! machine at a fixed place in the datagram. The function runs before any authentication. Its
@@ -20,6 +21,7 @@ use evenfall_core::{Arrival, Class, ClockReading, Machine, Malformed, Timestamp}
 use crate::{Answer, Port, Refusal, Wake};
 use evenfall_host::Error;
 use evenfall_host::clock::{ClockWatch, MonotonicClock};
+use evenfall_host::writes::Writes;
 
 /// Returns the number of the machine for a datagram; `None` when it cannot tell, which counts as
 /// malformed.
@@ -64,6 +66,8 @@ pub struct Loop {
     counters: LoopCounters,
     last_malformed: Option<Malformed>,
     clock: Option<ClockWatch>,
+    /// The disks of durable machines, by the number of the machine.
+    writes: Vec<(usize, Writes)>,
     /// The machine that is asked for transmits first. It changes with every turn.
     first: usize,
     /// Whether the last wait was a rest that ended at its time.
@@ -93,6 +97,7 @@ impl Loop {
             counters: LoopCounters::default(),
             last_malformed: None,
             clock: None,
+            writes: Vec::new(),
             first: 0,
             is_rested: false,
             is_drained: false,
@@ -105,7 +110,14 @@ impl Loop {
         self
     }
 
-    /// Counters so far.
+    /// Carries out the writes of the machine with this number. A finished write ends the wait of the
+    /// port.
+    pub fn with_writes(mut self, owner: usize, writes: Writes) -> Self {
+        self.writes.push((owner, writes));
+        self
+    }
+
+    /// What the loop did so far.
     pub fn counters(&self) -> &LoopCounters {
         &self.counters
     }
@@ -129,6 +141,9 @@ impl Loop {
     ) -> Result<Wake, Error> {
         self.counters.turns += 1;
         if self.counters.turns == 1 {
+            for (_, writes) in &self.writes {
+                writes.wake(port.waker());
+            }
             // A new machine may have installs and events before its first input.
             let now = MonotonicClock::now();
             for (owner, machine) in machines.iter_mut().enumerate() {
@@ -144,6 +159,7 @@ impl Loop {
         let readable = !drained && self.take_arrivals(machines, port, events)?;
         let mut now = MonotonicClock::now();
         self.take_timeouts(now, machines, port, events)?;
+        self.take_written(machines, port, events)?;
         let more = self.transmit(machines, port);
         let answered = self.take_answers(machines, port, events)?;
         if readable {
@@ -261,7 +277,29 @@ impl Loop {
         Ok(answered)
     }
 
-    /// Hands in the timeouts for which a rest ended, before anything else.
+    /// Tells machines which of their writes are done, and takes what they want written.
+    fn take_written<M: Machine>(
+        &mut self,
+        machines: &mut [M],
+        port: &mut dyn Port,
+        events: &mut impl FnMut(&M, Timestamp, M::Event),
+    ) -> Result<(), Error> {
+        for (owner, writes) in &mut self.writes {
+            let Some(machine) = machines.get_mut(*owner) else { continue };
+            while let Some((id, done)) = writes.answer() {
+                let now = MonotonicClock::now();
+                let Some(durable) = machine.durable() else { continue };
+                durable.handle_written(now, id, done);
+                drain(*owner, now, machine, port, events)?;
+            }
+            if let Some(durable) = machine.durable() {
+                writes.ask(durable);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a rest ended for, before anything else.
     fn take_prompt_timeouts<M: Machine>(
         &mut self,
         machines: &mut [M],

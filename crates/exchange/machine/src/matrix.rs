@@ -13,6 +13,8 @@
 
 use core::fmt;
 
+use evenfall_core::math;
+
 /// Nodes that a matrix may have. Ranks are 16 bits on the wire.
 pub const NODES_MAX: usize = 1 << 16;
 /// Bytes that one message may have. Offsets are 32 bits on the wire.
@@ -153,7 +155,7 @@ impl Matrix {
             return 0.0;
         }
         let mean = total / (n * n);
-        let square = self.cells.iter().map(|&c| (c as f64 / mean - 1.0).powi(2)).sum::<f64>();
+        let square = self.cells.iter().map(|&c| math::square(c as f64 / mean - 1.0)).sum::<f64>();
         (square / (n * n)).sqrt() / (n - 1.0).sqrt()
     }
 

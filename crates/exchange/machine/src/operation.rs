@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use evenfall_core::math::mix;
 use evenfall_core::{Class, Malformed, Timestamp};
 
 use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::error::Failure;
-use crate::priority::mix;
 use crate::receiver::{Receiver, Taken};
 use crate::remainder::{Reduction, Step};
 use crate::rtt::RoundTrip;

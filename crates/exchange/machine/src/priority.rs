@@ -6,12 +6,7 @@
 //! within the packet (section 6.1.5). The offset is a hash of operation, sender, receiver and
 //! packet. Both ends know these four numbers, so no seed has to be sent.
 
-/// A well-mixed word (the finaliser of splitmix64).
-pub fn mix(word: u64) -> u64 {
-    let z = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use evenfall_core::math::mix;
 
 /// The seed of the random offsets of one message.
 pub fn message_seed(operation: u64, from: u16, to: u16) -> u64 {

@@ -13,7 +13,7 @@
 //! Both generators give *normalised* matrices, whose cells average 1. [`Normal::bytes`] turns a
 //! normalised matrix into bytes.
 
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 
 use crate::matrix::{MESSAGE_BYTES_MAX, Matrix};
 
@@ -101,7 +101,7 @@ impl Normal {
 fn deviation(cells: &[f64]) -> f64 {
     let n = cells.len().max(1) as f64;
     let mean = cells.iter().sum::<f64>() / n;
-    (cells.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / n).sqrt()
+    (cells.iter().map(|c| math::square(c - mean)).sum::<f64>() / n).sqrt()
 }
 
 /// The shuffle of a distributed sort (section 5.1). `duplicates` in `0..=1` is the share of keys
@@ -149,7 +149,8 @@ impl Sizes {
         // The uniform draw of the thesis would hardly ever give small messages, so other scales are
         // mixed in.
         let power = 1.0 + 4.0 * prng.unit();
-        let mut x: Vec<f64> = (0..steps).map(|_| nodes as f64 * prng.unit().powf(power)).collect();
+        let mut x: Vec<f64> =
+            (0..steps).map(|_| nodes as f64 * math::pow(prng.unit(), power)).collect();
         let mut y: Vec<f64> = (0..steps).map(|_| prng.unit()).collect();
         x.sort_by(f64::total_cmp);
         y.sort_by(f64::total_cmp);

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use evenfall_core::NodeId;
+use evenfall_core::{NodeId, math};
 
 use crate::config::{Mode, Scheme, Shape};
 
@@ -38,17 +38,20 @@ impl Dimensions {
             (Some(depth), Some(fanout)) => Self { depth, fanout: usize::from(fanout) },
             (Some(depth), None) => {
                 // The smallest fan-out that reaches all receivers.
-                let root = n.powf(1.0 / f64::from(depth.max(1))) as usize;
+                let root = math::pow(n, 1.0 / f64::from(depth.max(1))) as usize;
                 let reaches = |f: &usize| f.saturating_pow(depth.into()) >= receivers;
                 let fanout = (root.saturating_sub(1).max(1)..).find(reaches);
                 Self { depth, fanout: fanout.expect("some fan-out reaches them") }
             }
             (None, Some(fanout)) => {
                 let f = f64::from(fanout).max(2.0);
-                Self { depth: (n.ln() / f.ln()).round().max(1.0) as u8, fanout: fanout.into() }
+                Self {
+                    depth: (math::ln(n) / math::ln(f)).round().max(1.0) as u8,
+                    fanout: fanout.into(),
+                }
             }
             (None, None) => {
-                Self { depth: n.log10().round().max(1.0) as u8, fanout: FANOUT_RULE as usize }
+                Self { depth: math::log10(n).round().max(1.0) as u8, fanout: FANOUT_RULE as usize }
             }
         }
     }

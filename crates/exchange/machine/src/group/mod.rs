@@ -50,6 +50,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use evenfall_core::math::mix;
 use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
 
 use self::course::{Course, Script};
@@ -57,7 +58,6 @@ use self::tree::Knomial;
 use crate::config::Config;
 use crate::error::{Failure, StartError};
 use crate::exchange::{Counters, Exchange, Plan};
-use crate::priority::mix;
 
 /// Bytes of each value of an all-reduce.
 pub const LANE_BYTES: usize = 8;

@@ -1,7 +1,7 @@
 //! When messages come: quiet, and then many at once, as at the open of a real day.
 
 use super::facts::{LASTING_BINS, LASTING_SHARE, RATE_QUANTILES, SAME_TIME};
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 
 /// Nanoseconds in which the rate stays the same.
 pub(super) const BIN_NS: u64 = 10_000_000;
@@ -22,7 +22,7 @@ impl Rates {
 
     /// The next bin's rate in units of the mean rate.
     pub fn next(&mut self, prng: &mut Prng) -> f64 {
-        let keep = (-1.0 / LASTING_BINS).exp();
+        let keep = math::exp(-1.0 / LASTING_BINS);
         self.lasting = keep * self.lasting + (1.0 - keep * keep).sqrt() * prng.normal();
         let passing = prng.normal();
         let z = LASTING_SHARE.sqrt() * self.lasting + (1.0 - LASTING_SHARE).sqrt() * passing;
@@ -38,7 +38,7 @@ fn quantile(z: f64) -> f64 {
         return rows[above.min(rows.len() - 1)].1;
     }
     let ((z0, low), (z1, high)) = (rows[above - 1], rows[above]);
-    low * (high / low).powf((z - z0) / (z1 - z0))
+    low * math::pow(high / low, (z - z0) / (z1 - z0))
 }
 
 /// The mean of [`quantile`] over a standard normal variable, by the midpoint rule.
@@ -46,7 +46,7 @@ fn mean_of_quantiles() -> f64 {
     let (mut sum, mut weights) = (0.0, 0.0);
     for step in -500..500 {
         let z = (f64::from(step) + 0.5) / 100.0;
-        let weight = (-z * z / 2.0).exp();
+        let weight = math::exp(-z * z / 2.0);
         sum += weight * quantile(z);
         weights += weight;
     }

@@ -1,6 +1,6 @@
 //! One symbol's order book, so that every reference in a message is one that exists.
 
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 
 /// Orders in one book at most: beyond it an order must leave before one comes. Real books of
 /// busy symbols have a few thousand.
@@ -37,7 +37,7 @@ pub(super) struct Book {
 impl Book {
     /// An empty book around a price between 2 and 2,000 dollars, 40 in the middle.
     pub fn new(prng: &mut Prng) -> Self {
-        let cents = 4_000.0 * prng.normal().exp();
+        let cents = 4_000.0 * math::exp(prng.normal());
         Self { middle_cents: (cents as u32).clamp(200, 200_000), orders: Vec::new() }
     }
 

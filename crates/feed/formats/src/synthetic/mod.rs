@@ -30,7 +30,7 @@ use arrivals::Arrivals;
 use book::{Book, ORDERS_MAX, UNITS_PER_CENT};
 use bytes::BytesMut;
 use core::fmt;
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 use facts::{MIX, WHOLE_EXECUTION};
 
 /// 09:30, when trading opens.
@@ -400,7 +400,7 @@ impl Source for Generator {
 
 /// Chances of symbols up to and with each, by Zipf's law.
 fn zipf(symbols: u16, exponent: f64) -> Vec<f64> {
-    let weights = (1..=symbols).map(|rank| f64::from(rank).powf(-exponent));
+    let weights = (1..=symbols).map(|rank| math::pow(f64::from(rank), -exponent));
     let total: f64 = weights.clone().sum();
     let mut sum = 0.0;
     weights

@@ -1,6 +1,6 @@
 //! Samples of signed nanoseconds. A small sample is exact, and a large sample is a fine histogram.
 
-use evenfall_core::{Summary, nearest_rank};
+use evenfall_core::{Summary, math, nearest_rank};
 
 /// Values that a [`Sample`] holds exactly, in 8 MiB. A run of a million messages is exact, and a
 /// run of a week still ends with bounded memory.
@@ -199,9 +199,9 @@ impl Sample {
 fn cdf_shares(total: u64) -> Vec<f64> {
     let body = (0..=180).map(|step| f64::from(step) / 200.0);
     // Thirty points for each nine, for as many nines as the sample can show.
-    let nines = (total as f64).log10().clamp(1.0, 7.0);
+    let nines = math::log10(total as f64).clamp(1.0, 7.0);
     let tail = (1..).map(|step| f64::from(step) / 30.0).take_while(|&nine| 1.0 + nine < nines);
-    let tail = tail.map(|nine| 1.0 - 0.1 * 10f64.powf(-nine));
+    let tail = tail.map(|nine| 1.0 - 0.1 * math::pow(10.0, -nine));
     body.chain(tail).chain([1.0]).collect()
 }
 

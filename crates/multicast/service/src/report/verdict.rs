@@ -1,7 +1,7 @@
 //! The first sentence of a report: whether the run was fair, to how many receivers, and where it
 //! was worst. The page, the terminal and the demonstration all print these words.
 
-use evenfall_core::ClockError;
+use evenfall_core::{ClockError, math};
 use evenfall_multicast_machine::fairness::{Outcome, ReceiverLine};
 use serde::Serialize;
 
@@ -119,9 +119,9 @@ fn percent(share: f64) -> String {
     if share >= 1.0 {
         return "100 %".to_owned();
     }
-    let nines = -(1.0 - share).log10();
+    let nines = -math::log10(1.0 - share);
     let places = (nines.floor() as i32).clamp(1, 6);
-    let scale = 10f64.powi(places + 2);
+    let scale = 10u64.pow(places as u32 + 2) as f64;
     // As a float, a share such as 0.95 is a little smaller. The added billionth is less than one
     // message of any run.
     let down = (share * scale + 1e-9 * scale).floor() / scale * 100.0;

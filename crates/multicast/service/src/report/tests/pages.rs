@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use evenfall_core::math;
+
 use super::*;
 
 #[test]
@@ -215,7 +217,7 @@ fn luminance(colour: &str) -> f64 {
     let channel = |at: usize| {
         let value = u8::from_str_radix(&colour[at..at + 2], 16).expect("a channel");
         let share = f64::from(value) / 255.0;
-        if share <= 0.03928 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
+        if share <= 0.03928 { share / 12.92 } else { math::pow((share + 0.055) / 1.055, 2.4) }
     };
     0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
 }

@@ -53,7 +53,12 @@ pub(super) fn metrics(
         m.counter("published_messages_total", "Messages published.", tree, s.messages);
         m.counter("framed_total", "Frames made.", tree, s.frames);
         m.counter("sampled_frames_total", "Sampled frames of known latency.", tree, s.sampled);
-        m.counter("sampled_late_frames_total", "Sampled frames late at a receiver.", tree, s.sampled_late);
+        m.counter(
+            "sampled_late_frames_total",
+            "Sampled frames late at a receiver.",
+            tree,
+            s.sampled_late,
+        );
         m.counter("released_messages_total", "Released, over receivers.", tree, t.released);
         m.counter("late_messages_total", "Released late, over receivers.", tree, t.late);
         m.counter("lost_messages_total", "Reported lost, over receivers.", tree, t.lost);
