@@ -37,7 +37,7 @@ fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Metri
     m.counter("repairs_sent_total", "Frames sent again.", tree, status.repairs_sent);
     m.counter("repaired_frames_total", "Frames that came by repair.", tree, status.repaired);
     m.counter("given_up_frames_total", "Frames given up as missing.", tree, status.given_up);
-    m.counter("dropped_frames_total", "Frames the driver had no room for.", tree, status.dropped);
+    m.counter("dropped_frames_total", "Frames dropped: driver full.", tree, status.dropped);
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
     m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
     m.gauge("receivers_below", "Receivers that report.", tree, f64::from(status.below.receivers));
