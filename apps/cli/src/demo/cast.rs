@@ -1,7 +1,6 @@
 //! The cast of a demo: its processes, and how they are started, watched and ended.
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
@@ -122,7 +121,7 @@ pub fn receivers(settings: &Settings) -> impl Iterator<Item = &Node> {
 /// A key from the system's randomness, in the form of a key file.
 pub fn fresh_key() -> std::io::Result<String> {
     let mut bytes = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    evenfall_host::random::fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -157,8 +157,8 @@ fn commands_of_the_pages_run_as_they_are_written() {
 fn make_demo_runs_what_the_makefile_says() {
     let makefile = fs::read_to_string(blocks::repository().join("Makefile")).expect("a makefile");
     let (_, recipe) = makefile.split_once("\ndemo:\n").expect("a target");
-    let line = recipe.lines().next().expect("a recipe");
-    let (_, arguments) = line.split_once(" -- ").expect("arguments of the program");
+    let arguments = recipe.lines().find_map(|line| Some(line.split_once(" -- ")?.1));
+    let arguments = arguments.expect("arguments of the program");
     let scratch = Scratch::new();
     let folder = folder_of(&scratch);
     run(&format!("evenfall {arguments}\n"), &folder, "Makefile: demo");
