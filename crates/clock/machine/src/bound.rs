@@ -7,6 +7,9 @@ use evenfall_core::Timestamp;
 use crate::Config;
 use crate::filter::WANDER_PPB_S;
 
+/// The horizon of a clock whose bounds do not grow.
+const ALWAYS: Duration = Duration::from_nanos(u64::MAX);
+
 /// How a clock stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -68,14 +71,14 @@ impl Verdict {
             variances: [0.0; 3],
             proven_ns: [0.0; 2],
             proven_rate: [0.0; 2],
-            horizon: Duration::MAX,
+            horizon: ALWAYS,
         }
     }
 
     /// What the clock says at its own time `now`.
     pub fn reading(&self, now: Timestamp, config: &Config) -> Reading {
         let age = now.signed_since(self.at) as f64;
-        let free = age > 2e9 * config.window.as_secs_f64() && self.horizon != Duration::MAX;
+        let free = age > 2e9 * config.window.as_secs_f64() && self.horizon != ALWAYS;
         Reading {
             offset_ns: self.offset_ns.saturating_add((self.rate * age + 0.5).floor() as i64),
             state: if free { State::FreeRunning } else { self.state },
@@ -85,7 +88,7 @@ impl Verdict {
     }
 
     fn proven(&self, age: f64, config: &Config) -> Option<u64> {
-        if self.horizon == Duration::MAX {
+        if self.horizon == ALWAYS {
             return Some(0);
         }
         let horizon = self.horizon.as_secs_f64() * 1e9;
