@@ -82,20 +82,20 @@ impl Band {
             return None;
         }
         let mut walk = Walk::new(lower, upper, slopes);
-        walk.to_widest();
+        walk.widen();
         let slope = walk.slope;
         let (bottom, top) = (walk.lower().y - slope * walk.lower().x, walk.top(slope));
         let half = (top - bottom) / 2.0;
         let (mut slope_min, mut slope_max) = (slope, slope);
         if half >= 0.0 {
-            slope_max = walk.to_steepest();
+            slope_max = walk.steepen();
             let mirror = |points: &[Point]| -> Vec<Point> {
                 points.iter().rev().map(|point| Point { x: -point.x, y: point.y }).collect()
             };
             let (lower, upper) = (mirror(lower), mirror(upper));
             let mut walk = Walk::new(&lower, &upper, (-slopes.1, -slopes.0));
-            walk.to_widest();
-            slope_min = -walk.to_steepest();
+            walk.widen();
+            slope_min = -walk.steepen();
         }
         Some(Self { slope, middle: (top + bottom) / 2.0, half, slope_max, slope_min })
     }
@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The width grows with the slope as long as the upper corner is left of the lower corner.
-    fn to_widest(&mut self) {
+    fn widen(&mut self) {
         while self.upper().x < self.lower().x {
             let (upper, lower) = self.turns();
             let next = upper.min(lower);
@@ -188,7 +188,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes on from the widest band to the slope at which the width is zero.
-    fn to_steepest(&mut self) -> f64 {
+    fn steepen(&mut self) -> f64 {
         loop {
             let (upper, lower) = self.turns();
             let next = upper.min(lower).min(self.most);

@@ -471,11 +471,11 @@ impl Machine for Timekeeper {
             Body::Report { source, estimates } if message.number == self.window => {
                 self.file(message.from, source, &estimates);
             }
-            Body::Verdict { verdict, utc } if message.from == 0 => {
-                // A verdict of an earlier window is a copy that came late.
-                if message.number == self.window {
-                    self.adopt(now, verdict, utc);
-                }
+            // A verdict of an earlier window is a copy that came late.
+            Body::Verdict { verdict, utc }
+                if message.from == 0 && message.number == self.window =>
+            {
+                self.adopt(now, verdict, utc);
             }
             _ => {}
         }
