@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`campaigns`] | the list of all fault campaigns |
+//! | [`clock`] | one time for all nodes: errors and bounds of clocks, beside rivals |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`placement`] | pools of machines, planners compared on them |
 //! | [`profile`] | the cloud that studies run on, and where its constants come from |
@@ -19,6 +20,7 @@
 extern crate evenfall_runtime;
 
 pub mod campaigns;
+pub mod clock;
 pub mod commands;
 pub mod fanout;
 pub mod multicast;

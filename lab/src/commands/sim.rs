@@ -1,6 +1,7 @@
 //! `evenfall sim`: the same machines in the simulator.
 
 mod campaign;
+mod clock;
 mod placement;
 mod shuffle;
 mod shuffle_study;
@@ -44,6 +45,8 @@ enum Command {
     Campaign(campaign::Args),
     /// A shuffle on a fat tree, ours or a rival's, against the bound of its links.
     Shuffle(Box<shuffle::Args>),
+    /// One time for all nodes: errors and bounds of clocks, beside NTP-style and PTP-style.
+    Clock(Box<clock::Args>),
     /// Tables that stand beside the papers': see docs/results/.
     Study(Study),
 }
@@ -181,6 +184,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Multicast(args) => multicast(args),
         Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
+        Command::Clock(args) => clock::main(args),
         Command::Study(args) => study(args),
     }
 }
