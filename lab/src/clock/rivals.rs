@@ -60,10 +60,14 @@ impl Follower {
         let base = *self.base_ns.get_or_insert(t2.signed_since(t1));
         let there = (t2.signed_since(t1) - base) as f64;
         let back = (sent.signed_since(received) - base) as f64;
+        // The two ways are up to 50 ms apart here, in which the clocks drift; the offset is that of the
+        // middle, and the drift that is known so far does not count as delay.
+        let apart = received.signed_since(t1);
+        let drifted = self.ntp.map_or(0.0, |line| line.rate * apart as f64);
         self.exchanges.push(Exchange {
-            at: received,
+            at: Timestamp::from_nanos(t1.nanos().saturating_add_signed(apart / 2)),
             offset_ns: (there + back) / 2.0,
-            round_trip_ns: there - back,
+            round_trip_ns: there - back + drifted,
         });
     }
 

@@ -22,9 +22,14 @@ use crate::hull::{Band, Point, Side, boundary};
 /// counted and dropped, so that a peer that floods us costs bounded memory.
 pub const SAMPLES_MAX: usize = 1_000;
 
-/// Probes each way below which those of pairs that were strained count too. Fewer than eight points
-/// seldom hold one that met no queue at either end of the window.
-const CODED_MIN: usize = 8;
+/// Place of the intact pairs among the corners of a window.
+const CODED: usize = 0;
+/// Place of all probes.
+const ALL: usize = 1;
+
+/// How fast the rates of two clocks usually change against each other, in nanoseconds per second
+/// squared; twice what `filter` takes for usual, so that a calm window is not taken for a queue.
+const BENT_NS_S2: f64 = 40.0;
 
 /// The stamps of two probes that followed each other the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +72,7 @@ pub struct PairEstimate {
     pub rate: f64,
     /// Half the width of the widest band: the least delay of a round trip, halved.
     pub half_ns: u64,
-    /// Probes that count for the estimate.
+    /// Probes that touch the hulls of the estimate.
     pub kept: u32,
     /// The least and the greatest difference at `end` that the delays leave possible.
     pub proven_ns: [i64; 2],
@@ -91,8 +96,8 @@ pub struct PairMeter {
     coded: Points,
     /// Of all probes.
     all: Points,
-    /// Corners of the clouds of earlier windows.
-    earlier: VecDeque<Points>,
+    /// Corners of the clouds of the last windows: of intact pairs, and of all probes.
+    earlier: VecDeque<[Points; 2]>,
     /// Probes beyond [`SAMPLES_MAX`].
     dropped: u64,
 }
@@ -154,8 +159,7 @@ impl PairMeter {
         let mut all = core::mem::take(&mut self.all);
         let Some((start, base)) = self.origin else { return Err(Gap::Silent) };
         let last = end.signed_since(start) as f64;
-        let all_corners = corners(&mut all);
-        self.earlier.push_back(all_corners);
+        self.earlier.push_back([corners(&mut coded), corners(&mut all)]);
         while self.earlier.len() > config.windows_proven {
             self.earlier.pop_front();
         }
@@ -163,15 +167,10 @@ impl PairMeter {
         if all.lower.is_empty() || all.upper.is_empty() {
             return Err(Gap::Silent);
         }
-        // A busy network may leave few pairs intact. All probes of the window then have to do.
-        if coded.lower.len().min(coded.upper.len()) < CODED_MIN {
-            coded = all;
-        }
-        let hulls = corners(&mut coded);
-        // Earlier windows bound the rate, which matters where this window has few probes.
+        // Bounds of the rate over all windows keep a window of few probes from tilting.
         let change = f64::from(config.wander_ppb_s) * 1e-9 * config.window.as_secs_f64();
         let slopes = (proven.1[0] - change, proven.1[1] + change);
-        let band = Band::widest(&hulls.lower, &hulls.upper, slopes).ok_or(Gap::Silent)?;
+        let (band, kept) = self.best(slopes, config).ok_or(Gap::Silent)?;
         let middle = last - nanos(config.window) as f64 / 2.0;
         let absolute = |y: f64| base.saturating_add(y as i64);
         Ok(PairEstimate {
@@ -180,10 +179,41 @@ impl PairMeter {
             offset_ns: absolute(round(band.at(middle))),
             rate: band.slope,
             half_ns: band.half.max(0.0) as u64,
-            kept: (coded.lower.len() + coded.upper.len()) as u32,
+            kept: kept as u32,
             proven_ns: [absolute(proven.0[0] - 1.0), absolute(proven.0[1] + 1.0)],
             proven_rate: proven.1,
         })
+    }
+
+    /// The band that the estimate takes, and the corners that made it.
+    ///
+    /// More probes make a band narrower. A little narrower is what early stamps (strained pairs) and
+    /// bending clocks (earlier windows) do, and neither is wanted. Much narrower says that too few of the
+    /// fewer probes met empty queues. So the fewest probes are taken whose band is nearly the narrowest.
+    fn best(&self, slopes: (f64, f64), config: &Config) -> Option<(Band, usize)> {
+        let windows = config.windows_proven;
+        let age = windows as f64 * config.window.as_secs_f64();
+        let bent = BENT_NS_S2 * age * age / 8.0;
+        let early = 2.0 * nanos(config.stamp_error) as f64;
+        let (narrowest, kept) = self.band(ALL, windows, slopes)?;
+        let fewer = [(CODED, 1, early + bent), (CODED, windows, early), (ALL, 1, bent)];
+        let enough = |(kind, windows, wider): (usize, usize, f64)| {
+            let found = self.band(kind, windows, slopes)?;
+            (found.0.half <= narrowest.half.max(0.0) + wider).then_some(found)
+        };
+        fewer.into_iter().find_map(enough).or(Some((narrowest, kept)))
+    }
+
+    /// The widest band between points of one kind of the last windows, and how many corners there are.
+    fn band(&self, kind: usize, windows: usize, slopes: (f64, f64)) -> Option<(Band, usize)> {
+        let mut points = Points::default();
+        for window in self.earlier.iter().rev().take(windows) {
+            points.lower.extend(&window[kind].lower);
+            points.upper.extend(&window[kind].upper);
+        }
+        let kept = points.lower.len() + points.upper.len();
+        let hulls = corners(&mut points);
+        Some((Band::widest(&hulls.lower, &hulls.upper, slopes)?, kept))
     }
 
     /// The bounds at `last`. Every point is moved outwards by the error of its stamp and by what the
@@ -196,7 +226,7 @@ impl PairMeter {
             Point { x: point.x - last, y: point.y + sign * margin }
         };
         let gather = |of: fn(&Points) -> &[Point], sign: f64| -> Vec<Point> {
-            let points = self.earlier.iter().flat_map(of);
+            let points = self.earlier.iter().flat_map(|[_, all]| of(all));
             points.map(|point| widened(point, sign)).collect()
         };
         let lower = boundary(&mut gather(|points| &points.lower, -1.0), Side::Above);
