@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`campaigns`] | the list of all fault campaigns |
+//! | [`clock`] | one time for all nodes: errors and bounds of clocks, beside rivals |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`placement`] | pools of machines, and planners compared on them |
 //! | [`profile`] | the cloud on which studies run, and the sources of its constants |
@@ -21,6 +22,7 @@
 extern crate evenfall_runtime;
 
 pub mod campaigns;
+pub mod clock;
 #[cfg(feature = "program")]
 pub mod commands;
 #[cfg(feature = "program")]

@@ -1,6 +1,7 @@
 //! `evenfall sim`: runs the machines of the product in the simulator.
 
 mod campaign;
+mod clock;
 mod placement;
 mod shuffle;
 mod shuffle_study;
@@ -44,6 +45,8 @@ enum Command {
     Campaign(campaign::Args),
     /// A shuffle on a fat tree, by our exchange or a rival, compared with the bound of its links.
     Shuffle(Box<shuffle::Args>),
+    /// One time for all nodes: errors and bounds of clocks, beside NTP-style and PTP-style.
+    Clock(Box<clock::Args>),
     /// Tables that compare with the papers' figures: see docs/results/.
     Study(Study),
 }
@@ -183,6 +186,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Multicast(args) => multicast(args),
         Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
+        Command::Clock(args) => clock::main(args),
         Command::Study(args) => study(args),
     }
 }
