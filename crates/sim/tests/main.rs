@@ -6,6 +6,7 @@ mod campaign;
 mod clocks;
 mod common;
 mod faults;
+mod fluid;
 mod hosts;
 mod network;
 mod runs;
