@@ -59,7 +59,7 @@ impl fmt::Display for StartError {
             }
             Self::Messages { messages, members } => write!(
                 f,
-                "{messages} messages for {members} members: give one message to each, empty ones too"
+                "{messages} messages for {members} members: each member gets one, perhaps empty"
             ),
             Self::Lanes { bytes } => {
                 write!(f, "{bytes} bytes of values to reduce: give whole values of 8 bytes")
