@@ -61,7 +61,8 @@ impl Writes {
         Ok(Self { directory, requests, answers, came, under_way: 0, waker, thread })
     }
 
-    /// From now on, answers end the wait of the driver that `waker` wakes. Only the first call counts.
+    /// From now on, answers end the wait of the driver that `waker` wakes. Only the first call
+    /// counts.
     pub fn wake(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }

@@ -110,8 +110,8 @@ impl Loop {
         self
     }
 
-    /// Carries out the writes of the machine with this number. A finished write ends the wait of the
-    /// port.
+    /// Carries out the writes of the machine with this number. A finished write ends the wait of
+    /// the port.
     pub fn with_writes(mut self, owner: usize, writes: Writes) -> Self {
         self.writes.push((owner, writes));
         self

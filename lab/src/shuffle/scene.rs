@@ -1,4 +1,4 @@
-//! One shuffle on a fat tree, measured against what its links allow.
+//! One shuffle on a fat tree, compared with the bound of its links.
 //!
 //! The network is that of chapter 6 of the thesis: 25 Gb/s, packets of 1,500 bytes (480 ns), racks
 //! of 40, round trips of 8 and 16 packet times. Payloads are shortened in memory and counted at
