@@ -17,7 +17,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// Hosts `slow` are 250 ms further away than the others, both ways: a busy machine keeps a process
+    /// Hosts `slow` are 120 ms further away than the others, both ways: a busy machine keeps a process
     /// from its core for up to 100 ms, which must not look like distance.
     fn new(hosts: usize, slow: &[usize], keyed: bool) -> Self {
         let scratch = Scratch::beside();
@@ -42,7 +42,7 @@ impl Pool {
                  address = \"{address}\"\n"
             );
             if slow.contains(&host) {
-                let _ = write!(delays, "{address} * 250000\n* {address} 250000\n");
+                let _ = write!(delays, "{address} * 120000\n* {address} 120000\n");
             }
         }
         fs::write(scratch.path("e.toml"), text).expect("settings");
