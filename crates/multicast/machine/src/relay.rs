@@ -53,6 +53,12 @@ pub struct RelayStatus {
     pub given_up: u64,
     /// Frames of these that the port sent on by itself, as far as it has told.
     pub forwarded_by_port: u64,
+    /// Copies that the port did not send on because it had sent the frame on.
+    pub duplicates_in_port: u64,
+    /// Frames that the port left to the machine: further behind the newest than the port's window.
+    pub behind_in_port: u64,
+    /// Frames that the port left to the machine: it had no room, or no group.
+    pub refused_by_port: u64,
     /// Frames dropped because the driver did not keep up.
     pub dropped: u64,
     /// Delays of sampled frames that reports had no room for.
@@ -309,6 +315,9 @@ impl Machine for Relay {
     fn handle_counters(&mut self, _now: Timestamp, of: ForwardId, counters: ForwardCounters) {
         if of == self.table() {
             self.status.forwarded_by_port += counters.forwarded;
+            self.status.duplicates_in_port += counters.duplicates;
+            self.status.behind_in_port += counters.behind;
+            self.status.refused_by_port += counters.refused;
         }
     }
 
