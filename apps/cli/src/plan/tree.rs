@@ -22,7 +22,7 @@ pub struct Args {
     owd: PathBuf,
     /// Hops from the root to a leaf.
     #[arg(long)]
-    depth: u32,
+    depth: u8,
     /// Children of every inner place.
     #[arg(long)]
     fanout: u32,
