@@ -170,8 +170,8 @@ impl std::fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Store(error) => Some(error),
-            Self::Names(error) => Some(error),
+            Self::Store(error) => std::error::Error::source(error),
+            Self::Names(error) => std::error::Error::source(error),
             Self::Unreached { why, .. } => Some(why),
             _ => None,
         }
