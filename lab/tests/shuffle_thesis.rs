@@ -202,9 +202,9 @@ fn hadoop_improves_with_the_messages_fetched_at_a_time() {
     assert!((0.65..0.8).contains(&all[1]), "Hadoop-5 reached {}", all[1]);
 }
 
-/// Figure 6.15: a sender that may look 5 round trips ahead, 40 packets, waits for the receiver of the
-/// first packet of its schedule, and keeps the grants of other receivers meanwhile. In the run with
-/// seed 2 two senders keep what the other one waits for.
+/// Figure 6.15: a sender that may look 5 round trips ahead, 40 packets, waits for the receiver of
+/// the first packet of its schedule, and keeps the grants of other receivers meanwhile. In the run
+/// with seed 2 each of two senders keeps the grants that the other sender waits for.
 #[test]
 fn two_senders_that_may_not_look_far_ahead_can_wait_for_each_other_for_ever() {
     let figures = study::figures();

@@ -33,8 +33,8 @@ const OPERATION: u64 = 0x5e00_0000;
 /// A run longer than this many times its bound has lost its way. Lock-step takes a hundred times
 /// as long where one long message holds up each step.
 const BOUNDS_MAX: f64 = 400.0;
-/// After so many mean pauses without a packet no node is away that was there when the last one was
-/// sent: the longest pause is normal with a quarter of the mean, twenty-eight deviations below this.
+/// After this many mean pauses without a packet, every node that was away when the last packet was
+/// sent has come back: a pause of this length is twenty-eight standard deviations above the mean.
 const QUIET_PAUSES: f64 = 8.0;
 /// Without pauses, a packet and its answer have crossed the emptying network after this long: the
 /// fullest queue of figure 6.26 holds 20.5 MB, which a link of 25 Gb/s sends in 6.6 ms.
@@ -265,7 +265,7 @@ pub struct Done {
 /// Runs it.
 ///
 /// # Errors
-/// When the shuffle fails or does not end. [`Unfinished::Deadlock`] is what figure 6.15 can come to;
+/// When the shuffle fails or does not end. Figure 6.15 can come to [`Unfinished::Deadlock`];
 /// everything else is a bug.
 pub fn run(params: &Params) -> Result<Done, Unfinished> {
     timeline(params).map(|(done, _)| done)
@@ -298,7 +298,7 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), Unfinished> {
     let mut world = World::new(FatTree::new(spec), params.seed);
     let operation = OPERATION ^ params.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let half_rtt_ns = rtt_ns / 2.0;
-    let reduce_ns = (nodes as f64).log2().ceil() * half_rtt_ns;
+    let reduce_ns = f64::from(nodes.next_power_of_two().ilog2()) * half_rtt_ns;
     let mut watch = Watch {
         messages_left: nodes * (nodes - 1),
         last: SimTime::ZERO,

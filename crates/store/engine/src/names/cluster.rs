@@ -7,9 +7,9 @@
 //!  /evenfall/<name>/files/<name of a file>           its entry
 //! ```
 //!
-//! A node writes on two conditions, in the same transaction: its key among the nodes goes with its
-//! own lease, and the entry is as it has read it, with its own token. To take a file over it needs
-//! a third: the old primary has no key among the nodes any more.
+//! A node writes on two conditions in one transaction: its key among the nodes belongs to its own
+//! lease, and the entry is unchanged since it was read, with the node's own token. To take a file
+//! over, the node needs a third condition: the old primary has no key among the nodes any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,25 +24,25 @@ use super::lease::Lease;
 use super::membership::Membership;
 use super::{Claimed, Entry, NamesError};
 
-/// Files of one transaction: etcd takes 128 conditions and steps.
+/// Files of one transaction. etcd takes 128 conditions and steps.
 const BATCH_FILES: usize = 50;
-/// Times that a transaction is tried when others write meanwhile.
+/// Times that a transaction is tried while other nodes write.
 const TRIES: u32 = 50;
-/// How often a node that waits for its number looks.
+/// How often a node looks while it waits for its number.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A lease that is not renewed is gone this much later than promised: etcd looks twice a second.
+/// How much later than promised an unrenewed lease may end, because etcd looks twice a second.
 const LEASE_SLACK: Duration = Duration::from_secs(3);
 
 /// A store node that holds a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Token of its life.
+    /// Token of the node's life.
     pub token: u32,
-    /// Where it serves, if it does.
+    /// Address at which the node serves, if it does.
     pub address: Option<String>,
 }
 
-/// The directory of names as anybody reads it.
+/// The directory of names as any reader sees it.
 pub struct Cluster {
     etcd: Arc<Etcd>,
     prefix: String,
@@ -62,10 +62,10 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 }
 
 impl Cluster {
-    /// `etcd://127.0.0.1:2379/name`; several endpoints with commas between.
+    /// Opens `etcd://127.0.0.1:2379/name`. Several endpoints are separated by commas.
     ///
     /// # Errors
-    /// When that is no such address. Nothing is connected yet.
+    /// When the text is no such address. No connection is made yet.
     pub fn open(address: &str) -> Result<Self, NamesError> {
         let parts = address.strip_prefix("etcd://").and_then(|rest| rest.split_once('/'));
         let is_name = |name: &str| {
@@ -97,7 +97,7 @@ impl Cluster {
     /// Every name, in order.
     ///
     /// # Errors
-    /// [`NamesError::Unavailable`], [`NamesError::Failed`]; as everywhere here.
+    /// [`NamesError::Unavailable`], [`NamesError::Failed`]. All methods have these errors.
     pub fn list(&self) -> Result<Vec<(String, Entry)>, NamesError> {
         let listed = self.listed()?;
         Ok(listed.into_iter().map(|(name, entry, _)| (name, entry)).collect())
@@ -140,7 +140,7 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// Where the objects are, once a node has said so.
+    /// Where the objects are, once a node has noted the place.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -149,10 +149,10 @@ impl Cluster {
         Ok(found.map(|found| String::from_utf8_lossy(&found.value).into_owned()))
     }
 
-    /// Says where the objects are; the first who does decides.
+    /// Notes where the objects are. The first node to do so decides.
     ///
     /// # Errors
-    /// As [`list`](Self::list); when they are elsewhere.
+    /// As for [`list`](Self::list). Also when the objects are elsewhere.
     pub fn set_objects(&self, place: &str) -> Result<(), NamesError> {
         let key = self.key("objects");
         self.etcd
@@ -206,21 +206,21 @@ impl Cluster {
     }
 }
 
-/// A store node in a cluster: what it may write as long as its lease holds.
+/// A store node in a cluster. It may write as long as its lease holds.
 pub struct Member {
     cluster: Cluster,
     node: u32,
-    /// Of this life.
+    /// Token of this life.
     token: AtomicU32,
     lease: Lease,
 }
 
 impl Member {
-    /// Takes a lease and the key of this node under it, and waits while another process, or our own
-    /// last life, still has that.
+    /// Takes a lease, and puts the key of this node under it. Waits while another process, or the
+    /// last life of this node, still has the key.
     ///
     /// # Errors
-    /// As [`Cluster::list`]; when the key is held all the time.
+    /// As for [`Cluster::list`]. Also when another process keeps the key.
     pub fn join(cluster: Cluster, node: u32, ttl: Duration) -> Result<Self, NamesError> {
         let lease = Lease::take(&cluster.etcd, node, ttl)?;
         let key = cluster.node_key(node);
@@ -284,7 +284,8 @@ impl Member {
                     if entry.primary != self.node {
                         return Err(self.not_primary(name, &entry)?);
                     }
-                    // One that has our token and is not open was created by a try without answer.
+                    // A file that has our token and is not open was created by a try whose answer
+                    // was lost.
                     entries.push((entry.clone(), entry.token == self.token() && entry.listed == 0));
                     continue;
                 }
@@ -451,7 +452,8 @@ impl Membership for Member {
             true => entry.token != self.token(),
             false if !take_over || alive.contains(&entry.primary) => false,
             false => match entry.replica {
-                // It has more than the objects say, and no other node may go on without that.
+                // The replica has more records than the objects, and no other node may continue
+                // without them.
                 Some(replica) => replica == self.node && is_new,
                 None => is_new || entry.token < self.token(),
             },
@@ -461,7 +463,7 @@ impl Membership for Member {
                 continue;
             }
             self.confirm()?;
-            // Somebody has changed one of them: the others are still ours to claim.
+            // Another node has changed one of the files. The others can still be claimed.
             for one in batch.chunks(1) {
                 self.claim_batch(one, &mut claimed)?;
             }
@@ -498,7 +500,7 @@ impl Membership for Member {
         cluster.raise("token", token.into())?;
         let node = files.iter().map(|(_, entry)| entry.primary).max().unwrap_or(0);
         cluster.raise("node", node.into())?;
-        // Ours was given out before anybody knew of those.
+        // Our token was given out before the restored tokens were known.
         self.token.store(cluster.allot("token")? as u32, Relaxed);
         self.serve_at(None)?;
         for (name, entry) in files {
