@@ -27,7 +27,8 @@ pub struct Config {
     /// Most bytes of requests in one proposal. The tree may allow fewer: the requests of all nodes
     /// together fit one datagram.
     pub batch_bytes: usize,
-    /// Requests and reads that wait for a cycle; beyond, [`submit`](crate::Canopus::submit) refuses.
+    /// Requests and reads that wait for a cycle; beyond, [`submit`](crate::Canopus::submit)
+    /// refuses.
     pub pending_max: usize,
     /// Time between two signs of life, and between two looks at what is missing.
     pub heartbeat: Duration,

@@ -1,12 +1,12 @@
 //! Consensus cycles: when they start, how states are computed and fetched, when they are committed.
 //!
 //! ```text
-//!  start c ──> own proposal: write, then broadcast      requests for siblings' states leave at once
+//!  start c ──> own proposal: write, then broadcast     requests for siblings' states leave now
 //!     │
-//!  round 1     every member of the super-leaf proposed, or its group has ended  => state of height 1
-//!  round i     the states of all children of the ancestor of height i           => state of height i
+//!  round 1     every member of the super-leaf proposed, or its group ended  => state of height 1
+//!  round i     the states of all children of the ancestor of height i       => state of height i
 //!     │
-//!  root known, and c - 1 committed ──> commit c: requests, reads, changes for cycle c + pipeline
+//!  root known, and c - 1 committed ──> commit c: requests, reads, table of c + pipeline
 //! ```
 //!
 //! A state of a vnode in a cycle has one value: round 1 takes only what groups have committed, and

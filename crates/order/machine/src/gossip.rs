@@ -1,5 +1,5 @@
-//! The talk inside a super-leaf: reports, missing entries, suspicion, the ends of groups, and coming
-//! back.
+//! The talk inside a super-leaf: reports, missing entries, suspicion, the ends of groups, and
+//! coming back.
 
 use core::time::Duration;
 

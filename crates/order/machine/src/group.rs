@@ -11,16 +11,16 @@
 //! The variant of Raft:
 //!
 //! - **Term 0 belongs to the owner without an election.** Only the owner makes entries, and it has
-//!   each entry on its disk before it sends the entry. So there is one entry of a cycle at most, and
-//!   an owner that restarts with its disk goes on as leader of term 0.
+//!   each entry on its disk before it sends the entry. So there is one entry of a cycle at most,
+//!   and an owner that restarts with its disk goes on as leader of term 0.
 //! - **A leader of a later term makes one entry only: the end.** A member that suspects the owner
 //!   asks for promises in a new term. A member that promises stops taking the owner's entries into
 //!   account (`next` no longer grows), and a member whose log is more up to date refuses, as in
 //!   Raft. The elected leader ends the log at its own last entry, or repeats an end that it has.
 //! - **Acknowledgements go to everybody.** Each member tells all others what its disk has
-//!   ([`Report`]). Every report only grows, so a lost, doubled or late report does no harm. An entry
-//!   is committed when a majority reports it in term 0; an end when a majority reports the same term
-//!   of it. A leader need not say so, which saves a message delay.
+//!   ([`Report`]). Every report only grows, so a lost, doubled or late report does no harm. An
+//!   entry is committed when a majority reports it in term 0; an end when a majority reports the
+//!   same term of it. A leader need not say so, which saves a message delay.
 //! - **A member accepts an end only when it has all entries before the end**, so that a majority
 //!   has them when the end is committed. Missing entries are asked for from any member.
 //!

@@ -39,17 +39,17 @@
 //! from the table takes all of them back by rule.
 //!
 //! **Not there yet.**
-//! - A state travels in one datagram. So the requests of all nodes in one cycle have 60,000 bytes at
-//!   most, and a node of 27 has 2,174 of them. Larger batches need streams.
+//! - A state travels in one datagram. So the requests of all nodes in one cycle have 60,000 bytes
+//!   at most, and a node of 27 has 2,174 of them. Larger batches need streams.
 //! - A replica that missed more than [`Config::history`] cycles says [`Event::Behind`] and stays
-//!   behind: snapshots belong to the state machine above. For the same reason the log on the disk is
-//!   never compacted.
+//!   behind: snapshots belong to the state machine above. For the same reason the log on the disk
+//!   is never compacted.
 //! - A node that lost its disk must not come back under its old name. No new node can be added.
 //! - Datagrams are not authenticated.
 //! - Write leases, both extensions for the loss of a whole super-leaf (section 4.7.1) and zones are
 //!   missing.
-//! - The state machine, the service, the ZooKeeper front and speed measurements are other crates and
-//!   other work; nothing here has been tuned.
+//! - The state machine, the service, the ZooKeeper front and speed measurements are other crates
+//!   and other work; nothing here has been tuned.
 //!
 //! Three replicas of one super-leaf by hand. The driver's part is played by a loop that carries
 //! datagrams, and answers writes at once:
@@ -62,8 +62,9 @@
 //! let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 7000 + n as u16));
 //! let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
 //! let tree = Tree::new(vec![SuperLeaf { path: vec![], members }])?;
-//! let replica = |n| Canopus::new(Config::default(), tree.clone(), NodeId(n), n.into(), &Bytes::new());
-//! let mut replicas = [replica(0)?, replica(1)?, replica(2)?];
+//! let config = Config::default();
+//! let new = |n| Canopus::new(config, tree.clone(), NodeId(n), n.into(), &Bytes::new());
+//! let mut replicas = [new(0)?, new(1)?, new(2)?];
 //! let now = Timestamp::from_nanos(1_000_000_000);
 //! for replica in &mut replicas {
 //!     replica.handle_clock(now, ClockReading::default());
@@ -81,7 +82,8 @@
 //!         }
 //!         heard.extend(std::iter::from_fn(|| replica.poll_event()).map(|event| (n, event)));
 //!         while let Some(transmit) = replicas[n as usize].poll_transmit(now) {
-//!             let datagram: Bytes = [transmit.head.as_slice(), &transmit.body[..]].concat().into();
+//!             let bytes = [transmit.head.as_slice(), &transmit.body[..]].concat();
+//!             let datagram = Bytes::from(bytes);
 //!             let is_to = |to: &u32| match transmit.to {
 //!                 Destination::One(one) => one == address(*to),
 //!                 Destination::Group(_) => *to != n,
