@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`campaigns`] | the list of all fault campaigns |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
+//! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
 //! | [`placement`] | pools of machines, planners compared on them |
 //! | [`profile`] | the cloud that studies run on, and where its constants come from |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
@@ -22,6 +23,7 @@ pub mod campaigns;
 pub mod commands;
 pub mod fanout;
 pub mod multicast;
+pub mod order;
 pub mod placement;
 pub mod profile;
 pub mod shuffle;
