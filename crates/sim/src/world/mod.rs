@@ -3,6 +3,7 @@
 mod control;
 mod fabric;
 mod node;
+mod trouble;
 mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,9 +16,10 @@ use crate::network::{Loss, Network};
 use crate::observer::Observer;
 use crate::timers::Timers;
 use crate::{HostIndex, NodeIndex, SimTime, SimWrites};
-pub use control::PartitionId;
+pub use control::{Cut, PartitionId};
 use fabric::{Fabric, Pending};
 use node::{Input, Node};
+pub use trouble::{Bursts, Late};
 
 /// Port of every node. Addresses are 10.0.0.1 and following, in the order of numbers.
 pub const PORT: u16 = 7_000;
