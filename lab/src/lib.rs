@@ -8,6 +8,7 @@
 //! | [`campaigns`] | the list of all fault campaigns |
 //! | [`clock`] | one time for all nodes: errors and bounds of clocks, beside rivals |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
+//! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
 //! | [`placement`] | pools of machines, and planners compared on them |
 //! | [`profile`] | the cloud on which studies run, and the sources of its constants |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
@@ -28,6 +29,7 @@ pub mod commands;
 #[cfg(feature = "program")]
 pub mod fanout;
 pub mod multicast;
+pub mod order;
 pub mod placement;
 pub mod profile;
 pub mod shuffle;
