@@ -15,7 +15,7 @@
 //! | [`seal`] | [`SharedKey`] of a run, [`MacKey`] of a protocol |
 //! | [`statistics`] | means of a few values with Student's intervals |
 //!
-//! Nothing here does IO, reads a clock or starts a thread.
+//! Nothing in this crate does IO, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
 pub mod durable;
@@ -47,7 +47,7 @@ pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 
 /// The name of a host in a run: root, proxy, receiver or anything else that has an address.
 ///
-/// Ids are given by the configuration and are what reports and metrics call "host".
+/// The configuration gives out the ids. Reports and metrics call them "host".
 #[derive(
     Clone,
     Copy,
@@ -73,7 +73,7 @@ impl core::fmt::Display for NodeId {
 /// The format of a message: a tag that travels with the message from the feed to the recording, so
 /// that nobody has to guess a format from the message's bytes.
 ///
-/// The tags are given out by the codecs of the feed formats; here they are only numbers.
+/// The codecs of the feed formats give out the tags. This crate treats a tag as a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Format(pub u8);
 

@@ -1,18 +1,19 @@
 //! Seeded randomness: xoshiro256++ seeded through splitmix64 (Blackman and Vigna, 2019).
 //!
-//! Our own forty lines rather than a crate, because a seed printed by a failing run must give the
-//! same run after any dependency update. [`math`] makes the run the same on any computer.
+//! The generator is written here and is not a dependency: a seed that a failing run prints must
+//! give the same run after every update of the dependencies. [`math`] makes the run the same on every
+//! computer.
 
 use crate::math;
 
-/// A deterministic generator. Passed in, never ambient.
+/// A deterministic generator. A caller passes it in; no code reads a global generator.
 #[derive(Clone, Debug)]
 pub struct Prng {
     state: [u64; 4],
 }
 
 impl Prng {
-    /// The generator of this seed; every seed is valid, zero too.
+    /// The generator of this seed. Every seed is valid, zero included.
     pub fn new(seed: u64) -> Self {
         let mut counter = seed;
         let state = core::array::from_fn(|_| {
@@ -42,7 +43,7 @@ impl Prng {
         result
     }
 
-    /// Uniform in `0..bound` without modulo bias beyond 2^-64 (Lemire's multiply-shift).
+    /// Uniform in `0..bound`. The bias is below 2^-64 (Lemire's multiply-shift).
     ///
     /// # Panics
     /// When `bound` is zero.
@@ -66,13 +67,14 @@ impl Prng {
         -mean * math::ln(1.0 - self.unit())
     }
 
-    /// Standard normal (Box-Muller; one of the pair is dropped to keep the state plain).
+    /// Standard normal (Box-Muller). The second value of each pair is dropped, so that the state is
+    /// only the generator's.
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * math::ln(1.0 - self.unit())).sqrt();
         radius * math::cos(core::f64::consts::TAU * self.unit())
     }
 
-    /// Fisher-Yates.
+    /// Puts the items in a random order (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);
@@ -87,7 +89,7 @@ mod tests {
     #[test]
     fn a_seed_gives_one_sequence_for_ever() {
         let mut prng = Prng::new(1);
-        // Pinned: a change here would silently change every recorded run.
+        // The values are pinned, because another sequence would silently change every recorded run.
         let first: Vec<u64> = (0..3).map(|_| prng.next_u64()).collect();
         let mut again = Prng::new(1);
         assert_eq!(first, (0..3).map(|_| again.next_u64()).collect::<Vec<_>>());

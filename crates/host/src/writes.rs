@@ -4,17 +4,20 @@
 //! once, and answers. Many writes share one sync that way, and a machine that asks for little waits
 //! for one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::durable::{Change, Durable, WRITES_MAX, Write, WriteId};
 use evenfall_core::{StorageError, Timestamp};
+
+use crate::Waker;
 
 /// Logs of one directory, each with an open file: a machine has two or three.
 const LOGS_MAX: usize = 64;
@@ -29,8 +32,10 @@ pub struct Writes {
     requests: Option<SyncSender<Write>>,
     answers: Receiver<Answer>,
     /// Answers that came while somebody waited.
-    came: Vec<Answer>,
+    came: VecDeque<Answer>,
     under_way: usize,
+    /// Ends the wait of a driver when answers have come.
+    waker: Arc<OnceLock<Waker>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -50,18 +55,35 @@ impl Writes {
             broken: BTreeSet::new(),
         };
         let thread = std::thread::Builder::new().name("durable".into());
-        let thread = Some(thread.spawn(move || logs.run(&taken, &answer))?);
-        let (directory, came) = (directory.to_owned(), Vec::new());
-        Ok(Self { directory, requests: Some(requests), answers, came, under_way: 0, thread })
+        let waker = Arc::<OnceLock<Waker>>::default();
+        let wakes = Arc::clone(&waker);
+        let thread = Some(thread.spawn(move || logs.run(&taken, &answer, &wakes))?);
+        let (directory, came, requests) = (directory.to_owned(), VecDeque::new(), Some(requests));
+        Ok(Self { directory, requests, answers, came, under_way: 0, waker, thread })
+    }
+
+    /// From now on answers end the wait of the driver that this wakes. The first call counts.
+    pub fn wake(&self, waker: Waker) {
+        let _ = self.waker.set(waker);
     }
 
     /// Gives the machine the answers that have come, and takes what it wants written.
-    pub fn drive(&mut self, now: Timestamp, machine: &mut impl Durable) {
-        for (id, done) in std::mem::take(&mut self.came).into_iter().chain(self.answers.try_iter())
-        {
-            self.under_way -= 1;
+    pub fn drive(&mut self, now: Timestamp, machine: &mut (impl Durable + ?Sized)) {
+        while let Some((id, done)) = self.answer() {
             machine.handle_written(now, id, done);
         }
+        self.ask(machine);
+    }
+
+    /// The next answer that has come.
+    pub fn answer(&mut self) -> Option<(WriteId, Result<(), StorageError>)> {
+        let answer = self.came.pop_front().or_else(|| self.answers.try_recv().ok())?;
+        self.under_way -= 1;
+        Some(answer)
+    }
+
+    /// Takes what the machine wants written.
+    pub fn ask(&mut self, machine: &mut (impl Durable + ?Sized)) {
         while self.under_way < WRITES_MAX {
             let Some(write) = machine.poll_write() else { return };
             self.under_way += 1;
@@ -69,7 +91,8 @@ impl Writes {
             let is_taken = self.requests.as_ref().is_some_and(|to| to.send(write).is_ok());
             if !is_taken {
                 let what = "the thread that writes has ended".to_owned();
-                self.came.push((id, Err(StorageError::Failed { name: "writes".into(), what })));
+                self.came
+                    .push_back((id, Err(StorageError::Failed { name: "writes".into(), what })));
             }
         }
     }
@@ -80,7 +103,7 @@ impl Writes {
             return;
         }
         match self.answers.recv_timeout(timeout) {
-            Ok(answer) => self.came.push(answer),
+            Ok(answer) => self.came.push_back(answer),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
     }
@@ -125,13 +148,16 @@ struct Logs {
 }
 
 impl Logs {
-    fn run(mut self, taken: &Receiver<Write>, answer: &Sender<Answer>) {
+    fn run(mut self, taken: &Receiver<Write>, answer: &Sender<Answer>, waker: &OnceLock<Waker>) {
         while let Ok(first) = taken.recv() {
             let writes: Vec<Write> =
                 std::iter::once(first).chain(taken.try_iter().take(WRITES_MAX - 1)).collect();
             for done in self.carry_out(&writes) {
                 // Nobody may be there to be told.
                 let _ = answer.send(done);
+            }
+            if let Some(waker) = waker.get() {
+                waker.wake();
             }
         }
     }

@@ -6,6 +6,7 @@
 //! due goes first, and arrivals wait until others on this core have done what was due for them.
 //!
 //! After every single input the machine's events and installs are drained before the next input;
+//! what a machine that is durable wants written goes to its disk ([`Loop::with_writes`]), and
 //! transmits are pulled only while the port has room. What the port answers about transmits and
 //! installs is handed in after the transmits, and the next turn follows without a wait.
 //!
@@ -20,6 +21,7 @@ use evenfall_core::{Arrival, Class, ClockReading, Machine, Malformed, Timestamp}
 use crate::{Answer, Port, Refusal, Wake};
 use evenfall_host::Error;
 use evenfall_host::clock::{ClockWatch, MonotonicClock};
+use evenfall_host::writes::Writes;
 
 /// Which machine a datagram is for; `None` when it cannot say, which counts as malformed.
 pub type Dispatch = fn(&[u8]) -> Option<usize>;
@@ -61,6 +63,8 @@ pub struct Loop {
     counters: LoopCounters,
     last_malformed: Option<Malformed>,
     clock: Option<ClockWatch>,
+    /// The disks of machines that are durable, by the number of the machine.
+    writes: Vec<(usize, Writes)>,
     /// The machine that is asked for transmits first, in turn.
     first: usize,
     /// The last wait was a rest, and ended with its time.
@@ -90,6 +94,7 @@ impl Loop {
             counters: LoopCounters::default(),
             last_malformed: None,
             clock: None,
+            writes: Vec::new(),
             first: 0,
             is_rested: false,
             is_drained: false,
@@ -99,6 +104,13 @@ impl Loop {
     /// Hands every fresh reading of this clock to the machines.
     pub fn with_clock(mut self, clock: ClockWatch) -> Self {
         self.clock = Some(clock);
+        self
+    }
+
+    /// Carries out what the machine of this number wants written. A write that is done ends the
+    /// wait of the port.
+    pub fn with_writes(mut self, owner: usize, writes: Writes) -> Self {
+        self.writes.push((owner, writes));
         self
     }
 
@@ -126,6 +138,9 @@ impl Loop {
     ) -> Result<Wake, Error> {
         self.counters.turns += 1;
         if self.counters.turns == 1 {
+            for (_, writes) in &self.writes {
+                writes.wake(port.waker());
+            }
             // A new machine may have installs and events before its first input.
             let now = MonotonicClock::now();
             for (owner, machine) in machines.iter_mut().enumerate() {
@@ -141,6 +156,7 @@ impl Loop {
         let readable = !drained && self.take_arrivals(machines, port, events)?;
         let mut now = MonotonicClock::now();
         self.take_timeouts(now, machines, port, events)?;
+        self.take_written(machines, port, events)?;
         let more = self.transmit(machines, port);
         let answered = self.take_answers(machines, port, events)?;
         if readable {
@@ -255,6 +271,28 @@ impl Loop {
         }
         self.answers = answers;
         Ok(answered)
+    }
+
+    /// Tells machines which of their writes are done, and takes what they want written.
+    fn take_written<M: Machine>(
+        &mut self,
+        machines: &mut [M],
+        port: &mut dyn Port,
+        events: &mut impl FnMut(&M, Timestamp, M::Event),
+    ) -> Result<(), Error> {
+        for (owner, writes) in &mut self.writes {
+            let Some(machine) = machines.get_mut(*owner) else { continue };
+            while let Some((id, done)) = writes.answer() {
+                let now = MonotonicClock::now();
+                let Some(durable) = machine.durable() else { continue };
+                durable.handle_written(now, id, done);
+                drain(*owner, now, machine, port, events)?;
+            }
+            if let Some(durable) = machine.durable() {
+                writes.ask(durable);
+            }
+        }
+        Ok(())
     }
 
     /// What a rest ended for, before anything else.

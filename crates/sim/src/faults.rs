@@ -46,8 +46,9 @@ pub enum Fault {
     ClockStep(NodeIndex, i64),
     /// [`World::set_drift`], in parts per billion.
     ClockDrift(NodeIndex, i64),
-    /// What is wrong with the disk of a node from now on. Disks belong to the owner of a run, which
-    /// applies this in [`Observer::fault`](crate::Observer::fault).
+    /// What is wrong with the disk of a node from now on. The world applies this to a disk that it
+    /// was given ([`World::attach`]). Any other disk belongs to the owner of the run, who applies
+    /// this in [`Observer::fault`](crate::Observer::fault).
     Disk(NodeIndex, DiskFaults),
     /// What is wrong with the object store from now on, which belongs to the owner as well.
     Objects(ObjectFaults),

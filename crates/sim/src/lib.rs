@@ -133,7 +133,7 @@ use core::fmt;
 
 use evenfall_core::math;
 
-pub use altered::{Alteration, Altered};
+pub use altered::{Alteration, Altered, Asked};
 pub use campaign::{AnyCampaign, Campaign, Run, Violation};
 pub use clock::ClockSpec;
 pub use cloud::{Cloud, CloudProfile};

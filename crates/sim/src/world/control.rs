@@ -36,6 +36,8 @@ impl<M: Machine, N: Network> World<M, N> {
         match *fault {
             Fault::Crash(node) => self.crash(node),
             Fault::Restart(node) => {
+                // First, because a crash changes the disk out of which the next life is made.
+                self.crash(node);
                 let machine = observer.revive(node, self.local(node));
                 self.restart(node, machine.expect("the observer does not revive nodes"));
             }
@@ -49,8 +51,14 @@ impl<M: Machine, N: Network> World<M, N> {
             Fault::Slow(node, factor) => self.slow(node, factor),
             Fault::ClockStep(node, by_ns) => self.step_clock(node, by_ns, observer),
             Fault::ClockDrift(node, ppb) => self.set_drift(node, ppb),
-            // The world has neither: the observer has heard of the fault.
-            Fault::Disk(..) | Fault::Objects(_) => {}
+            Fault::Disk(node, faults) => {
+                // A disk that the world does not know is the observer's, who has heard of this.
+                if let Some(writes) = &self.nodes[node.0 as usize].writes {
+                    writes.disk().set_faults(faults);
+                }
+            }
+            // The world has no objects: the observer has heard of the fault.
+            Fault::Objects(_) => {}
         }
     }
 

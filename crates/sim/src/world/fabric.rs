@@ -21,6 +21,8 @@ pub(super) enum Pending {
     Clock { node: u32, generation: u32 },
     /// Counters of installed state are due.
     Counters { node: u32, generation: u32 },
+    /// The oldest write of a node is done.
+    Written { node: u32, generation: u32 },
     /// The owner wants to call a machine.
     Invoke { node: u32, token: u64 },
     /// The network asked to be woken.

@@ -15,16 +15,16 @@ use evenfall_runtime::telemetry::Metrics;
 /// How long a proxy serves repair after the receivers below it have finished.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What a proxy leaves behind.
+/// The summary of a proxy.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProxySummary {
-    /// Its name.
+    /// Name of the proxy.
     pub name: String,
     /// Its counters.
     pub status: RelayStatus,
-    /// Datagrams that were no messages.
+    /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
-    /// Why it ended.
+    /// Why the proxy ended.
     pub ended: String,
 }
 
@@ -44,11 +44,11 @@ fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Metri
     m
 }
 
-/// What the proxy's events came to.
+/// The state that follows from the proxy's events.
 struct Watch<'a> {
     node: &'a Node,
     root_timeout: Duration,
-    /// The stream has ended below: when to go.
+    /// When to leave, after the receivers below have finished.
     finished: Option<Timestamp>,
     failed: Option<RoleError>,
 }

@@ -52,14 +52,14 @@ fn dom_in_chromium(page: &Path, scratch: &Path) -> Option<String> {
         .output()
         .ok()?;
     let dom = String::from_utf8_lossy(&output.stdout);
-    // What the script made, without its source and its data.
+    // The elements that the script made, without the script's source and its data.
     let dom = dom.split("<script").next().unwrap_or_default().to_owned();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "chromium failed: {said}");
     Some(dom)
 }
 
-/// A report of a run of this size, with so many processes that wrote an hour of memory down.
+/// A report of a run of this size, in which `processes` processes recorded an hour of memory.
 fn large(receivers: u32, processes: u32) -> Report {
     let ids = (1..=receivers).map(NodeId);
     let mut ledger = Ledger::new(Config::of(ids.clone()));

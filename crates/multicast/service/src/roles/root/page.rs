@@ -1,4 +1,4 @@
-//! What a root shows of itself: metrics while it runs, the settings in its report.
+//! What a root publishes about itself: metrics while it runs, and the settings in its report.
 
 use evenfall_multicast_machine::RootStatus;
 
@@ -7,7 +7,7 @@ use crate::settings::{RoleName, Settings};
 use evenfall_feed_service::intake::FeedStatus;
 use evenfall_runtime::telemetry::Metrics;
 
-/// What the report shows of the settings.
+/// The settings that the report shows.
 pub(super) fn run_info(
     settings: &Settings,
     feed: String,
@@ -68,7 +68,7 @@ pub(super) fn metrics(
         m.gauge("proxies", "Proxies that are members.", tree, s.proxies as f64);
         m.gauge("view", "Number of the view in force.", tree, f64::from(s.view));
     }
-    // What is no message names no tree.
+    // A datagram that is no message names no tree.
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
     if let Some(feed) = feed {
         feed.show(&mut m);
