@@ -117,7 +117,6 @@ pub mod disk;
 pub mod fattree;
 pub mod faults;
 pub mod host;
-mod math;
 pub mod network;
 pub mod objects;
 pub mod observer;
@@ -132,7 +131,9 @@ pub mod writes;
 
 use core::fmt;
 
-pub use altered::{Alteration, Altered};
+use evenfall_core::math;
+
+pub use altered::{Alteration, Altered, Asked};
 pub use campaign::{AnyCampaign, Campaign, Run, Violation};
 pub use clock::ClockSpec;
 pub use cloud::{Cloud, CloudProfile};
@@ -147,7 +148,7 @@ pub use quantiles::Quantiles;
 pub use strict::Strict;
 pub use time::SimTime;
 pub use transcript::Transcript;
-pub use world::{Action, PartitionId, Tally, World};
+pub use world::{Action, Bursts, Cut, Late, PartitionId, Tally, World};
 pub use writes::SimWrites;
 
 /// A node of a world: one machine with one address. Numbered from 0.

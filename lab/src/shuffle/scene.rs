@@ -286,7 +286,7 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
     let mut world = World::new(FatTree::new(spec), params.seed);
     let operation = OPERATION ^ params.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let half_rtt_ns = rtt_ns / 2.0;
-    let reduce_ns = (nodes as f64).log2().ceil() * half_rtt_ns;
+    let reduce_ns = f64::from(nodes.next_power_of_two().ilog2()) * half_rtt_ns;
     let mut watch = Watch {
         messages_left: nodes * (nodes - 1),
         last: SimTime::ZERO,

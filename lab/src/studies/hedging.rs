@@ -12,7 +12,7 @@
 //! Real siblings have the same parent and the same aunts, so that a slow link above hits several of
 //! the copies at once, and the gain is smaller.
 
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 
 use super::Table;
 
@@ -57,7 +57,7 @@ fn siblings(depth: usize, hedging: usize, prng: &mut Prng) -> f64 {
 fn mean_sd(sample: &[f64]) -> (f64, f64) {
     let n = sample.len() as f64;
     let mean = sample.iter().sum::<f64>() / n;
-    let variance = sample.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+    let variance = sample.iter().map(|x| math::square(x - mean)).sum::<f64>() / n;
     (mean, variance.sqrt())
 }
 
