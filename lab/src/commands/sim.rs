@@ -45,7 +45,7 @@ enum Command {
     Campaign(campaign::Args),
     /// A shuffle on a fat tree, by our exchange or a rival, compared with the bound of its links.
     Shuffle(Box<shuffle::Args>),
-    /// One time for all nodes: errors and bounds of clocks, beside NTP-style and PTP-style.
+    /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
     Clock(Box<clock::Args>),
     /// Tables that compare with the papers' figures: see docs/results/.
     Study(Study),
