@@ -1,9 +1,9 @@
 //! One time for all nodes, with two bounds on every reading.
 //!
-//! Fairness rests on clocks. A host's own clock may be 24 ns or 50 ms off, and it does not say which. So
-//! the nodes measure each other's clocks over the links that they use anyway, and print how wrong they
-//! may be. The way follows Huygens (Geng et al., NSDI 2018), whose code was never published, and takes
-//! the graph and the two layers of Firefly (SIGCOMM 2025).
+//! Fairness rests on clocks. A host's own clock may be 24 ns or 50 ms off, and it does not say
+//! which. So the nodes measure each other's clocks over the links that they use anyway, and print
+//! how wrong they may be. The way follows Huygens (Geng et al., NSDI 2018), whose code was never
+//! published, and takes the graph and the two layers of Firefly (SIGCOMM 2025).
 //!
 //! ```text
 //!  probes, stamps      PairMeter        Mesh              Verdict         SoftwareClock
@@ -12,26 +12,27 @@
 //! ```
 //!
 //! 1. **Pairs.** Every node sends coded pairs of probes to O(log N) neighbours. Delays are never
-//!    negative, so the probes of both ways leave a band for the difference of two clocks. The middle of
-//!    the widest band is the estimate, and what fits into the band is proven.
-//! 2. **The network effect.** The estimates around a loop must add up to zero. Least squares over all
-//!    loops average the errors of pairs, and find nodes that tell their neighbours different times.
-//! 3. **Two bounds.** The *proven* bound holds as long as delays are not negative, stamps are honest and
-//!    clocks keep the configured worst drift and wander. The *assumed* bound also takes the errors of the
-//!    network for random, plus a stated floor for asymmetry that nobody can see. The assumed bound is
-//!    some hundred times narrower.
-//! 4. **UTC.** Sources of UTC are laid side by side on the time of the mesh. A source that leaves its own
-//!    bound is named and dropped.
+//!    negative, so the probes of both ways leave a band for the difference of two clocks. The
+//!    middle of the widest band is the estimate, and what fits into the band is proven.
+//! 2. **The network effect.** The estimates around a loop must add up to zero. Least squares over
+//!    all loops average the errors of pairs, and find nodes that tell their neighbours different
+//!    times.
+//! 3. **Two bounds.** The *proven* bound holds as long as delays are not negative, stamps are
+//!    honest and clocks keep the configured worst drift and wander. The *assumed* bound also takes
+//!    the errors of the network for random, plus a stated floor for asymmetry that nobody can see.
+//!    The assumed bound is some hundred times narrower.
+//! 4. **UTC.** Sources of UTC are laid side by side on the time of the mesh. A source that leaves
+//!    its own bound is named and dropped.
 //! 5. **Discipline.** A clock in use is slewed and never steps.
 //!
-//! What nobody can measure: if everything that leaves a node takes longer than everything that comes in,
-//! then the node's clock looks ahead by half of the difference. The floor of the assumed bound stands
-//! for that ([`Config::asymmetry_share`]), and the proven bound holds in any case.
+//! What nobody can measure: if everything that leaves a node takes longer than everything that
+//! comes in, then the node's clock looks ahead by half of the difference. The floor of the assumed
+//! bound stands for that ([`Config::asymmetry_share`]), and the proven bound holds in any case.
 //!
-//! What is trusted: nodes with the key of the run stamp honestly, or are found to be liars. A liar that
-//! moves all its stamps alike is a node with another clock, and harms nobody else. One lying neighbour
-//! of a node that stays unnoticed does not break the node's proven bound; two do. The reference is
-//! trusted by all.
+//! What is trusted: nodes with the key of the run stamp honestly, or are found to be liars. A liar
+//! that moves all its stamps alike is a node with another clock, and harms nobody else. One lying
+//! neighbour of a node that stays unnoticed does not break the node's proven bound; two do. The
+//! reference is trusted by all.
 //!
 //! | module | what it holds |
 //! |---|---|
