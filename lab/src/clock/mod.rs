@@ -307,7 +307,7 @@ fn chained(watch: &Watch, number: u32, local: Timestamp, rival: usize) -> Option
 
 /// Runs it. `progress` hears how much of the run is over.
 pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Results {
-    let mut prng = Prng::new(params.seed ^ 0x636c_6f63_6b);
+    let mut prng = Prng::new(params.seed ^ 0x0063_6c6f_636b);
     let liars = drawn(params.nodes, params.liars, &mut prng);
     let lost = drawn(params.nodes, params.lost, &mut prng);
     let mut world = world(params, &liars, &mut prng);
