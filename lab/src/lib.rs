@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`campaigns`] | the list of all fault campaigns |
+//! | [`files`] | bulk reads: which copy, over which path, beside rivals and a bound |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`placement`] | pools of machines, planners compared on them |
 //! | [`profile`] | the cloud that studies run on, and where its constants come from |
@@ -21,6 +22,7 @@ extern crate evenfall_runtime;
 pub mod campaigns;
 pub mod commands;
 pub mod fanout;
+pub mod files;
 pub mod multicast;
 pub mod placement;
 pub mod profile;

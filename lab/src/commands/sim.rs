@@ -1,6 +1,7 @@
 //! `evenfall sim`: the same machines in the simulator.
 
 mod campaign;
+mod files;
 mod placement;
 mod shuffle;
 mod shuffle_study;
@@ -44,6 +45,8 @@ enum Command {
     Campaign(campaign::Args),
     /// A shuffle on a fat tree, ours or a rival's, against the bound of its links.
     Shuffle(Box<shuffle::Args>),
+    /// Bulk reads in a data centre: which copy, over which path.
+    Files(files::Args),
     /// Tables that stand beside the papers': see docs/results/.
     Study(Study),
 }
@@ -69,6 +72,8 @@ enum Name {
     Replacement,
     /// The figures of the shuffle thesis, resumable: see docs/results/shuffle.md.
     Shuffle,
+    /// The figures of the Mayflower thesis: see docs/results/files.md.
+    Files,
 }
 
 /// Arguments of `evenfall sim study`.
@@ -181,6 +186,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Multicast(args) => multicast(args),
         Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
+        Command::Files(args) => files::main(args),
         Command::Study(args) => study(args),
     }
 }
@@ -208,6 +214,12 @@ fn study(args: &Study) -> Outcome {
         Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
         Name::Shuffle => {
             let tables = shuffle_study::tables(&args.shuffle, progress)?;
+            shown.end();
+            return show(&tables, args.json);
+        }
+        Name::Files => {
+            let shuffle_study::Args { figure, runs, .. } = &args.shuffle;
+            let tables = files::tables(figure, args.seed, *runs, progress)?;
             shown.end();
             return show(&tables, args.json);
         }
