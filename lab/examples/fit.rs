@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenfall_core::math;
 use evenfall_lab::multicast::{Params, Run, run};
 use evenfall_lab::profile::{Constants, FITTED, ROWS, Row};
 
@@ -45,7 +46,7 @@ fn pairs(constants: &Constants, row: &Row) -> Vec<(&'static str, f64, f64)> {
 }
 
 fn loss(constants: &Constants) -> f64 {
-    let square = |(_, published, ours): (_, f64, f64)| (ours / published).ln().powi(2);
+    let square = |(_, published, ours): (_, f64, f64)| math::square(math::ln(ours / published));
     ROWS.iter().flat_map(|row| pairs(constants, row)).map(square).sum()
 }
 
@@ -95,14 +96,14 @@ fn shapes() -> Option<(f64, f64)> {
         .map(|line| line.split(',').skip(4).take(4).filter_map(|n| n.parse().ok()).collect())
         .filter(|row: &Vec<f64>| row.len() == 4 && row[1] > 0.0)
         .collect();
-    let logs: Vec<f64> = rows.iter().map(|row| row[1].ln()).collect();
+    let logs: Vec<f64> = rows.iter().map(|row| math::ln(row[1])).collect();
     let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-    let variance = logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / logs.len() as f64;
+    let variance = logs.iter().map(|l| math::square(l - mean)).sum::<f64>() / logs.len() as f64;
     // Of a lognormal above some base, (p75 - p50) / (p50 - p25) = exp(0.674 sigma).
     let mut skews: Vec<f64> = rows
         .iter()
         .filter(|row| row[1] > row[0] && row[2] > row[1])
-        .map(|row| ((row[2] - row[1]) / (row[1] - row[0])).ln() / 0.6745)
+        .map(|row| math::ln((row[2] - row[1]) / (row[1] - row[0])) / 0.6745)
         .collect();
     skews.sort_by(f64::total_cmp);
     Some((variance.sqrt(), skews[skews.len() / 2]))

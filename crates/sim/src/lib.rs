@@ -119,7 +119,6 @@ pub mod fattree;
 pub mod faults;
 pub mod fluid;
 pub mod host;
-mod math;
 pub mod network;
 pub mod objects;
 pub mod observer;
@@ -134,7 +133,9 @@ pub mod writes;
 
 use core::fmt;
 
-pub use altered::{Alteration, Altered};
+use evenfall_core::math;
+
+pub use altered::{Alteration, Altered, Asked};
 pub use campaign::{AnyCampaign, Campaign, Run, Violation};
 pub use clock::ClockSpec;
 pub use cloud::{Cloud, CloudProfile};
@@ -150,7 +151,7 @@ pub use quantiles::Quantiles;
 pub use strict::Strict;
 pub use time::SimTime;
 pub use transcript::Transcript;
-pub use world::{Action, PartitionId, Tally, World};
+pub use world::{Action, Bursts, Cut, Late, PartitionId, Tally, World};
 pub use writes::SimWrites;
 
 /// A node of a world: one machine with one address. Numbered from 0.

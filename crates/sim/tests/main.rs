@@ -5,6 +5,7 @@
 mod campaign;
 mod clocks;
 mod common;
+mod durable;
 mod faults;
 mod fluid;
 mod hosts;
