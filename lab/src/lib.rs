@@ -9,6 +9,7 @@
 //! | [`clock`] | one time for all nodes: errors and bounds of clocks, beside rivals |
 //! | [`files`] | bulk reads: which copy, over which path, beside rivals and a bound |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
+//! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
 //! | [`placement`] | pools of machines, and planners compared on them |
 //! | [`profile`] | the cloud on which studies run, and the sources of its constants |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
@@ -30,6 +31,7 @@ pub mod commands;
 pub mod fanout;
 pub mod files;
 pub mod multicast;
+pub mod order;
 pub mod placement;
 pub mod profile;
 pub mod shuffle;

@@ -48,7 +48,7 @@ enum Command {
     Shuffle(Box<shuffle::Args>),
     /// Bulk reads in a data centre: which copy, over which path.
     Files(files::Args),
-    /// One time for all nodes: errors and bounds of clocks, beside NTP-style and PTP-style.
+    /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
     Clock(Box<clock::Args>),
     /// Tables that compare with the papers' figures: see docs/results/.
     Study(Study),
