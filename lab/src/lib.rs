@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`campaigns`] | the list of all fault campaigns |
 //! | [`clock`] | one time for all nodes: errors and bounds of clocks, beside rivals |
+//! | [`files`] | bulk reads: which copy, over which path, beside rivals and a bound |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
 //! | [`placement`] | pools of machines, and planners compared on them |
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod commands;
 #[cfg(feature = "program")]
 pub mod fanout;
+pub mod files;
 pub mod multicast;
 pub mod order;
 pub mod placement;

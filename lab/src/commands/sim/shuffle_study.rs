@@ -21,12 +21,12 @@ const DEADLOCK: &str = "deadlock";
 /// Arguments of the shuffle study.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Figures such as 6.1a,6.13. By default all that can be made (shuffle only).
+    /// Figures such as 6.1a,6.13. By default all that can be made (shuffle and files).
     #[arg(long, value_delimiter = ',')]
-    figure: Vec<String>,
-    /// Runs of every point (shuffle only).
+    pub(super) figure: Vec<String>,
+    /// Runs of every point (shuffle and files).
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    runs: u64,
+    pub(super) runs: u64,
     /// Message skewnesses of every curve over skewness, in per cent (shuffle only).
     #[arg(long, value_delimiter = ',', default_value = "5,15,25,35,45,55,65,75,85,95",
         value_parser = clap::value_parser!(u32).range(1..=99))]
