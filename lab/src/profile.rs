@@ -18,7 +18,7 @@
 use core::time::Duration;
 
 use evenfall_multicast_machine::Mode;
-use evenfall_sim::{CloudProfile, HostSpec, Quantiles, StallSpec};
+use evenfall_sim::{CloudProfile, HostSpec, Outages, Quantiles, Spread, StallSpec, Waits};
 
 /// What the fit may change. Microseconds where nothing is said.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,28 +112,29 @@ impl Constants {
     /// The network.
     pub fn cloud(&self) -> CloudProfile {
         CloudProfile {
-            base: Quantiles::lognormal(us(self.base), BASE_SIGMA),
-            jitter: Quantiles::lognormal(us(self.jitter), JITTER_SIGMA),
-            spike_chance: self.spike_chance,
-            spike: Quantiles::pareto(us(self.spike), SPIKE_ALPHA, Duration::from_millis(5)),
+            spread: Spread { pair: BASE_SIGMA, ..Spread::default() },
+            waits: Waits::new(
+                &Quantiles::lognormal(us(self.jitter), JITTER_SIGMA),
+                Duration::from_micros(50),
+            ),
+            spikes: Some(Outages {
+                // As many as the fit met at 1,000 packets a second.
+                mean_gap: us(1e3 / self.spike_chance),
+                length: Quantiles::pareto(us(self.spike), SPIKE_ALPHA, Duration::from_millis(5)),
+            }),
             // Placement had taken the stragglers out, as the published runs did.
-            straggler_share: 0.0,
-            ..CloudProfile::default()
+            ..CloudProfile::constant(us(self.base))
         }
     }
 
     /// Every host: kernel bypass, so nothing sleeps and a packet costs little to receive.
     pub fn host(&self) -> HostSpec {
         HostSpec {
-            wake_cost: Duration::from_nanos(200),
-            receive_cost: Duration::from_nanos(200),
-            send_cost: Duration::from_nanos(100),
-            copy_cost: us(self.copy),
-            stalls: Some(StallSpec {
+            stalls: vec![StallSpec {
                 mean_gap: us(self.stall_gap_ms * 1e3),
                 length: Quantiles::exponential(us(self.stall)),
-            }),
-            ..HostSpec::default()
+            }],
+            ..HostSpec::kernel_bypass(us(self.copy))
         }
     }
 }

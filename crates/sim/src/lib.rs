@@ -135,7 +135,9 @@ use core::fmt;
 pub use altered::{Alteration, Altered};
 pub use campaign::{AnyCampaign, Campaign, Run, Violation};
 pub use clock::ClockSpec;
-pub use cloud::{Cloud, CloudProfile};
+pub use cloud::{
+    Cloud, CloudProfile, Load, Outages, PathLoss, Reroutes, Spread, Stragglers, Waits,
+};
 pub use disk::{DiskFaults, SimDisk};
 pub use fattree::{Costs, FatTree, FatTreeSpec, Occupancy, Priorities};
 pub use faults::{Bounds, Coverage, Fault, FaultKind, Plan, Victims};
