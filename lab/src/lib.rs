@@ -8,7 +8,8 @@
 //! | [`campaigns`] | the list of all fault campaigns |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`placement`] | pools of machines, planners compared on them |
-//! | [`profile`] | the cloud that studies run on, and where its constants come from |
+//! | [`model`] | the clouds that studies run on: a file each, every number with its source |
+//! | [`published`] | what others have measured, to fit models to and to judge them |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
 //! | [`store`] | the store on disks that tear and objects that fail: acknowledged means readable |
 //! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
@@ -21,9 +22,10 @@ extern crate evenfall_runtime;
 pub mod campaigns;
 pub mod commands;
 pub mod fanout;
+pub mod model;
 pub mod multicast;
 pub mod placement;
-pub mod profile;
+pub mod published;
 pub mod shuffle;
 pub mod store;
 pub mod studies;

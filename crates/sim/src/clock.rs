@@ -22,6 +22,8 @@ pub struct ClockSpec {
     pub origin: Option<Timestamp>,
     /// How much faster than true time the local clock runs, in parts per billion.
     pub drift_ppb: i64,
+    /// Each host has a drift of its own besides, which the seed draws: up to this much either way.
+    pub drift_spread_ppb: u32,
     /// How far the rate wanders about the drift, in parts per billion: the crystal follows the
     /// temperature of its host. The standard deviation; a rate is renewed in `wander_period`.
     pub wander_ppb: u32,
@@ -29,6 +31,8 @@ pub struct ClockSpec {
     pub wander_period: Duration,
     /// Lasting error of the synchronised clock.
     pub offset_ns: i64,
+    /// Each host has an error of its own besides, which the seed draws: up to this much either way.
+    pub offset_spread: Duration,
     /// At most how fast the synchronised clock goes back to its lasting error after a step, in
     /// parts per billion; 0 for never. A daemon such as chrony slews and does not step back.
     pub slew_ppb: u32,
@@ -47,9 +51,11 @@ impl Default for ClockSpec {
         Self {
             origin: None,
             drift_ppb: 0,
+            drift_spread_ppb: 0,
             wander_ppb: 0,
             wander_period: Duration::from_secs(60),
             offset_ns: 0,
+            offset_spread: Duration::ZERO,
             slew_ppb: 0,
             noise: Duration::ZERO,
             stated: ClockError::Within(Duration::ZERO),
@@ -76,10 +82,14 @@ pub(crate) struct HostClock {
 }
 
 impl HostClock {
-    pub(crate) fn new(spec: ClockSpec, mut prng: Prng) -> Self {
+    pub(crate) fn new(mut spec: ClockSpec, mut prng: Prng) -> Self {
         // Between one second and about 2.4 hours, so that early times can be subtracted from.
         let drawn = 1_000_000_000 + prng.below(1 << 43);
         let origin = spec.origin.map_or(drawn, Timestamp::nanos);
+        let mut own = Prng::new(drawn);
+        let mut either_way = |most: u64| own.below(2 * most + 1) as i64 - most as i64;
+        spec.drift_ppb += either_way(spec.drift_spread_ppb.into());
+        spec.offset_ns = spec.offset_ns.saturating_add(either_way(nanos(spec.offset_spread)));
         let (wander_key, base) = (mix(drawn), (0, origin));
         let (rate, inverse, stepped, slewed_to) = (0, 0, 0, 0);
         let mut clock = Self { base, rate, inverse, prng, wander_key, stepped, slewed_to, spec };
