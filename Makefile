@@ -5,6 +5,9 @@ CARGO ?= cargo
 SEEDS_LONG ?= 100000
 # Seconds of each fuzz target in `make test`; `make fuzz FUZZ_SECONDS=600` looks longer.
 FUZZ_SECONDS ?= 2
+# Tests at once: the tests of processes wait most of their time, so that two cores carry six of them
+# (`Stage` in apps/cli/tests/runs/common.rs says which tests play beside each other).
+TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
 # `make test NO_INSTALL=1` installs nothing: what is missing is named, and its tests say `skipped:`.
 export NO_INSTALL
 
@@ -20,6 +23,7 @@ help:
 
 # The lean program, without link-time optimisation: somebody waits for the first build.
 demo:
+	@echo "demo: nothing is installed; cargo downloads the crates of Cargo.lock that are missing, and builds in target/"
 	$(CARGO) run --profile lean --package evenfall-cli -- demo --dir target/demo
 
 # Cheapest first, and the tests last, so that their closing lines stand above the table of times.
@@ -59,7 +63,7 @@ build:
 	$(CARGO) test --workspace --all-features --no-run --quiet
 
 unit:
-	$(CARGO) test --workspace --all-features --no-fail-fast
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --all-features --no-fail-fast
 
 # Images, units and manifests, and six containers with a Docker engine where there can be one.
 deploy:

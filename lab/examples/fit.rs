@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use evenfall_core::math;
 use evenfall_lab::model::{Model, Stack};
 use evenfall_lab::multicast::{Params, run};
 use evenfall_lab::published::{ROWS, Row};
@@ -58,7 +59,7 @@ fn pairs(model: &Model, row: &Row, seeds: u64, messages: u32) -> Vec<(&'static s
 }
 
 fn square((_, published, ours): (&str, f64, f64)) -> f64 {
-    (ours / published).ln().powi(2)
+    math::square(math::ln(ours / published))
 }
 
 /// The sum of squared logarithms over the rows of the fit.

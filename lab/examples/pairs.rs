@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use evenfall_core::math;
+
 /// A line of the file: run and stage, the two hosts, p25, p50, p75 and p90.
 struct Line {
     job: (String, String),
@@ -35,7 +37,7 @@ fn mean(values: &[f64]) -> f64 {
 
 fn deviation(values: &[f64]) -> f64 {
     let mean = mean(values);
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    let squares: f64 = values.iter().map(|v| math::square(v - mean)).sum();
     (squares / (values.len().max(2) - 1) as f64).sqrt()
 }
 
@@ -99,7 +101,7 @@ fn report(name: &str, pairs: &Pairs) {
     let (mut within, mut freedom) = (0.0, 0);
     for values in repeated {
         let mean = mean(values);
-        within += values.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
+        within += values.iter().map(|v| math::square(v - mean)).sum::<f64>();
         freedom += values.len() - 1;
     }
     let moment = within / f64::from(freedom.max(1) as u32);
@@ -107,7 +109,7 @@ fn report(name: &str, pairs: &Pairs) {
     let host = |effects: &BTreeMap<String, f64>| {
         let values: Vec<f64> = effects.values().copied().collect();
         let noise = rest_variance * values.len() as f64 / pairs.len() as f64;
-        (deviation(&values).powi(2) - noise).max(0.0).sqrt()
+        (math::square(deviation(&values)) - noise).max(0.0).sqrt()
     };
     let of = |a: &String, b: &String| {
         let pair = (a.clone(), b.clone());
@@ -118,7 +120,7 @@ fn report(name: &str, pairs: &Pairs) {
         .filter(|(p, _)| p.0 < p.1)
         .filter_map(|(p, y)| Some(y - of(&p.1, &p.0)?))
         .collect();
-    println!("{name}: {} pairs, median {:.1} us", pairs.len(), effects.mean.exp());
+    println!("{name}: {} pairs, median {:.1} us", pairs.len(), math::exp(effects.mean));
     println!(
         "  over all pairs       {:.3}",
         deviation(&means.iter().map(|m| m.1).collect::<Vec<_>>())
@@ -143,17 +145,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // all jobs.
     let mut logs: Pairs = BTreeMap::new();
     for line in &lines {
-        logs.entry(line.pair.clone()).or_default().push(line.percentiles[1].ln());
+        logs.entry(line.pair.clone()).or_default().push(math::ln(line.percentiles[1]));
     }
     let mut shared: BTreeMap<_, Vec<f64>> = BTreeMap::new();
     for line in lines.iter().filter(|line| logs[&line.pair].len() > 1) {
-        let own = line.percentiles[1].ln() - mean(&logs[&line.pair]);
+        let own = math::ln(line.percentiles[1]) - mean(&logs[&line.pair]);
         shared.entry(line.job.clone()).or_default().push(own);
     }
     let mut pairs: Pairs = BTreeMap::new();
     for line in &lines {
         let job = shared.get(&line.job).map_or(0.0, |differences| mean(differences));
-        pairs.entry(line.pair.clone()).or_default().push(line.percentiles[1].ln() - job);
+        pairs.entry(line.pair.clone()).or_default().push(math::ln(line.percentiles[1]) - job);
     }
     let jobs: Vec<f64> = shared.values().map(|differences| mean(differences)).collect();
     println!("shared by the pairs of a job: {:.3} over {} jobs", deviation(&jobs), jobs.len());
@@ -166,7 +168,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Of a lognormal above some base, (p75 - p50) / (p50 - p25) = exp(0.674 sigma).
     let skew = |line: &Line| {
         let [p25, p50, p75, _] = line.percentiles;
-        (p75 > p50 && p50 > p25).then(|| ((p75 - p50) / (p50 - p25)).ln() / 0.6745)
+        (p75 > p50 && p50 > p25).then(|| math::ln((p75 - p50) / (p50 - p25)) / 0.6745)
     };
     let mut skews: Vec<f64> = lines.iter().filter_map(skew).collect();
     skews.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! All campaigns, for the tests and for `evenfall sim campaign`.
+//! The list of all campaigns, for the tests and for `evenfall sim campaign`.
 
 use evenfall_sim::AnyCampaign;
 

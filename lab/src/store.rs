@@ -1,20 +1,24 @@
-//! The store on a disk that tears and forgets, with an object store that fails: a node that
-//! appends, flushes, checkpoints, publishes and crashes, by a seed, beside a plain list of what it
-//! was given.
+//! The store on a disk that tears and forgets, with an object store that fails. By a seed, a node
+//! appends, flushes, checkpoints, publishes and crashes. A plain list of the appended records
+//! stands beside it.
 //!
-//! The checks, after every crash:
+//! After every crash, four checks hold:
 //!
-//! - what was acknowledged `local` is there, and `object` in the objects alone;
-//! - what is there is a beginning of what was appended, byte for byte;
-//! - what was acknowledged `replica` is on a second node, which crashes on its own, and holds
-//!   nothing that the first has not;
-//! - a disk that lies about syncs may lose what it promised, and may not give anything false.
+//! - records that were acknowledged `local` are present, and records acknowledged `object` are in
+//!   the objects alone;
+//! - the present records are a beginning of the appended records, byte for byte;
+//! - records that were acknowledged `replica` are on a second node, which crashes independently and
+//!   has no record that the first node lacks;
+//! - a disk that lies about syncs may lose records that it promised, and must not give false
+//!   records.
 
 mod second;
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,6 +76,12 @@ words! {
         BlockUnconditional,
         /// All tails of a life have one name, so a late put undoes its successor.
         TailInOnePlace,
+        /// A part of the disk that cannot be read now is taken for an empty one.
+        ReadErrorIsEmptiness,
+        /// A file that is made anew under the name of a removed one is not synced.
+        NewNameUnsynced,
+        /// An object that a listing does not show is taken for lost.
+        ListingTrusted,
     }
 }
 
@@ -92,6 +102,14 @@ fn works(error: Error) -> Broken {
 struct Hand {
     disk: SimDisk,
     mutant: Option<Mutant>,
+    /// Names that were removed, for the mutant that does not sync what they are given to.
+    removed: Rc<RefCell<BTreeSet<String>>>,
+}
+
+impl Hand {
+    fn new(disk: &SimDisk, mutant: Option<Mutant>) -> Self {
+        Self { disk: disk.clone(), mutant, removed: Rc::default() }
+    }
 }
 
 impl Disk for Hand {
@@ -108,17 +126,27 @@ impl Disk for Hand {
     fn sync_all(&self) -> Result<(), StorageError> {
         match self.mutant {
             Some(Mutant::ChunksUnsynced) => Ok(()),
+            Some(Mutant::NewNameUnsynced) => {
+                let removed = self.removed.borrow();
+                let others = self.disk.list()?.into_iter().map(|(name, _)| name);
+                others.filter(|name| !removed.contains(name)).try_for_each(|name| self.sync(&name))
+            }
             Some(Mutant::SyncErrorIgnored) => self.disk.sync_all().or(Ok(())),
             _ => self.disk.sync_all(),
         }
     }
     fn read(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError> {
-        self.disk.read(name, offset, len)
+        let read = self.disk.read(name, offset, len);
+        let empty = self.mutant == Some(Mutant::ReadErrorIsEmptiness);
+        if empty { read.or(Ok(Bytes::new())) } else { read }
     }
     fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
         self.disk.list()
     }
     fn remove(&self, name: &str) -> Result<(), StorageError> {
+        if self.mutant == Some(Mutant::NewNameUnsynced) {
+            self.removed.borrow_mut().insert(name.into());
+        }
         self.disk.remove(name)
     }
 }
@@ -252,6 +280,9 @@ impl Campaign for Store {
             (Mutant::CopyWithoutSync, Check::Replicated, 200),
             (Mutant::BlockUnconditional, Check::Published, 200),
             (Mutant::TailInOnePlace, Check::Published, 200),
+            (Mutant::ReadErrorIsEmptiness, Check::Works, 200),
+            (Mutant::NewNameUnsynced, Check::Works, 200),
+            (Mutant::ListingTrusted, Check::Published, 200),
         ];
         Outline {
             name: "store",
@@ -295,7 +326,7 @@ impl Scene {
         let lies = seed % 8 == 7;
         let disk = SimDisk::new(prng.next_u64(), DiskFaults::default());
         let objects = SimObjects::new(prng.next_u64(), ObjectFaults::default());
-        let hand = Hand { disk: disk.clone(), mutant };
+        let hand = Hand::new(&disk, mutant);
         let journal_bytes_max = 20_000 + prng.below(200_000);
         let config = VolumeConfig { node: 1, journal_bytes_max };
         let (mut volume, _) = Volume::open(hand, config.clone())?;
@@ -597,7 +628,7 @@ impl Scene {
         self.waiting.clear();
         let faults = DiskFaults::default();
         self.disk.set_faults(faults);
-        let hand = Hand { disk: self.disk.clone(), mutant: self.mutant };
+        let hand = Hand::new(&self.disk, self.mutant);
         let opened = Volume::open(hand, self.config.clone());
         let (volume, mut found) = opened.map_err(works)?;
         self.volume = volume;
@@ -689,6 +720,10 @@ impl Scene {
             }
             let read = || -> Result<(u64, Vec<u8>)> {
                 let name = block_name(&stream.published, at);
+                let trusting = self.mutant == Some(Mutant::ListingTrusted);
+                if trusting && !self.objects.list(&name)?.contains(&name) {
+                    return Ok((0, Vec::new()));
+                }
                 let block = self.objects.get(&name, 0, usize::MAX)?;
                 let nodes = decode_block(&block.unwrap_or_default(), "block")?;
                 let mut publication = Publication::open(&self.objects, nodes[0])?;

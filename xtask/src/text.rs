@@ -23,6 +23,19 @@ const UNFINISHED: [(&str, &str, &str); 6] = [
     (concat!("#[ig", "nore"), "a disabled test", "mend it, or print `skipped:` with the reason"),
 ];
 
+/// Functions of floating-point numbers whose last bit depends on the platform's library of
+/// mathematics, or on the compiler. The square root, rounding and the four operations do not.
+const UNSTEADY: [&str; 26] = [
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "exp",
+    "exp2", "exp_m1", "hypot", "ln", "ln_1p", "log", "log10", "log2", "mul_add", "powf", "powi",
+    "sin", "sin_cos", "sinh", "tan",
+];
+/// Where numbers end up in results, so that an unsteady function would change a result from one
+/// computer to the next.
+const STEADY: [&str; 3] = ["apps/", "crates/", "lab/"];
+/// The module that stands in for [`UNSTEADY`], whose tests compare it with the platform's library.
+const OUR_MATHEMATICS: &str = "crates/core/src/math";
+
 /// Beginnings of absolute paths that exist on somebody's machine only.
 const WORKPLACES: [&str; 4] =
     [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Use", "rs/")];
@@ -59,6 +72,10 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
             ));
         }
         findings.extend(workplace(path, index + 1, line));
+        let steady = STEADY.iter().any(|part| path.starts_with(part));
+        if extension == "rs" && steady && !path.starts_with(OUR_MATHEMATICS) {
+            findings.extend(unsteady(path, index + 1, line));
+        }
     }
     findings
 }
@@ -118,6 +135,18 @@ fn unfinished(path: &str, number: usize, line: &str) -> Option<Finding> {
     UNFINISHED.iter().find(|(word, ..)| has_word(line, word)).map(|(word, what, instead)| {
         Finding::new(path, number, format!("`{word}` is {what}"), *instead)
     })
+}
+
+/// A call of the platform's mathematics, as a method or by its path.
+fn unsteady(path: &str, number: usize, line: &str) -> Option<Finding> {
+    let code = line.trim_start();
+    let called = |name: &&&str| {
+        let is_method = code.contains(&format!(".{name}("));
+        is_method || ["f32", "f64"].iter().any(|of| has_word(code, &format!("{of}::{name}")))
+    };
+    let name = UNSTEADY.iter().filter(|_| !code.starts_with("//")).find(called)?;
+    let what = format!("`{name}` of a float has another last bit on another computer");
+    Some(Finding::new(path, number, what, "use `evenfall_core::math`, or multiply by hand"))
 }
 
 fn workplace(path: &str, number: usize, line: &str) -> Option<Finding> {
@@ -200,6 +229,20 @@ mod tests {
         }
         let reasoned = format!("{} = \"slow\"]", UNFINISHED[5].0);
         assert_eq!(lines_of("a.rs", &reasoned), [1]);
+    }
+
+    #[test]
+    fn platform_mathematics_is_found_where_results_are_made() {
+        for call in ["x.ln()", "x.map(f64::exp)", "1.0_f32.powi(2)", "a.mul_add(b, c)"] {
+            assert_eq!(lines_of("crates/a/src/b.rs", &format!("ok\n{call}\n")), [2], "{call}");
+            assert_eq!(lines_of("lab/tests/b.rs", &format!("{call}\n")), [1], "{call}");
+            for place in ["crates/core/src/math/tests.rs", "xtask/src/a.rs", "crates/a/README.md"] {
+                assert!(lines_of(place, call).is_empty(), "{place}");
+            }
+        }
+        for fine in ["x.sqrt()", "math::ln(x)", "x.floor()", "x.logs()", "// like x.ln()"] {
+            assert!(lines_of("crates/a/src/b.rs", fine).is_empty(), "{fine}");
+        }
     }
 
     #[test]

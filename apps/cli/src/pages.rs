@@ -1,5 +1,5 @@
-//! The pages of the repository: the parser of the program accepts the commands on them, and their
-//! links lead somewhere. The test `runs` carries the commands out.
+//! Checks the pages of the repository: the program accepts the commands on them, and their links
+//! lead to a target. The test `runs` carries the commands out.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ fn the_parser_accepts_every_command_of_the_pages() {
     assert!(accepted > 40, "only {accepted} commands were found");
 }
 
-/// An indented block has no info string, so that nobody could see whether its commands are run.
+/// An indented block has no info string, so no reader can see whether its commands are tested.
 #[test]
 fn commands_on_the_pages_stand_in_fences() {
     for page in blocks::all().iter().filter(|page| page.is_run()) {
@@ -35,7 +35,7 @@ fn commands_on_the_pages_stand_in_fences() {
     }
 }
 
-/// The anchor that a heading gets: lower case, blanks become dashes, other signs go.
+/// The anchor of a heading: lower case, with dashes for blanks and without other signs.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()

@@ -1,8 +1,9 @@
 //! Writes that a machine asks for and does not wait for.
 //!
-//! A protocol must have its promises on a disk before it makes them. [`Disk`](crate::Disk) answers
-//! at once and would stop the machine for the time of a sync, so a machine hands its bytes over,
-//! goes on, and is told when they survive a crash:
+//! A protocol must have its promises on a disk before it makes them. A call of
+//! [`Disk`](crate::Disk) returns only after the sync, and would stop the machine until then. A
+//! machine therefore hands its bytes to the driver and goes on working. The driver tells the
+//! machine when the bytes survive a crash:
 //!
 //! ```text
 //!  machine ──poll_write──> driver ──write, sync──> disk
@@ -10,10 +11,10 @@
 //!     └───────────────handle_written─────────────────┘
 //! ```
 //!
-//! The writes of one log are carried out in the order in which they were polled, and are answered
-//! in that order. A driver has [`WRITES_MAX`] of them under way at most, and polls no more until
-//! some are answered. A write is answered once. A write that was polled and not answered before a
-//! crash may be there, be torn, or be missing.
+//! The driver carries out the writes of one log in the order in which it polled them, and answers
+//! them in that order. It has at most [`WRITES_MAX`] writes under way, and polls no more until it
+//! has answered some. Each write gets one answer. After a crash, a write without an answer may be
+//! whole, torn or missing.
 //!
 //! **A write that fails** leaves the end of its log unknown. Every later append to that log fails
 //! too, until a [`Change::Truncate`] or a [`Change::Replace`] of it succeeds: no append can follow
@@ -23,39 +24,40 @@ use bytes::Bytes;
 
 use crate::{StorageError, Timestamp};
 
-/// Writes under way at once: what one sync can take, so that a slow disk delays a machine and does
-/// not fill the memory.
+/// Writes that a driver has under way at most. One sync can take 64 writes together, so a slow disk
+/// delays the machine and does not fill the memory.
 pub const WRITES_MAX: usize = 64;
 
-/// The name that a machine gives to one of its writes; it comes back with the answer.
+/// The name that a machine gives to one of its writes. The answer carries the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteId(pub u64);
 
-/// What becomes of a log.
+/// What a write does to its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// These bytes are added at its end. A log that is not there is made.
+    /// These bytes are added at the end of the log. A missing log is created.
     Append(Bytes),
-    /// The log keeps this many bytes, or all when it has fewer.
+    /// The log keeps its first bytes, this many at most.
     Truncate(u64),
     /// The log has these bytes and no others. After a crash the log has the old bytes or these,
     /// never a mixture.
     Replace(Bytes),
 }
 
-/// One write.
+/// A change of one log, with the name under which the machine is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Its name.
+    /// The name that the answer carries.
     pub id: WriteId,
     /// The log: 1 to 64 letters, digits, `-` and `_`.
     pub log: String,
-    /// What becomes of the log.
+    /// What the write does to the log.
     pub change: Change,
 }
 
 impl Write {
-    /// Refuses names that could leave the directory, or that not every disk can have.
+    /// Refuses log names that could point out of the directory, and names that some disk cannot
+    /// have.
     ///
     /// # Errors
     /// [`StorageError::Failed`].
@@ -71,10 +73,12 @@ impl Write {
     }
 }
 
-/// A machine that asks for writes. It is also a [`Machine`](crate::Machine), or a part of one: both
-/// methods are called by the same owner, between inputs.
+/// A machine that asks for writes. A [`Machine`](crate::Machine) that writes says so in
+/// [`Machine::durable`](crate::Machine::durable), and then the loop of `evenfall-port` and the
+/// simulated world carry its writes out. What depends on a write, the machine sends after
+/// [`handle_written`](Self::handle_written) only: **write, then send**.
 pub trait Durable {
-    /// The next write to carry out; `None` when there is nothing to write now.
+    /// The next write to carry out; `None` when the machine has no write now.
     fn poll_write(&mut self) -> Option<Write>;
 
     /// The write survives a crash from now on, or it failed. This is an input like any other.

@@ -1,8 +1,8 @@
-//! State with which a port sends datagrams on without asking the machine, and what it means.
+//! Rules by which a port sends datagrams on without asking the machine.
 //!
-//! A proxy sends every frame of its stream on to the same group, with a head of which only a few
-//! bytes change. A kernel program, a card or a polling thread can do that sooner than a process
-//! that has to be woken. The machine therefore installs a [`Forward`], which is a plain value:
+//! A proxy sends every frame of its stream on to the same group, and changes only a few bytes of
+//! the head. A kernel program, a network card or a polling thread does this sooner than a process
+//! that must first be woken. The machine therefore installs a [`Forward`], which is a plain value:
 //!
 //! ```text
 //!  arrival ── source? ── matches? ── route? ── window: first copy? ── group takes it?
@@ -15,13 +15,13 @@
 //!           marked `is_forwarded`
 //! ```
 //!
-//! The machine sees every arrival either way. The mark travels with the datagram, so the machine
-//! never has to guess which table was in force when the datagram came. A datagram that the port
-//! could not send on is unmarked, and the machine sends it by hand.
+//! The machine gets every arrival in both cases. The mark travels with the datagram, so the machine
+//! never has to guess which table was in force when the datagram arrived. The machine itself sends
+//! on every datagram that has no mark.
 //!
-//! Every field is a fixed offset and a few bytes, so that a verifier of kernel programs accepts the
-//! loops over them. [`Forwarder`] carries the value out in plain code: ports in user space and the
-//! simulator use it, and a port in the kernel is compared with it.
+//! Every rule is a fixed offset and a few bytes, so that the verifier for kernel programs accepts
+//! the loops over these rules. [`Forwarder`] carries the rules out in plain code. Ports in user
+//! space and the simulator use it, and tests compare a port in the kernel with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,15 +31,16 @@ use std::net::SocketAddr;
 use crate::machine::{Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Transmit};
 use crate::{Clock, ClockReading, Installed, Timestamp};
 
-/// Matches, routes, sources or patches that one list of a [`Forward`] may hold: an overlay's node
-/// has a handful of sources and two views at a time.
+/// Matches, routes, sources or patches that one list of a [`Forward`] may hold. A node of an
+/// overlay has a handful of sources and at most two views at a time, so sixteen leaves room.
 pub const ENTRIES_MAX: usize = 16;
-/// Bytes that one [`Field`] may hold: a stream, an epoch and a run id side by side.
+/// Bytes that a [`Field`] may hold. A stream, an epoch and a run id side by side fit in 16 bytes.
 pub const FIELD_BYTES_MAX: usize = 16;
-/// Numbers that a [`Window`] may remember: half a second of a stream of 100,000 frames a second.
-/// The window takes 8 KiB.
+/// Numbers that a [`Window`] may remember: 0.65 seconds of a stream of 100,000 frames a second. The
+/// window takes 8 KiB, a bit for each number.
 pub const WINDOW_FRAMES_MAX: u32 = 65_536;
-/// Tables of one port: a stream each, on one core.
+/// Tables that one port may hold. Each stream has a table, and one core serves no more than 64
+/// streams.
 pub const TABLES_MAX: usize = 64;
 
 /// The name of a [`Forward`] that a machine installed in its driver.
@@ -55,17 +56,17 @@ pub struct Field {
 }
 
 impl Field {
-    /// These bytes at this offset.
+    /// A field with these bytes at this offset.
     ///
     /// # Panics
-    /// When there are more than [`FIELD_BYTES_MAX`]: the caller's format is broken.
+    /// When there are more than [`FIELD_BYTES_MAX`] bytes: the caller's format is broken.
     pub fn new(at: u16, bytes: &[u8]) -> Self {
         let mut field = Self { at, len: bytes.len() as u8, bytes: [0; FIELD_BYTES_MAX] };
         field.bytes[..bytes.len()].copy_from_slice(bytes);
         field
     }
 
-    /// Where the first byte stands.
+    /// Offset of the first byte.
     pub fn at(&self) -> u16 {
         self.at
     }
@@ -80,13 +81,14 @@ impl Field {
     }
 }
 
-/// What a datagram must have at a fixed place.
+/// A condition on a datagram: what stands at a fixed place.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// These bytes.
+    /// The datagram has these bytes.
     Bytes(Field),
-    /// A number of four bytes, little-endian, within these bounds; both are included.
+    /// The datagram has a little-endian number of four bytes between two bounds, which are
+    /// included.
     Within {
         /// Where the number stands.
         at: u16,
@@ -120,22 +122,23 @@ pub struct Window {
     pub frames: u32,
 }
 
-/// The group that gets a datagram which also has this.
+/// A group, and the conditions under which a datagram goes to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// What a datagram must have besides the matches of the whole table.
+    /// Conditions that a datagram must fulfil besides the matches of the whole table.
     pub matches: Vec<Match>,
     /// An installed group of the same machine.
     pub to: GroupId,
 }
 
-/// What changes in the head of a datagram that is sent on.
+/// A change in the head of a datagram that the port sends on.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patch {
-    /// These bytes.
+    /// These bytes replace the bytes at their place.
     Bytes(Field),
-    /// The synchronised time of sending at this offset: eight bytes of nanoseconds, little-endian.
+    /// The synchronised time of sending is written at this offset: eight bytes of nanoseconds,
+    /// little-endian.
     SyncTime(u16),
 }
 
@@ -148,28 +151,28 @@ impl Patch {
     }
 }
 
-/// Which datagrams a port sends on, to which groups, and with which head. The drawing of the module
-/// says in which order the port asks.
+/// Which datagrams a port sends on, to which groups, and with which head. The drawing at the head
+/// of the module shows the order of the questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// The class in which the copies leave.
     pub class: Class,
-    /// Addresses from which datagrams are sent on.
+    /// Only datagrams from these addresses are sent on.
     pub sources: Vec<SocketAddr>,
-    /// What a datagram must have.
+    /// Conditions that every datagram must fulfil.
     pub matches: Vec<Match>,
-    /// The fan-out table: the first route that fits is taken.
+    /// The fan-out table. The first route whose conditions the datagram fulfils is taken.
     pub routes: Vec<Route>,
-    /// Every number is sent on at most once.
+    /// The window that lets each number pass at most once.
     pub window: Window,
     /// Length of the head; a shorter datagram is not sent on.
     pub head_bytes: u8,
-    /// What differs between the head that came and the head that leaves.
+    /// Changes between the head that arrived and the head that leaves.
     pub patches: Vec<Patch>,
 }
 
 impl Forward {
-    /// Whether the value keeps the limits of this module and its patches stay in its head.
+    /// Whether the value keeps the limits of this module and all patches lie inside the head.
     pub fn is_sound(&self) -> bool {
         let Self { sources, matches, routes, window, head_bytes, patches, .. } = self;
         let head = usize::from(*head_bytes);
@@ -218,16 +221,16 @@ impl Forward {
     }
 }
 
-/// What a driver did by one [`Forward`] since the last time it was asked.
+/// What a driver did by one [`Forward`] since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardCounters {
     /// Datagrams sent on. Each went to all members of its group.
     pub forwarded: u64,
-    /// Datagrams whose number had been sent on.
+    /// Datagrams whose number had already been sent on.
     pub duplicates: u64,
-    /// Datagrams whose number was further behind the newest than the window reaches.
+    /// Datagrams whose number lies further behind the newest number than the window reaches.
     pub behind: u64,
-    /// Datagrams that the driver had no room for, or whose group was not installed.
+    /// Datagrams for which the driver had no room, or whose group was not installed.
     pub refused: u64,
 }
 
@@ -240,11 +243,11 @@ impl core::ops::AddAssign for ForwardCounters {
     }
 }
 
-/// The numbers that were sent on, as a ring of bits below the newest.
+/// The numbers that were sent on: a ring of bits that ends at the newest number.
 struct Numbers {
     bits: Vec<u64>,
     frames: u64,
-    /// One more than the newest number; zero while there is none.
+    /// The newest number plus one; zero before the first number.
     next: u64,
 }
 
@@ -300,18 +303,19 @@ struct Table {
     numbers: Numbers,
 }
 
-/// Carries out what machines of one port installed. Machines are told apart by their number.
+/// Carries out the rules that the machines of one port installed. A number tells the machines
+/// apart.
 #[derive(Default)]
 pub struct Forwarder {
     tables: BTreeMap<(usize, ForwardId), Table>,
-    /// What has not been told yet; outlives its table.
+    /// Counters that no machine has been told yet. They outlive their table.
     counters: BTreeMap<(usize, ForwardId), ForwardCounters>,
     clock: Clock,
 }
 
 impl Forwarder {
-    /// Adopts or forgets a table. The new table replaces the old table between two datagrams, and
-    /// keeps its numbers when the window is the same.
+    /// Adopts or forgets a table. A new table replaces the old table between two datagrams. The new
+    /// table keeps the remembered numbers when its window is the same.
     pub fn install(
         &mut self,
         owner: usize,
@@ -334,18 +338,18 @@ impl Forwarder {
         Installed::Taken
     }
 
-    /// Whether nothing is installed: the caller need not offer its arrivals then.
+    /// Whether no table is installed. The caller then need not offer its arrivals.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
 
-    /// Times of sending are written by this reading from now on.
+    /// From now on the forwarder writes times of sending by this reading of the clock.
     pub fn adopt_clock(&mut self, reading: ClockReading) {
         self.clock.set(reading);
     }
 
-    /// Decides over an arrival, and marks the arrival when `send` has taken its copies. `send` is
-    /// given the number of the machine and says whether it took the transmit.
+    /// Decides about an arrival, and marks it when `send` has taken its copies. `send` is called
+    /// with the number of the machine and answers whether it took the transmit.
     pub fn offer(
         &mut self,
         now: Timestamp,
@@ -376,7 +380,7 @@ impl Forwarder {
         }
     }
 
-    /// Hands out the counters that have grown, and begins them at zero again.
+    /// Hands out the counters that have grown, and sets them back to zero.
     pub fn take_counters(&mut self, mut told: impl FnMut(usize, ForwardId, ForwardCounters)) {
         let tables = &self.tables;
         self.counters.retain(|name, counters| {

@@ -15,20 +15,20 @@ pub struct Hedging(pub u8);
 impl Hedging {
     /// No extra copies.
     pub const NONE: Self = Self(0);
-    /// One extra copy takes most of the tail. The papers recommend two on machines of their own;
-    /// each further copy costs the proxies as many sends as the tree itself, and processes that
-    /// share two cores have no room for these.
+    /// One extra copy, which removes most of the slow tail. The papers recommend two extra copies
+    /// where each process has its own machine. Each further copy costs the proxies as many sends as
+    /// the tree itself, and processes that share two cores have no room for those sends.
     pub const DEFAULT: Self = Self(1);
-    /// Sixteen: eight times as many as any paper uses. A mistyped number must not multiply the
-    /// traffic of a network.
+    /// Sixteen extra copies, eight times as many as any paper uses. The limit keeps a mistyped
+    /// number from multiplying the traffic of a network.
     pub const MAX: Self = Self(16);
 
-    /// How many there are.
+    /// The number of extra copies.
     pub fn copies(self) -> usize {
         self.0.into()
     }
 
-    /// Whether this is at most [`Self::MAX`], which a number out of a file may exceed.
+    /// Whether the number is at most [`Self::MAX`]. A number from a file may be larger.
     pub fn is_allowed(self) -> bool {
         self <= Self::MAX
     }

@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use crate::time::nanos;
 
-/// Buckets per doubling: with 8 a bucket is at most 12.5 % wide.
+/// Buckets for each doubling of the duration. With 8 buckets, a bucket is at most 12.5 % wide.
 const PER_OCTAVE: usize = 8;
-/// Doublings from 1 us to 4.2 s. Shorter durations fall in the first bucket, longer ones in the
-/// last.
+/// Doublings, from 1 us to 4.2 s. Shorter durations count in the first bucket, longer durations in
+/// the last.
 const OCTAVES: usize = 22;
 /// Buckets in all.
 pub const BUCKETS: usize = PER_OCTAVE * OCTAVES;
 /// Lower edge of the first bucket.
 const FLOOR_NS: u64 = 1_000;
 
-/// A log-linear histogram of durations: fixed size, so that merging up a tree costs the same
-/// whatever was observed.
+/// A log-linear histogram of durations. Its size is fixed, so merging histograms up a tree costs
+/// the same for any number of observations.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
@@ -37,17 +37,18 @@ impl core::fmt::Debug for Histogram {
 }
 
 impl Histogram {
-    /// The bucket a duration falls in.
+    /// The bucket into which a duration falls.
     pub fn bucket(duration: Duration) -> usize {
         let ns = nanos(duration).max(FLOOR_NS);
         let octave = (ns / FLOOR_NS).ilog2() as usize;
         let low = FLOOR_NS << octave.min(OCTAVES);
-        // Scaled down first, so that the division is by a constant; the floor is the same.
+        // The value is scaled down first, so that the divisor is a constant; the result is the
+        // same.
         let within = (((ns - low) >> octave) * PER_OCTAVE as u64 / FLOOR_NS) as usize;
         (octave * PER_OCTAVE + within).min(BUCKETS - 1)
     }
 
-    /// The longest duration that falls in this bucket.
+    /// The longest duration that falls into this bucket.
     pub fn upper_edge(bucket: usize) -> Duration {
         let low = FLOOR_NS << (bucket / PER_OCTAVE);
         Duration::from_nanos(low + low * (bucket % PER_OCTAVE + 1) as u64 / PER_OCTAVE as u64)
@@ -58,8 +59,8 @@ impl Histogram {
         self.add(Self::bucket(duration), 1);
     }
 
-    /// Adds `count` observations to a bucket, as read from a report. Buckets out of range count in
-    /// the last one.
+    /// Adds `count` observations to a bucket, as a report carries them. A bucket number beyond the
+    /// end counts in the last bucket.
     pub fn add(&mut self, bucket: usize, count: u64) {
         let slot = &mut self.counts[bucket.min(BUCKETS - 1)];
         *slot = slot.saturating_add(count);
@@ -73,7 +74,7 @@ impl Histogram {
         }
     }
 
-    /// Forgets everything.
+    /// Sets all counts to zero.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.total = 0;
@@ -89,7 +90,8 @@ impl Histogram {
         self.counts.iter().copied().enumerate().filter(|&(_, count)| count > 0)
     }
 
-    /// Upper edge of the bucket in which the `q`-quantile lies (`q` in `0..=1`); zero when empty.
+    /// Upper edge of the bucket in which the `q`-quantile lies (`q` in `0..=1`). An empty histogram
+    /// gives zero.
     pub fn quantile(&self, q: f64) -> Duration {
         quantile(self.total, self.occupied(), q)
     }
@@ -107,11 +109,11 @@ fn quantile(total: u64, occupied: impl Iterator<Item = (usize, u64)>, q: f64) ->
     Duration::ZERO
 }
 
-/// The same for few observations, of which there are many: only the buckets that are not empty
-/// take room, eight bytes each.
+/// A histogram of the same buckets for places that keep many histograms of few observations each.
+/// Only buckets that are not empty take room, eight bytes each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SparseHistogram {
-    /// In the order of the buckets.
+    /// Bucket and count, in the order of the buckets.
     counts: Vec<(u8, u32)>,
     total: u64,
 }
@@ -122,7 +124,8 @@ impl SparseHistogram {
         self.add(Histogram::bucket(duration), 1);
     }
 
-    /// Adds `count` observations to a bucket, as [`Histogram::add`] does; up to 2^32 in each.
+    /// Adds `count` observations to a bucket, as [`Histogram::add`] does. A bucket counts up to
+    /// 2^32 - 1.
     pub fn add(&mut self, bucket: usize, count: u32) {
         const { assert!(BUCKETS <= 256) }
         let bucket = bucket.min(BUCKETS - 1) as u8;
@@ -162,8 +165,8 @@ impl SparseHistogram {
     }
 }
 
-/// p50, p90, p99 and maximum of a sample, in microseconds, as the `--json` of every command prints
-/// them. Quantiles are exact (nearest rank).
+/// Median, p90, p99 and maximum of a sample in microseconds, as the `--json` of every command
+/// prints them. The quantiles are exact: they are nearest ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// Median.
@@ -172,12 +175,12 @@ pub struct Summary {
     pub p90: f64,
     /// 99th percentile.
     pub p99: f64,
-    /// Largest.
+    /// Largest value.
     pub max: f64,
 }
 
 impl Summary {
-    /// Summarises nanoseconds; sorts its argument. All zero when it is empty.
+    /// Summarises nanoseconds, and sorts its argument. An empty sample gives zeros.
     pub fn of_nanos(sample: &mut [i64]) -> Self {
         sample.sort_unstable();
         let us = |q| nearest_rank(sample, q).map_or(0.0, |ns| ns as f64 / 1e3);
@@ -185,7 +188,7 @@ impl Summary {
     }
 }
 
-/// The nearest-rank `q`-quantile of a sorted sample; `None` when it is empty.
+/// The nearest-rank `q`-quantile of a sorted sample; `None` for an empty sample.
 pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1).min(sorted.len().saturating_sub(1))).copied()

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`time`] | [`Timestamp`] (local clock), [`SyncTime`] (synchronised clock), [`Clock`] between them |
 //! | [`prng`] | [`Prng`], seeded and passed in |
+//! | [`math`] | logarithms, powers and angles with the same bits on every computer |
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
 //! | [`forward`] | [`Forward`]: state with which a port sends datagrams on without asking |
 //! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |
@@ -14,7 +15,7 @@
 //! | [`seal`] | [`SharedKey`] of a run, [`MacKey`] of a protocol |
 //! | [`statistics`] | means of a few values with Student's intervals |
 //!
-//! Nothing here does IO, reads a clock or starts a thread.
+//! Nothing in this crate does IO, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
 pub mod durable;
@@ -22,6 +23,7 @@ pub mod forward;
 pub mod hedging;
 pub mod histogram;
 pub mod machine;
+pub mod math;
 pub mod prng;
 pub mod reader;
 pub mod seal;
@@ -45,7 +47,7 @@ pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 
 /// The name of a host in a run: root, proxy, receiver or anything else that has an address.
 ///
-/// Ids are given by the configuration and are what reports and metrics call "host".
+/// The configuration gives out the ids. Reports and metrics call them "host".
 #[derive(
     Clone,
     Copy,
@@ -71,7 +73,7 @@ impl core::fmt::Display for NodeId {
 /// The format of a message: a tag that travels with the message from the feed to the recording, so
 /// that nobody has to guess a format from the message's bytes.
 ///
-/// The tags are given out by the codecs of the feed formats; here they are only numbers.
+/// The codecs of the feed formats give out the tags. This crate treats a tag as a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Format(pub u8);
 

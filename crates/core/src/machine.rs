@@ -1,21 +1,27 @@
-//! The one contract between protocols and the world.
+//! The contract between a protocol and the world.
 //!
-//! A [`Machine`] has no sockets, no clock and no threads. A driver owns it and repeats:
+//! A [`Machine`] has no sockets, no clock and no threads. A driver owns the machine and repeats six
+//! steps:
 //!
 //! 1. read the clock once: `now`;
 //! 2. hand in one input: [`handle`](Machine::handle), [`handle_timeout`](Machine::handle_timeout),
-//!    [`handle_clock`](Machine::handle_clock), [`handle_sent`](Machine::handle_sent) or
-//!    [`handle_counters`](Machine::handle_counters);
+//!    [`handle_clock`](Machine::handle_clock), [`handle_sent`](Machine::handle_sent),
+//!    [`handle_counters`](Machine::handle_counters) or
+//!    [`handle_written`](crate::Durable::handle_written);
 //! 3. drain [`poll_event`](Machine::poll_event) until `None`;
-//! 4. apply [`poll_install`](Machine::poll_install) until `None`;
-//! 5. pull [`poll_transmit`](Machine::poll_transmit) as fast as it can send, and no faster; while
-//!    only the queue of a less urgent class is full, pull [`poll_urgent`](Machine::poll_urgent);
-//! 6. sleep until [`poll_timeout`](Machine::poll_timeout) or the next arrival; arrivals may wait to
-//!    be read until [`poll_lull`](Machine::poll_lull).
+//! 4. apply [`poll_install`](Machine::poll_install) until `None`; of a machine that is
+//!    [`durable`](Machine::durable), take [`poll_write`](crate::Durable::poll_write) until `None`
+//!    or until [`WRITES_MAX`](crate::durable::WRITES_MAX) writes are under way;
+//! 5. pull [`poll_transmit`](Machine::poll_transmit) as fast as the driver can send, and no faster;
+//!    while only the queue of a less urgent class is full, pull
+//!    [`poll_urgent`](Machine::poll_urgent);
+//! 6. sleep until [`poll_timeout`](Machine::poll_timeout) or the next arrival. Arrivals may wait
+//!    unread until [`poll_lull`](Machine::poll_lull).
 //!
-//! **The rule:** after every single input, steps 3 and 4 run to `None` before the next input. Step
-//! 5 may lag: a machine bounds what it queues per class and destination, and says what it drops.
-//! The simulator asserts the rule; `evenfall-port` follows it.
+//! **The rule:** after every single input, the driver repeats steps 3 and 4 until they give `None`,
+//! before it hands in the next input. Step 5 may lag: a machine bounds its queue for each class and
+//! destination, and documents what it drops. The simulator asserts the rule, and `evenfall-port`
+//! follows it.
 
 use core::fmt;
 use std::net::SocketAddr;
@@ -23,20 +29,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::durable::Durable;
 use crate::forward::{Forward, ForwardCounters, ForwardId};
 use crate::{ClockReading, Timestamp};
 
-/// What a datagram is for. Drivers map it to priorities; lower value first.
+/// What a datagram is for. Drivers map the class to priorities. A class with a lower number goes
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// Membership, reports, acknowledgements: small, few, must not starve.
+    /// Membership, reports and acknowledgements: few small datagrams that must never starve.
     Control = 0,
     /// The feed itself.
     Live = 1,
-    /// Copies of what somebody missed.
+    /// Copies of messages that a node missed.
     Repair = 2,
-    /// Everything that can wait.
+    /// Traffic that can wait.
     Bulk = 3,
 }
 
@@ -52,30 +60,31 @@ impl Class {
 pub enum StampedBy {
     /// The network card, when the packet passed the wire.
     Hardware,
-    /// The kernel, when the packet entered the socket or was handed to the card.
+    /// The kernel, when the packet entered the socket or was handed to the network card.
     Kernel,
-    /// This process, when it read the socket or when the system call that sent had returned.
+    /// This process, when it read the socket, or when the system call for sending had returned.
     User,
 }
 
-/// One received datagram. Owned, and cheap to clone: holding, ringing and forwarding share it.
+/// A received datagram. The value is owned and cheap to clone, so holding, keeping in a ring and
+/// forwarding share its bytes.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Source address as the network gave it; not yet authenticated.
+    /// Source address as the network gave it. The address is not yet authenticated.
     pub from: SocketAddr,
     /// The whole datagram.
     pub datagram: Bytes,
-    /// When it was received, on the local clock. Never later than the `now` it is handed in with.
+    /// Local time at which the datagram was received. It is never later than the `now` of the call.
     pub received: Timestamp,
     /// Who took `received`.
     pub stamped_by: StampedBy,
-    /// The port has sent this datagram on already, as a [`Forward`] told it to. The machine does
-    /// not send the datagram on a second time.
+    /// Whether the port has already sent this datagram on, as an installed [`Forward`] told it to.
+    /// The machine then does not send the datagram on a second time.
     pub is_forwarded: bool,
 }
 
 impl Arrival {
-    /// A datagram that nobody has sent on yet.
+    /// A datagram that no port has sent on yet.
     pub fn new(
         from: SocketAddr,
         datagram: Bytes,
@@ -95,15 +104,15 @@ pub struct GroupId(pub u32);
 pub enum Destination {
     /// One address.
     One(SocketAddr),
-    /// Every member of an installed group, each exactly once.
+    /// Every member of an installed group. Each member gets one copy.
     Group(GroupId),
 }
 
-/// Most bytes a [`Head`] can hold: a fixed header and everything that changes from hop to hop.
+/// Bytes that a [`Head`] can hold: a fixed header and all the fields that change from hop to hop.
 pub const HEAD_BYTES_MAX: usize = 128;
 
-/// The first bytes of a datagram, held inline because they differ from hop to hop while the body
-/// behind them is shared by every copy.
+/// The first bytes of a datagram. They are stored inline because they differ from hop to hop. All
+/// copies share the body that follows.
 #[derive(Clone, Copy)]
 pub struct Head {
     len: u8,
@@ -111,10 +120,10 @@ pub struct Head {
 }
 
 impl Head {
-    /// A head of these bytes.
+    /// A head with these bytes.
     ///
     /// # Panics
-    /// When there are more than [`HEAD_BYTES_MAX`]: the caller's format is broken.
+    /// When there are more than [`HEAD_BYTES_MAX`] bytes: the caller's format is broken.
     pub fn new(bytes: &[u8]) -> Self {
         let mut head = Self { len: bytes.len() as u8, bytes: [0; HEAD_BYTES_MAX] };
         head.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -133,46 +142,47 @@ impl fmt::Debug for Head {
     }
 }
 
-/// The name that a machine gives a [`Transmit`] whose departure it wants to know.
+/// The name that a machine gives to a [`Transmit`] whose time of departure it wants to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// What became of a [`Transmit`] that asked when it left.
+/// The answer to a [`Transmit`] that asked for its time of departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// The name that the transmit carried.
     pub token: Token,
-    /// When its last copy left, on the local clock. `None` when no copy left: the transmit was
-    /// refused, or the network took none of its copies.
+    /// Local time at which the last copy left. `None` when no copy left: the driver refused the
+    /// transmit, or the network took none of its copies.
     pub at: Option<Timestamp>,
     /// Who took `at`.
     pub stamped_by: StampedBy,
 }
 
-/// One datagram to send, to one or to many: the wire carries `head` followed by `body`.
+/// A datagram for one or many destinations. The wire carries `head` followed by `body`.
 ///
-/// Fan-out is a word of the contract and not a loop, so that each driver can do it in its best way.
+/// A transmit names all destinations at once, so that each driver can make the copies in its best
+/// way.
 #[derive(Clone, Debug)]
 pub struct Transmit {
     /// Priority.
     pub class: Class,
     /// Receivers of the copies.
     pub to: Destination,
-    /// Bytes of this hop.
+    /// Bytes that belong to this hop.
     pub head: Head,
-    /// Bytes shared with every other copy of the same message.
+    /// Bytes that all copies of the message share.
     pub body: Bytes,
-    /// Asks for [`Machine::handle_sent`], once for all copies.
+    /// When set, the driver calls [`Machine::handle_sent`] once for all copies.
     pub token: Option<Token>,
 }
 
 impl Transmit {
-    /// A datagram whose machine does not ask when it left.
+    /// A datagram without a token: the machine does not ask for its departure.
     pub fn new(class: Class, to: Destination, head: Head, body: Bytes) -> Self {
         Self { class, to, head, body, token: None }
     }
 
-    /// The same datagram, with the question when it left.
+    /// The same datagram with a token, so that the driver tells its time of departure.
     pub fn asking(self, token: Token) -> Self {
         Self { token: Some(token), ..self }
     }
@@ -189,33 +199,34 @@ impl Transmit {
 }
 
 /// State that a driver keeps so that it can act without asking the machine. An install is a plain
-/// value, and replaces the last install of the same name as a whole.
+/// value. It replaces the whole earlier install of the same name.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub enum Install {
     /// The group has exactly these members from now on; an empty list forgets the group.
     Group(GroupId, Arc<[SocketAddr]>),
-    /// Datagrams that match are sent on as this says, and are handed in as well. `None` forgets
-    /// the table and its window of numbers.
+    /// The driver sends matching datagrams on by these rules, and hands them in as well. `None`
+    /// forgets the rules and their window of numbers.
     Forward(ForwardId, Option<Arc<Forward>>),
 }
 
-/// What a driver made of an [`Install`].
+/// A driver's answer to an [`Install`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installed {
-    /// The driver acts by it from now on.
+    /// The driver acts by the install from now on.
     Taken,
-    /// The driver cannot act by this kind of state, or not by so much of it. The machine goes on by
+    /// The driver cannot act by this kind of state, or has no room for it. The machine goes on by
     /// hand, as before any install of that name.
     Ignored,
 }
 
-/// Bytes that are not a message of this protocol. Counted and ignored by drivers, never fatal.
+/// Bytes that are no message of this protocol. Drivers count and ignore them. They never end a
+/// process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// What was wrong, in words fit for a log line.
+    /// What was wrong, in words for a log line.
     pub what: &'static str,
-    /// Byte offset in the datagram at which it went wrong.
+    /// Offset of the wrong byte in the datagram.
     pub offset: usize,
 }
 
@@ -227,7 +238,7 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// A protocol without IO. See the module documentation for the loop and the rule.
+/// A protocol without IO. The documentation of the module states the loop and the rule.
 pub trait Machine {
     /// What the machine tells its owner.
     type Event;
@@ -235,26 +246,26 @@ pub trait Machine {
     /// One datagram arrived.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are not of this protocol; the machine is then unchanged but for
-    /// a counter.
+    /// [`Malformed`] when the bytes are not of this protocol. The machine has then changed nothing
+    /// but a counter.
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed>;
 
-    /// The time named by [`poll_timeout`](Self::poll_timeout) has come. Early calls are harmless.
+    /// The time that [`poll_timeout`](Self::poll_timeout) named has come. An early call is
+    /// harmless.
     fn handle_timeout(&mut self, now: Timestamp);
 
     /// The synchronised clock was read, and may have stepped.
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading);
 
-    /// A transmit that carried a [`Token`] has left, or never will. The answer comes once for each
-    /// token, unless the machine asks faster than the driver hands answers in: a driver keeps a
-    /// stated number of answers and drops the oldest beyond. A machine that asks nothing leaves
-    /// this out.
+    /// A transmit with a [`Token`] has left, or will never leave. Each token gets one answer. A
+    /// driver keeps a stated number of answers, and drops the oldest when the machine asks faster
+    /// than the driver hands answers in. A machine that sets no tokens leaves this method out.
     fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
         let _ = (now, sent);
     }
 
-    /// What the driver did by an installed [`Forward`] since it last said so. A machine that
-    /// installs none leaves this out.
+    /// What the driver did by an installed [`Forward`] since its last report. A machine that
+    /// installs no [`Forward`] leaves this method out.
     fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
         let _ = (now, of, counters);
     }
@@ -262,29 +273,35 @@ pub trait Machine {
     /// The next thing to tell the owner.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// The next state for the driver to hold.
+    /// The next state that the driver shall keep.
     fn poll_install(&mut self) -> Option<Install>;
 
-    /// The next datagram, stamped with `now` as its time of sending.
+    /// The next datagram. Its time of sending is `now`.
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit>;
 
-    /// The next datagram of the classes [`Class::Control`] and [`Class::Live`], as
-    /// [`poll_transmit`](Self::poll_transmit) would give it. A driver that has no room for a less
-    /// urgent class asks here, so that a full queue of repairs does not hold up the feed. A machine
-    /// without such classes leaves this out.
+    /// The next datagram of the classes [`Class::Control`] and [`Class::Live`]. A driver that has
+    /// no room for a less urgent class calls this method instead of
+    /// [`poll_transmit`](Self::poll_transmit), so that a full queue of repairs does not hold up the
+    /// feed. A machine without less urgent classes leaves this method out.
     fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
         let _ = now;
         None
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called; `None` for never. Must be
-    /// cheap: drivers ask after every input.
+    /// The time at which the driver shall call [`handle_timeout`](Self::handle_timeout); `None` for
+    /// never. The method must be cheap, because drivers call it after every input.
     fn poll_timeout(&self) -> Option<Timestamp>;
 
-    /// Until when arrivals may wait unread, because nothing would come of them earlier; `None` when
-    /// each is wanted at once. A driver may use it to be woken once for many, if it knows by the
-    /// kernel's stamps when they came.
+    /// The time until which arrivals may wait unread, because the machine would do nothing with
+    /// them earlier. `None` when the machine wants each arrival at once. A driver may then wake
+    /// once for many arrivals, if the kernel's stamps tell when each of them arrived.
     fn poll_lull(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// The machine as one that asks for writes. The driver carries the writes out and answers each
+    /// of them. A machine whose promises need no disk leaves this out.
+    fn durable(&mut self) -> Option<&mut dyn Durable> {
         None
     }
 }

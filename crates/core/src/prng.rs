@@ -1,23 +1,24 @@
 //! Seeded randomness: xoshiro256++ seeded through splitmix64 (Blackman and Vigna, 2019).
 //!
-//! Our own forty lines rather than a crate, because a seed printed by a failing run must give the
-//! same run after any dependency update.
+//! The generator is written here and is not a dependency: a seed that a failing run prints must
+//! give the same run after every update of the dependencies. [`math`] makes the run the same on any
+//! computer.
 
-/// A deterministic generator. Passed in, never ambient.
+use crate::math;
+
+/// A deterministic generator. A caller passes it in; no code reads a global generator.
 #[derive(Clone, Debug)]
 pub struct Prng {
     state: [u64; 4],
 }
 
 impl Prng {
-    /// The generator of this seed; every seed is valid, zero too.
+    /// The generator of this seed. Every seed is valid, zero included.
     pub fn new(seed: u64) -> Self {
-        let mut mix = seed;
+        let mut counter = seed;
         let state = core::array::from_fn(|_| {
-            mix = mix.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (mix ^ (mix >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
+            counter = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            math::mix(counter)
         });
         Self { state }
     }
@@ -42,7 +43,7 @@ impl Prng {
         result
     }
 
-    /// Uniform in `0..bound` without modulo bias beyond 2^-64 (Lemire's multiply-shift).
+    /// Uniform in `0..bound`. The bias is below 2^-64 (Lemire's multiply-shift).
     ///
     /// # Panics
     /// When `bound` is zero.
@@ -63,16 +64,17 @@ impl Prng {
 
     /// Exponential with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.unit()).ln()
+        -mean * math::ln(1.0 - self.unit())
     }
 
-    /// Standard normal (Box-Muller; one of the pair is dropped to keep the state plain).
+    /// Standard normal (Box-Muller). The second value of each pair is dropped, so that the state is
+    /// only the generator's.
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (core::f64::consts::TAU * self.unit()).cos()
+        let radius = (-2.0 * math::ln(1.0 - self.unit())).sqrt();
+        radius * math::cos(core::f64::consts::TAU * self.unit())
     }
 
-    /// Fisher-Yates.
+    /// Puts the items in a random order (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);
@@ -87,7 +89,7 @@ mod tests {
     #[test]
     fn a_seed_gives_one_sequence_for_ever() {
         let mut prng = Prng::new(1);
-        // Pinned: a change here would silently change every recorded run.
+        // The values are pinned, because another sequence would silently change every recorded run.
         let first: Vec<u64> = (0..3).map(|_| prng.next_u64()).collect();
         let mut again = Prng::new(1);
         assert_eq!(first, (0..3).map(|_| again.next_u64()).collect::<Vec<_>>());
@@ -110,7 +112,7 @@ mod tests {
         let n = 100_000;
         let mean = (0..n).map(|_| prng.exponential(2.0)).sum::<f64>() / f64::from(n);
         assert!((mean - 2.0).abs() < 0.05, "{mean}");
-        let square = (0..n).map(|_| prng.normal().powi(2)).sum::<f64>() / f64::from(n);
+        let square = (0..n).map(|_| math::square(prng.normal())).sum::<f64>() / f64::from(n);
         assert!((square - 1.0).abs() < 0.05, "{square}");
     }
 }

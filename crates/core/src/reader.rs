@@ -1,8 +1,8 @@
-//! Bytes from outside, read without a panic.
+//! Reads bytes from outside without a panic.
 
 use crate::Malformed;
 
-/// Reads little-endian integers one after the other, and never past the end.
+/// Reads little-endian integers one after the other. It never reads past the end.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -10,7 +10,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Begins with the first byte.
+    /// Starts at the first byte.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
@@ -19,7 +19,8 @@ impl<'a> Reader<'a> {
     /// The next `n` bytes.
     ///
     /// # Errors
-    /// [`Malformed`] when there are fewer; nothing was read then. So do all methods that read.
+    /// [`Malformed`] when fewer bytes are left. Nothing is read then. All methods that read behave
+    /// like this.
     #[inline]
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
@@ -85,12 +86,12 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// An error about what was read last.
+    /// An error at the place of the last read.
     pub fn malformed(&self, what: &'static str) -> Malformed {
         Malformed { what, offset: self.at }
     }
 
-    /// Looks whether everything was read.
+    /// Checks that all bytes were read.
     ///
     /// # Errors
     /// [`Malformed`] when bytes are left.

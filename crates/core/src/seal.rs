@@ -1,5 +1,5 @@
-//! The secret of a run, out of which every protocol derives its own keys, and the code by which
-//! datagrams are authenticated.
+//! The secret of a run and the codes that authenticate datagrams. Every protocol derives its own
+//! keys from the secret.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -19,13 +19,13 @@ impl fmt::Debug for SharedKey {
     }
 }
 
-/// Why a text is no key. The text itself is never shown.
+/// Why a text is no key. The error never shows the text itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The text has so many characters.
+    /// The text has this many characters instead of 64.
     Length(usize),
-    /// The letter at this place, from 1, is not a hexadecimal digit.
+    /// The character at this place is no hexadecimal digit. Places count from 1.
     Digit(usize),
 }
 
@@ -43,7 +43,7 @@ impl core::fmt::Display for KeyError {
 impl core::error::Error for KeyError {}
 
 impl SharedKey {
-    /// A key from 32 secret bytes. `id` is what the wire calls it; 0 means "no key" there.
+    /// A key from 32 secret bytes. Datagrams carry `id`; the id 0 means "no key".
     ///
     /// # Panics
     /// When `id` is zero.
@@ -55,7 +55,7 @@ impl SharedKey {
     /// A key from 64 hexadecimal digits.
     ///
     /// # Errors
-    /// What is wrong with the text; never the text itself.
+    /// What is wrong with the text, without the text itself.
     pub fn from_hex(id: u8, text: &str) -> Result<Self, KeyError> {
         let text = text.trim();
         let digits: Vec<Option<u32>> = text.chars().map(|letter| letter.to_digit(16)).collect();
@@ -70,7 +70,7 @@ impl SharedKey {
         Ok(Self::new(id, bytes))
     }
 
-    /// What the wire calls this key.
+    /// The id that datagrams carry.
     pub fn id(&self) -> u8 {
         self.id
     }
@@ -80,17 +80,17 @@ impl SharedKey {
         &self.bytes
     }
 
-    /// The id of this key and 16 secret bytes for another protocol, which `context` names: what is
-    /// learned of one says nothing of another.
+    /// The id of this key and 16 secret bytes for the protocol that `context` names. A person who
+    /// learns the bytes of one protocol learns nothing about the bytes of another.
     pub fn derive(&self, context: &str) -> (u8, [u8; 16]) {
         let derived = blake3::derive_key(context, &self.bytes);
         (self.id, derived[..16].try_into().expect("16 bytes"))
     }
 }
 
-/// Authenticates what one protocol sends: SipHash-2-4, a keyed function of 64 bits. The key is
-/// [derived](SharedKey::derive) from the shared key of the run, so that what is learned of one
-/// protocol says nothing of another.
+/// Authenticates what one protocol sends, by SipHash-2-4, a keyed function of 64 bits. The key is
+/// [derived](SharedKey::derive) from the shared key of the run, so the key of one protocol says
+/// nothing about the key of another.
 #[derive(Clone)]
 pub struct MacKey {
     id: u8,
@@ -104,18 +104,19 @@ impl fmt::Debug for MacKey {
 }
 
 impl MacKey {
-    /// A key from 16 secret bytes; `id` is what the wire calls it, 0 means none there.
+    /// A key from 16 secret bytes. Datagrams carry `id`; the id 0 means "no key".
     #[inline]
     pub fn new(id: u8, bytes: &[u8; 16]) -> Self {
         Self { id, sip: SipHasher24::new_with_key(bytes) }
     }
 
-    /// What the wire calls the key; zero without a key.
+    /// The id that datagrams carry; zero without a key.
     pub fn id_of(key: Option<&Self>) -> u8 {
         key.map_or(0, |key| key.id)
     }
 
-    /// The code of these bytes, of which only the sequence counts and not where a part ends.
+    /// The code of these bytes. Only the sequence of the bytes counts, not where one part ends and
+    /// the next begins.
     #[inline]
     pub fn mac(&self, parts: &[&[u8]]) -> u64 {
         let mut sip = self.sip;

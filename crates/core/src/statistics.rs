@@ -1,8 +1,8 @@
-//! Means of a few values, and how far off they may be.
+//! Means of a few values, with their confidence intervals.
 //!
-//! Studies and races have 2 to 50 values, too few for the normal law: with three values the 95 %
-//! interval of the mean is 2.2 times as wide as the normal law says. Student's t is exact for
-//! normal values, whatever their spread.
+//! Studies have 2 to 50 values, too few for the normal distribution: with three values, the 95 %
+//! interval of the mean is 2.2 times as wide as the normal distribution says. Student's t is exact
+//! for normally distributed values.
 //!
 //! ```
 //! use evenfall_core::statistics::{half_width, mean};
@@ -15,35 +15,37 @@
 
 use core::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
-/// Degrees of freedom above which t is computed as for this many: t then differs from the normal
-/// law's value by less than 1 % for tails of a millionth and more.
+use crate::math::{sin_cos, square, tan};
+
+/// Largest number of degrees of freedom that is computed as such. From here on, t differs from the
+/// normal distribution's value by less than 1 %, for tails of a millionth and more.
 const DEGREES_MAX: u32 = 1_000;
-/// Halvings of the angle whose tangent is t: the last is below the precision of an angle.
+/// Halvings of the angle whose tangent is t. Sixty halvings go below the precision of an angle.
 const HALVINGS: u32 = 60;
 
-/// The mean; `None` of nothing, and of values of which any is not finite.
+/// The mean. `None` for an empty slice, or when any value is not finite.
 pub fn mean(values: &[f64]) -> Option<f64> {
     let finite = !values.is_empty() && values.iter().all(|value| value.is_finite());
     finite.then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The standard deviation of the population that these values were drawn from, estimated with
-/// n - 1; `None` of fewer than two.
+/// The standard deviation of the population from which the values were drawn, estimated with n - 1.
+/// `None` for fewer than two values.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let (mean, n) = (mean(values)?, values.len() as f64);
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let squares: f64 = values.iter().map(|value| square(value - mean)).sum();
     (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt())
 }
 
 /// Half the width of the confidence interval of the mean by Student's t: the true mean lies outside
-/// `mean - half ..= mean + half` with probability `tail`. `None` of fewer than two values.
+/// `mean - half ..= mean + half` with probability `tail`. `None` for fewer than two values.
 pub fn half_width(values: &[f64], tail: f64) -> Option<f64> {
     let error = deviation(values)? / (values.len() as f64).sqrt();
     Some(error * student_t(values.len() as u32 - 1, tail))
 }
 
-/// The value that |t| exceeds with probability `tail`, for this many degrees of freedom (1 at
-/// least).
+/// The value that |t| exceeds with probability `tail`, for this many degrees of freedom (at least
+/// 1).
 ///
 /// Bisection of the closed form for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and
 /// 26.7.4).
@@ -54,12 +56,12 @@ pub fn student_t(degrees: u32, tail: f64) -> f64 {
         let angle: f64 = (low + high) / 2.0;
         if 1.0 - within(degrees, angle) > tail { low = angle } else { high = angle }
     }
-    f64::from(degrees).sqrt() * low.tan()
+    f64::from(degrees).sqrt() * tan(low)
 }
 
 /// The probability that |t| is below sqrt(degrees) * tan(angle).
 fn within(degrees: u32, angle: f64) -> f64 {
-    let (sin, cos) = angle.sin_cos();
+    let (sin, cos) = sin_cos(angle);
     let odd = degrees % 2 == 1;
     let mut term = if odd { cos } else { 1.0 };
     let mut sum = 0.0;

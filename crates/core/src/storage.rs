@@ -1,42 +1,44 @@
 //! The disk and the object store of a store.
 //!
-//! Both traits are small on purpose, so that a simulated disk that tears writes and forgets syncs
-//! runs the same code as a directory, and a simulated object store that fails the same code as S3.
-//! Names are plain ASCII without separators; the caller decides the meaning of a name.
+//! Both traits are small on purpose. The code that runs on a directory also runs on a simulated
+//! disk, which tears writes and forgets syncs. The code that runs on S3 also runs on a simulated
+//! object store, which fails. Names are plain ASCII without separators, and the caller decides
+//! their meaning.
 
 use core::fmt;
 
 use bytes::Bytes;
 
-/// Why a disk or an object store did not do what it was asked.
+/// Why a disk or an object store did not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// There is no room. Free some and try again.
+    /// The storage has no room. Free some and try again.
     Full {
         /// File or object.
         name: String,
     },
-    /// Nothing answers, or not in time. The request may or may not have been carried out.
+    /// The storage did not answer in time. The request may have been carried out or not.
     Unavailable {
         /// File or object.
         name: String,
-        /// The world's own words.
+        /// The message of the operating system or of the object store.
         what: String,
     },
-    /// The bucket or directory itself is not there: lost, or never made. What was in it is lost
-    /// with it; what goes there next waits.
+    /// The bucket or directory itself is missing: it was lost, or never made. Its contents are lost
+    /// with it. Later writes to it wait.
     NoBucket {
         /// File or object.
         name: String,
-        /// The world's own words.
+        /// The message of the operating system or of the object store.
         what: String,
     },
-    /// The request itself is refused: permission, a name that is not one, a broken device.
+    /// The storage refuses the request itself: a missing permission, a name that is not allowed, a
+    /// broken device.
     Failed {
         /// File or object.
         name: String,
-        /// The world's own words.
+        /// The message of the operating system or of the object store.
         what: String,
     },
 }
@@ -64,91 +66,93 @@ impl fmt::Display for StorageError {
 
 impl std::error::Error for StorageError {}
 
-/// A flat directory of files on one disk. What is written survives a crash only behind a sync.
+/// A flat directory of files on one disk. Written bytes survive a crash only after a sync.
 pub trait Disk {
-    /// Writes at this offset; creates the file when it is not there.
+    /// Writes at this offset. A missing file is created.
     ///
     /// # Errors
-    /// Nothing, some or all of the bytes are then written.
+    /// None, some or all of the bytes are then written.
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError>;
 
-    /// Returns when everything written to this file, and its name, survive a crash.
+    /// Returns when the file's name and all bytes written to it survive a crash.
     ///
     /// # Errors
-    /// Nothing may then be assumed of what was written since the last sync.
+    /// The bytes written since the last sync may then be there or not.
     fn sync(&self, name: &str) -> Result<(), StorageError>;
 
     /// [`sync`](Self::sync) of every file of the directory.
     ///
     /// # Errors
-    /// As of [`sync`](Self::sync).
+    /// As for [`sync`](Self::sync).
     fn sync_all(&self) -> Result<(), StorageError>;
 
-    /// Up to `len` bytes from this offset; fewer at the end of the file, none when it is not there.
+    /// Up to `len` bytes from this offset: fewer at the end of the file, none when the file is
+    /// missing.
     ///
     /// # Errors
     /// When the device fails.
     fn read(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError>;
 
-    /// Every file's name and length in bytes, in order of names.
+    /// Name and length in bytes of every file, in order of names.
     ///
     /// # Errors
     /// When the device fails.
     fn list(&self) -> Result<Vec<(String, u64)>, StorageError>;
 
-    /// Removes the file; no error when it is not there.
+    /// Removes the file. A missing file is no error.
     ///
     /// # Errors
     /// When the device fails.
     fn remove(&self, name: &str) -> Result<(), StorageError>;
 }
 
-/// What became of [`Objects::put_new`].
+/// The outcome of [`Objects::put_new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// The object is there now.
+    /// The object was created.
     Created,
-    /// There was one of that name already; it is unchanged.
+    /// An object of that name was there already. It is unchanged.
     Exists,
 }
 
-/// A bucket: whole objects by name, each put or got at once.
+/// A bucket: whole objects by name. An object is put whole, and its bytes can be got in part.
 pub trait Objects {
-    /// Puts the object, replacing one of the same name.
+    /// Puts the object, and replaces an object of the same name.
     ///
     /// # Errors
-    /// The object may then be the old or the new one, never a mixture.
+    /// The bucket may then hold the old object or the new one, never a mixture.
     fn put(&self, name: &str, bytes: Bytes) -> Result<(), StorageError>;
 
-    /// Puts the object unless there is one of that name.
+    /// Puts the object unless an object of that name exists.
     ///
     /// # Errors
     /// The object may then be there or not.
     fn put_new(&self, name: &str, bytes: Bytes) -> Result<PutOutcome, StorageError>;
 
-    /// Puts the object in the place of one that has exactly the bytes `was`, in one step: who
-    /// decided to replace those and is late replaces nothing else. [`PutOutcome::Exists`] when
-    /// another one is there by now, or none.
+    /// Replaces an object whose bytes are exactly `was`, in one step. A caller that decided on the
+    /// replacement and comes late therefore replaces nothing else. [`PutOutcome::Exists`] when the
+    /// object has other bytes by now, or is missing.
     ///
     /// # Errors
-    /// The object may then be the old or the new one, never a mixture.
+    /// The bucket may then hold the old object or the new one, never a mixture.
     fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Result<PutOutcome, StorageError>;
 
-    /// Up to `len` bytes from this offset, fewer at the object's end; `None` when there is none.
+    /// Up to `len` bytes from this offset, fewer at the object's end; `None` when the object is
+    /// missing.
     ///
     /// # Errors
-    /// When nothing answers.
+    /// When the store does not answer.
     fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError>;
 
-    /// Deletes the object; no error when it is not there.
+    /// Deletes the object. A missing object is no error.
     ///
     /// # Errors
     /// The object may then be there or not.
     fn delete(&self, name: &str) -> Result<(), StorageError>;
 
-    /// Names that begin with this; a listing may lag behind puts and deletes.
+    /// Names that begin with `prefix`. A listing may lag behind puts and deletes.
     ///
     /// # Errors
-    /// When nothing answers.
+    /// When the store does not answer.
     fn list(&self, prefix: &str) -> Result<Vec<String>, StorageError>;
 }

@@ -87,32 +87,32 @@ point_in_time!(SyncTime);
 /// How wrong the synchronised clock may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ClockError {
-    /// Sender and receiver read one and the same clock: there is no error between them.
+    /// Sender and receiver read the same clock, so there is no error between them.
     SameClock,
-    /// The true offset lies within this distance of the stated one.
+    /// The true offset lies within this distance of the stated offset.
     Within(Duration),
-    /// No source states a bound. Figures that rest on this clock say so.
+    /// No source states a bound. Figures that rest on this clock carry the word "unknown".
     #[default]
     Unknown,
 }
 
-/// What a clock source says now: `synchronised = local + offset`, and how wrong that may be.
+/// A statement of a clock source: `synchronised = local + offset`, and how wrong the offset may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ClockReading {
-    /// Nanoseconds to add to the local clock to get the synchronised one.
+    /// Nanoseconds to add to the local clock to get the synchronised time.
     pub offset_ns: i64,
     /// Bound on the error of `offset_ns`.
     pub error: ClockError,
 }
 
-/// A machine's view of the synchronised clock: the last reading, applied.
+/// A machine's view of the synchronised clock. It applies the last reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Clock {
     reading: ClockReading,
 }
 
 impl Clock {
-    /// Adopts a new reading, step or not.
+    /// Adopts a new reading, whether or not the clock stepped.
     pub fn set(&mut self, reading: ClockReading) {
         self.reading = reading;
     }

@@ -1,17 +1,20 @@
-//! The loop obeys the contract: the same rule that the simulator asserts.
+//! The loop obeys the rule of the contract, as the simulator asserts it.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use evenfall_core::durable::Change;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed,
-    Timestamp, Transmit,
+    Arrival, Class, ClockReading, Destination, Durable, GroupId, Head, Install, Machine, Malformed,
+    StorageError, Timestamp, Transmit, Write, WriteId,
 };
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
+use evenfall_host::writes::Writes;
+use evenfall_port::memory::Switch;
 use evenfall_port::run::Loop;
 use evenfall_port::udp::UdpDriver;
-use evenfall_port::{Options, Port};
+use evenfall_port::{Options, Port, Wake};
 
 /// Repeats every datagram to a group of one, and ticks every ten milliseconds. Panics when an input
 /// comes before its events and installs are drained.
@@ -23,7 +26,7 @@ struct Echo {
     transmits: VecDeque<Transmit>,
     next: Timestamp,
     clock: Option<ClockReading>,
-    /// Whether arrivals are of no use before the next tick.
+    /// Whether arrivals are useless before the next tick.
     rests: bool,
 }
 
@@ -143,7 +146,8 @@ fn after_a_rest_what_is_due_goes_before_what_has_arrived() {
     let mut machines = [Echo { rests: true, ..Echo::new(0, outside.local_addr().unwrap()) }];
     let mut drive = Loop::new();
     let mut log = Vec::new();
-    // A tick that is late by a millisecond is none any more, so it may take some tries.
+    // A tick that is late by a millisecond does not count as a rest, so the test may need some
+    // tries.
     for _ in 0..200 {
         log.clear();
         let mut events = |_: &Echo, _: Timestamp, event: String| log.push(event);
@@ -157,7 +161,7 @@ fn after_a_rest_what_is_due_goes_before_what_has_arrived() {
     panic!("an arrival always went first");
 }
 
-/// Has repairs without end, and one frame of the feed that comes up after some of them.
+/// A machine with endless repairs, and one frame of the feed that comes up after some of them.
 struct Repairing {
     to: SocketAddr,
     repairs: usize,
@@ -224,4 +228,78 @@ fn the_feed_is_pulled_while_the_queue_of_repairs_is_full() {
     let mut first = [0; 8];
     outside.recv(&mut first).unwrap();
     assert_eq!(first[0], Class::Live as u8, "the feed goes before the repairs that wait");
+}
+
+/// Has one line written, and says when the line is on the disk.
+#[derive(Default)]
+struct Scribe {
+    is_asked: bool,
+    written: Option<Result<(), StorageError>>,
+}
+
+impl Machine for Scribe {
+    type Event = bool;
+
+    fn handle(&mut self, _: Timestamp, _: Arrival) -> Result<(), Malformed> {
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, _: Timestamp) {}
+
+    fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
+
+    fn poll_event(&mut self) -> Option<bool> {
+        self.written.take().map(|done| done.is_ok())
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        None
+    }
+
+    fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn durable(&mut self) -> Option<&mut dyn Durable> {
+        Some(self)
+    }
+}
+
+impl Durable for Scribe {
+    fn poll_write(&mut self) -> Option<Write> {
+        if std::mem::replace(&mut self.is_asked, true) {
+            return None;
+        }
+        let change = Change::Append(bytes::Bytes::from_static(b"a line"));
+        Some(Write { id: WriteId(1), log: "log".into(), change })
+    }
+
+    fn handle_written(&mut self, _: Timestamp, _: WriteId, done: Result<(), StorageError>) {
+        self.written = Some(done);
+    }
+}
+
+#[test]
+fn a_write_that_is_done_ends_the_wait_and_its_machine_is_told() {
+    let directory = std::env::temp_dir().join(format!("evenfall-drive-{}", std::process::id()));
+    let writes = Writes::open(&directory).expect("a directory");
+    let mut port = Switch::default().port(Options::default()).expect("a port");
+    let mut drive = Loop::new().with_writes(0, writes);
+    let mut machines = [Scribe::default()];
+    let (mut written, mut wakes) = (None, Vec::new());
+    while written.is_none() {
+        let wake = drive.turn(&mut machines, &mut port, None, &mut |_, _, done| {
+            written = Some(done);
+        });
+        wakes.push(wake.expect("no group is installed"));
+    }
+    assert_eq!(written, Some(true));
+    assert!(wakes.contains(&Wake::Woken), "{wakes:?}");
+    assert_eq!(std::fs::read(directory.join("log")).expect("a log"), b"a line");
+    drop(drive);
+    std::fs::remove_dir_all(&directory).expect("the directory is ours");
 }

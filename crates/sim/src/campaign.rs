@@ -17,7 +17,8 @@
 //! into the machine and what comes out. Production code has no switches for mutants.
 //!
 //! `tests/campaign.rs` beside this crate has a protocol of its own, a sender that waits for each
-//! acknowledgement, with a whole campaign in fifty lines.
+//! acknowledgement, with a whole campaign in fifty lines. `tests/durable.rs` has a protocol that
+//! writes before it sends, on disks that crash.
 
 pub mod seeds;
 

@@ -16,7 +16,7 @@ use evenfall_core::time::nanos;
 use crate::disk::DiskFaults;
 use crate::network::{Network, Rates};
 use crate::objects::ObjectFaults;
-use crate::world::{Action, World};
+use crate::world::{Action, Bursts, Cut, Late, World};
 use crate::{NodeIndex, SimTime};
 
 /// Something that goes wrong, or right again.
@@ -30,18 +30,25 @@ pub enum Fault {
     Pause(NodeIndex, Duration),
     /// [`World::partition`].
     Partition(Vec<NodeIndex>),
+    /// [`World::cut`] in one direction. [`Fault::Heal`] ends it.
+    OneWay(Vec<NodeIndex>, Cut),
     /// [`World::heal_all`].
     Heal,
     /// [`World::set_rates`].
     Rates(Rates),
+    /// [`World::set_bursts`].
+    Bursts(Bursts),
+    /// [`World::set_late`].
+    Late(Late),
     /// [`World::slow`].
     Slow(NodeIndex, f64),
     /// [`World::step_clock`], in nanoseconds.
     ClockStep(NodeIndex, i64),
     /// [`World::set_drift`], in parts per billion.
     ClockDrift(NodeIndex, i64),
-    /// What is wrong with the disk of a node from now on. Disks belong to the owner of a run, which
-    /// applies this in [`Observer::fault`](crate::Observer::fault).
+    /// What is wrong with the disk of a node from now on. The world applies this to a disk that it
+    /// was given ([`World::attach`]). Any other disk belongs to the owner of the run, who applies
+    /// this in [`Observer::fault`](crate::Observer::fault).
     Disk(NodeIndex, DiskFaults),
     /// What is wrong with the object store from now on, which belongs to the owner as well.
     Objects(ObjectFaults),
@@ -54,8 +61,10 @@ impl Fault {
         match *self {
             Self::Crash(node) | Self::Restart(node) => (FaultKind::Restart, Some(node)),
             Self::Pause(node, _) => (FaultKind::Pause, Some(node)),
-            Self::Partition(_) | Self::Heal => (FaultKind::Partition, None),
+            Self::Partition(_) | Self::OneWay(..) | Self::Heal => (FaultKind::Partition, None),
             Self::Rates(_) => (FaultKind::Loss, None),
+            Self::Bursts(_) => (FaultKind::Bursts, None),
+            Self::Late(_) => (FaultKind::Late, None),
             Self::Slow(node, _) => (FaultKind::Slow, Some(node)),
             Self::ClockStep(node, _) => (FaultKind::ClockStep, Some(node)),
             Self::ClockDrift(node, _) => (FaultKind::ClockDrift, Some(node)),
@@ -94,11 +103,17 @@ pub enum FaultKind {
     Disk,
     /// An object store that fails or answers late for a while.
     Objects,
+    /// Losses in bursts for a while.
+    Bursts,
+    /// A partition in one direction and, later, its end.
+    OneWay,
+    /// Packets that come long after they were given up, for a while.
+    Late,
 }
 
 impl FaultKind {
     /// All of them, in order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Loss,
         Self::Duplicate,
         Self::Reorder,
@@ -112,13 +127,18 @@ impl FaultKind {
         Self::ClockYears,
         Self::Disk,
         Self::Objects,
+        Self::Bursts,
+        Self::OneWay,
+        Self::Late,
     ];
 
     /// Those of hosts and networks, which every protocol has to bear.
-    pub const OF_HOSTS: [Self; 10] = {
-        let [a, b, c, d, e, f, g, h, i, j, ..] = Self::ALL;
-        [a, b, c, d, e, f, g, h, i, j]
+    pub const OF_HOSTS: [Self; 13] = {
+        let [a, b, c, d, e, f, g, h, i, j, .., k, l, m] = Self::ALL;
+        [a, b, c, d, e, f, g, h, i, j, k, l, m]
     };
+    /// Those that were added when seeds had failed already. See [`Plan::new`].
+    const YOUNGER: [Self; 3] = [Self::Bursts, Self::OneWay, Self::Late];
 
     /// What reports call it.
     pub fn name(self) -> &'static str {
@@ -136,6 +156,9 @@ impl FaultKind {
             Self::ClockYears => "clock-years",
             Self::Disk => "disk",
             Self::Objects => "objects",
+            Self::Bursts => "bursts",
+            Self::OneWay => "one-way",
+            Self::Late => "late",
         }
     }
 }
@@ -158,6 +181,11 @@ pub struct Bounds {
     /// First and last time at which anything is wrong. What can end ends by the last; random
     /// faults of the network end there too.
     pub window: RangeInclusive<SimTime>,
+    /// Longest mean turns and largest share of losses in bursts.
+    pub bursts_max: Bursts,
+    /// Largest share of late packets, and the longest that they are late. No packet that was sent
+    /// in an outage arrives after its end, so half an outage is another limit.
+    pub late_max: Late,
     /// Largest random rates, and the largest delay of a reordered packet.
     pub rates_max: Rates,
     /// Shortest and longest pause, crash before a restart, partition and slowness.
@@ -189,6 +217,12 @@ impl Default for Bounds {
                 reorder: 0.1,
                 reorder_by: Duration::from_millis(5),
             },
+            bursts_max: Bursts {
+                good: Duration::from_millis(100),
+                bad: Duration::from_millis(20),
+                loss: 1.0,
+            },
+            late_max: Late { share: 0.2, by: Duration::from_millis(500) },
             outage: Duration::from_millis(1)..=Duration::from_millis(300),
             slow_max: 10.0,
             clock_step_max: Duration::from_millis(100),
@@ -240,13 +274,21 @@ pub struct Plan {
 impl Plan {
     /// Draws a plan: knobs, kinds and rates. [`aim`](Self::aim) adds the timed faults once it is
     /// known what nodes there are.
+    ///
+    /// Younger kinds of faults have a generator of their own, so that a seed that failed before
+    /// there were such faults keeps all the others.
     pub fn new(seed: u64, bounds: &Bounds) -> Self {
         let mut prng = Prng::new(seed).fork(0x706c_616e);
         let knob = |(name, range): &(&'static str, RangeInclusive<u64>)| {
             (*name, range.start() + prng.below(range.end() - range.start() + 1))
         };
         let knobs = bounds.knobs.iter().map(knob).collect();
-        let kinds: Vec<_> = bounds.kinds.iter().copied().filter(|_| prng.chance(0.5)).collect();
+        let mut younger = Prng::new(seed).fork(0x796f_756e);
+        let mut is_in = |kind: &FaultKind| match FaultKind::YOUNGER.contains(kind) {
+            true => younger.chance(0.5),
+            false => prng.chance(0.5),
+        };
+        let kinds: Vec<_> = bounds.kinds.iter().copied().filter(&mut is_in).collect();
         let mut rate = |kind, most: f64| {
             let share = prng.unit();
             // The cube makes small rates as common as large ones.
@@ -322,6 +364,27 @@ impl Plan {
                 inside.truncate(1 + prng.below(pool.len().div_ceil(2) as u64) as usize);
                 self.faults.push((at, Fault::Partition(inside)));
                 self.faults.push((end, Fault::Heal));
+            }
+            FaultKind::OneWay => {
+                let mut inside = pool.clone();
+                prng.shuffle(&mut inside);
+                inside.truncate(1 + prng.below(pool.len().div_ceil(2) as u64) as usize);
+                let cut = if prng.chance(0.5) { Cut::Deaf } else { Cut::Mute };
+                self.faults.push((at, Fault::OneWay(inside, cut)));
+                self.faults.push((end, Fault::Heal));
+            }
+            FaultKind::Bursts => {
+                self.faults.push((at, Fault::Bursts(bounds.bursts_max.drawn(prng))));
+                self.faults.push((end, Fault::Bursts(Bursts::default())));
+            }
+            FaultKind::Late => {
+                let half = end.since(at) / 2;
+                let share = prng.unit();
+                // The cube makes a few late packets as common as many.
+                let share = bounds.late_max.share * share * share * share;
+                let late = Late { share, by: bounds.late_max.by.min(half) };
+                self.faults.push((at, Fault::Late(late)));
+                self.faults.push((at + half, Fault::Late(Late::default())));
             }
             FaultKind::Slow => {
                 let factor = 1.0 + prng.unit() * (bounds.slow_max - 1.0);
@@ -489,7 +552,10 @@ fn counts(kind: FaultKind, fault: &Fault, plan: &Plan) -> bool {
         (FaultKind::Restart, Fault::Restart(_))
         | (FaultKind::Pause, Fault::Pause(..))
         | (FaultKind::Partition, Fault::Partition(_))
+        | (FaultKind::OneWay, Fault::OneWay(..))
         | (FaultKind::ClockDrift, Fault::ClockDrift(..)) => true,
+        (FaultKind::Bursts, Fault::Bursts(bursts)) => *bursts != Bursts::default(),
+        (FaultKind::Late, Fault::Late(late)) => *late != Late::default(),
         (FaultKind::ClockStep, Fault::ClockStep(_, by)) => by.abs() < YEAR_NS,
         (FaultKind::ClockYears, Fault::ClockStep(_, by)) => by.abs() >= YEAR_NS,
         (FaultKind::Disk, Fault::Disk(_, faults)) => *faults != DiskFaults::default(),

@@ -34,6 +34,7 @@
 //! | [`network`] | [`Network`], the trait that models implement; [`Wire`], the simplest one |
 //! | [`cloud`] | [`Cloud`]: paths as processes in time, stragglers, load, losses, network cards |
 //! | [`fattree`] | [`FatTree`]: racks and a core, priorities, buffers, oversubscription |
+//! | [`fluid`] | [`Fluid`]: long flows that share links max-min fairly, without packets |
 //! | [`host`] | [`HostSpec`]: processor costs, cores, card, socket buffers, late timers, pre-emptions |
 //! | [`clock`] | [`ClockSpec`]: drift and wander of the local clock, error of the synchronised one |
 //! | [`quantiles`] | [`Quantiles`]: any distribution of delays, parametric or measured |
@@ -116,8 +117,8 @@ pub mod cloud;
 pub mod disk;
 pub mod fattree;
 pub mod faults;
+pub mod fluid;
 pub mod host;
-mod math;
 pub mod network;
 pub mod objects;
 pub mod observer;
@@ -132,7 +133,9 @@ pub mod writes;
 
 use core::fmt;
 
-pub use altered::{Alteration, Altered};
+use evenfall_core::math;
+
+pub use altered::{Alteration, Altered, Asked};
 pub use campaign::{AnyCampaign, Campaign, Run, Violation};
 pub use clock::ClockSpec;
 pub use cloud::{
@@ -141,6 +144,7 @@ pub use cloud::{
 pub use disk::{DiskFaults, SimDisk};
 pub use fattree::{Costs, FatTree, FatTreeSpec, Occupancy, Priorities};
 pub use faults::{Bounds, Coverage, Fault, FaultKind, Plan, Victims};
+pub use fluid::{Fluid, FluidFlow, FluidLink};
 pub use host::{HostSpec, StallSpec};
 pub use network::{Loss, Network, Packet, Rates, Verdict, Wire};
 pub use objects::{ObjectFaults, SimObjects};
@@ -149,7 +153,7 @@ pub use quantiles::Quantiles;
 pub use strict::Strict;
 pub use time::SimTime;
 pub use transcript::Transcript;
-pub use world::{Action, PartitionId, Tally, World};
+pub use world::{Action, Bursts, Cut, Late, PartitionId, Tally, World};
 pub use writes::SimWrites;
 
 /// A node of a world: one machine with one address. Numbered from 0.

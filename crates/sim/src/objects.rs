@@ -240,4 +240,28 @@ mod tests {
         }
         assert!(overtaken > 5 && at_once > 5, "{overtaken} {at_once}");
     }
+
+    #[test]
+    fn a_listing_learns_puts_and_deletes_late_and_a_get_at_once() {
+        let lag = ObjectFaults { list_lag: 4, ..ObjectFaults::default() };
+        let objects = SimObjects::new(1, lag);
+        objects.put("a", Bytes::from_static(b"1")).unwrap();
+        assert!(objects.get("a", 0, 9).unwrap().is_some());
+        let shown: Vec<_> = (0..4).map(|_| objects.list("").unwrap().len()).collect();
+        assert_eq!(shown, [0, 0, 1, 1]);
+        objects.delete("a").unwrap();
+        assert!(objects.get("a", 0, 9).unwrap().is_none());
+        let shown: Vec<_> = (0..4).map(|_| objects.list("").unwrap().len()).collect();
+        assert_eq!(shown, [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_read_that_failed_succeeds_later() {
+        let objects = SimObjects::new(1, ObjectFaults::default());
+        objects.put("a", Bytes::from_static(b"1")).unwrap();
+        objects.set_faults(ObjectFaults { fails: 0.5, ..ObjectFaults::default() });
+        let reads: Vec<_> = (0..50).map(|_| objects.get("a", 0, 9)).collect();
+        assert!(reads.iter().any(Result::is_err));
+        assert!(reads.iter().flatten().all(|read| read.as_deref() == Some(b"1")));
+    }
 }

@@ -8,8 +8,8 @@
 use core::cell::Cell;
 
 use evenfall_core::{
-    Arrival, ClockReading, ForwardCounters, ForwardId, Install, Machine, Malformed, Sent,
-    Timestamp, Transmit,
+    Arrival, ClockReading, Durable, ForwardCounters, ForwardId, Install, Machine, Malformed, Sent,
+    StorageError, Timestamp, Transmit, Write, WriteId,
 };
 
 /// A machine that insists on the rule.
@@ -110,5 +110,27 @@ impl<M: Machine> Machine for Strict<M> {
 
     fn poll_lull(&self) -> Option<Timestamp> {
         self.inner.poll_lull()
+    }
+
+    fn durable(&mut self) -> Option<&mut dyn Durable> {
+        self.inner.durable().is_some().then_some(self as &mut dyn Durable)
+    }
+}
+
+impl<M: Machine> Durable for Strict<M> {
+    fn poll_write(&mut self) -> Option<Write> {
+        let Drained { events, installs } = self.drained.get();
+        assert!(
+            events && installs,
+            "a write was asked for before events and installs were drained"
+        );
+        self.inner.durable()?.poll_write()
+    }
+
+    fn handle_written(&mut self, now: Timestamp, id: WriteId, done: Result<(), StorageError>) {
+        self.input(now, |machine| {
+            let durable = machine.durable().expect("the machine asked for the write");
+            durable.handle_written(now, id, done);
+        });
     }
 }

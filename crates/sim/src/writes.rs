@@ -31,13 +31,22 @@ impl SimWrites {
     }
 
     /// Answers what is done by now, and takes what the machine wants written.
-    pub fn drive(&mut self, now: Timestamp, machine: &mut impl Durable) {
-        while self.under_way.front().is_some_and(|(at, _)| *at <= now)
-            && let Some((_, write)) = self.under_way.pop_front()
-        {
-            let (id, done) = self.carry_out(&write);
+    pub fn drive(&mut self, now: Timestamp, machine: &mut (impl Durable + ?Sized)) {
+        while let Some((id, done)) = self.answer(now) {
             machine.handle_written(now, id, done);
         }
+        self.ask(now, machine);
+    }
+
+    /// The answer to the oldest write, when the write is done by now.
+    pub fn answer(&mut self, now: Timestamp) -> Option<(WriteId, Result<(), StorageError>)> {
+        self.under_way.front().filter(|(at, _)| *at <= now)?;
+        let (_, write) = self.under_way.pop_front()?;
+        Some(self.carry_out(&write))
+    }
+
+    /// Takes what the machine wants written.
+    pub fn ask(&mut self, now: Timestamp, machine: &mut (impl Durable + ?Sized)) {
         while self.under_way.len() < WRITES_MAX {
             let Some(write) = machine.poll_write() else { return };
             let delay_max = self.delay_max + self.disk.faults().slow_by;
@@ -46,6 +55,11 @@ impl SimWrites {
             let at = (now + Duration::from_nanos(delay)).max(before);
             self.under_way.push_back((at, write));
         }
+    }
+
+    /// The disk under the writes.
+    pub fn disk(&self) -> &SimDisk {
+        &self.disk
     }
 
     /// When something is to be answered next.

@@ -1,10 +1,12 @@
 //! Faults do what they say, and plans cover them.
 
 use crate::common::{MS, Probe, Probes, Saw, US, heard, ms, probes, quiet, send};
+use core::time::Duration;
+
 use evenfall_core::{Destination, GroupId, Timestamp};
 use evenfall_sim::{
-    Action, Bounds, Collect, Coverage, DiskFaults, Fault, FaultKind, HostSpec, Loss, NodeIndex,
-    ObjectFaults, Observer, Plan, Rates, Seen, SimTime, Victims, Wire,
+    Action, Bounds, Bursts, Collect, Coverage, Cut, DiskFaults, Fault, FaultKind, HostSpec, Late,
+    Loss, NodeIndex, ObjectFaults, Observer, Plan, Rates, Seen, SimTime, Victims, Wire,
 };
 
 const A: NodeIndex = NodeIndex(0);
@@ -72,6 +74,86 @@ fn partitions_cut_both_ways_add_up_and_heal() {
     world.heal(second);
     assert_eq!(everyone_sends(&mut world, &mut watch), [2, 2, 2]);
     assert_eq!(world.tally().lost(Loss::Partition), 4 + 6 + 4);
+}
+
+#[test]
+fn a_cut_in_one_direction_leaves_the_other_alone() {
+    let (mut world, mut watch) = probes(3, &HostSpec::ideal());
+    let heard_by = |world: &mut Probes, watch: &mut Collect<Saw>| {
+        watch.0.clear();
+        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+            send(world, watch, (from, to), &[2]);
+        }
+        world.run_until(world.now() + MS, watch);
+        [0, 1, 2].map(|node| heard(watch, node).len())
+    };
+    let deaf = world.cut(&[A], Cut::Deaf);
+    assert_eq!(heard_by(&mut world, &mut watch), [0, 2, 2]);
+    world.heal(deaf);
+    let mute = world.cut(&[A], Cut::Mute);
+    assert_eq!(heard_by(&mut world, &mut watch), [2, 1, 1]);
+    // Whoever is deaf as well as mute is cut off, and a later cut does not end an earlier one.
+    world.cut(&[A], Cut::Deaf);
+    assert_eq!(heard_by(&mut world, &mut watch), [0, 1, 1]);
+    world.heal(mute);
+    assert_eq!(heard_by(&mut world, &mut watch), [0, 2, 2]);
+    world.heal_all();
+    let both = world.partition(&[A]);
+    assert_eq!(heard_by(&mut world, &mut watch), [0, 1, 1]);
+    world.heal(both);
+    assert_eq!(heard_by(&mut world, &mut watch), [2, 2, 2]);
+}
+
+/// The share of packets that bursts swallow at this pace, and the mean number lost in a row.
+fn burst_losses(gap: Duration) -> (f64, f64) {
+    let (mut world, mut watch) = probes(2, &HostSpec::ideal());
+    let bursts = Bursts { good: 9 * MS, bad: MS, loss: 1.0 };
+    world.set_bursts(bursts);
+    let (mut sent, mut lost, mut runs, mut in_run) = (0, 0, 0, false);
+    let mut at = SimTime::ZERO;
+    while at < ms(40_000) {
+        world.run_until(at, &mut watch);
+        let before = world.tally().lost(Loss::Random);
+        send(&mut world, &mut watch, (0, 1), &[2]);
+        let is_lost = world.tally().lost(Loss::Random) > before;
+        (sent, lost) = (sent + 1, lost + u32::from(is_lost));
+        runs += u32::from(is_lost && !in_run);
+        in_run = is_lost;
+        at = at + gap;
+    }
+    world.set_bursts(Bursts::default());
+    let before = world.tally().lost(Loss::Random);
+    (0..100).for_each(|_| send(&mut world, &mut watch, (0, 1), &[2]));
+    assert_eq!(world.tally().lost(Loss::Random), before, "the bursts are over");
+    (f64::from(lost) / f64::from(sent), f64::from(lost) / f64::from(runs))
+}
+
+#[test]
+fn bursts_lose_the_same_share_at_any_pace_and_last_as_long() {
+    let ((fast, in_a_row), (slow, alone)) = (burst_losses(100 * US), burst_losses(20 * MS));
+    for share in [fast, slow] {
+        assert!((share - 0.1).abs() < 0.02, "{share} of all packets were lost");
+    }
+    // A millisecond has ten packets of the fast feed, and at most one of the slow feed.
+    assert!((9.0..12.0).contains(&in_a_row), "{in_a_row} in a row");
+    assert!(alone < 1.3, "{alone} in a row");
+}
+
+#[test]
+fn late_packets_come_after_all_others_and_are_not_lost() {
+    let (mut world, mut watch) = probes(2, &HostSpec::ideal());
+    world.set_late(Late { share: 0.1, by: 100 * MS });
+    for i in 0..10_000u64 {
+        world.run_until(SimTime::from_micros(i), &mut watch);
+        send(&mut world, &mut watch, (0, 1), &[2]);
+    }
+    world.set_late(Late::default());
+    world.run_until(ms(60), &mut watch);
+    let before = heard(&watch, 1).len();
+    world.run_until(ms(200), &mut watch);
+    assert_eq!(heard(&watch, 1).len(), 10_000);
+    // A tenth is late by up to 100 ms, and half of those by more than 55 ms or so.
+    assert!((9_400..9_650).contains(&before), "{before} in time");
 }
 
 /// Brings back quiet probes.
@@ -179,7 +261,12 @@ fn plans_stay_in_their_window_and_end_what_can_end() {
             assert!((ms(100)..=ms(1_000)).contains(at), "{plan}");
             let ended = |end: &Fault| plan.faults[i..].iter().any(|(_, later)| later == end);
             match fault {
-                Fault::Partition(_) => assert!(ended(&Fault::Heal), "{plan}"),
+                Fault::Bursts(_) => assert!(ended(&Fault::Bursts(Bursts::default())), "{plan}"),
+                Fault::Late(late) => {
+                    assert!(ended(&Fault::Late(Late::default())), "{plan}");
+                    assert!(*at + late.by <= ms(1_000), "{plan}");
+                }
+                Fault::Partition(_) | Fault::OneWay(..) => assert!(ended(&Fault::Heal), "{plan}"),
                 Fault::Slow(node, _) => assert!(ended(&Fault::Slow(*node, 1.0)), "{plan}"),
                 Fault::Disk(node, _) => {
                     assert!(ended(&Fault::Disk(*node, DiskFaults::default())), "{plan}");

@@ -5,7 +5,9 @@
 mod campaign;
 mod clocks;
 mod common;
+mod durable;
 mod faults;
+mod fluid;
 mod hosts;
 mod network;
 mod runs;

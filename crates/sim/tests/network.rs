@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::common::{US, heard, ms, probes_on, quiet};
-use evenfall_core::{Class, Destination, Head, Prng, Transmit};
+use evenfall_core::{Class, Destination, Head, Prng, Transmit, math};
 use evenfall_sim::network::{Agenda, Ticket};
 use evenfall_sim::{
     Cloud, CloudProfile, HostIndex, HostSpec, Load, Loss, Network, NodeIndex, Outages, Packet,
@@ -47,7 +47,7 @@ fn arrivals(cloud: &mut Cloud, pair: (u32, u32), at: impl Iterator<Item = u64>) 
 
 fn deviation(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
-    (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+    (values.iter().map(|v| math::square(v - mean)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
 /// The value below which this share of a sample lies.
@@ -128,7 +128,7 @@ fn medians_of_pairs_spread_as_stated_and_stay() {
                 sample.push(delay(&mut cloud, &mut prng, pair, at));
             }
         }
-        samples.iter_mut().map(|sample| (quantile(sample, 0.5) as f64).ln()).collect()
+        samples.iter_mut().map(|sample| math::ln(quantile(sample, 0.5) as f64)).collect()
     };
     let (first, later) = (medians(0), medians(60_000));
     assert!((deviation(&first) / spread.total() - 1.0).abs() < 0.15, "{}", deviation(&first));
@@ -141,7 +141,7 @@ fn directions_of_a_pair_differ_by_the_stated_asymmetry() {
     let spread =
         Spread { sender: 0.09, receiver: 0.17, correlation: 0.8, pair: 0.3, direction: 0.1 };
     let cloud = cloud(CloudProfile { spread, ..CloudProfile::constant(80 * US) }, 150);
-    let base = |a, b| (cloud.base_ns(HostIndex(a), HostIndex(b), ms(0)) as f64).ln();
+    let base = |a, b| math::ln(cloud.base_ns(HostIndex(a), HostIndex(b), ms(0)) as f64);
     let pairs = || (0..150).flat_map(|a| (a + 1..150).map(move |b| (a, b)));
     let differ: Vec<f64> = pairs().map(|(a, b)| base(a, b) - base(b, a)).collect();
     let stated = spread.asymmetry();
@@ -263,7 +263,7 @@ fn a_new_route_has_another_delay_and_keeps_it_for_a_while() {
         .iter()
         .scan(0, |at, &steps| {
             *at += steps;
-            Some((delays[*at] as f64 / 1e6).ln())
+            Some(math::ln(delays[*at] as f64 / 1e6))
         })
         .collect();
     assert!((0.1..0.3).contains(&deviation(&logs)), "{}", deviation(&logs));

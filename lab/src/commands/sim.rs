@@ -1,6 +1,7 @@
-//! `evenfall sim`: the same machines in the simulator.
+//! `evenfall sim`: runs the machines of the product in the simulator.
 
 mod campaign;
+mod clock;
 mod placement;
 mod shuffle;
 mod shuffle_study;
@@ -40,49 +41,51 @@ pub struct Args {
 enum Command {
     /// Multicast in a simulated cloud region.
     Multicast(Box<Multicast>),
-    /// A campaign of faults: many seeds, or one seed told.
+    /// A campaign of faults: many seeds, or the events of one seed.
     Campaign(campaign::Args),
-    /// A shuffle on a fat tree, ours or a rival's, against the bound of its links.
+    /// A shuffle on a fat tree, by our exchange or a rival, compared with the bound of its links.
     Shuffle(Box<shuffle::Args>),
-    /// Tables that stand beside the papers': see docs/results/.
+    /// One time for all nodes: errors and bounds of clocks, beside NTP-style and PTP-style.
+    Clock(Box<clock::Args>),
+    /// Tables that compare with the papers' figures: see docs/results/.
     Study(Study),
 }
 
 /// A table to make.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
-    /// Hedging over random links: independent copies, and real siblings.
+    /// Hedging over random links, with independent copies and with real siblings.
     Hedging,
-    /// OML by depth and fan-out.
+    /// Overall latency (OML) by depth and fan-out.
     Shapes,
     /// OML percentiles and windows of every mode, 100 receivers.
     Modes,
-    /// What was published of 1,000 receivers and more, and variants of 100.
+    /// The published runs of 1,000 receivers and more, and variants of 100.
     Scale,
     /// P(F) by number of receivers and hedging.
     Fairness,
-    /// P(F) against held OML.
+    /// P(F) against held overall latency.
     Curve,
     /// Planners of trees on pools fitted to public measurements.
     Placement,
-    /// A proxy's host turns slow: with live re-placement and without.
+    /// A proxy's host turns slow, with live re-placement and without.
     Replacement,
-    /// The figures of the shuffle thesis, resumable: see docs/results/shuffle.md.
+    /// The figures of the shuffle thesis, which can be continued: see docs/results/shuffle.md.
     Shuffle,
 }
 
 /// Arguments of `evenfall sim study`.
 #[derive(clap::Args, Debug)]
 struct Study {
-    /// Which table.
+    /// The table to make.
     name: Name,
-    /// Numbers of receivers: all for fairness, the first for curve.
+    /// Numbers of receivers. fairness takes all of them, and curve takes the first.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     receivers: Vec<u32>,
-    /// Extra copies (curve only).
+    /// Extra copies (for curve).
     #[arg(long, default_value_t = Hedging::DEFAULT)]
     hedging: Hedging,
-    /// Messages in every run; the default of each study when left out.
+    /// Messages in every run. By default, each study has its own number.
     #[arg(long)]
     messages: Option<u32>,
     /// The cloud: aws, gcp, quiet, or the path of a file of the same form.
@@ -91,7 +94,8 @@ struct Study {
     /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
     #[arg(long, default_value = "kernel-bypass")]
     stack: Stack,
-    /// Seed of every run; of the first pool for placement, the first of ten for replacement.
+    /// Seed of every run. For placement, the seed of the first pool; for replacement, the first of
+    /// ten seeds.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -106,31 +110,32 @@ struct Study {
 /// Arguments of `evenfall sim multicast`.
 #[derive(clap::Args, Debug)]
 struct Multicast {
-    /// Receivers.
+    /// Number of receivers.
     #[arg(long, default_value_t = 100)]
     receivers: u32,
-    /// Hops from the root to a receiver; round(log10 N) when left out.
+    /// Hops from the root to a receiver. By default, round(log10 N).
     #[arg(long)]
     depth: Option<u8>,
-    /// Children per node; 10, or the smallest that reaches all in --depth hops.
+    /// Children of the root and of each proxy. By default 10, or the smallest number that reaches
+    /// all receivers in --depth hops.
     #[arg(long)]
     fanout: Option<u16>,
     /// Extra copies that each node below the first layer gets.
     #[arg(long, default_value_t = Hedging::DEFAULT)]
     hedging: Hedging,
-    /// Who sends them: siblings, or extra (the F+H variant).
+    /// The senders of extra copies: siblings, or extra (the F+H variant).
     #[arg(long, default_value = "siblings", value_parser = named::<Scheme>)]
     scheme: Scheme,
-    /// unicast, tree, hedge, release or cloudex.
+    /// How messages travel: unicast, tree, hedge, release or cloudex.
     #[arg(long, default_value = "release", value_parser = named::<Mode>)]
     mode: Mode,
-    /// What sets the deadline: on-time or max-p95.
+    /// The rule for deadlines: on-time or max-p95.
     #[arg(long, default_value = "on-time", value_parser = named::<Rule>)]
     rule: Rule,
     /// Share of messages that the on-time rule brings to every receiver before the deadline.
     #[arg(long, value_name = "SHARE", default_value_t = Deadline::default().target)]
     target: f64,
-    /// Trees side by side.
+    /// Trees side by side, over which the feed is sharded.
     #[arg(long, default_value_t = 1)]
     trees: u32,
     /// Messages per second.
@@ -139,16 +144,16 @@ struct Multicast {
     /// Bytes of a message.
     #[arg(long, default_value_t = 40)]
     size: usize,
-    /// Send at the times of this feed file instead of a steady --rate (the warm-up keeps to it).
+    /// Send at the times of this feed file instead of a steady --rate. The warm-up keeps the rate.
     #[arg(long)]
     feed: Option<PathBuf>,
-    /// Times faster than the feed's own times.
+    /// Factor by which the feed's own times are sped up.
     #[arg(long, default_value_t = 1.0)]
     speed: f64,
-    /// Take no more messages than this from --feed.
+    /// Take at most this many messages from --feed.
     #[arg(long)]
     messages: Option<usize>,
-    /// How long the feed lasts, in simulated time.
+    /// Duration of the feed in simulated time.
     #[arg(
         long,
         default_value = "2s",
@@ -162,10 +167,10 @@ struct Multicast {
     /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
     #[arg(long, default_value = "sockets")]
     stack: Stack,
-    /// The same seed gives the same run, on any machine.
+    /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Authenticate and seal under a key.
+    /// Seal and authenticate datagrams under a key.
     #[arg(long)]
     key: bool,
     /// The same as `sim campaign multicast --seed SEED`.
@@ -179,7 +184,7 @@ struct Multicast {
     json: bool,
 }
 
-/// A value by the name that settings files use for it.
+/// Reads a value by its name in settings files.
 fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
 }
@@ -193,11 +198,12 @@ pub fn main(args: &Args) -> Outcome {
         Command::Multicast(args) => multicast(args),
         Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
+        Command::Clock(args) => clock::main(args),
         Command::Study(args) => study(args),
     }
 }
 
-/// Trials of the hedging study, as many as the paper's.
+/// Trials of the hedging study, as many as in the paper.
 const TRIALS: usize = 100_000;
 
 fn study(args: &Study) -> Outcome {
@@ -239,7 +245,7 @@ fn show(tables: &[Table], json: bool) -> Outcome {
     Ok(())
 }
 
-/// Tells on a terminal and in a log how far a run is.
+/// Reports progress on a terminal and in a log.
 fn told(shown: &Progress) -> impl FnMut(Seen) {
     let mut words = "";
     move |seen| {
@@ -297,7 +303,7 @@ fn multicast(args: &Multicast) -> Outcome {
     if done.finished { Ok(()) } else { Err("some receivers did not finish".into()) }
 }
 
-/// When the messages of the feed file are due, after the first.
+/// When the messages of the feed file are due, counted from the first.
 fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::error::Error>> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;

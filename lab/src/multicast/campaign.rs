@@ -1,5 +1,5 @@
-//! The fault campaigns of the overlay: everything that may go wrong at once, and three scenes that
-//! test a single promise on an otherwise quiet network.
+//! The fault campaigns of the overlay: one with all kinds of faults at once, and three scenes that
+//! each test one promise on an otherwise quiet network.
 
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{Campaign, FaultKind, Run, Transcript};
@@ -60,7 +60,14 @@ pub static RECORDER: Overlay = Overlay {
         about: "a recorder repairs what rings have forgotten, and replays to late joiners",
         seeds: 8,
         once_failed: &[],
-        kinds: &[FaultKind::Loss, FaultKind::Duplicate, FaultKind::Reorder, FaultKind::Pause],
+        kinds: &[
+            FaultKind::Loss,
+            FaultKind::Duplicate,
+            FaultKind::Reorder,
+            FaultKind::Pause,
+            FaultKind::Bursts,
+            FaultKind::Late,
+        ],
         // Where the recorder dies, pauses lose frames: otherwise the pauses would test nothing.
         counts_min: &[("late joiners caught up", 12), ("frames lost", 1)],
         mutants: &[

@@ -1,4 +1,4 @@
-//! Fault runs: a seed is a topology, a feed, and everything that goes wrong with them.
+//! Fault runs. A seed gives a topology, a feed, and all faults of a run.
 //!
 //! ```text
 //! 0      0.1 s                        last fault      calm                  end of feed
@@ -13,8 +13,8 @@ use evenfall_core::{ClockError, Hedging, NodeId, Prng, Timestamp};
 use evenfall_multicast_machine::config::{Replace, Rule, Scheme};
 use evenfall_multicast_machine::{Config, Mode, SharedKey};
 use evenfall_sim::{
-    Action, Bounds, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec, NodeIndex, Plan,
-    Quantiles, Rates, SimTime, StallSpec, Victims, World,
+    Action, Bounds, Bursts, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec, Late,
+    NodeIndex, Plan, Quantiles, Rates, SimTime, StallSpec, Victims, World,
 };
 
 use super::cast::{Cast, Pace};
@@ -338,9 +338,20 @@ impl Scene {
             reorder: prng.unit() * 0.2,
             reorder_by: Duration::from_millis(5),
         };
+        // Short beside the patience of a gap, so that one of its requests and answers gets through.
+        let bursts = Bursts {
+            good: Duration::from_millis(50 + prng.below(200)),
+            bad: Duration::from_millis(1 + prng.below(3)),
+            loss: prng.unit(),
+        };
+        let late = Late { share: 0.01 * prng.unit(), by: Duration::from_millis(300) };
         scene.plan.faults = vec![
             (SimTime::from_millis(100), Fault::Rates(rates)),
             (at, Fault::Pause(victim, pause)),
+            (SimTime::from_millis(100), Fault::Bursts(bursts)),
+            (SimTime::from_millis(100), Fault::Late(late)),
+            (scene.calm, Fault::Bursts(Bursts::default())),
+            (scene.calm, Fault::Late(Late::default())),
             (scene.calm, Fault::Rates(Rates::default())),
         ];
         if dies {

@@ -1,4 +1,4 @@
-//! What a measured run looks like.
+//! The parameters of a measured run.
 
 use core::time::Duration;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! A pool of cloud machines for placement, fitted to public measurements between 20 of them.
 //!
-//! The model of [`profile`](crate::profile) gives a host one slowness both ways. The measurements
-//! (`latency/gcp_pairs_owd_us.csv`) say otherwise: a host matters nearly twice as much to what it
-//! receives as to what it sends. So a pool has its own model:
+//! The model of [`profile`](crate::profile) gives a host one slowness for both directions. The
+//! measurements (`latency/gcp_pairs_owd_us.csv`) differ: a host slows the messages that it receives
+//! nearly twice as much as those that it sends. A pool therefore has its own model:
 //!
 //! ```text
 //! delay(i, j) = 82.4 us * send(i) * receive(j) * link(i, j) * drift    lognormal factors
@@ -10,11 +10,11 @@
 //!               + now and then a spike
 //! ```
 //!
-//! One host in twenty is a straggler as host 3 of the measurements is: it sends 1.22 times and
-//! receives 1.57 times as slowly as others, and its own part spreads 1.36 times as wide. [`fit`]
-//! puts the measurements and the model side by side.
+//! One host in twenty is a straggler like host 3 of the measurements. It sends 1.22 times and
+//! receives 1.57 times as slowly as other hosts, and its own part spreads 1.36 times as wide.
+//! [`fit`] compares the measurements with the model.
 
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 use evenfall_placement_planner::delays::{Delays, EdgeStats};
 
 use crate::studies::Table;
@@ -82,7 +82,7 @@ fn gamma_table() -> Vec<f32> {
         let (mut low, mut high) = (0.0, 40.0);
         for _ in 0..50 {
             let x: f64 = (low + high) / 2.0;
-            let below = 1.0 - (-x).exp() * (1.0 + x + x * x / 2.0);
+            let below = 1.0 - math::exp(-x) * (1.0 + x + x * x / 2.0);
             if below < q { low = x } else { high = x }
         }
         low
@@ -91,20 +91,14 @@ fn gamma_table() -> Vec<f32> {
     (0..=CELLS).map(|i| quantile((i as f64 / CELLS as f64).min(most)) as f32).collect()
 }
 
-fn mix(word: u64) -> u64 {
-    let z = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 impl Pool {
     /// A pool of this many hosts.
     pub fn new(hosts: usize, seed: u64) -> Self {
         let mut prng = Prng::new(seed);
         let hosts = (0..hosts).map(|_| {
             let mut host = Host {
-                send: (SEND_SIGMA * prng.normal()).exp(),
-                receive: (RECEIVE_SIGMA * prng.normal()).exp(),
+                send: math::exp(SEND_SIGMA * prng.normal()),
+                receive: math::exp(RECEIVE_SIGMA * prng.normal()),
                 spread: 1.0,
             };
             if prng.chance(STRAGGLERS) {
@@ -133,7 +127,7 @@ impl Pool {
 
     fn pair(&self, from: usize, to: usize, what: u64) -> Prng {
         let pair = (from as u64) << 32 | to as u64;
-        Prng::new(mix(self.seed ^ mix(pair)) ^ mix(what))
+        Prng::new(math::mix(self.seed ^ math::mix(pair)) ^ math::mix(what))
     }
 
     /// At each epoch, from 1, drift and spikes have values of their own. What lasts is drawn from
@@ -144,9 +138,9 @@ impl Pool {
         let link = LINK_SIGMA * self.pair(from, to, 1).normal();
         let drift = JOB_SIGMA * self.pair(from, from, first).normal()
             + DRIFT_SIGMA * self.pair(from, to, first + 1).normal();
-        let us = MEDIAN_US * sender.send * receiver.receive * (link + drift).exp();
-        let spread = (SPREAD_SIGMA * self.pair(from, to, 2).normal()).exp();
-        let spike = SPIKE_US * (SPIKE_SIGMA * self.pair(from, to, first + 2).normal()).exp();
+        let us = MEDIAN_US * sender.send * receiver.receive * math::exp(link + drift);
+        let spread = math::exp(SPREAD_SIGMA * self.pair(from, to, 2).normal());
+        let spike = SPIKE_US * math::exp(SPIKE_SIGMA * self.pair(from, to, first + 2).normal());
         Edge {
             base_us: us * BASE,
             scale_us: us * SCALE * spread * sender.spread * receiver.spread,
@@ -203,7 +197,8 @@ impl Pool {
         for place in 1..hosts.len() {
             let parent = shape.parent(place).unwrap_or(0);
             let edge = self.edge(hosts[parent], hosts[place], epoch);
-            let mut prng = Prng::new(mix(self.seed ^ 0x006a_7564_6765) ^ mix(place as u64));
+            let mut prng =
+                Prng::new(math::mix(self.seed ^ 0x006a_7564_6765) ^ math::mix(place as u64));
             let mut way: Vec<f32> =
                 ways[parent].iter().map(|us| us + self.delay(&edge, &mut prng)).collect();
             if place < shape.leaves().start {
@@ -293,17 +288,18 @@ mod tests {
             let (mut base, mut width, mut spike) = (Vec::new(), Vec::new(), Vec::new());
             for pair in (0..1_600).filter(|pair| pair / 40 != pair % 40) {
                 let edge = pool.edge(pair / 40, pair % 40, epoch);
-                base.push(edge.base_us.ln());
-                width.push((edge.scale_us / edge.base_us).ln());
-                spike.push(edge.spike_us.ln());
+                base.push(math::ln(edge.base_us));
+                width.push(math::ln(edge.scale_us / edge.base_us));
+                spike.push(math::ln(edge.spike_us));
             }
             let correlation = |a: &[f64], b: &[f64]| {
                 let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
                 let (ma, mb) = (mean(a), mean(b));
                 let product = |f: &dyn Fn(usize) -> f64| (0..a.len()).map(f).sum::<f64>();
                 let both = product(&|i| (a[i] - ma) * (b[i] - mb));
-                both / (product(&|i| (a[i] - ma).powi(2)) * product(&|i| (b[i] - mb).powi(2)))
-                    .sqrt()
+                both / (product(&|i| math::square(a[i] - ma))
+                    * product(&|i| math::square(b[i] - mb)))
+                .sqrt()
             };
             for (a, b) in [(&base, &width), (&base, &spike), (&width, &spike)] {
                 let r = correlation(a, b);

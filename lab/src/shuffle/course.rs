@@ -1,7 +1,8 @@
-//! The figures of chapter 6 that show how a shuffle goes on in time: 6.2, 6.3, 6.4 and 6.9.
+//! The figures of chapter 6 that show a shuffle over time: 6.2, 6.3, 6.4 and 6.9.
 //!
-//! Time is divided by what the links allow at best, so that shuffles of different seeds can be
-//! laid over each other. The thesis shows one workload; here each point has one value per seed.
+//! Time is divided by the least time that the links allow, so that shuffles of different seeds can
+//! be laid over each other. The thesis shows one workload. In our figures each point has one value
+//! per seed.
 
 use core::fmt;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
-//! The fault campaign of the exchange: loss up to 5 %, duplicates, reordering and crashes must
-//! leave every message whole and once, or a failure that names the dead rank.
+//! The fault campaign of the exchange. Under loss up to 5 %, duplicates, reordering and crashes,
+//! every message arrives whole and once, or a failure names the dead rank.
 //!
-//! The campaign of group communication in [`calls`](super::calls) has the same checks, mutants
-//! and faults, and another load.
+//! The campaign of group communication in [`calls`](super::calls) has the same checks, mutants and
+//! faults, with another load.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -14,8 +14,8 @@ use evenfall_exchange_machine::wire::Kind;
 use evenfall_exchange_machine::{Config, Event, Exchange, Failure, Plan as ExchangePlan};
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{
-    Alteration, Altered, Campaign, Collect, Fault, FaultKind, HostSpec, NodeIndex, Plan, Rates,
-    Run, Seen, SimTime, Transcript, Wire, World, words,
+    Alteration, Altered, Bursts, Campaign, Collect, Cut, Fault, FaultKind, HostSpec, Late,
+    NodeIndex, Plan, Rates, Run, Seen, SimTime, Transcript, Wire, World, words,
 };
 
 words! {
@@ -62,8 +62,24 @@ const MUTANT_EVERY: u64 = 3;
 /// Seeds within which a mutant must be caught: one seed in five has a crash.
 pub(super) const MUTANT_SEEDS: u64 = 60;
 /// Faults that a campaign of the exchange must have had.
-pub(super) const KINDS: &[FaultKind] =
-    &[FaultKind::Loss, FaultKind::Duplicate, FaultKind::Reorder, FaultKind::Crash];
+pub(super) const KINDS: &[FaultKind] = &[
+    FaultKind::Loss,
+    FaultKind::Duplicate,
+    FaultKind::Reorder,
+    FaultKind::Crash,
+    FaultKind::Bursts,
+    FaultKind::OneWay,
+    FaultKind::Late,
+];
+/// How long a rank may be silent before it counts as dead.
+const SILENCE_MAX: Duration = Duration::from_millis(200);
+/// Within this time of the start, in microseconds, each outage begins: most exchanges without an
+/// outage take a millisecond or two.
+const OUTAGE_WITHIN_US: u64 = 1_000;
+/// Longest outage, in microseconds. A rank may ask again as rarely as once in a quarter of the
+/// silence that makes it dead. Two outages in a row and the wait between them must be shorter than
+/// that silence, for a rank that lives may never be blamed.
+const OUTAGE_US_MAX: u64 = 50_000;
 /// Where the kind stands in a datagram.
 const KIND_OFFSET: usize = 3;
 
@@ -152,7 +168,7 @@ impl<L: Default> Scene<L> {
             packet_bytes: 100,
             resend_after: Duration::from_millis(1),
             resend_after_min: Duration::from_micros(100),
-            silence_max: Duration::from_millis(200),
+            silence_max: SILENCE_MAX,
             grant_packets: 1 + prng.below(4) as u32,
             ..Config::default()
         };
@@ -162,7 +178,8 @@ impl<L: Default> Scene<L> {
             reorder: 0.1 * prng.unit(),
             reorder_by: Duration::from_micros(200),
         };
-        let faults = vec![(SimTime::ZERO, Fault::Rates(rates))];
+        let mut faults = vec![(SimTime::ZERO, Fault::Rates(rates))];
+        faults.extend(outages(seed, ranks));
         let plan =
             Plan { seed, knobs: vec![("ranks", ranks as u64)], rates, faults, kinds: vec![] };
         Self { plan, ranks, config, starts: Vec::new(), load: L::default() }
@@ -178,6 +195,38 @@ impl<L: Default> Scene<L> {
         self.starts = (0..self.ranks).map(start).collect();
         self
     }
+}
+
+/// Bursts, a cut in one direction and late packets, each for some seeds. They have a generator of
+/// their own, so that a seed keeps its load and its other faults.
+fn outages(seed: u64, ranks: usize) -> Vec<(SimTime, Fault)> {
+    let mut prng = Prng::new(seed).fork(0x6f75_7461);
+    let mut faults = Vec::new();
+    let mut between = |first: Fault, last: Fault, prng: &mut Prng| {
+        let at = prng.below(OUTAGE_WITHIN_US);
+        let end = at + prng.below(OUTAGE_US_MAX);
+        faults.push((SimTime::from_micros(at), first));
+        faults.push((SimTime::from_micros(end), last));
+    };
+    if prng.chance(0.3) {
+        let us = |most: u64, prng: &mut Prng| Duration::from_micros(100 + prng.below(most));
+        let (good, bad) = (us(2_000, &mut prng), us(2_000, &mut prng));
+        let bursts = Bursts { good, bad, loss: prng.unit() };
+        between(Fault::Bursts(bursts), Fault::Bursts(Bursts::default()), &mut prng);
+    }
+    if prng.chance(0.3) {
+        let mut cut_off: Vec<_> = (0..ranks as u32).map(NodeIndex).collect();
+        prng.shuffle(&mut cut_off);
+        cut_off.truncate(1 + prng.below(ranks as u64 / 2) as usize);
+        let cut = if prng.chance(0.5) { Cut::Deaf } else { Cut::Mute };
+        between(Fault::OneWay(cut_off, cut), Fault::Heal, &mut prng);
+    }
+    if prng.chance(0.3) {
+        let late = Late { share: 0.3 * prng.unit(), by: Duration::from_millis(prng.below(100)) };
+        between(Fault::Late(late), Fault::Late(Late::default()), &mut prng);
+    }
+    faults.sort_by_key(|&(at, _)| at);
+    faults
 }
 
 /// What happened in a run, and the run as far as it is known before it is judged.

@@ -1,4 +1,4 @@
-//! One shuffle on a fat tree, measured against what its links allow.
+//! One shuffle on a fat tree, compared with the bound of its links.
 //!
 //! The network is that of chapter 6 of the thesis: 25 Gb/s, packets of 1,500 bytes (480 ns), racks
 //! of 40, round trips of 8 and 16 packet times. Payloads are shortened in memory and counted at
@@ -286,7 +286,7 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
     let mut world = World::new(FatTree::new(spec), params.seed);
     let operation = OPERATION ^ params.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let half_rtt_ns = rtt_ns / 2.0;
-    let reduce_ns = (nodes as f64).log2().ceil() * half_rtt_ns;
+    let reduce_ns = f64::from(nodes.next_power_of_two().ilog2()) * half_rtt_ns;
     let mut watch = Watch {
         messages_left: nodes * (nodes - 1),
         last: SimTime::ZERO,

@@ -1,9 +1,8 @@
 //! Chapter 6 of the thesis, figure by figure.
 //!
-//! A figure is curves over message skewness; a point of a curve is several [`Run`]s with seeds of
-//! their own. Figures share runs: throughput and buffers of one setup come from the same ones. A
-//! [`Record`] is one finished run as a line of text, so that a study can be stopped and go on
-//! where it was.
+//! A figure has curves over message skewness. A point of a curve is several [`Run`]s with seeds of
+//! their own. Figures share runs: throughput and buffers of one setup come from the same runs. A
+//! [`Record`] is one finished run as a line of text, so that a stopped study can be continued.
 
 use core::fmt;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! What watches a simulated shuffle: for its end and how far it is, and for schemes that are told
-//! something from outside.
+//! Watches a simulated shuffle for its end and its progress, and informs schemes that need facts
+//! from outside.
 
 use core::time::Duration;
 

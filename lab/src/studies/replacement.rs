@@ -1,4 +1,4 @@
-//! A proxy's host turns slow while the feed runs: what re-placement makes of it.
+//! The effect of re-placement when a proxy's host turns slow during the feed.
 
 use core::time::Duration;
 

@@ -1,10 +1,10 @@
-//! A pool in the simulator on which surveys are run that nothing is wrong with: agents and a
-//! surveyor over a cloud fitted to the public measurements.
+//! A pool in the simulator for surveys without faults: agents and a surveyor over a cloud that is
+//! fitted to the public measurements.
 //!
-//! The constants are those of [`placement::model`](crate::placement): the delay of a pair is about
-//! 82 us at the median, half of it lasting and half a probe's own part. The simulator's hosts have
-//! one slowness both ways, where the measurements have one for sending and one for receiving, so
-//! here it is the geometric mean of the two. Processor time of hosts comes on top.
+//! The constants are those of [`placement::model`](crate::placement). The delay of a pair is about
+//! 82 us at the median. Half of that delay lasts, and half varies by probe. The simulator's
+//! hosts have one slowness for both directions, where the measurements have one for sending and one
+//! for receiving, so the geometric mean of the two is used. Processor time of hosts comes on top.
 
 use core::time::Duration;
 

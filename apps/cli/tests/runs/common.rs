@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::Read;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,36 +17,101 @@ use tempfile::TempDir;
 const HANGS: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Who has the cores. A feed with deadlines needs them alone; stores, surveys and mistakes do not.
-static STAGE: RwLock<()> = RwLock::new(());
+/// Seats of the stage for each core. A feed of a test keeps a core busy for a tenth of its time, so
+/// that three feeds on two cores do not wait for each other.
+const SEATS_PER_CORE: usize = 3;
+/// Seats of the smallest stage: three feeds play at once on a machine with a single core, too.
+const SEATS_MIN: usize = 6;
+/// Seats of a feed whose messages have deadlines.
+const FEED_SEATS: usize = 2;
+/// Seats of a store, a survey or a mistake.
+const SEAT: usize = 1;
 
-/// The part of a test in the stage, given back at the end.
-enum Turn {
-    Alone { _turn: RwLockWriteGuard<'static, ()> },
-    Beside { _turn: RwLockReadGuard<'static, ()> },
+/// Who has the cores. Tests come on in the order in which they asked, so that a test that needs all
+/// seats is not passed over for ever.
+static STAGE: Stage =
+    Stage { queue: Mutex::new(Queue { asked: 0, seated: 0, taken: 0 }), moved: Condvar::new() };
+
+struct Stage {
+    queue: Mutex<Queue>,
+    moved: Condvar,
 }
 
-/// A place on the stage, and a directory that is gone afterwards.
+/// Tests that have asked for seats so far, those of them that got seats, and the seats in use.
+struct Queue {
+    asked: u64,
+    seated: u64,
+    taken: usize,
+}
+
+impl Stage {
+    fn seats() -> usize {
+        std::thread::available_parallelism()
+            .map_or(SEATS_MIN, |cores| SEATS_MIN.max(cores.get() * SEATS_PER_CORE))
+    }
+
+    fn take(&'static self, seats: usize) -> Turn {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = queue.asked;
+        queue.asked += 1;
+        let is_full =
+            |queue: &mut Queue| queue.seated != own || queue.taken + seats > Self::seats();
+        let waited = self.moved.wait_while(queue, is_full);
+        let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
+        queue.seated += 1;
+        queue.taken += seats;
+        self.moved.notify_all();
+        Turn(seats)
+    }
+}
+
+/// The seats of a test, given back at the end.
+struct Turn(usize);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        STAGE.queue.lock().unwrap_or_else(PoisonError::into_inner).taken -= self.0;
+        STAGE.moved.notify_all();
+    }
+}
+
+/// Seats on the stage, and a directory that is gone afterwards.
 pub struct Scratch {
     directory: TempDir,
+    network: u8,
     _turn: Turn,
 }
 
 impl Scratch {
-    /// Of a run whose messages have deadlines: no other test has processes meanwhile.
+    /// Of a run whose messages have deadlines: few other feeds play meanwhile.
     pub fn new() -> Self {
-        let turn = STAGE.write().unwrap_or_else(PoisonError::into_inner);
-        Self::with(Turn::Alone { _turn: turn })
+        Self::with(FEED_SEATS)
     }
 
-    /// Of what takes the time it takes: other tests of this kind run beside it.
+    /// Of what takes the time it takes: many other tests run beside it.
     pub fn beside() -> Self {
-        let turn = STAGE.read().unwrap_or_else(PoisonError::into_inner);
-        Self::with(Turn::Beside { _turn: turn })
+        Self::with(SEAT)
     }
 
-    fn with(turn: Turn) -> Self {
-        Self { directory: TempDir::new().expect("a temporary directory"), _turn: turn }
+    /// Of a run that is judged by its times, or that takes most file descriptors of this process:
+    /// no other test has processes meanwhile.
+    pub fn alone() -> Self {
+        Self::with(Stage::seats())
+    }
+
+    fn with(seats: usize) -> Self {
+        // Tests that play at once are fewer than 250 by far.
+        static NETWORKS: AtomicU64 = AtomicU64::new(0);
+        let turn = STAGE.take(seats);
+        let network = (1 + NETWORKS.fetch_add(1, Ordering::Relaxed) % 250) as u8;
+        let directory = TempDir::new().expect("a temporary directory");
+        Self { directory, network, _turn: turn }
+    }
+
+    /// The loopback address of a host of this test. A port that was free there a moment ago is still
+    /// free, because no other test binds this address.
+    pub fn host(&self, number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(127, 0, self.network, number)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

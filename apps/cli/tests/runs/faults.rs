@@ -18,26 +18,44 @@ fn hurt(fault: &str, more: &[&str]) -> Demo {
     demo(&[&FEED[..], &["--fault", fault, "--fit", "3s"], more].concat())
 }
 
-#[test]
-fn killed_proxy_costs_no_message() {
-    for spares in ["0", "1"] {
-        let demo = hurt("kill:proxy-1@.5", &["--spares", spares]);
-        demo.is_whole(4);
-        let events = demo.events_of("proxy-1");
-        assert!(events.contains(&"fault".into()) && events.contains(&"evict".into()), "{events:?}");
-        assert_eq!(demo.number("receivers"), 4, "a proxy is no receiver");
-    }
+fn proxy_is_killed(spares: &str) {
+    let demo = hurt("kill:proxy-1@.5", &["--spares", spares]);
+    demo.is_whole(4);
+    let events = demo.events_of("proxy-1");
+    assert!(events.contains(&"fault".into()) && events.contains(&"evict".into()), "{events:?}");
+    assert_eq!(demo.number("receivers"), 4, "a proxy is no receiver");
 }
 
 #[test]
-fn paused_proxy_receiver_or_root_costs_no_message() {
-    for name in ["proxy-1", "receiver-1", "root"] {
-        let fault = format!("pause:{name}@.3+2");
-        let demo = hurt(&fault, &[]);
-        demo.is_whole(4);
-        let events = demo.events_of(name);
-        assert!(events.contains(&"fault".into()), "{name}: {events:?}");
-    }
+fn killed_proxy_costs_no_message() {
+    proxy_is_killed("0");
+}
+
+#[test]
+fn killed_proxy_with_a_spare_costs_no_message() {
+    proxy_is_killed("1");
+}
+
+fn node_is_paused(name: &str) {
+    let demo = hurt(&format!("pause:{name}@.3+2"), &[]);
+    demo.is_whole(4);
+    let events = demo.events_of(name);
+    assert!(events.contains(&"fault".into()), "{name}: {events:?}");
+}
+
+#[test]
+fn paused_proxy_costs_no_message() {
+    node_is_paused("proxy-1");
+}
+
+#[test]
+fn paused_receiver_costs_no_message() {
+    node_is_paused("receiver-1");
+}
+
+#[test]
+fn paused_root_costs_no_message() {
+    node_is_paused("root");
 }
 
 #[test]
@@ -50,10 +68,10 @@ fn killed_receiver_is_noticed_and_the_others_are_not_affected() {
 
 #[test]
 fn killed_root_ends_everybody_with_a_reason_and_a_report() {
-    let demo = hurt("kill:root@.5", &[]);
+    let demo = hurt("kill:root@.5", &["--set", "multicast.membership.root_timeout=3s"]);
     assert!(!demo.said.ok);
     let err = &demo.said.err;
-    assert!(err.contains("the root has been silent for 5s"), "{err}");
+    assert!(err.contains("the root has been silent for 3s"), "{err}");
     for name in ["proxy-1", "proxy-2", "receiver-1", "receiver-2", "receiver-3", "receiver-4"] {
         let ended = demo.read(&format!("summary-{name}.json"))["ended"].to_string();
         assert!(ended.contains("root has been silent"), "{name}: {ended}");
@@ -130,7 +148,7 @@ fn stands_still(pid: u32) -> bool {
 
 #[test]
 fn process_on_a_lifeline_ends_when_its_standard_input_does() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let path = scratch.path("e.toml");
     let node = |id, role| {
         format!(
@@ -186,13 +204,20 @@ fn median(all: &[Course], from: f64, to: f64, value: fn(&Course) -> f64) -> f64 
 fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
     // Ten hosts: the root, three proxies and two spares, four receivers. Without hedging, so that a
     // slow proxy cannot hide behind its siblings; with a window of a second, so that the deadline
-    // comes down within a test.
+    // comes down within a test. An edge of a busy machine takes up to thirty quick hops and the
+    // fault adds hundreds: nobody is replaced before the fault.
     let feed = ["--receivers", "4", "--fanout", "3", "--hedging", "0", "--spares", "2"];
-    let pace = ["--messages", "10000", "--fit", "10s", "--fault", "slow:proxy-2@2+20ms"];
-    let limits = ["multicast.deadline.window=1s", "multicast.deadline.hold_max=200ms"];
-    let limits = ["--set", limits[0], "--set", limits[1]];
+    let pace = ["--messages", "10000", "--fit", "10s", "--fault", "slow:proxy-2@2+60ms"];
+    let limits = [
+        "multicast.deadline.window=1s",
+        "multicast.deadline.hold_max=400ms",
+        "multicast.replace.slow_factor=50",
+    ];
+    let limits = limits.map(|limit| ["--set", limit]).concat();
     let hosts: &[&str] = if is_root() { &["--lab"] } else { &[] };
-    let demo = demo(&[&feed[..], &pace, &limits, hosts].concat());
+    let scratch = Scratch::alone();
+    let child = start_demo(&scratch, &[&feed[..], &pace, &limits, hosts].concat());
+    let demo = Demo::of(scratch, child);
     if demo.said.err.contains("iproute2") || demo.said.err.contains("Operation not permitted") {
         println!("skipped: no namespaces here: {}", demo.said.err);
         return;
@@ -204,15 +229,15 @@ fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
         let found = |event: &&serde_json::Value| event["text"].to_string().contains(text);
         events.iter().any(|event| found(&event))
     };
-    assert!(said("proxy-2 was slowed by 20ms"), "{info}");
+    assert!(said("proxy-2 was slowed by 60ms"), "{info}");
     assert!(said("proxy-2 is replaced by proxy-"), "{info}");
-    // By way of the straggler nothing takes less than twice 20 ms: what follows is judged by what
+    // By way of the straggler nothing takes less than twice 60 ms: what follows is judged by what
     // it took then, on this machine.
     let all = courses(&demo);
     let slow = median(&all, 2.3, 2.6, |course| course.2);
     let after = median(&all, 7.0, 11.0, |course| course.2);
     assert!(
-        slow > 40.0 && after < slow / 2.0,
+        slow > 120.0 && after < slow / 2.0,
         "{slow} ms to the last arrival, then {after}: {info}"
     );
     // The deadline follows the worst of a busy machine; below that it cannot be with a straggler.

@@ -13,14 +13,22 @@ fn replay(file: &str, more: &[&str]) {
 }
 
 #[test]
-fn real_itch_files_reach_everybody() {
+fn real_itch_file_reaches_everybody() {
     replay("itch/nasdaq_20191230_aapl.itch50", &["--fit", "8s"]);
+}
+
+#[test]
+fn real_itch_file_of_many_symbols_reaches_everybody_by_two_trees() {
     replay("itch/nasdaq_20191230_open_multi_symbol.itch50", &["--fit", "1s", "--trees", "2"]);
 }
 
 #[test]
-fn real_captures_reach_everybody() {
+fn real_capture_of_two_sides_reaches_everybody() {
     replay("pcap/Cme.Mdp3.Sbe.v6.1.pcap", &["--fit", "3s"]);
+}
+
+#[test]
+fn real_capture_reaches_everybody_under_a_key() {
     replay("pcap/Miax.Tom.Mach.v1.9.Example.pcap", &["--fit", "6s", "--key"]);
 }
 

@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::common::{Scratch, evenfall, is_root};
-use blocks::{Block, Kind};
+use blocks::{Block, Kind, Page};
 
 /// A block that still runs after this hangs: the longest one is a demo of half a minute.
 const BLOCK_HANGS: Duration = Duration::from_secs(300);
@@ -115,27 +115,41 @@ fn folder_of(scratch: &Scratch) -> PathBuf {
     folder
 }
 
+/// Does what a reader of the page does, block after block.
+fn follow(page: &Page) {
+    let scratch = Scratch::new();
+    let folder = folder_of(&scratch);
+    for block in &page.blocks {
+        let place = format!("{}:{}", page.name, block.line);
+        match &block.kind {
+            Kind::Run if needs_the_lab(block) => {
+                println!("skipped: {place} needs evenfall-lab beside evenfall");
+            }
+            Kind::Run => run(&block.text, &folder, &place),
+            Kind::Settings(file) => check_settings(&folder, file, block, &place),
+            Kind::Part => {
+                let table = block.text.parse::<toml::Table>();
+                assert!(table.is_ok(), "{place}: {table:?}");
+            }
+            Kind::Parse | Kind::Other => {}
+        }
+    }
+}
+
 #[test]
 fn commands_of_the_pages_run_as_they_are_written() {
     let only = std::env::var("PAGES").unwrap_or_default();
-    for page in blocks::all().iter().filter(|page| page.is_run() && page.name.contains(&only)) {
-        let scratch = Scratch::new();
-        let folder = folder_of(&scratch);
-        for block in &page.blocks {
-            let place = format!("{}:{}", page.name, block.line);
-            match &block.kind {
-                Kind::Run if needs_the_lab(block) => {
-                    println!("skipped: {place} needs evenfall-lab beside evenfall");
-                }
-                Kind::Run => run(&block.text, &folder, &place),
-                Kind::Settings(file) => check_settings(&folder, file, block, &place),
-                Kind::Part => {
-                    let table = block.text.parse::<toml::Table>();
-                    assert!(table.is_ok(), "{place}: {table:?}");
-                }
-                Kind::Parse | Kind::Other => {}
-            }
-        }
+    let pages = blocks::all();
+    let wanted = pages.iter().filter(|page| page.is_run() && page.name.contains(&only));
+    if is_root() {
+        std::thread::scope(|readers| {
+            wanted.for_each(|page| {
+                readers.spawn(|| follow(page));
+            });
+        });
+    } else {
+        // Two pages may name the same port, and nothing keeps them apart.
+        wanted.for_each(follow);
     }
 }
 
@@ -143,8 +157,8 @@ fn commands_of_the_pages_run_as_they_are_written() {
 fn make_demo_runs_what_the_makefile_says() {
     let makefile = fs::read_to_string(blocks::repository().join("Makefile")).expect("a makefile");
     let (_, recipe) = makefile.split_once("\ndemo:\n").expect("a target");
-    let line = recipe.lines().next().expect("a recipe");
-    let (_, arguments) = line.split_once(" -- ").expect("arguments of the program");
+    let arguments = recipe.lines().find_map(|line| Some(line.split_once(" -- ")?.1));
+    let arguments = arguments.expect("arguments of the program");
     let scratch = Scratch::new();
     let folder = folder_of(&scratch);
     run(&format!("evenfall {arguments}\n"), &folder, "Makefile: demo");

@@ -45,7 +45,8 @@ fn stage_of(cast: &[(&str, &str)], ring_frames: u32) -> Scratch {
         leaves - 1,
     );
     for (id, (name, role)) in cast.iter().enumerate() {
-        let udp = UdpSocket::bind("127.0.0.1:0").and_then(|s| s.local_addr()).expect("loopback");
+        let udp =
+            UdpSocket::bind((scratch.host(1), 0)).and_then(|s| s.local_addr()).expect("loopback");
         let more = match *role {
             "recorder" if *name == "tape" => "record = \"ticks\"\n",
             "recorder" => "record = \"ticks-too\"\n",

@@ -1,6 +1,7 @@
 //! Shuffles between processes: whole contents, losses, a rank that dies, mistakes, Ctrl-C, a lab.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -64,7 +65,7 @@ fn a_rank_that_dies_is_named_by_all_others() {
 
 #[test]
 fn mistakes_are_said_in_words() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let path = scratch.path("matrix").display().to_string();
     let with = |text: &str| {
         fs::write(scratch.path("matrix"), text).expect("a file");
@@ -75,11 +76,12 @@ fn mistakes_are_said_in_words() {
     assert!(with("1 2\n3 -4\n").contains("line 2, cell 2: \"-4\" is negative"));
     assert!(with("1 2\n3\n").contains("line 2 has 1 cells, but there are 2 rows"));
     assert!(with("1 2\n3 4\n").contains("2 rows, but --ranks is 4"));
+    let has_mpi = Command::new("mpirun").arg("--version").output().is_ok();
     for (args, words) in [
         (["--cross", "30"], "--lab"),
         (["--kill", "9@1"], "no such rank"),
         (["--kill", "9"], "RANK@ROUND"),
-        (["--mpi", "no/such/program"], "openmpi tcp"),
+        (["--mpi", "no/such/program"], if has_mpi { "openmpi tcp" } else { "install OpenMPI" }),
     ] {
         let said = shuffle(&args);
         assert!(!said.ok && said.err.contains(words), "{args:?}: {}", said.err);

@@ -13,9 +13,9 @@ use super::common::{Scratch, evenfall, eventually, finish, signal};
 /// up to, and what the allocator keeps.
 const GROWTH_MAX: u64 = 24 << 20;
 
-fn free() -> SocketAddr {
+fn free(scratch: &Scratch) -> SocketAddr {
     eventually("a free port", || {
-        let tcp = TcpListener::bind("127.0.0.1:0").and_then(|s| s.local_addr()).ok()?;
+        let tcp = TcpListener::bind((scratch.host(1), 0)).and_then(|s| s.local_addr()).ok()?;
         UdpSocket::bind(tcp).is_ok().then_some(tcp)
     })
 }
@@ -27,7 +27,7 @@ fn settings(scratch: &Scratch, nodes: &[(&str, &str)]) -> (PathBuf, Vec<(SocketA
         .to_owned();
     let mut addresses = Vec::new();
     for (id, (name, role)) in nodes.iter().enumerate() {
-        let (address, http) = (free(), free());
+        let (address, http) = (free(scratch), free(scratch));
         let _ = write!(
             text,
             "[[node]]\nname = \"{name}\"\nid = {id}\nrole = \"{role}\"\n\
@@ -83,7 +83,8 @@ fn attack_http(http: SocketAddr) -> Vec<TcpStream> {
     // The server has closed it long before.
     let taken = (0..300).take_while(|_| endless.write_all(&part).is_ok()).count();
     assert!(taken < 300, "all of an endless header was read");
-    let idle = (0..3_000).filter_map(|_| TcpStream::connect(http).ok());
+    // Ten times the connections that the server takes, and fewer than the descriptors of this process.
+    let idle = (0..640).filter_map(|_| TcpStream::connect(http).ok());
     open.extend(idle);
     answers(http);
     open
@@ -91,7 +92,7 @@ fn attack_http(http: SocketAddr) -> Vec<TcpStream> {
 
 #[test]
 fn hostile_http_clients_cost_a_root_nothing_and_do_not_keep_it_from_ending() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::beside();
     let (config, nodes) = settings(&scratch, &[("root", "root"), ("receiver-1", "receiver")]);
     let root = run("root", "root", &config).spawn().expect("the program");
     let http = nodes[0].1;
@@ -109,7 +110,7 @@ fn hostile_http_clients_cost_a_root_nothing_and_do_not_keep_it_from_ending() {
 
 #[test]
 fn hostile_grpc_clients_cost_an_agent_nothing() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::alone();
     let (config, nodes) = settings(&scratch, &[("m1", "agent")]);
     let agent = run("agent", "m1", &config).spawn().expect("the program");
     let (grpc, http) = nodes[0];
@@ -143,8 +144,8 @@ fn goes_on_with(stderr: Stdio, hang_up: impl FnOnce()) {
     let said = finish(receiver);
     assert!(said.ok, "{}", said.err);
     for words in [
-        "receiver-1: receiver listening on 127.0.0.1:",
-        ", HTTP on 127.0.0.1:",
+        "receiver-1: receiver listening on 127.0.",
+        ", HTTP on 127.0.",
         "receiver-1: has its place",
         "receiver-1: the stream ended: 1000 messages released, ",
     ] {
@@ -173,7 +174,7 @@ fn root_says_where_it_listens_that_the_tree_stands_and_how_it_ended() {
     let receiver = receiver.env("EVENFALL_LOG", "warn").spawn().expect("the program");
     let said = finish(root);
     for words in [
-        " INFO root: root listening on 127.0.0.1:",
+        " INFO root: root listening on 127.0.",
         " INFO root: the tree stands: 1 receivers and recorders, 0 proxies, 1 trees, mode ",
         " INFO root: the stream ended: 1000 messages sent; receivers report 1000 released, ",
     ] {

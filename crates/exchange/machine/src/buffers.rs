@@ -1,7 +1,8 @@
-//! Memory of messages, used again when their owners have dropped them.
+//! Memory of messages, which is used again when their owners have dropped them.
 //!
-//! An allocator gives long blocks back to the kernel, which hands out cleared pages, one fault
-//! each: for a message of 100 KB that takes about as long as a copy of it.
+//! An allocator gives long blocks back to the kernel. The kernel hands out cleared pages, and each
+//! new page costs a page fault. For a message of 100 KB, the faults take about as long as a copy of
+//! the message.
 
 use core::mem;
 use std::collections::BTreeMap;
@@ -9,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Shorter messages are left to the allocator, which keeps such blocks itself.
+/// Messages shorter than 32 KiB are left to the allocator, which keeps blocks of that length
+/// itself.
 const KEPT_BYTES_MIN: usize = 32_768;
-/// A buffer is used for messages down to this part of its length.
+/// A message gets a buffer that is at most this many times as long as the message.
 const WASTE_MAX: usize = 4;
 
 /// Free buffers by capacity.
@@ -21,7 +23,7 @@ struct Free {
     bytes: usize,
 }
 
-/// A store of free buffers, shared with the messages that will give theirs back.
+/// A store of free buffers. The messages that took buffers from it give them back.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffers {
     free: Arc<Mutex<Free>>,
@@ -29,12 +31,13 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// A store that keeps so many bytes at most; what comes back beyond is freed.
+    /// A store that keeps this many bytes at most. Buffers that come back beyond this limit are
+    /// freed.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { free: Arc::default(), bytes_max }
     }
 
-    /// An empty buffer with room for so many bytes.
+    /// An empty buffer with room for this many bytes.
     pub(crate) fn take(&self, bytes: usize) -> Vec<u8> {
         if bytes >= KEPT_BYTES_MIN {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +54,8 @@ impl Buffers {
         Vec::with_capacity(bytes)
     }
 
-    /// The bytes of a buffer, which comes back when the last of them is dropped.
+    /// The bytes of a buffer. The buffer returns to the store when the last copy of the bytes is
+    /// dropped.
     pub(crate) fn share(&self, buffer: Vec<u8>) -> Bytes {
         if buffer.capacity() < KEPT_BYTES_MIN {
             return Bytes::from(buffer);
@@ -105,7 +109,7 @@ mod tests {
         assert!(store.take(90_000).is_empty());
         drop([message(100_000), message(100_000), message(100_000)]);
         assert!(store.free.lock().expect("no panic").bytes <= 250_000);
-        // Far too long a buffer is not wasted on a short message.
+        // A buffer that is far too long is not wasted on a short message.
         assert!(store.take(40_000).capacity() >= 40_000);
         assert_eq!(message(40_000), vec![7; 40_000]);
     }

@@ -1,19 +1,21 @@
-//! Every knob of the exchange, with its unit and the reason for its default.
+//! The settings of the exchange, each with its unit and the reason for its default.
 
 use core::time::Duration;
 
 use crate::wire::Key;
 
-/// What a datagram costs the sender's link. Picoseconds, so that 100 Gb/s adds up.
+/// What a datagram costs the sender's link. Costs are picoseconds, because a byte takes 80 ps at
+/// 100 Gb/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// Each byte of payload; 0 for no pacing: the driver's backpressure decides.
+    /// Cost of each byte of payload. With 0 there is no pace, and the driver's backpressure
+    /// decides.
     pub ps_per_byte: u64,
-    /// Each datagram with payload, besides.
+    /// Cost of each datagram with payload, in addition to the cost of its bytes.
     pub ps_per_data: u64,
-    /// Each datagram without.
+    /// Cost of each datagram without payload.
     pub ps_per_control: u64,
-    /// How far ahead of the pace it may run, so that a driver has something to batch.
+    /// How far ahead of the pace the sender may run, so that a driver has datagrams to batch.
     pub burst: Duration,
 }
 
@@ -26,45 +28,48 @@ impl Pace {
     }
 }
 
-/// All settings of an [`Exchange`](crate::Exchange). Members of one operation must agree on
-/// `packet_bytes` and on the key; all else is each one's own business.
+/// All settings of an [`Exchange`](crate::Exchange). The members of one operation must agree on
+/// `packet_bytes` and on the key. Each member chooses the other settings for itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Payload of a full packet. 1,432 fills an Ethernet frame of 1,500.
+    /// Payload of a full packet in bytes. A payload of 1,432 fills an Ethernet frame of 1,500.
     pub packet_bytes: u32,
     /// Round trip between two members without queues, in full packets at the link's rate.
     pub rtt_packets: u32,
-    /// Round trips' worth of packets that a receiver has granted and not yet received, at most.
-    /// 2 is enough on a quiet network, 10 rides out pre-emptions (section 6.2.2).
+    /// Packets that a receiver may have granted and not yet received, in round trips. A value of 2
+    /// is enough on a quiet network, and 10 outlasts pre-emptions (section 6.2.2 of the thesis).
     pub overcommit: f64,
-    /// Packets granted at a time, where the window allows. More saves datagrams, fewer keep the
-    /// shares of small messages exact.
+    /// Packets granted at a time, where the window allows. Larger grants save datagrams. Smaller
+    /// grants keep the shares of small messages exact.
     pub grant_packets: u32,
-    /// Whether windows follow the slowest receiver (equation 3.14), whom an all-reduce finds.
+    /// Whether windows follow the slowest receiver (equation 3.14). An all-reduce finds that
+    /// receiver.
     pub reduce: bool,
-    /// See [`Pace`].
+    /// The pace of the own link.
     pub pace: Pace,
-    /// How long a message may make no progress before its receiver asks again. Far above the
-    /// longest queue, or it adds load to a congested network.
+    /// How long a message may make no progress before its receiver asks again. The time is far
+    /// above the longest queue, because repeats would add load to a congested network.
     pub resend_after: Duration,
-    /// What that interval falls to where answers come sooner: it follows the measured round trip,
-    /// between this and `resend_after`, and stays above three bursts of the pace, for which a
-    /// sender may rest. The same value twice keeps it fixed.
+    /// The shortest interval between repeats. The interval follows the measured round trip, and
+    /// stays between this value and `resend_after`. The interval also stays above three bursts of
+    /// the pace, because a sender may rest that long. Two equal values fix the interval.
     pub resend_after_min: Duration,
-    /// How long a member may be silent while something is expected of it; then the operation
-    /// fails and names it.
+    /// How long a member may be silent while others wait for it. After this time the operation
+    /// fails and names the member.
     pub silence_max: Duration,
-    /// Bytes of incoming messages of one operation, at most: what memory it may take.
+    /// Bytes of incoming messages that one operation may take at most.
     pub incoming_bytes_max: u64,
-    /// Bytes of dropped messages' memory that are kept to be used again; more are freed.
+    /// Bytes of memory that are kept from dropped messages for new messages. Memory beyond this
+    /// limit is freed.
     pub kept_bytes_max: usize,
-    /// Bytes of datagrams kept for operations that have not begun here; more are dropped.
+    /// Bytes of datagrams that are kept for operations that have not begun here. Datagrams beyond
+    /// this limit are dropped.
     pub staged_bytes_max: usize,
-    /// How long they are kept.
+    /// How long datagrams are kept for an operation that has not begun here.
     pub staged_for: Duration,
-    /// Ended operations that are remembered, to answer for lost acknowledgements.
+    /// Ended operations that the machine remembers, so that it can repeat a lost acknowledgement.
     pub ended_max: usize,
-    /// Authenticates every datagram.
+    /// The key that authenticates every datagram.
     pub key: Option<Key>,
 }
 

@@ -1,4 +1,4 @@
-//! What a caller can get wrong, and what can go wrong for it.
+//! Errors of the caller and failures of an operation.
 
 use core::fmt;
 
@@ -8,38 +8,38 @@ use core::fmt;
 pub enum StartError {
     /// An operation of this number is running or has ended here.
     Known {
-        /// Its number.
+        /// Number of the operation.
         operation: u64,
     },
-    /// Ranks are 16 bits: too many members, or none.
+    /// The number of members is 0, or too large for ranks of 16 bits.
     Members {
-        /// How many there are.
+        /// Number of members in the plan.
         members: usize,
     },
-    /// The own rank is not one of the members.
+    /// The own rank is not below the number of members.
     Rank {
         /// The own rank.
         rank: usize,
         /// How many members there are.
         members: usize,
     },
-    /// There must be one message per member.
+    /// The number of messages differs from the number of members.
     Messages {
-        /// How many there are.
+        /// Number of messages in the plan.
         messages: usize,
         /// How many members there are.
         members: usize,
     },
-    /// Values to reduce have 8 bytes each.
+    /// The values to reduce are not a whole number of 8-byte values.
     Lanes {
-        /// Bytes of all of them.
+        /// Bytes of all values together.
         bytes: usize,
     },
     /// A message is longer than 4 GiB.
     TooLong {
-        /// To whom.
+        /// Rank that the message is for.
         to: usize,
-        /// How long.
+        /// Length of the message.
         bytes: usize,
     },
 }
@@ -49,7 +49,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Known { operation } => write!(
                 f,
-                "operation {operation} was begun here before: take a new number for each one"
+                "operation {operation} was begun here before: take a new number for each operation"
             ),
             Self::Members { members } => {
                 write!(f, "{members} members: an operation has 1 to 65,535")
@@ -59,7 +59,7 @@ impl fmt::Display for StartError {
             }
             Self::Messages { messages, members } => write!(
                 f,
-                "{messages} messages for {members} members: give one to each, empty ones too"
+                "{messages} messages for {members} members: each member gets one, perhaps empty"
             ),
             Self::Lanes { bytes } => {
                 write!(f, "{bytes} bytes of values to reduce: give whole values of 8 bytes")
@@ -74,30 +74,31 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Why an operation failed. Every cause names a rank.
+/// Why an operation failed. Every failure names a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Nothing was heard of it for too long, while something was expected of it.
+    /// A rank was silent for too long while this rank waited for it.
     Silent {
         /// The rank that is dead or cut off.
         rank: u16,
     },
-    /// Its datagrams do not fit ours: another number of members, packet size or message length.
+    /// A rank's datagrams contradict ours: they state another number of members, packet size or
+    /// message length.
     Disagrees {
         /// The rank that disagrees.
         rank: u16,
     },
-    /// What it announced would take more memory than is allowed.
+    /// The message that a rank announced would take more memory than is allowed.
     TooMuch {
-        /// The rank whose message was too much.
+        /// The rank that announced the message.
         rank: u16,
     },
     /// Another member gave the operation up.
     Aborted {
-        /// Who told us.
+        /// The rank that reported the end.
         by: u16,
-        /// The rank it blames.
+        /// The rank that the report blames.
         rank: u16,
     },
 }

@@ -1,4 +1,5 @@
-//! The machine: operations, what comes too early or too late for them, and the pace.
+//! The machine: its operations, the datagrams that come before or after their operation, and the
+//! pace.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -16,38 +17,38 @@ use crate::operation::{Happened, Operation};
 use crate::rtt::RoundTrip;
 use crate::wire::{Header, Kind};
 
-/// Answers on behalf of ended operations that wait to be sent, at most; more are dropped, and
-/// their peers ask again.
+/// Answers for ended operations that may wait to be sent. Further answers are dropped, and the
+/// members that need them ask again.
 const ANSWERS_MAX: usize = 4_096;
 
-/// What an operation consists of, as one member sees it.
+/// An operation as one member sees it.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its number: new for each operation, the same for all members.
+    /// Number of the operation: new for each operation, and the same for all members.
     pub operation: u64,
     /// The own rank.
     pub rank: usize,
     /// Addresses of all ranks.
     pub members: Vec<SocketAddr>,
-    /// What goes to each rank.
+    /// The message for each rank.
     pub sends: Vec<Outbound>,
-    /// From whom a message is expected.
+    /// For each rank, whether a message from it is expected.
     pub expects: Vec<bool>,
 }
 
-/// What goes to one rank.
+/// The message for one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outbound {
-    /// Nothing.
+    /// No message.
     Nothing,
-    /// This, which may be empty.
+    /// These bytes, which may be empty.
     Now(Bytes),
-    /// Something that [`Exchange::send`] will bring.
+    /// A message that [`Exchange::send`] brings later.
     Later,
 }
 
 impl Plan {
-    /// Everything to everyone: one message per rank, one expected from each.
+    /// A plan in which each rank sends a message to each rank.
     pub fn shuffle(
         operation: u64,
         rank: usize,
@@ -85,25 +86,25 @@ impl Plan {
 /// What the exchange tells its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A message is here in full. In any order, each exactly once.
+    /// A message has arrived in full. Messages come in any order, each exactly once.
     Message {
-        /// Of which operation.
+        /// Operation of the message.
         operation: u64,
-        /// From which rank.
+        /// Rank that sent the message.
         from: u16,
-        /// What it says.
+        /// Bytes of the message.
         body: Bytes,
     },
-    /// Everything expected is here, and everything sent is there.
+    /// All expected messages have arrived, and all sent messages were received.
     Completed {
-        /// Which operation.
+        /// Operation that has completed.
         operation: u64,
     },
-    /// It has failed; nothing more will come of it.
+    /// The operation has failed, and no more events of it follow.
     Failed {
-        /// Which operation.
+        /// Operation that has failed.
         operation: u64,
-        /// Why, and because of whom.
+        /// Cause of the failure, with the rank to blame.
         failure: Failure,
     },
 }
@@ -113,17 +114,18 @@ pub enum Event {
 pub struct Counters {
     /// Packets with payload sent, repeats included.
     pub data_sent: u64,
-    /// Packets sent again.
+    /// Packets with payload that were sent again.
     pub data_again: u64,
     /// Datagrams without payload sent.
     pub control_sent: u64,
-    /// Packets received that were here already.
+    /// Packets received a second time.
     pub duplicates: u64,
-    /// Datagrams of operations unknown, ended, or from an address that is not a member's.
+    /// Datagrams of unknown or ended operations, and datagrams from addresses of no member.
     pub foreign: u64,
-    /// Datagrams for operations not begun that were dropped: too many, or too old.
+    /// Datagrams for operations that had not begun. They were dropped because they were too many or
+    /// too old.
     pub staged_dropped: u64,
-    /// Answers dropped because too many waited.
+    /// Answers that were dropped because too many answers waited.
     pub answers_dropped: u64,
 }
 
@@ -136,7 +138,7 @@ struct Ended {
     failure: Option<Failure>,
 }
 
-/// See the crate documentation.
+/// One rank that takes part in operations. The documentation of the crate shows how to drive it.
 #[derive(Debug)]
 pub struct Exchange {
     config: Config,
@@ -147,15 +149,16 @@ pub struct Exchange {
     answers: VecDeque<(SocketAddr, Header)>,
     events: VecDeque<Event>,
     counters: Counters,
-    /// When the link is free, in picoseconds.
+    /// Time at which the link is free again, in picoseconds.
     free_ps: u128,
-    /// When to be pulled again, if data waits for the pace alone.
+    /// Time at which the machine wants to be pulled again, when data waits for the pace alone.
     paced_until: Option<Timestamp>,
-    /// The own rank in operations that have not begun here, if it is one and the same in all.
+    /// The own rank in operations that have not begun here, if the rank is the same in all
+    /// operations.
     rank: Option<u16>,
-    /// The operation begun last, by number.
+    /// Number of the operation that began last.
     latest: Option<u64>,
-    /// What was measured in operations that have ended.
+    /// Round trips measured in operations that have ended.
     rtt: RoundTrip,
     buffers: Buffers,
 }
@@ -188,19 +191,20 @@ impl Exchange {
         self.rank = Some(rank);
     }
 
-    /// Begins an operation. Members may begin at different times; what came early is taken now.
+    /// Begins an operation. Members may begin at different times. Datagrams that arrived early are
+    /// handled now.
     ///
     /// # Errors
-    /// [`StartError`]: nothing has begun then.
+    /// [`StartError`]. No operation has begun then.
     pub fn start(&mut self, now: Timestamp, plan: Plan) -> Result<(), StartError> {
         self.start_as(now, plan, 0)
     }
 
-    /// As [`start`](Self::start), of an operation that all members describe by the same number: who
-    /// has another one disagrees, and fails the operation by its name.
+    /// Begins an operation that all members describe by the same number, `about`. A member that
+    /// states another number disagrees, and the operation fails and names that member.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// As for [`start`](Self::start).
     pub fn start_as(&mut self, now: Timestamp, plan: Plan, about: u32) -> Result<(), StartError> {
         plan.check()?;
         let number = plan.operation;
@@ -241,8 +245,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Brings a message that its operation's plan has as [`Outbound::Later`]. False when there is
-    /// no such operation or no such message: it has failed since, or was sent already.
+    /// Brings a message that the plan of its operation lists as [`Outbound::Later`]. False when the
+    /// operation has ended, or when the message was brought already.
     pub fn send(&mut self, operation: u64, to: usize, body: Bytes) -> bool {
         let Some(running) = self.operations.get_mut(&operation) else { return false };
         let waits = |message: &crate::sender::Outgoing| {
@@ -255,32 +259,33 @@ impl Exchange {
         true
     }
 
-    /// Gives an operation up, for a reason that only its owner can see: what a message says. All
-    /// members are told.
+    /// Gives an operation up for a reason that only its owner can see in a message. All members are
+    /// told.
     pub fn give_up(&mut self, operation: u64, failure: Failure) {
         self.fail(operation, failure);
     }
 
-    /// What the slowest receiver misses, for windows by equation 3.14, from a source better than
-    /// the built-in all-reduce: a switch, or a simulator's oracle.
+    /// Sets the bytes that the slowest receiver misses, for windows by equation 3.14. The caller
+    /// knows them from a better source than the built-in all-reduce: a switch, or the oracle of a
+    /// simulator.
     pub fn set_slowest(&mut self, operation: u64, bytes: u64) {
         if let Some(running) = self.operations.get_mut(&operation) {
             running.set_slowest(bytes);
         }
     }
 
-    /// Bytes that an operation misses, of the messages whose length is known.
+    /// Bytes that an operation still misses, counted over the messages whose length is known.
     pub fn missing_bytes(&self, operation: u64) -> u64 {
         self.operations.get(&operation).map_or(0, |running| running.receiver.missing_bytes)
     }
 
-    /// How far an operation is: messages of which something is here, those that are complete, and
-    /// bytes of all of them. `None` when it has ended, or not begun.
+    /// Progress of an operation: messages with at least one byte here, complete messages, and bytes
+    /// of all messages. `None` when the operation has ended or not begun.
     pub fn progress(&self, operation: u64) -> Option<(usize, usize, u64)> {
         Some(self.operations.get(&operation)?.receiver.progress())
     }
 
-    /// Operations that run.
+    /// Number of operations that run.
     pub fn running(&self) -> usize {
         self.operations.len()
     }
@@ -293,8 +298,8 @@ impl Exchange {
         counters
     }
 
-    /// Who asks about an operation that has not begun here learns that this rank lives. To announce
-    /// a message once is not to ask.
+    /// Tells a member that asks about an operation which has not begun here that this rank is
+    /// alive. A message that is announced for the first time is no question.
     fn answer_for_later(&mut self, header: &Header, from: SocketAddr, datagram: &Bytes) {
         let again = || self.staged.iter().any(|(_, _, staged)| staged.datagram == datagram);
         if let Some(rank) = self.rank
@@ -330,7 +335,7 @@ impl Exchange {
         self.staged = others;
         for (_, _, arrival) in mine {
             self.staged_bytes -= arrival.datagram.len();
-            // It was decoded when it was staged; what is wrong with it now is counted only.
+            // The datagram was decoded when it was staged, so an error now is only counted.
             if self.handle(now, arrival).is_err() {
                 self.counters.foreign += 1;
             }
@@ -345,8 +350,8 @@ impl Exchange {
         }
     }
 
-    /// The completed-operation answer: data that comes after the end can only mean that our
-    /// acknowledgement was lost, or that the sender does not know yet that all is over.
+    /// Answers data of an ended operation. Either our acknowledgement was lost, or the sender does
+    /// not know yet that the operation has ended.
     fn answer_for_ended(&mut self, header: &Header, from: SocketAddr) -> bool {
         let number = header.operation;
         let Some(ended) = self.ended.iter().rev().find(|ended| ended.operation == number) else {
@@ -372,7 +377,7 @@ impl Exchange {
         true
     }
 
-    /// Ends the operation if it is done.
+    /// Ends the operation if it is complete.
     fn settle(&mut self, number: u64) {
         if self.operations.get(&number).is_some_and(Operation::is_done) {
             self.end(number, None);
@@ -406,7 +411,7 @@ impl Exchange {
         let Some(running) = self.operations.remove(&number) else { return };
         self.counters.duplicates += running.receiver.duplicates;
         self.counters.data_again += running.sender.sent_again;
-        // What was owed to others, the last acknowledgements above all, is still sent.
+        // Control that this rank owes to others is still sent, the last acknowledgements above all.
         let mut running = running;
         self.rtt = running.rtt;
         while let Some((to, header, _)) = running.next_control() {
@@ -430,7 +435,7 @@ impl Exchange {
         self.config.pace.burst.as_nanos() * 1_000
     }
 
-    /// When data may go, as far as the pace is concerned.
+    /// When the pace allows the next data.
     fn free_at(&self) -> Timestamp {
         Timestamp::from_nanos(self.free_ps.div_ceil(1_000) as u64)
     }
@@ -483,7 +488,8 @@ impl Machine for Exchange {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        // The driver pulls after every input; it may have no room, and must not be called for it.
+        // The driver pulls after every input. A time in the past would make it call again at once,
+        // although it may have no room.
         self.paced_until = self.paced_until.filter(|&at| at > now);
         while self.staged.front().is_some_and(|s| now.since(s.0) >= self.config.staged_for) {
             self.drop_staged();
@@ -522,8 +528,8 @@ impl Machine for Exchange {
         let free_at = self.free_at();
         if free_at > now {
             let waits = self.operations.values().any(|running| running.sender.is_ready());
-            // Half a burst later there is something to batch, and half of it is left for the case
-            // that the driver is late.
+            // After half a burst the driver has datagrams to batch. The other half is left for a
+            // driver that is late.
             self.paced_until = waits.then_some(free_at + self.config.pace.burst / 2);
             return None;
         }

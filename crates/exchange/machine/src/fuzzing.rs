@@ -1,5 +1,5 @@
-//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
-//! promise breaks.
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, Machine, StampedBy, Timestamp};
@@ -9,15 +9,16 @@ use crate::exchange::{Exchange, Plan};
 use crate::group::bundle;
 use crate::wire::{HEADER_BYTES, Header, Kind, encode_ranges, ranges};
 
-/// Bundles: what can be read is packed to the same bytes, and no entry is longer than the bundle.
+/// Packing the entries of a readable bundle gives the same bytes, and no entry is longer than the
+/// bundle.
 pub fn bundles(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     let Ok(entries) = bundle::unpack(&bytes) else { return };
     assert_eq!(bundle::pack(entries.iter()), bytes);
 }
 
-/// Datagrams, each with two bytes of length in front: what decodes is encoded to the same bytes,
-/// and an exchange in the midst of an operation takes any of them.
+/// Input is datagrams, each after two bytes of length. Encoding a decoded datagram gives the same
+/// bytes, and an exchange in the midst of an operation takes any datagram.
 pub fn datagrams(data: &[u8]) {
     let members: Vec<std::net::SocketAddr> =
         (1..=3).map(|port| ([127, 0, 0, 1], port).into()).collect();
@@ -44,7 +45,7 @@ pub fn datagrams(data: &[u8]) {
         let now = Timestamp::from_nanos(number * 1_000_000);
         let (from, stamped_by) = (members[1 + number as usize % 2], StampedBy::User);
         let datagram = Bytes::copy_from_slice(datagram);
-        // Malformed ones are refused, and that is all.
+        // A malformed datagram is refused, and nothing else happens.
         exchange.handle(now, Arrival::new(from, datagram, now, stamped_by)).ok();
         exchange.handle_timeout(now);
         while exchange.poll_event().is_some() {}

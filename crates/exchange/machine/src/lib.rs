@@ -1,10 +1,12 @@
-//! The exchange of everything with everyone: the all-to-all that bounds sorts and joins, and the
-//! operations that group communication is made of.
+//! The exchange between all processes of a group. Sorts and joins spend most of their time in this
+//! exchange, and group communication is built of the same operations.
 //!
-//! The protocol is that of a thesis on low-latency shuffles (chapters 3.1 to 3.5). Senders send
-//! from the message with the greatest remaining fraction, so that all end together; receivers
-//! grant, more than one round trip ahead, in windows in proportion to what is missing. What is lost
-//! is asked for again by the receiver. An operation ends whole and once, or fails and names a rank.
+//! The protocol is that of a thesis on low-latency shuffles (Li, chapters 3.1 to 3.5). A **grant**
+//! is a receiver's permission to send packets of one message up to a stated offset. Receivers grant
+//! more than one round trip ahead, in windows whose size is in proportion to the bytes that are
+//! missing. Each sender takes the next packet from the message with the greatest remaining
+//! fraction, so that all messages end together. A receiver asks again for lost packets. An
+//! operation ends once and as a whole, or it fails and names a rank.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -18,8 +20,9 @@
 //! | `operation`, `sender`, `receiver` | one operation: both halves, who is alive |
 //! | `rtt` | how long a repeat waits |
 //!
-//! Over UDP, with blocking calls: `evenfall_exchange_member`. This shuffles between four local
-//! processes; `cargo run -p evenfall-exchange-member --example shuffle` runs it:
+//! The crate `evenfall_exchange_member` runs this machine over UDP, with calls that block. The
+//! following program shuffles between four local processes; `cargo run -p evenfall-exchange-member
+//! --example shuffle` runs it:
 //!
 //! ```text
 //! use bytes::Bytes;
@@ -35,7 +38,8 @@
 //! }
 //! ```
 //!
-//! By hand, to show the contract: four ranks, each with the smallest possible driver:
+//! The same machine driven by hand shows the contract. Each of four ranks has the smallest possible
+//! driver:
 //!
 //! ```
 //! use std::{io, net::{SocketAddr, UdpSocket}, thread, time::{Duration, Instant}};

@@ -1,7 +1,8 @@
-//! A shuffle as a matrix: who sends how many bytes to whom, and what that takes at least.
+//! A shuffle as a matrix: the bytes from each sender to each receiver, and the least time that they
+//! take.
 //!
-//! The text form is for people and for other programs: one row per sender, one cell per receiver,
-//! separated by blanks, bytes as whole numbers; `#` starts a comment.
+//! People and other programs can write the text form. It has a row for each sender and a cell for
+//! each receiver, separated by blanks. A cell is a whole number of bytes, and `#` starts a comment.
 //!
 //! ```text
 //! # 3 nodes
@@ -12,13 +13,15 @@
 
 use core::fmt;
 
-/// Most nodes of a matrix: ranks are 16 bits on the wire.
+use evenfall_core::math;
+
+/// Nodes that a matrix may have. Ranks are 16 bits on the wire.
 pub const NODES_MAX: usize = 1 << 16;
-/// Most bytes of one message: offsets are 32 bits on the wire.
+/// Bytes that one message may have. Offsets are 32 bits on the wire.
 pub const MESSAGE_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// Sizes of the messages of one shuffle: `cells[sender * nodes + receiver]`, in bytes. The diagonal
-/// is what stays where it is.
+/// Sizes of the messages of one shuffle: `cells[sender * nodes + receiver]`, in bytes. The cells of
+/// the diagonal stay on their node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
     nodes: usize,
@@ -29,24 +32,24 @@ pub struct Matrix {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MatrixError {
-    /// There is no row.
+    /// The text has no row.
     Empty,
     /// A cell is not a whole number of bytes.
     Cell {
-        /// Line of the file.
+        /// Line of the text.
         line: usize,
-        /// Cell of the row.
+        /// Place of the cell in its row.
         column: usize,
-        /// What stands there.
+        /// Text of the cell.
         text: String,
-        /// What is wrong with it.
+        /// Why the text is no number of bytes.
         what: &'static str,
     },
-    /// A row is longer or shorter than there are rows.
+    /// A row does not have as many cells as the matrix has rows.
     NotSquare {
-        /// Line of the file.
+        /// Line of the text.
         line: usize,
-        /// Cells of that row.
+        /// Cells of the row.
         cells: usize,
         /// Rows of the matrix.
         rows: usize,
@@ -82,10 +85,10 @@ impl fmt::Display for MatrixError {
 
 impl std::error::Error for MatrixError {}
 
-/// Bounds of a shuffle on a fat tree of racks: [`Matrix::bound`].
+/// The links of a fat tree of racks, which bound a shuffle by [`Matrix::bound`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Links {
-    /// Hosts below one switch; nodes are placed in order.
+    /// Hosts below one switch. Nodes are placed in order of their numbers.
     pub rack_hosts: usize,
     /// Bits per second of a host's link, each way.
     pub host_bits_per_s: f64,
@@ -102,7 +105,7 @@ impl Matrix {
     /// A matrix of these cells, row by row.
     ///
     /// # Panics
-    /// When there are not `nodes * nodes` of them.
+    /// When the number of cells is not `nodes * nodes`.
     pub fn of(nodes: usize, cells: Vec<u64>) -> Self {
         assert_eq!(cells.len(), nodes * nodes, "a matrix is square");
         Self { nodes, cells }
@@ -123,12 +126,12 @@ impl Matrix {
         self.cells[from * self.nodes + to] = bytes;
     }
 
-    /// What one node sends, itself included.
+    /// The messages of one sender, with the message to itself.
     pub fn row(&self, from: usize) -> &[u64] {
         &self.cells[from * self.nodes..(from + 1) * self.nodes]
     }
 
-    /// All bytes, those that stay included.
+    /// Bytes of all cells, with the diagonal.
     pub fn total(&self) -> u64 {
         self.cells.iter().sum()
     }
@@ -143,21 +146,22 @@ impl Matrix {
         (0..self.nodes).filter(|&from| from != node).map(|from| self.cell(from, node)).sum()
     }
 
-    /// Message skewness: the standard deviation of the cells over the largest that any matrix of
-    /// the same size and sum can have (section 5 of the thesis). 0 when all are equal, 1 when
-    /// every node sends all it has to one other.
+    /// Message skewness: the standard deviation of the cells, divided by the largest standard
+    /// deviation of any matrix with the same size and sum (section 5 of the thesis). The skewness
+    /// is 0 when all cells are equal, and 1 when every node sends all its bytes to one other node.
     pub fn skewness(&self) -> f64 {
         let (n, total) = (self.nodes as f64, self.total() as f64);
         if self.nodes < 2 || total == 0.0 {
             return 0.0;
         }
         let mean = total / (n * n);
-        let square = self.cells.iter().map(|&c| (c as f64 / mean - 1.0).powi(2)).sum::<f64>();
+        let square = self.cells.iter().map(|&c| math::square(c as f64 / mean - 1.0)).sum::<f64>();
         (square / (n * n)).sqrt() / (n - 1.0).sqrt()
     }
 
-    /// Seconds that the shuffle takes at least: the most loaded of all links of hosts and racks
-    /// (section 6.3). `frame` says what a message of so many bytes costs a link, in bytes.
+    /// The least time of the shuffle in seconds: the time of the most loaded link of a host or a
+    /// rack (section 6.3). `frame` gives the bytes that a message of a given length takes on a
+    /// link.
     pub fn bound(&self, links: &Links, frame: impl Fn(u64) -> f64) -> f64 {
         let racks = self.nodes.div_ceil(links.rack_hosts);
         let mut hosts = vec![[0.0f64; 2]; self.nodes];
@@ -182,7 +186,7 @@ impl Matrix {
     /// Reads the text form.
     ///
     /// # Errors
-    /// [`MatrixError`], with the line it is on.
+    /// [`MatrixError`] with the line of the text.
     pub fn parse(text: &str) -> Result<Self, MatrixError> {
         let mut cells = Vec::new();
         let mut rows = Vec::new();

@@ -1,33 +1,35 @@
-//! One operation at one rank: both halves, who is alive, and what control is to be sent.
+//! One operation at one rank: its sending and receiving halves, the ranks that are alive, and the
+//! control datagrams to send.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use evenfall_core::math::mix;
 use evenfall_core::{Class, Malformed, Timestamp};
 
 use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::error::Failure;
-use crate::priority::mix;
 use crate::receiver::{Receiver, Taken};
 use crate::remainder::{Reduction, Step};
 use crate::rtt::RoundTrip;
 use crate::sender::Sender;
 use crate::wire::{HEADER_BYTES, Header, Kind, encode_ranges, ranges};
 
-/// Bytes per unit of a remainder on the wire: 32 bits then cover a terabyte.
+/// Bytes per unit of a remainder on the wire. With 256 bytes a unit, 32 bits cover a terabyte.
 const REMAINDER_UNIT: u64 = 256;
-/// Repeats of a probe until its interval no longer doubles.
+/// Repeats of a probe after which its interval stops doubling. Four doublings make the interval 16
+/// times as long.
 const BACKOFF_MAX: u32 = 4;
-/// A packet that others have overtaken is asked for after this part of the interval: long enough
-/// for what is only reordered.
+/// A packet that later packets have overtaken is asked for after this part of the interval. A
+/// packet that was only reordered arrives within that time.
 const OVERTAKEN_DIVISOR: u32 = 4;
-/// A result of the all-reduce is trusted for this many times as long as it took; then somebody
-/// has left, and windows go by what is known here.
+/// A result of the all-reduce is trusted for this many times as long as it took. After that time a
+/// rank has probably left, and windows follow the own state.
 const RESULT_AGE_MAX: u32 = 4;
 
-/// Control that one rank can be owed; each at most once in the queue.
+/// Control that this rank owes to another rank. The queue holds each kind at most once per rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owed {
     Grant = 1,
@@ -37,7 +39,7 @@ enum Owed {
     Wait = 16,
 }
 
-/// What is known of one other rank.
+/// State of one other rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     heard: Timestamp,
@@ -45,22 +47,23 @@ struct Peer {
     probe_out: Timestamp,
     tries: u32,
     owed: u8,
-    /// Whether it was heard of in this operation.
+    /// Whether a datagram of this operation came from the rank.
     met: bool,
-    /// When the last packet of its message left, if it was met then and nothing was repeated.
+    /// When the last packet of the message to the rank left. `None` when the rank was not met by
+    /// then, or a packet was repeated.
     last_sent: Option<Timestamp>,
-    /// When any packet for it left last.
+    /// When the newest packet to the rank left.
     left: Option<Timestamp>,
 }
 
-/// What an operation tells the exchange.
+/// What an operation reports to the exchange.
 #[derive(Debug)]
 pub(crate) enum Happened {
     Message(u16, Bytes),
     Failed(Failure),
 }
 
-/// See the module documentation.
+/// One operation at one rank.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) number: u64,
@@ -78,7 +81,7 @@ pub(crate) struct Operation {
     reduced: (Timestamp, u64),
 }
 
-/// What all members must agree on.
+/// A hash of the settings on which all members must agree.
 pub(crate) fn agreement(members: usize, packet_bytes: u32) -> u32 {
     mix((members as u64) << 32 | u64::from(packet_bytes)) as u32
 }
@@ -111,7 +114,8 @@ impl Operation {
         }
     }
 
-    /// After messages and expectations are set: decides on unscheduled data, announces the rest.
+    /// Decides which data goes unasked, and announces all other messages. The messages and
+    /// expectations are set by now.
     pub(crate) fn begin(&mut self, config: &Config) {
         self.sender.begin(config.rtt_packets);
         for to in 0..self.members.len() as u16 {
@@ -127,10 +131,11 @@ impl Operation {
         });
     }
 
-    /// A message that comes later than the operation began.
+    /// Takes a message that comes after the operation began.
     pub(crate) fn offer(&mut self, config: &Config, to: u16, body: Bytes) {
         self.sender.offer(to, body);
-        // One at a time there is nothing to share: the first round trip goes unasked.
+        // The message comes alone and shares the link with no other, so its first round trip goes
+        // unasked.
         let packets = self.sender.messages[usize::from(to)].packets.min(config.rtt_packets);
         self.sender.messages[usize::from(to)].unscheduled = packets;
         self.sender.grant(to, packets);
@@ -162,12 +167,12 @@ impl Operation {
         }
     }
 
-    /// Whether everything is here and everything of ours is there.
+    /// Whether this rank has received and delivered all messages.
     pub(crate) fn is_done(&self) -> bool {
         self.receiver.open == 0 && self.sender.open == 0
     }
 
-    /// A datagram of this operation, from the address of its rank.
+    /// Takes a datagram of this operation, which came from the address of its rank.
     pub(crate) fn handle(
         &mut self,
         config: &Config,
@@ -187,7 +192,7 @@ impl Operation {
         peer.heard = now;
         peer.tries = 0;
         if header.kind == Kind::Wait {
-            // It lives, and has nothing for us yet, or no use for what we have.
+            // The rank lives. It has no message for us yet, or cannot use ours yet.
             let later = now + config.resend_after;
             (peer.probe_in, peer.probe_out) = (later, later);
         } else if !peer.met {
@@ -241,16 +246,17 @@ impl Operation {
         let probe_in = &mut self.peers[usize::from(from)].probe_in;
         let is_overtaken = self.receiver.messages[usize::from(from)].overtaken();
         if is_overtaken && !overtaken {
-            // The first after a gap: it is asked for soon, and what follows does not put it off.
+            // The first packet after a gap makes the receiver ask soon. Later packets do not delay
+            // the question.
             *probe_in = now + interval / OVERTAKEN_DIVISOR;
             self.next_check = self.next_check.min(*probe_in);
         } else if !is_overtaken && (!announced || !payload.is_empty()) {
             *probe_in = now + interval;
         }
         match taken {
-            // An announcement that repeats itself is a probe: the answer says what is missing, or
-            // how far we are. What was granted may still wait for its sender's pace: to ask for it
-            // before its time would only be answered by the next announcement.
+            // A repeated announcement is a probe, and the answer says what is missing. Granted
+            // packets may still wait for their sender's pace. A request for these packets would
+            // only cause the next announcement.
             Taken::Part if payload.is_empty() && announced => {
                 let gap = now >= *probe_in && self.receiver.has_gap(from);
                 if gap {
@@ -286,7 +292,7 @@ impl Operation {
             (offset / config.packet_bytes, end)
         };
         let missing = ranges(header, payload).map(packets);
-        // What left less than a round trip ago was on its way when this was asked.
+        // Packets that left less than a round trip ago were under way when the receiver asked.
         let left = self.peers[usize::from(from)].left;
         let fresh = left.is_some_and(|left| now.since(left) < self.rtt.mean());
         if header.length == 0 || !self.sender.resend(from, missing, fresh) {
@@ -300,20 +306,22 @@ impl Operation {
         }
     }
 
-    /// The slowest receiver as somebody outside knows it.
+    /// Sets the remainder of the slowest receiver from a source outside.
     pub(crate) fn set_slowest(&mut self, bytes: u64) {
         self.receiver.slowest_bytes = Some(bytes);
         self.grant();
     }
 
-    /// Looks for what has stalled. The failure, when a rank has been silent for too long.
+    /// Looks for messages that have stalled. Returns a failure when a rank has been silent for too
+    /// long.
     pub(crate) fn check(&mut self, config: &Config, now: Timestamp) -> Option<Failure> {
         self.next_check = now + self.rtt.interval(config) / 2;
         let (at, took_ns) = self.reduced;
         if self.reduction.is_some() && now.since(at) > config.resend_after {
             let mut out = Vec::new();
             self.reduction.iter().for_each(|reduction| reduction.again(&mut out));
-            // Each repeat replaces what waits: the queue never holds more than two rounds.
+            // Each repeat replaces the waiting steps, so the queue never holds more than two
+            // rounds.
             self.steps = out.into();
             let age_max = took_ns.saturating_mul(u64::from(RESULT_AGE_MAX));
             if now.since(at).as_nanos() as u64 > age_max {
@@ -345,7 +353,7 @@ impl Operation {
         }
         let backoff = 1 << peer.tries.min(BACKOFF_MAX);
         let interval = self.rtt.interval(config) * backoff;
-        // Before its announcement it is the sender who asks soon.
+        // Before the announcement of a message, its sender is the rank that asks soon.
         let patience = if incoming.announced { interval } else { config.resend_after * backoff };
         let stuck = !incoming.announced || self.receiver.has_gap(rank);
         if wants_in && stuck && now >= peer.probe_in {
@@ -377,7 +385,7 @@ impl Operation {
         }
     }
 
-    /// The next control datagram and its receiver.
+    /// The next control datagram, with its receiver.
     pub(crate) fn next_control(&mut self) -> Option<(u16, Header, Bytes)> {
         if let Some(Step { to, round, step, value }) = self.steps.pop_front() {
             let header = self.header(Kind::Reduce, to, Class::Control);
@@ -393,7 +401,7 @@ impl Operation {
         None
     }
 
-    /// The datagram for what is owed, unless it has become pointless.
+    /// The control datagram that is owed; `None` when it has become pointless.
     fn control(&self, to: u16, owed: Owed) -> Option<(Header, Bytes)> {
         let plain = |kind| Header { length: 0, extra: 0, ..self.header(kind, to, Class::Control) };
         let incoming = &self.receiver.messages[usize::from(to)];

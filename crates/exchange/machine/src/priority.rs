@@ -1,24 +1,19 @@
-//! Which packet goes first: larger keys do.
+//! Keys that order packets: the packet with the larger key goes first.
 //!
-//! The greatest remaining processing fraction of a packet is what is left of its message before
-//! it, over the whole message. Packets at the same fraction of equal messages would all be sent to
-//! the same receiver at once, so the fraction is taken at a random offset within the packet
-//! (section 6.1.5). The offset is a hash of operation, sender, receiver and packet: both ends know
-//! all four and get the same number, without sending a seed.
+//! The greatest remaining processing fraction of a packet is the part of its message from this
+//! packet on, divided by the whole message. Equal messages have packets at the same fractions, and
+//! would all go to the same receiver at once. The fraction is therefore taken at a random offset
+//! within the packet (section 6.1.5). The offset is a hash of operation, sender, receiver and
+//! packet. Both ends know these four numbers, so no seed has to be sent.
 
-/// A well-mixed word (the finaliser of splitmix64).
-pub fn mix(word: u64) -> u64 {
-    let z = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use evenfall_core::math::mix;
 
-/// The seed of one message.
+/// The seed of the random offsets of one message.
 pub fn message_seed(operation: u64, from: u16, to: u16) -> u64 {
     mix(mix(operation) ^ (u64::from(from) << 16 | u64::from(to)).wrapping_mul(0x9e37_79b9))
 }
 
-/// What is left of a message of `total` bytes at packet `index`, in units of 2^-32.
+/// The part of a message of `total` bytes that is left at packet `index`, in units of 2^-32.
 pub fn fraction(total: u32, packet_bytes: u32, index: u32, seed: Option<u64>) -> u64 {
     if total == 0 {
         return 0;
@@ -31,9 +26,9 @@ pub fn fraction(total: u32, packet_bytes: u32, index: u32, seed: Option<u64>) ->
     left / total
 }
 
-/// Breaks ties between messages of the same priority: the larger goes first. By distance in the
-/// ring of ranks, counted from sender to receiver, so that equal messages of all senders go to
-/// different receivers; by rank, all would begin with the same one.
+/// Breaks ties between messages of the same priority; the larger value goes first. The value is the
+/// distance in the ring of ranks from sender to receiver, so equal messages of all senders go to
+/// different receivers. Ordered by rank instead, all senders would begin with the same receiver.
 pub fn tie(distance: usize, members: usize) -> u16 {
     (members - 1 - distance % members) as u16
 }
@@ -42,7 +37,8 @@ pub fn tie(distance: usize, members: usize) -> u16 {
 mod tests {
     use super::*;
 
-    /// Figure 3.6: messages of 5 and 3 packets are sent 1, 1, .8, .67, .6, .4, .33, .2.
+    /// In figure 3.6, messages of 5 and 3 packets are sent in the order 1, 1, .8, .67, .6, .4, .33,
+    /// .2.
     #[test]
     fn figure_3_6_schedule_follows_the_remaining_fraction() {
         let mut schedule: Vec<(u64, u32)> = (0..5)

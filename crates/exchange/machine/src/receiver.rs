@@ -1,15 +1,16 @@
-//! The receiving half of one operation: whom to grant, and how much.
+//! The receiving half of one operation: which message gets the next grant.
 //!
-//! Two limits (section 3.4): `overcommit` round trips' worth of packets granted and not yet here
-//! in all, and for each message a window in proportion to what is missing of it. Among messages
-//! below their window, the one with the greatest remaining fraction is granted next.
+//! Two limits hold (section 3.4). All messages together may have `overcommit` round trips of
+//! packets granted and not yet received. Each message has a window in proportion to its missing
+//! bytes. Among the messages below their window, the message with the greatest remaining fraction
+//! gets the next grant.
 //!
-//! Every arrival changes every window, for the remainder of the whole operation is in all of them;
-//! a scan per packet would be the obvious way, and costs a thousand nodes a thousand steps. But
-//! `outstanding < limit * missing / total` is the same as `outstanding / missing < limit / total`:
-//! on the left only what is the message's own, on the right one threshold for all, which rises
-//! while the operation runs. So messages at their window wait in a heap by their left side; when
-//! the threshold passes it, they move to a heap by priority:
+//! Every arrival changes every window, because all windows depend on the remainder of the whole
+//! operation. The obvious scan per packet costs a thousand steps with a thousand nodes. But
+//! `outstanding < limit * missing / total` is the same as `outstanding / missing < limit / total`.
+//! The left side depends on one message alone. The right side is a threshold for all messages, and
+//! rises while the operation runs. Messages at their window therefore wait in a heap ordered by the
+//! left side. When the threshold passes a message, the message moves to a heap ordered by priority:
 //!
 //! ```text
 //!   arrival or grant        key < threshold
@@ -17,14 +18,15 @@
 //!                   least key first           greatest remaining fraction first
 //! ```
 //!
-//! Entries of a message that has changed since are recognised by its version and dropped: O(log n)
-//! per packet.
+//! An entry carries the version of its message. An entry with an old version is dropped, so each
+//! packet costs O(log n).
 //!
-//! At the start the total is not known: senders in the own rack are heard first, and would be given
-//! all that may ever be outstanding, for others to starve on until it is used up. That alone cost
-//! 2 to 3 % of a shuffle of 16 packets per message, and nothing else did. So the first limit starts
-//! at one round trip, which keeps the link busy, and grows by one with each packet that comes, as
-//! TCP's does: the slow start that section 3.4 names as a fix and leaves open.
+//! At the start the total is unknown, because the announcements of senders in the own rack arrive
+//! first. These senders would get all the grants that may ever be outstanding, and other senders
+//! would starve until the grants are used up. This starvation alone cost 2 to 3 % of a shuffle of
+//! 16 packets per message. The first limit is therefore one round trip, which keeps the link busy,
+//! and grows by one packet with each arrival, as TCP's slow start does. Section 3.4 names slow
+//! start as a remedy and leaves it open.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,30 +40,30 @@ use crate::error::Failure;
 use crate::priority::{fraction, message_seed, tie};
 use crate::wire::{HEADER_BYTES, Header, RANGES_MAX};
 
-/// A message of one packet is handed on without a copy from this length on: then it fills a good
-/// part of the receive buffer that it keeps from being used again.
+/// A message of one packet is handed on without a copy from 16 KiB on. A message of that length
+/// fills a good part of the receive buffer that it holds.
 const SHARED_BYTES_MIN: usize = 16_384;
 
 /// One incoming message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Incoming {
-    /// Whether there will be one.
+    /// Whether a message is expected from this rank.
     pub(crate) expected: bool,
-    /// Whether its length is known.
+    /// Whether the length of the message is known.
     pub(crate) announced: bool,
-    /// Whether all of it was here.
+    /// Whether the message has arrived in full.
     pub(crate) complete: bool,
-    /// Packets that its sender may send.
+    /// Packets that the sender may send.
     pub(crate) granted: u32,
-    /// When something new came of it.
+    /// When the newest new packet of the message arrived.
     pub(crate) progress: Timestamp,
     total: u32,
     packets: u32,
     received_bytes: u32,
     received: u32,
-    /// Packets before this one are all here.
+    /// All packets before this index have arrived.
     first_missing: u32,
-    /// One past the last packet that is here.
+    /// Index after the last packet that has arrived.
     end: u32,
     bitmap: Vec<u64>,
     buffer: Vec<u8>,
@@ -78,8 +80,8 @@ impl Incoming {
         self.granted - self.received
     }
 
-    /// Puts a piece where it belongs. In order it is only appended; zeroes are written for gaps
-    /// alone, for to clear all first costs as much as a copy.
+    /// Stores a piece at its place. A piece in order is appended. Zeroes are written only into
+    /// gaps, because clearing the whole message first costs as much as a copy.
     fn store(&mut self, begin: usize, payload: &[u8]) {
         if begin >= self.buffer.len() {
             self.buffer.resize(begin, 0);
@@ -89,7 +91,8 @@ impl Incoming {
         }
     }
 
-    /// The first packet from this one on that is missing, or that is not; `packets` for none.
+    /// The first packet from `from` on that is missing, or that has arrived; `packets` when there
+    /// is none.
     fn next(&self, from: u32, missing: bool) -> u32 {
         let mut at = from;
         while at < self.packets {
@@ -103,7 +106,7 @@ impl Incoming {
         self.packets
     }
 
-    /// Whether a packet came after one that is missing: that one is lost, or late.
+    /// Whether a packet arrived after a missing packet. The missing packet is lost or late.
     pub(crate) fn overtaken(&self) -> bool {
         self.received > self.first_missing
     }
@@ -113,22 +116,22 @@ impl Incoming {
     }
 }
 
-/// What a DATA packet led to.
+/// The effect of a DATA packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// Only its length, or a piece.
+    /// The packet brought a length, or a piece of the message.
     Part,
-    /// A piece that was here already.
+    /// The piece had arrived before.
     Duplicate,
-    /// The last piece: here is the message.
+    /// The packet brought the last piece of this message.
     Whole(Bytes),
-    /// The message was complete before.
+    /// The message had been completed before.
     Known,
-    /// It cannot be taken.
+    /// The packet cannot be taken.
     Refused(Failure),
 }
 
-/// See the module documentation.
+/// The receiving half of one operation at one rank.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     me: u16,
@@ -138,17 +141,17 @@ pub(crate) struct Receiver {
     pub(crate) open: usize,
     /// Bytes missing of the messages whose length is known.
     pub(crate) missing_bytes: u64,
-    /// Packets that were here already.
+    /// Packets that had arrived before.
     pub(crate) duplicates: u64,
-    /// Packets granted in all, beyond what senders sent unasked.
+    /// Packets granted, without the packets that senders sent unasked.
     pub(crate) grants: u64,
-    /// Bytes missing at the slowest receiver, when that is known.
+    /// Bytes missing at the slowest receiver, when they are known.
     pub(crate) slowest_bytes: Option<u64>,
     announced_bytes: u64,
     incoming_bytes_max: u64,
     outstanding: u64,
     outstanding_max: f64,
-    /// Packets with payload that were new.
+    /// New packets with payload.
     received: u64,
     packet_bytes: u32,
     rtt_packets: u32,
@@ -190,7 +193,7 @@ impl Receiver {
         }
     }
 
-    /// A packet of a message of this operation.
+    /// Takes a packet of a message of this operation.
     pub(crate) fn data(
         &mut self,
         now: Timestamp,
@@ -244,7 +247,7 @@ impl Receiver {
         }
         let shared = message.packets == 1 && payload.len() >= SHARED_BYTES_MIN;
         if !shared && message.buffer.capacity() == 0 {
-            // Not sooner: nothing is spent on an announcement alone.
+            // The memory is taken only now: an announcement alone costs none.
             message.buffer = self.buffers.take(message.total as usize);
         }
         if !shared {
@@ -257,7 +260,7 @@ impl Receiver {
         message.received_bytes += payload.len() as u32;
         message.first_missing = message.next(message.first_missing, true);
         if message.granted < message.received.max(index + 1) {
-            // Its sender took more than it was given; count it as given.
+            // The sender sent more than it was granted. The packets are counted as granted.
             let granted = message.received.max(index + 1);
             self.outstanding += u64::from(granted - message.granted);
             message.granted = granted;
@@ -282,7 +285,7 @@ impl Receiver {
         Taken::Whole(self.buffers.share(core::mem::take(&mut message.buffer)))
     }
 
-    /// Enters the message anew, after something of it has changed.
+    /// Enters the message again, after its state has changed.
     fn requeue(&mut self, from: u16) {
         let message = &mut self.messages[usize::from(from)];
         message.version += 1;
@@ -296,7 +299,7 @@ impl Receiver {
         }
     }
 
-    /// Drops stale entries, so that the heaps stay as small as there are messages.
+    /// Drops entries of old versions, so that the heaps hold no more entries than messages.
     fn sweep(&mut self) {
         let messages = &self.messages;
         let fresh = |from: u16, version| messages[usize::from(from)].version == version;
@@ -304,15 +307,15 @@ impl Receiver {
         self.eligible.retain(|&(_, _, from, version)| fresh(from, version));
     }
 
-    /// The left side: what is outstanding, over what is missing. Bits of a non-negative float sort
-    /// as it does.
+    /// The left side: outstanding bytes over missing bytes. The bits of a float that is not
+    /// negative sort as the float does.
     fn window_key(&self, from: u16) -> u64 {
         let message = &self.messages[usize::from(from)];
         let outstanding = f64::from(message.outstanding());
         (outstanding / f64::from(message.missing().max(1))).to_bits()
     }
 
-    /// Packets that may be outstanding in all, now.
+    /// Packets that may be outstanding at present, over all messages.
     fn limit(&self) -> f64 {
         let started = u64::from(self.rtt_packets) + self.received;
         self.outstanding_max.min(started as f64)
@@ -337,12 +340,13 @@ impl Receiver {
 
     fn priority(&self, from: u16) -> u64 {
         let message = &self.messages[usize::from(from)];
-        // By what is granted, not by what is here: with windows of a whole round trip the message
-        // that came first would else be given all of it, being no less behind for it.
+        // The priority counts granted packets, not arrived packets. With windows of a whole round
+        // trip, counting arrivals would leave the first message at the same priority after each
+        // grant, and that message would get all grants.
         fraction(message.total, self.packet_bytes, message.granted, Some(message.seed))
     }
 
-    /// Grants something to one message, if the limits allow. Whom.
+    /// Grants packets to one message, if the limits allow it. Returns the rank of the message.
     pub(crate) fn grant(&mut self) -> Option<u16> {
         if self.outstanding as f64 + 1.0 > self.limit() {
             return None;
@@ -365,7 +369,7 @@ impl Receiver {
             }
             let key = self.window_key(from);
             if key >= bits {
-                // The threshold has fallen since: more is expected than was known.
+                // The threshold has fallen, because newly announced bytes raised the total.
                 self.blocked.push(Reverse((key, from, version)));
                 continue;
             }
@@ -386,15 +390,15 @@ impl Receiver {
         self.requeue(from);
     }
 
-    /// Whether packets that were granted are not here.
+    /// Whether granted packets are missing.
     pub(crate) fn has_gap(&self, from: u16) -> bool {
         let message = &self.messages[usize::from(from)];
         !message.complete && message.announced && message.first_missing < message.granted
     }
 
-    /// Ranges of packets to ask for again, the first ones of them: those that others have
-    /// overtaken, for what was granted behind these is still on its way; where there are none, all
-    /// that were granted and are not here.
+    /// The first ranges of packets to ask for again. When later packets have overtaken missing
+    /// packets, only the overtaken packets are asked for, because packets granted behind them are
+    /// still under way. Otherwise all granted packets that have not arrived are asked for.
     pub(crate) fn gaps(&self, from: u16) -> Vec<(u32, u32)> {
         let message = &self.messages[usize::from(from)];
         let last = if message.overtaken() { message.end } else { message.granted };
@@ -408,7 +412,7 @@ impl Receiver {
         gaps
     }
 
-    /// Messages of which something is here, those that are complete, and bytes of all of them.
+    /// Messages with at least one byte here, complete messages, and bytes of all messages.
     pub(crate) fn progress(&self) -> (usize, usize, u64) {
         let begun = self.messages.iter().filter(|m| m.received > 0 || m.complete).count();
         let complete = self.messages.iter().filter(|m| m.complete).count();
@@ -423,7 +427,7 @@ impl Receiver {
     }
 }
 
-/// Which packet a payload is; `None` for an announcement.
+/// Index of the packet that a payload is; `None` for an announcement.
 fn packet_index(
     header: &Header,
     length: usize,
@@ -456,7 +460,7 @@ mod tests {
         receiver.open = 1;
         let take = |receiver: &mut Receiver, index: u32| {
             let (kind, class) = (Kind::Data, Class::Bulk);
-            // Six of its eight packets may come unasked.
+            // The sender may send six of the eight packets unasked.
             let (offset, length, extra) = (10 * index, 80, 6);
             let header =
                 Header { kind, class, from: 1, operation: 1, offset, length, extra, agreement: 0 };

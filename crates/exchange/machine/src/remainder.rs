@@ -1,21 +1,21 @@
-//! The all-reduce of remainders: who is slowest, over and over.
+//! The all-reduce of remainders, which finds the slowest receiver again and again.
 //!
-//! The largest of all values is found by dissemination: in step `k` each rank sends what it knows
-//! to rank `+ 2^k`, and after `ceil(log2 n)` steps everybody knows. It works for any number of
-//! ranks, because to learn one value twice does not change a maximum. When a round ends the next
-//! begins, so values are as fresh as the network lets them be.
+//! The ranks find the largest value by dissemination: in step `k` each rank sends the largest value
+//! it knows to rank `+ 2^k`. After `ceil(log2 n)` steps every rank knows the maximum. Dissemination
+//! works for any number of ranks, because learning a value twice does not change a maximum. The
+//! next round begins when a round ends, so values are as fresh as the network allows.
 //!
-//! Nobody can end round `r + 1` before everybody has begun it, so no message is ever more than one
-//! round ahead, and what was lost can be had by sending the last two rounds again.
+//! No rank can end round `r + 1` before all ranks have begun it. A message is therefore never more
+//! than one round ahead, and repeating the last two rounds brings back all losses.
 
 /// A step to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// To whom.
+    /// Receiver of the step.
     pub(crate) to: u16,
-    /// Which round.
+    /// Number of the round.
     pub(crate) round: u32,
-    /// Which step of it.
+    /// Number of the step in its round.
     pub(crate) step: u32,
     /// The largest value known to the sender.
     pub(crate) value: u32,
@@ -50,8 +50,8 @@ impl Reduction {
         }
     }
 
-    /// Takes a step of another rank; the result, when a round has ended. `own` is the own value
-    /// now, for the round that begins then.
+    /// Takes a step of another rank. Returns the result when a round has ended. `own` is the
+    /// present value of this rank, and enters the round that then begins.
     pub(crate) fn take(
         &mut self,
         (round, step, value): (u32, u32, u32),
@@ -88,7 +88,7 @@ impl Reduction {
         out.push(Step { to, round, step: step as u32, value });
     }
 
-    /// Sends again what may have been lost.
+    /// Repeats all steps that may have been lost.
     pub(crate) fn again(&self, out: &mut Vec<Step>) {
         for round in [self.round.wrapping_sub(1), self.round] {
             for (step, value) in self.sent[round as usize % 2].iter().enumerate() {

@@ -1,16 +1,17 @@
-//! How long an answer takes, as measured: what a repeat waits for.
+//! The measured time of an answer, which decides how long a repeat waits.
 //!
-//! A fixed interval is either far above the round trip, and every loss costs all of it, or below it
-//! on a crowded host, and adds load where there is too much. So it follows what is measured, as
-//! TCP's does (RFC 6298): mean and four times the deviation, both smoothed. Only what was sent once
-//! counts (Karn), and only to who had been heard of, because others have perhaps not begun.
+//! A fixed interval far above the round trip makes every loss cost the whole interval. A fixed
+//! interval below the round trip of a crowded host adds load where there is too much. The interval
+//! therefore follows the measured round trip, as TCP's does (RFC 6298): the mean plus four times
+//! the deviation, both smoothed. Only packets that were sent once count (Karn), and only to ranks
+//! that had been heard of, because other ranks may not have begun.
 
 use core::time::Duration;
 
 use crate::config::Config;
 
-/// A sender that keeps to its pace may sit on a granted packet for a burst, its receiver be woken
-/// late by another, and the answer take a third.
+/// Bursts that an answer may wait for: a sender that keeps to its pace may hold a granted packet
+/// for one burst, the receiver may be woken one burst late, and the answer may take a third burst.
 const BURSTS: u32 = 3;
 
 /// Mean and deviation of the time from a message's last packet to its acknowledgement.
@@ -22,7 +23,7 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// An answer took this long.
+    /// Takes the time of one answer.
     pub(crate) fn take(&mut self, sample: Duration) {
         let sample_ns = sample.as_nanos() as u64;
         if !self.known {
@@ -34,7 +35,7 @@ impl RoundTrip {
         self.mean_ns = (7 * self.mean_ns + sample_ns) / 8;
     }
 
-    /// How long an answer took so far; zero while none is known.
+    /// The mean time of an answer; zero before the first.
     pub(crate) fn mean(&self) -> Duration {
         Duration::from_nanos(self.mean_ns)
     }

@@ -5,9 +5,9 @@
 //!            ^next - 1       ^next         ^granted
 //! ```
 //!
-//! The packet schedule of the thesis is never written out. A heap holds, for each message that has
-//! a granted packet, the key of its next one; keys fall within a message, so the heap's first is
-//! the first granted packet of the whole schedule. Each packet costs one pop and one push.
+//! The packet schedule of the thesis is never written out. A heap holds the key of the next packet
+//! of each message that has a granted packet. Keys fall within a message, so the first entry of the
+//! heap is the first granted packet of the whole schedule. Each packet costs one pop and one push.
 
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -19,46 +19,47 @@ use crate::priority::{fraction, message_seed, tie};
 /// One outgoing message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outgoing {
-    /// What is to be sent; `None` while there is nothing, or nothing yet.
+    /// Bytes of the message; `None` while the message is missing, or when there is no message.
     pub(crate) body: Option<Bytes>,
-    /// Whether there will be a message at all.
+    /// Whether a message is sent to this rank.
     pub(crate) wanted: bool,
-    /// Packets in all.
+    /// Packets of the whole message.
     pub(crate) packets: u32,
-    /// Packets that were sent once.
+    /// Packets that were sent at least once.
     pub(crate) sent: u32,
     /// Packets that may be sent.
     pub(crate) granted: u32,
     /// Packets that may be sent unasked.
     pub(crate) unscheduled: u32,
-    /// Whether the receiver has it all.
+    /// Whether the receiver has the whole message.
     pub(crate) acked: bool,
-    /// Packets to be sent again, `begin..end` each; what one RESEND asks for, at most.
+    /// Packets to send again, as ranges `begin..end`. The list holds no more ranges than a RESEND
+    /// asks for.
     again: VecDeque<(u32, u32)>,
     in_ready: bool,
     seed: u64,
 }
 
 impl Outgoing {
-    /// Length in bytes; 0 while there is none.
+    /// Length in bytes; 0 while the message is missing.
     pub(crate) fn len(&self) -> u32 {
         self.body.as_ref().map_or(0, |body| body.len() as u32)
     }
 
-    /// Whether something is still to be done for it.
+    /// Whether the message still needs work.
     pub(crate) fn open(&self) -> bool {
         self.wanted && !self.acked
     }
 }
 
-/// See the module documentation.
+/// The sending half of one operation at one rank.
 #[derive(Debug)]
 pub(crate) struct Sender {
     me: u16,
     pub(crate) messages: Vec<Outgoing>,
     /// Messages that are wanted and not acknowledged.
     pub(crate) open: usize,
-    /// Packets with payload sent, and how many of them again.
+    /// Packets with payload sent, and how many of these were sent again.
     pub(crate) sent: u64,
     pub(crate) sent_again: u64,
     pub(crate) packet_bytes: u32,
@@ -84,7 +85,7 @@ impl Sender {
         }
     }
 
-    /// A message is there.
+    /// Takes a message that is to be sent.
     pub(crate) fn offer(&mut self, to: u16, body: Bytes) {
         let packets = (body.len() as u32).div_ceil(self.packet_bytes);
         let message = &mut self.messages[usize::from(to)];
@@ -92,9 +93,9 @@ impl Sender {
         message.body = Some(body);
     }
 
-    /// Decides what is sent unasked of the messages that are there: the first packets of the
-    /// schedule that a sender without any limit would follow, a round trip's worth of them and
-    /// hence in proportion to the lengths.
+    /// Decides which packets of the present messages are sent unasked. These are the first packets
+    /// of the schedule of a sender without limits, one round trip of them. They are therefore in
+    /// proportion to the lengths.
     pub(crate) fn begin(&mut self, packets: u32) {
         let mut schedule: BinaryHeap<(u64, u16, u16, u32)> = (0..self.messages.len() as u16)
             .filter(|&to| self.messages[usize::from(to)].packets > 0)
@@ -123,7 +124,7 @@ impl Sender {
         fraction(message.len(), self.packet_bytes, index, Some(message.seed))
     }
 
-    /// The receiver allows everything below this packet.
+    /// The receiver allows all packets below `granted`.
     pub(crate) fn grant(&mut self, to: u16, granted: u32) {
         let message = &mut self.messages[usize::from(to)];
         message.granted = message.granted.max(granted.min(message.packets));
@@ -144,7 +145,7 @@ impl Sender {
         !self.again.is_empty() || !self.ready.is_empty()
     }
 
-    /// The next packet: to whom, which one, and whether it was sent before.
+    /// The next packet: its receiver, its index, and whether it was sent before.
     pub(crate) fn next(&mut self) -> Option<(u16, u32, bool)> {
         while let Some(&to) = self.again.front() {
             let message = &mut self.messages[usize::from(to)];
@@ -173,10 +174,10 @@ impl Sender {
         Some((to, index, false))
     }
 
-    /// The receiver misses these ranges. Whether any of it is sent again: if not, the packets only
-    /// wait in the schedule, or are on their way because the last ones left just now (`fresh`), and
-    /// the receiver needs no more than a sign of life. A range that ends before the last packet
-    /// that was sent was overtaken by it.
+    /// The receiver misses these ranges. Returns whether any packet is sent again. If none is, the
+    /// packets still wait in the schedule, or the last packets left just now (`fresh`) and are
+    /// under way; the receiver then needs no more than a sign of life. A range that ends before the
+    /// last sent packet was overtaken by that packet.
     pub(crate) fn resend(
         &mut self,
         to: u16,
@@ -186,7 +187,7 @@ impl Sender {
         let waited = !self.messages[usize::from(to)].again.is_empty();
         self.messages[usize::from(to)].again.clear();
         for (begin, end) in ranges {
-            // What lies beyond was granted, and the grant was lost.
+            // Packets beyond the known grant were granted, and the grant was lost.
             self.grant(to, end);
             let message = &mut self.messages[usize::from(to)];
             let end = end.min(message.sent);
@@ -202,7 +203,7 @@ impl Sender {
         again
     }
 
-    /// The receiver has all of it. True the first time.
+    /// The receiver has the whole message. True when this is the first acknowledgement.
     pub(crate) fn ack(&mut self, to: u16) -> bool {
         let message = &mut self.messages[usize::from(to)];
         if !message.open() || message.body.is_none() {

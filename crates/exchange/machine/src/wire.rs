@@ -20,41 +20,42 @@ use evenfall_core::{Class, Head, MacKey, Malformed};
 
 /// "ES" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"ES");
-/// Version of this layout. Another one is refused by number.
+/// Version of this layout. A datagram of another version is refused by its number.
 pub const VERSION: u8 = 1;
 /// Bytes in front of the payload.
 pub const HEADER_BYTES: usize = 40;
 /// Where the authentication code begins.
 const MAC_OFFSET: usize = 32;
 
-/// Ranges that one RESEND asks for, at most. A datagram of it stays far below an Ethernet frame.
+/// Ranges that one RESEND asks for. With 64 ranges the datagram stays far below an Ethernet frame.
 pub const RANGES_MAX: usize = 64;
-/// Bytes of each range after the first: offset and length.
+/// Bytes of each range after the first range: offset and length.
 pub const RANGE_BYTES: usize = 8;
 
-/// The secret that all members share, and its number on the wire.
+/// The secret that all members share.
 pub type Key = [u8; 16];
 
 /// What a datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A range of a message; `length` is that of the whole message, `extra` how many packets the
-    /// sender sends unasked. Without payload it only announces the message.
+    /// A range of a message. `length` is the length of the whole message. `extra` is the number of
+    /// packets that the sender sends unasked. A DATA datagram without payload only announces the
+    /// message.
     Data = 1,
-    /// The sender may send everything below `offset`.
+    /// The sender may send all bytes below `offset`.
     Grant = 2,
-    /// The whole message is here.
+    /// The receiver has the whole message.
     Ack = 3,
-    /// Please send `offset..offset + length` again; a length of 0 asks for a sign of life. Its
-    /// payload is further ranges.
+    /// The receiver misses `offset..offset + length`. A length of 0 asks for a sign of life. The
+    /// payload holds further ranges.
     Resend = 4,
-    /// "I live, but have no message for you yet": the answer to a resend before its time.
+    /// The answer to a RESEND that came too early: the rank lives, and has no message yet.
     Wait = 5,
-    /// A step of the all-reduce of remainders: `extra` is the round, `offset` the step, `length`
-    /// the largest remainder so far in units of 256 bytes.
+    /// A step of the all-reduce of remainders. `extra` is the round, `offset` the step, and
+    /// `length` the largest remainder so far in units of 256 bytes.
     Reduce = 6,
-    /// The operation has failed at the sender of this; `extra` is the rank to blame.
+    /// The operation has failed at the sender of this datagram. `extra` is the rank to blame.
     Abort = 7,
 }
 
@@ -68,21 +69,22 @@ impl Kind {
 /// The first 32 bytes, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Kind of the datagram.
     pub kind: Kind,
-    /// Its priority.
+    /// Priority of the datagram.
     pub class: Class,
-    /// Rank of who sends this datagram.
+    /// Rank that sent the datagram.
     pub from: u16,
-    /// Which operation.
+    /// Number of the operation.
     pub operation: u64,
-    /// See [`Kind`].
+    /// Meaning by [`Kind`].
     pub offset: u32,
-    /// See [`Kind`].
+    /// Meaning by [`Kind`].
     pub length: u32,
-    /// See [`Kind`].
+    /// Meaning by [`Kind`].
     pub extra: u32,
-    /// Hash of what all members must agree on: their number, the packet size.
+    /// Hash of the settings on which all members must agree: the number of members and the packet
+    /// size.
     pub agreement: u32,
 }
 
@@ -102,13 +104,13 @@ fn mac(key: Option<&Key>, fixed: &[u8], payload: &[u8]) -> u64 {
     key.map_or(0, |key| MacKey::new(0, key).mac(&[fixed, payload]))
 }
 
-/// The payload of a RESEND for these ranges, of which its head has the first: offset and length.
+/// The payload of a RESEND for these ranges. The head of the datagram holds the first range.
 pub fn encode_ranges(ranges: &[(u32, u32)]) -> Bytes {
     let words = ranges.iter().skip(1).flat_map(|&(offset, length)| [offset, length]);
     words.flat_map(u32::to_le_bytes).collect()
 }
 
-/// The ranges of a RESEND: that of its head, then those of its payload.
+/// The ranges of a RESEND: the range in its head, then the ranges in its payload.
 pub fn ranges<'a>(header: &Header, payload: &'a [u8]) -> impl Iterator<Item = (u32, u32)> + 'a {
     let further =
         payload.chunks_exact(RANGE_BYTES).map(|range| (u32_at(range, 0), u32_at(range, 4)));
@@ -138,7 +140,7 @@ impl Header {
     /// Reads the head of a datagram and checks its code.
     ///
     /// # Errors
-    /// [`Malformed`] when it is not one of ours, of this version and under this key.
+    /// [`Malformed`] when the datagram is of another protocol, another version or another key.
     pub fn decode(datagram: &[u8], key: Option<&Key>) -> Result<Self, Malformed> {
         let refuse = |what, offset| Err(Malformed { what, offset });
         if datagram.len() < HEADER_BYTES {

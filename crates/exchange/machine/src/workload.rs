@@ -1,25 +1,27 @@
-//! Shuffle matrices to measure with: chapter 5 of the thesis.
+//! Shuffle matrices for measurements, after chapter 5 of the thesis.
 //!
-//! A matrix in which every node sends and receives the same amount is the hard case: each link is
-//! a bottleneck, so none may rest. It is also hard to make, because rows and columns must both add
-//! up. Two generators, neither of which covers what the other does:
+//! A matrix in which every node sends and receives the same amount is the hard case: each link is a
+//! bottleneck, so no link may rest. Such a matrix is also hard to make, because rows and columns
+//! must both add up. The module has two generators, and each makes matrices that the other cannot
+//! make:
 //!
-//! - [`by_sorting`]: count what a distributed sort would move. Sums are right by construction;
-//!   duplicate keys make skewness, in patterns of their own.
-//! - [`by_sampling`]: draw message sizes from a random distribution, row by row; then let a greedy
-//!   placement and a walk along the receivers repair the columns.
+//! - [`by_sorting`] counts the keys that a distributed sort would move. The sums are right by
+//!   construction. Duplicate keys cause skewness, in patterns of their own.
+//! - [`by_sampling`] draws message sizes from a random distribution, row by row. A greedy placement
+//!   and a walk along the receivers then repair the columns.
 //!
-//! Both give *normalised* matrices, whose cells average 1; [`Normal::bytes`] makes bytes of them.
+//! Both generators give *normalised* matrices, whose cells average 1. [`Normal::bytes`] turns a
+//! normalised matrix into bytes.
 
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 
 use crate::matrix::{MESSAGE_BYTES_MAX, Matrix};
 
-/// Keys per node and node of [`by_sorting`]: enough for many different counts.
+/// Keys per cell of [`by_sorting`]. With 100 keys per cell, cells take many different counts.
 const KEYS_PER_CELL: usize = 100;
-/// Distributions tried before the nearest one is taken.
+/// Distributions that are tried before the nearest one is taken.
 const TRIES_MAX: usize = 4_000;
-/// How near to the wanted skewness is near enough.
+/// Distance from the wanted skewness that is accepted.
 const TOLERANCE: f64 = 0.01;
 /// Steps that a random distribution has at most.
 const STEPS_MAX: u64 = 12;
@@ -34,7 +36,7 @@ pub struct Normal {
 }
 
 impl Normal {
-    /// All messages alike.
+    /// A matrix in which all messages are equal.
     pub fn uniform(nodes: usize) -> Self {
         Self { nodes, cells: vec![1.0; nodes * nodes] }
     }
@@ -54,8 +56,8 @@ impl Normal {
         deviation(&self.cells) / (self.nodes.max(2) as f64 - 1.0).sqrt()
     }
 
-    /// The matrix in bytes, for messages of this mean. Each row is rounded as a running sum, so
-    /// that rounding adds up to less than a byte per row.
+    /// The matrix in bytes, for messages of this mean. Rounding follows a running sum along each
+    /// row, so a row is off by less than a byte.
     pub fn bytes(&self, mean_bytes: f64) -> Matrix {
         let mut cells = Vec::with_capacity(self.cells.len());
         for row in self.cells.chunks(self.nodes.max(1)) {
@@ -70,10 +72,10 @@ impl Normal {
         Matrix::of(self.nodes, cells)
     }
 
-    /// The same traffic with skewed data: node `i` sends `weight[i]` times as much.
+    /// The same traffic with skewed data: node `i` sends `weight[i]` times as many bytes.
     ///
     /// # Panics
-    /// When there is not one weight per node.
+    /// When the number of weights is not the number of nodes.
     pub fn weighted(mut self, weight: &[f64]) -> Self {
         assert_eq!(weight.len(), self.nodes, "one weight per node");
         for (row, weight) in self.cells.chunks_mut(self.nodes).zip(weight) {
@@ -99,7 +101,7 @@ impl Normal {
 fn deviation(cells: &[f64]) -> f64 {
     let n = cells.len().max(1) as f64;
     let mean = cells.iter().sum::<f64>() / n;
-    (cells.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / n).sqrt()
+    (cells.iter().map(|c| math::square(c - mean)).sum::<f64>() / n).sqrt()
 }
 
 /// The shuffle of a distributed sort (section 5.1). `duplicates` in `0..=1` is the share of keys
@@ -107,13 +109,15 @@ fn deviation(cells: &[f64]) -> f64 {
 pub fn by_sorting(nodes: usize, duplicates: f64, prng: &mut Prng) -> Normal {
     let keys_per_node = KEYS_PER_CELL * nodes;
     let mut keys: Vec<(u64, u32)> = Vec::with_capacity(keys_per_node * nodes);
-    // One value alone sends each node's keys to one receiver; more of them spread out again.
+    // With a single popular value, each node sends its popular keys to one receiver. More values
+    // spread the keys out again.
     let values = (nodes as f64 / 8.0 * (1.0 - duplicates)) as u64;
     let popular: Vec<u64> = (0..=values).map(|_| prng.next_u64()).collect();
     for node in 0..nodes as u32 {
         for _ in 0..keys_per_node {
             let key = if prng.chance(duplicates) {
-                // The head of a Zipf law: half of all are the first, a third the second, ...
+                // The head of a Zipf distribution: half of all keys take the first value, a third
+                // the second value.
                 let at = (prng.unit() * prng.unit() * popular.len() as f64) as usize;
                 popular[at.min(popular.len() - 1)]
             } else {
@@ -122,7 +126,8 @@ pub fn by_sorting(nodes: usize, duplicates: f64, prng: &mut Prng) -> Normal {
             keys.push((key, node));
         }
     }
-    // Ties go by node, which keeps the sort stable and makes equal keys a skewed message.
+    // Equal keys are ordered by node. This order keeps the sort stable and turns equal keys into a
+    // skewed message.
     keys.sort_unstable();
     let mut cells = vec![0.0; nodes * nodes];
     for (receiver, range) in keys.chunks(keys_per_node.max(1)).enumerate() {
@@ -141,9 +146,11 @@ struct Sizes {
 impl Sizes {
     fn draw(nodes: usize, prng: &mut Prng) -> Self {
         let steps = 1 + prng.below(STEPS_MAX);
-        // Uniform as in the thesis would hardly ever give small messages: mix in other scales.
+        // The uniform draw of the thesis would hardly ever give small messages, so other scales are
+        // mixed in.
         let power = 1.0 + 4.0 * prng.unit();
-        let mut x: Vec<f64> = (0..steps).map(|_| nodes as f64 * prng.unit().powf(power)).collect();
+        let mut x: Vec<f64> =
+            (0..steps).map(|_| nodes as f64 * math::pow(prng.unit(), power)).collect();
         let mut y: Vec<f64> = (0..steps).map(|_| prng.unit()).collect();
         x.sort_by(f64::total_cmp);
         y.sort_by(f64::total_cmp);
@@ -161,7 +168,7 @@ impl Sizes {
         low.0 + part * (high.0 - low.0)
     }
 
-    /// One row that adds up: cut when full, and the last one takes what is missing.
+    /// One row that adds up: the row is cut when it is full, and the last cell takes the rest.
     fn row(&self, nodes: usize, prng: &mut Prng) -> Vec<f64> {
         let mut row = vec![0.0; nodes];
         let mut left = nodes as f64;
@@ -184,7 +191,8 @@ impl Sizes {
 }
 
 /// A matrix of about this skewness, sampled from a random distribution (section 5.2). Near 0 and
-/// near 1 the nearest of a few thousand tries is taken; [`Normal::skewness`] says what came out.
+/// near 1, the result is the nearest of a few thousand tries. [`Normal::skewness`] gives the
+/// skewness of the result.
 pub fn by_sampling(nodes: usize, skewness: f64, prng: &mut Prng) -> Normal {
     if nodes < 2 || skewness <= 0.0 {
         return Normal::uniform(nodes);
@@ -200,7 +208,7 @@ pub fn by_sampling(nodes: usize, skewness: f64, prng: &mut Prng) -> Normal {
             continue;
         }
         let rows = (0..nodes).flat_map(|_| sizes.row(nodes, prng));
-        // Towards the mean by the blend: rows still add up.
+        // The blend pulls cells towards the mean, so rows still add up.
         let cells = rows.map(|cell| 1.0 + (cell - 1.0) * share).collect();
         let matrix = repair(&Normal { nodes, cells }, prng).permuted(prng);
         let off = (matrix.skewness() - skewness).abs();
@@ -214,15 +222,16 @@ pub fn by_sampling(nodes: usize, skewness: f64, prng: &mut Prng) -> Normal {
     best.map_or_else(|| Normal::uniform(nodes), |best| best.1)
 }
 
-/// A distribution, and how much of its deviation to keep so that it is not above what is wanted.
+/// A distribution, and the share of its deviation to keep so that its skewness is not above the
+/// wanted skewness.
 fn blend_for(nodes: usize, skewness: f64, prng: &mut Prng) -> Option<(Sizes, f64)> {
     let sizes = Sizes::draw(nodes, prng);
     let own = sizes.skewness(nodes, prng);
-    // A blend leaves no message empty; keep half of the matrices as they were drawn.
+    // A blend leaves no message empty, so half of the matrices stay as they were drawn.
     if own < skewness - TOLERANCE || own > skewness + TOLERANCE && prng.chance(0.5) {
         return None;
     }
-    // Low skewness is rare without it, so there it is always allowed.
+    // Low skewness is rare without a blend, so a blend is always allowed for it.
     let share = if own > skewness + TOLERANCE {
         if skewness > 0.3 {
             return None;
@@ -234,14 +243,14 @@ fn blend_for(nodes: usize, skewness: f64, prng: &mut Prng) -> Option<(Sizes, f64
     Some((sizes, share))
 }
 
-/// Makes every column add up too, without changing what a row adds up to.
+/// Makes every column add up too, without changing the sums of the rows.
 fn repair(preliminary: &Normal, prng: &mut Prng) -> Normal {
     let nodes = preliminary.nodes;
     let placed = place(preliminary, prng);
     let order = column_order(&placed, nodes);
     let mut cells = vec![0.0; nodes * nodes];
-    // Walk along the receivers' intervals, column by column; a message that crosses the end of
-    // one interval goes on in the next.
+    // Walks along the receivers' intervals, column by column. A message that crosses the end of an
+    // interval continues in the next interval.
     let (mut at, mut room) = (0, nodes as f64);
     for &column in &order {
         for sender in 0..nodes {
@@ -264,8 +273,8 @@ fn repair(preliminary: &Normal, prng: &mut Prng) -> Normal {
     Normal { nodes, cells }
 }
 
-/// The rows with their cells rearranged so that columns add up to about the same: longest first,
-/// each into the emptiest column that its row has not used.
+/// Rearranges the cells of each row so that columns add up to about the same. The longest cell of a
+/// row goes first, into the emptiest column that the row has not used.
 fn place(preliminary: &Normal, prng: &mut Prng) -> Vec<f64> {
     let nodes = preliminary.nodes;
     let mut longest: Vec<u32> = (0..(nodes * nodes) as u32).collect();
@@ -286,7 +295,7 @@ fn place(preliminary: &Normal, prng: &mut Prng) -> Vec<f64> {
     placed
 }
 
-/// Columns in the order in which overfull and underfull ones cancel out best.
+/// The order of columns in which overfull and underfull columns cancel out best.
 fn column_order(placed: &[f64], nodes: usize) -> Vec<usize> {
     let free = |column: usize| {
         nodes as f64 - (0..nodes).map(|row| placed[row * nodes + column]).sum::<f64>()

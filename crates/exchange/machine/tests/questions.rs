@@ -1,4 +1,4 @@
-//! What is asked, and what is not, where nothing was lost.
+//! Requests that a machine makes, and requests that it must not make, where nothing was lost.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ fn ms(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
-/// Operation 1 as a rank sees it: a message from rank 1 to rank 0, nothing back.
+/// Operation 1 as one rank sees it: rank 1 sends a message to rank 0, and rank 0 sends nothing.
 fn plan(rank: usize, body: &Bytes) -> Plan {
     let nothing = || vec![Outbound::Nothing, Outbound::Nothing];
     let mut plan = Plan {
@@ -32,7 +32,7 @@ fn plan(rank: usize, body: &Bytes) -> Plan {
     plan
 }
 
-/// All that a machine sends now, as it arrives.
+/// All datagrams that a machine sends now, as they arrive.
 fn drain(exchange: &mut Exchange, now: Timestamp, rank: usize) -> Vec<Arrival> {
     let mut out = Vec::new();
     while let Some(transmit) = exchange.poll_transmit(now) {
@@ -49,9 +49,10 @@ fn kinds(arrivals: &[Arrival]) -> Vec<Kind> {
     arrivals.iter().map(kind).collect()
 }
 
-/// A message of which nothing may go unasked is announced, asked for, and waits with its sender.
+/// The state after a message was announced and asked for. No packet goes unasked, so the packets
+/// wait at their sender.
 fn announced() -> (Exchange, Arrival) {
-    // A sender that knows of no round trip has nothing to send unasked.
+    // A sender that knows no round trip sends nothing unasked.
     let config = Config { rtt_packets: 0, ..Config::default() };
     let body = Bytes::from(vec![7; 1_000]);
     let (mut receiver, mut sender) = (Exchange::new(Config::default()), Exchange::new(config));
@@ -66,8 +67,8 @@ fn a_repeated_announcement_is_told_how_far_we_are_and_asked_only_after_the_inter
     let (mut receiver, announcement) = announced();
     receiver.handle(ms(1), announcement.clone()).expect("well-formed");
     assert_eq!(kinds(&drain(&mut receiver, ms(1), 0)), [Kind::Grant]);
-    // Granted and not here; but it may wait for its sender's pace. To ask now would be answered by
-    // the next announcement, and so on.
+    // The packets were granted and have not arrived, but may wait for their sender's pace. A
+    // request now would be answered by the next announcement, and so on.
     receiver.handle(ms(2), announcement.clone()).expect("well-formed");
     assert_eq!(kinds(&drain(&mut receiver, ms(2), 0)), [Kind::Grant]);
     receiver.handle(ms(30), announcement).expect("well-formed");

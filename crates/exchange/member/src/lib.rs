@@ -1,10 +1,11 @@
-//! Group communication in a program of your own: one socket, calls that return when they are done.
+//! Group communication in a program of your own, over one socket. A call returns when it is done.
 //!
-//! Who takes part binds a [`Seat`], learns the addresses of all others from wherever it likes, and
-//! becomes a [`Member`]. All members make the same calls in the same order.
+//! A program binds a [`Seat`], learns the addresses of all other seats by any means, and becomes a
+//! [`Member`]. All members make the same calls in the same order.
 //!
-//! Four local processes that shuffle. [`local`] starts this program three more times; elsewhere
-//! something else starts them, and tells each its rank and all addresses:
+//! The program below shuffles between four local processes. [`local`] starts the program three more
+//! times. On several hosts, another tool starts the processes, and tells each process its rank and
+//! all addresses:
 //!
 //! ```standalone_crate
 //! use bytes::Bytes;
@@ -40,26 +41,29 @@ use evenfall_host::process::{Signal, end_with_parent};
 use evenfall_port::run::Loop;
 use evenfall_port::{Counters as PortCounters, Inject, Options, Port, Wake};
 
-/// Code points of control, live, repair and bulk: expedited, assured, assured, background.
+/// Code points of control, live, repair and bulk: expedited, assured, assured and background
+/// forwarding.
 const DSCP: [u8; 4] = [46, 34, 18, 8];
 /// Datagrams that injected delays and losses may hold at once.
 const INJECT_DATAGRAMS_MAX: usize = 65_536;
 /// Headers of IPv4 and UDP, and of Ethernet.
 const IP_BYTES: u32 = 28;
 const ETHERNET_BYTES: u32 = 14;
-/// Memory for what has arrived and was not yet read: several messages to each of many members, on
-/// a host whose cores are all busy.
+/// Memory for datagrams that have arrived and are not yet read. It holds several messages of each
+/// of many members, on a host whose cores are all busy.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
-/// Buffers of 64 KB that one system call fills at most: a quarter of a megabyte is still in a
-/// core's own cache when messages are put together from it. Measured, the difference to 16 is
-/// small: .87 to .91 ms for a shuffle of few long messages, none for equal ones.
+/// Buffers of 64 KB that one system call fills at most. Four buffers are a quarter of a megabyte,
+/// which stays in a core's own cache while messages are put together from it. The measured
+/// difference to 16 buffers is small: .87 to .91 ms for a shuffle of few long messages, and none
+/// for equal messages.
 const RECEIVE_BATCH: usize = 4;
-/// Tells a process that [`local`] starts its rank, then all addresses.
+/// Environment variable that tells a process started by [`local`] its rank and all addresses.
 const LOCAL: &str = "EVENFALL_LOCAL_GROUP";
 /// Rounds of [`Member::measure`].
 const MEASURE_ROUNDS: usize = 16;
 
-/// Bytes of a link that a full packet takes besides its payload: our header and those below it.
+/// Bytes on a link that a full packet takes besides its payload: our header, and the headers of the
+/// layers below.
 pub const FRAME_BYTES: u32 = HEADER_BYTES as u32 + IP_BYTES + ETHERNET_BYTES;
 
 /// How a seat uses its socket.
@@ -69,15 +73,16 @@ pub struct SeatOptions {
     /// [`Config::key`](evenfall_exchange_machine::Config::key). Without a key nothing leaves
     /// loopback.
     pub keyed: bool,
-    /// Mark datagrams by class, so that switches and this host send control first.
+    /// Whether datagrams are marked by class, so that switches and this host send control first.
     pub mark: bool,
     /// A file of delays and losses to inject ([`Inject`]).
     pub inject: Option<PathBuf>,
-    /// Look after each wait how much waits in the socket, for [`Member::waiting_bytes_max`].
+    /// Whether the seat looks after each wait how many bytes wait in the socket, for
+    /// [`Member::waiting_bytes_max`].
     pub watch_queue: bool,
-    /// How long a call that waits looks for arrivals before it sleeps, and yields its core to
-    /// others in between. Some 100 us spare most of the wake-ups where messages take less than a
-    /// millisecond; where they take longer, they are wasted.
+    /// How long a waiting call looks for arrivals before it sleeps. Between two looks it yields its
+    /// core to other processes. About 100 us spare most wake-ups where messages take less than a
+    /// millisecond. Where messages take longer, the looks are wasted.
     pub yield_for: Duration,
 }
 
@@ -92,17 +97,18 @@ pub fn pace(bits_per_s: u64, burst: Duration) -> Pace {
     Pace::link(bits_per_s, FRAME_BYTES.into(), burst)
 }
 
-/// Why a call did not end well.
+/// Why a call failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// It did not begin.
+    /// The call did not begin.
     Start(StartError),
-    /// It failed, and names a rank.
+    /// The call failed. The failure names a rank.
     Failed(Failure),
-    /// The socket.
+    /// The socket failed.
     Io(evenfall_host::Error),
-    /// SIGINT or SIGTERM came, which the program asked to be told of ([`interrupt::install`]).
+    /// SIGINT or SIGTERM arrived, and the program had asked for signals with
+    /// [`interrupt::install`].
     Interrupted,
 }
 
@@ -140,7 +146,7 @@ impl From<evenfall_host::Error> for GroupError {
     }
 }
 
-/// A bound socket, before the others are known.
+/// A bound socket of a member that does not know the other members yet.
 pub struct Seat {
     port: Box<dyn Port>,
     signals: interrupt::Watch,
@@ -148,10 +154,11 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Binds.
+    /// Binds the socket.
     ///
     /// # Errors
-    /// When the address is beyond loopback and there is no key, or is not of this host.
+    /// When the address is beyond loopback and there is no key, or when this host does not have the
+    /// address.
     pub fn bind(address: SocketAddr, options: SeatOptions) -> Result<Self, evenfall_host::Error> {
         let with = |file| Inject { file, seed: 1, queue_datagrams_max: INJECT_DATAGRAMS_MAX };
         let port = evenfall_port::open(
@@ -172,15 +179,15 @@ impl Seat {
         Ok(Self { port, signals, watch_queue: options.watch_queue })
     }
 
-    /// What others send to.
+    /// The address to which the other members send.
     pub fn address(&self) -> SocketAddr {
         self.port.local_addr()
     }
 
-    /// Takes part as number `rank` of these members.
+    /// Takes part as rank `rank` of these members.
     ///
     /// # Errors
-    /// When the rank is not one of them.
+    /// When the rank is not below the number of members.
     pub fn join(
         self,
         rank: usize,
@@ -203,15 +210,16 @@ impl Seat {
 }
 
 /// Takes part in a group of this many processes of this program on this host, over loopback. The
-/// first one, rank 0, starts the others with its own arguments; they begin at `main` again, and
-/// come here. For trying things out: ports are found by chance, and another program may take one
-/// before its rank does, which is then an error of that rank.
+/// first process is rank 0 and starts the others with its own arguments. The others begin at `main`
+/// and call this function again. The function is for trying things out: ports are found by chance,
+/// and another program may take a port before its rank binds it, which is then an error of that
+/// rank.
 ///
 /// # Errors
-/// When a socket cannot be bound, or the program not be started.
+/// When a socket cannot be bound, or the program cannot be started.
 ///
 /// # Panics
-/// When there is no rank at all, or more than 65,535.
+/// When the number of ranks is 0 or above 65,535.
 pub fn local(ranks: usize) -> Result<Member, GroupError> {
     let told = env::var(LOCAL).ok();
     let seat = |address| Seat::bind(address, SeatOptions::default());
@@ -224,7 +232,7 @@ pub fn local(ranks: usize) -> Result<Member, GroupError> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut seats = (0..ranks).map(|_| seat(any)).collect::<Result<Vec<_>, _>>()?;
     let members: Vec<SocketAddr> = seats.iter().map(Seat::address).collect();
-    // The others bind theirs again.
+    // The other processes bind their own ports again.
     seats.truncate(1);
     let own = seats.pop().expect("one rank at least");
     let others = (1..ranks).map(|rank| again(rank, &members)).collect::<io::Result<_>>();
@@ -246,8 +254,9 @@ fn again(rank: usize, members: &[SocketAddr]) -> io::Result<Child> {
     command.spawn()
 }
 
-/// One rank of a group, in this thread. Nothing is sent or answered outside its calls, so a member
-/// that stays away for longer than the others' `silence_max` is taken for dead.
+/// One rank of a group, in this thread. A member sends and answers only while it is inside a call.
+/// Other members therefore take a member for dead that makes no call for longer than their
+/// `silence_max`.
 pub struct Member {
     group: [Group; 1],
     port: Box<dyn Port>,
@@ -257,7 +266,7 @@ pub struct Member {
     linger: Duration,
     watch_queue: bool,
     waiting_bytes_max: u64,
-    /// What [`local`] started.
+    /// The processes that [`local`] started.
     others: Vec<Child>,
 }
 
@@ -267,10 +276,10 @@ impl Member {
         self.group[0].rank()
     }
 
-    /// Begins a call, for [`wait`](Self::wait): several may run at once.
+    /// Begins a call, for [`wait`](Self::wait). Several calls may run at once.
     ///
     /// # Errors
-    /// As [`Group::call`].
+    /// As for [`Group::call`].
     pub fn start(&mut self, call: Call) -> Result<u64, GroupError> {
         let begin = |group: &mut Group, now| group.call(now, call);
         let ended = &mut self.ended;
@@ -282,7 +291,7 @@ impl Member {
     /// Waits for a call that was started.
     ///
     /// # Errors
-    /// When it fails, or a signal comes.
+    /// When the call fails, or a signal arrives.
     pub fn wait(&mut self, call: u64) -> Result<Outcome, GroupError> {
         loop {
             if let Some(ended) = self.ended.remove(&call) {
@@ -324,50 +333,51 @@ impl Member {
         }
     }
 
-    /// One message to each member; what each has for this one.
+    /// Sends one message to each member. Returns the messages that the members sent to this one.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); the same for all calls below.
+    /// As for [`wait`](Self::wait).
     pub fn shuffle(&mut self, messages: Vec<Bytes>) -> Result<Vec<Bytes>, GroupError> {
         self.all(Call::Shuffle { messages })
     }
 
-    /// The same over a mesh; see [`Call::TwoLevelShuffle`].
+    /// A shuffle over a mesh. See [`Call::TwoLevelShuffle`].
     ///
     /// # Errors
-    /// See above.
+    /// As for [`wait`](Self::wait).
     pub fn two_level_shuffle(&mut self, messages: Vec<Bytes>) -> Result<Vec<Bytes>, GroupError> {
         self.all(Call::TwoLevelShuffle { messages })
     }
 
-    /// The root's body.
+    /// Sends the root's body to all members, and returns it.
     ///
     /// # Errors
-    /// See above.
+    /// As for [`wait`](Self::wait).
     pub fn broadcast(&mut self, root: usize, body: Bytes) -> Result<Bytes, GroupError> {
         self.one(Call::Broadcast { root, body })
     }
 
-    /// Everybody's body at the root, nothing anywhere else.
+    /// Sends everybody's body to the root. Other members get an empty list.
     ///
     /// # Errors
-    /// See above.
+    /// As for [`wait`](Self::wait).
     pub fn gather(&mut self, root: usize, body: Bytes) -> Result<Vec<Bytes>, GroupError> {
         self.all(Call::Gather { root, body })
     }
 
-    /// Everybody's body.
+    /// Sends everybody's body to all members.
     ///
     /// # Errors
-    /// See above.
+    /// As for [`wait`](Self::wait).
     pub fn all_gather(&mut self, body: Bytes) -> Result<Vec<Bytes>, GroupError> {
         self.all(Call::AllGather { body })
     }
 
-    /// Everybody's values, reduced one by one. [`f64::to_bits`] for those that need it.
+    /// Reduces everybody's values, value by value. Floating-point values are passed as
+    /// [`f64::to_bits`].
     ///
     /// # Errors
-    /// See above.
+    /// As for [`wait`](Self::wait).
     pub fn all_reduce(&mut self, values: &[u64], by: Reduce) -> Result<Vec<u64>, GroupError> {
         let values = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let reduced = self.one(Call::AllReduce { values, by })?;
@@ -375,19 +385,19 @@ impl Member {
         Ok(reduced.chunks(LANE_BYTES).map(word).collect())
     }
 
-    /// Returns when all have come to it.
+    /// Returns when all members have made the call.
     ///
     /// # Errors
-    /// See above.
+    /// As for [`wait`](Self::wait).
     pub fn barrier(&mut self) -> Result<(), GroupError> {
         self.do_call(Call::Barrier).map(drop)
     }
 
-    /// Measures how long a small message takes and how long its sender is busy with it, at rank 0,
-    /// and shapes broadcasts of all members by it. A call of its own: all members make it.
+    /// Measures how long a small message takes, and how long its sender is busy with it, at rank 0.
+    /// Later broadcasts of all members are shaped by these times. All members make this call.
     ///
     /// # Errors
-    /// See above.
+    /// As for [`wait`](Self::wait).
     pub fn measure(&mut self) -> Result<(Duration, Duration), GroupError> {
         let ranks = self.group[0].members().len() as u32;
         let mut barrier_ns = Vec::new();
@@ -400,7 +410,8 @@ impl Member {
             barrier_ns.push(middle.since(begin).as_nanos() as u64);
             shuffle_ns.push(MonotonicClock::now().since(middle).as_nanos() as u64);
         }
-        // A barrier is log n messages one after the other; a shuffle n - 1 at once, and one way.
+        // A barrier is log n messages one after the other. A shuffle is n - 1 messages at once,
+        // each one way.
         let median = |mut all: Vec<u64>| {
             all.sort_unstable();
             all[all.len() / 2]
@@ -417,29 +428,30 @@ impl Member {
         Ok((latency, per_message))
     }
 
-    /// The machine below, for its counters and shape.
+    /// The machine inside, for its counters and its shape.
     pub fn group(&self) -> &Group {
         &self.group[0]
     }
 
-    /// What the exchange counted, and what the socket did.
+    /// Counters of the exchange and of the socket.
     pub fn counters(&self) -> (Counters, PortCounters) {
         (self.group[0].counters(), *self.port.counters())
     }
 
-    /// Most memory that ever waited in the socket, while the seat was asked to watch it.
+    /// The most bytes that waited in the socket, while the seat was asked to look.
     pub fn waiting_bytes_max(&self) -> u64 {
         self.waiting_bytes_max
     }
 
-    /// No longer looks how much waits in the socket: that takes a system call for each arrival.
+    /// Stops looking how many bytes wait in the socket. A look takes a system call for each
+    /// arrival.
     pub fn stop_watching(&mut self) {
         self.watch_queue = false;
     }
 
-    /// Answers for what was lost of the last calls, until nobody has asked for four resend
-    /// intervals, at most for two seconds; then the socket closes. Rank 0 of a [`local`] group also
-    /// waits for the others' ends.
+    /// Answers members that lost the end of the last calls. The member stays until no member has
+    /// asked for four resend intervals, and for two seconds at most. Then the socket closes. Rank 0
+    /// of a [`local`] group also waits for the ends of the other processes.
     pub fn leave(mut self) {
         let end = MonotonicClock::now() + Duration::from_secs(2);
         let mut quiet = MonotonicClock::now() + self.linger;
@@ -452,7 +464,7 @@ impl Member {
                 quiet = MonotonicClock::now() + self.linger;
             }
         }
-        // A status would be of use to nobody here.
+        // The exit status of these processes tells the caller nothing.
         self.others.iter_mut().for_each(|other| drop(other.wait()));
     }
 }

@@ -1,5 +1,5 @@
-//! The check of nodes that want to join. A join takes effect only when its sender has shown that
-//! datagrams to its address reach it:
+//! The check of nodes that want to join. A join takes effect only when its sender has shown that it
+//! receives the datagrams sent to its address:
 //!
 //! ```text
 //!  node  --Join, cookie 0---------->  root      keeps nothing
@@ -7,9 +7,9 @@
 //!  node  --Join, the cookie-------->  root      takes the node in
 //! ```
 //!
-//! A cookie is a keyed hash of the address, the name and the life of the node, under a secret that
-//! changes every [`COOKIE_PERIOD`]. So the root remembers nothing of senders that never answer, and
-//! a recorded join does nothing from another address.
+//! A cookie is a keyed hash of the address, the name and the life of the node. The secret of the
+//! hash changes every [`COOKIE_PERIOD`]. The root therefore remembers nothing of senders that never
+//! answer, and a recorded join has no effect from another address.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -20,19 +20,19 @@ use evenfall_core::{MacKey, Malformed, NodeId, Timestamp};
 use crate::control::{Join, Role};
 use crate::wire::SENDER_OFFSET;
 
-/// How long a cookie is given out; it is taken for as long again. Two round trips of the slowest
-/// network fit many times, and a recorded join is of no use after a minute.
+/// How long the root gives out a cookie. It accepts the cookie for as long again. Thirty seconds
+/// hold many round trips of the slowest network, and a recorded join is useless after a minute.
 const COOKIE_PERIOD: Duration = Duration::from_secs(30);
 
-/// One run of a root: what a process draws when it starts a root.
+/// One run of a root, with the values that a process draws at the start of the root.
 #[derive(Clone, Copy)]
 pub struct Run {
-    /// Larger at every start of the root (the second of the start will do): it tells a later run
-    /// from an earlier one.
+    /// A number that grows at every start of the root, such as the second of the start. It tells a
+    /// later run from an earlier one.
     pub epoch: u32,
-    /// A random number that no other run has: bodies are sealed under a key of their run.
+    /// A random number that no other run has. Bodies are sealed under a key of their run.
     pub id: u64,
-    /// Random bytes that nobody else knows: the secret of the cookies.
+    /// Random bytes that no other process knows: the secret of the cookies.
     secret: [u8; 16],
 }
 
@@ -54,19 +54,20 @@ impl core::fmt::Debug for Run {
     }
 }
 
-/// A node that the settings name.
+/// The limits of a node that the settings name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guest {
-    /// The only role in which it may join this tree; `None` for a node that has no place in it.
+    /// The only role in which the node may join this tree; `None` for a node that has no place in
+    /// the tree.
     pub role: Option<Role>,
-    /// The only address from which it may join; `None` when the settings leave its port open.
+    /// The only address from which the node may join; `None` when the settings leave its port open.
     pub addr: Option<SocketAddr>,
 }
 
-/// Whom a root lets in.
+/// The nodes that a root lets in.
 #[derive(Clone, Debug, Default)]
 pub struct GuestList {
-    /// Nodes that may join in the stated role only.
+    /// Nodes that may join only in their stated role.
     pub named: BTreeMap<NodeId, Guest>,
     /// Whether nodes that the list does not name are refused.
     pub only_named: bool,
@@ -88,7 +89,7 @@ impl Admission {
         self.guests = guests;
     }
 
-    /// Whether a node of this name may have this role, and write from this address.
+    /// Whether a node with this name may have this role, and write from this address.
     pub(crate) fn permit(
         &self,
         id: NodeId,
@@ -111,12 +112,12 @@ impl Admission {
         }
     }
 
-    /// The cookie that a join of this life must carry now.
+    /// The cookie that a join of this life must carry at present.
     pub(crate) fn cookie(&self, now: Timestamp, from: SocketAddr, id: NodeId, join: &Join) -> u64 {
         self.cookie_of(period(now), from, id, join)
     }
 
-    /// Whether a join carries the cookie of this period or of the one before.
+    /// Whether a join carries the cookie of this period or of the previous period.
     pub(crate) fn is_answered(
         &self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! Every limit of the multicast, with its unit and its reason.
+//! The limits of the multicast, each with its unit and its reason.
 
 use core::fmt;
 use core::time::Duration;
@@ -6,25 +6,25 @@ use core::time::Duration;
 use evenfall_core::Hedging;
 use serde::{Deserialize, Serialize};
 
-/// How messages travel and whether they are held. Switchable while the feed runs.
+/// How messages travel, and whether receivers hold them. The mode can change while the feed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// The root sends to every receiver itself; nothing is held.
+    /// The root sends to every receiver itself. Receivers do not hold messages.
     Unicast,
-    /// A tree of proxies without hedging; nothing is held.
+    /// A tree of proxies without hedging. Receivers do not hold messages.
     Tree,
-    /// The tree with sibling hedging; nothing is held.
+    /// The tree with sibling hedging. Receivers do not hold messages.
     Hedge,
-    /// The tree with hedging, held and released on one deadline.
+    /// The tree with hedging. Receivers hold messages and release them on one deadline.
     #[default]
     Release,
-    /// Direct unicast, held and released on one deadline (CloudEx).
+    /// Direct unicast with one deadline (CloudEx). Receivers hold messages until the deadline.
     Cloudex,
 }
 
 impl Mode {
-    /// Whether the root sends to receivers without proxies between.
+    /// Whether the root sends to receivers directly, without proxies.
     pub fn direct(self) -> bool {
         matches!(self, Self::Unicast | Self::Cloudex)
     }
@@ -34,7 +34,7 @@ impl Mode {
         matches!(self, Self::Release | Self::Cloudex)
     }
 
-    /// Whether proxies also send to the children of siblings.
+    /// Whether proxies also send to the children of their siblings.
     pub fn hedges(self) -> bool {
         matches!(self, Self::Hedge | Self::Release)
     }
@@ -53,30 +53,33 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Who sends the extra copies.
+/// Which nodes send the extra copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
-    /// Every proxy also sends to the children of H siblings (Jasper section 5.1, final design).
+    /// Every proxy also sends to the children of H siblings (the final design of Jasper, section
+    /// 5.1).
     #[default]
     Siblings,
-    /// Each parent has H extra children that have none of their own and send to all nieces (the
-    /// F+H variant of section 5.1). For comparison: an extra child sends F^2 copies.
+    /// Each parent has H extra children without children of their own. An extra child sends to all
+    /// children of its siblings (the F+H variant of section 5.1), F^2 copies. The scheme is for
+    /// comparison.
     Extra,
 }
 
-/// The shape of the tree. What is not given follows from the number of receivers.
+/// The shape of the tree. Dimensions that are not given follow from the number of receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
     /// Hops from the root to a receiver. Default: round(log10 N), at least 1.
     pub depth: Option<u8>,
-    /// Children of the root and of each proxy above the last layer. Default 10, or the smallest
-    /// that reaches all receivers in `depth` hops when only the depth is given.
+    /// Children of the root, and of each proxy above the last layer. The default is 10. When only
+    /// the depth is given, the default is the smallest fan-out that reaches all receivers in
+    /// `depth` hops.
     pub fanout: Option<u16>,
     /// Extra copies of each message that a node below the first layer gets.
     pub hedging: Hedging,
-    /// Who sends them.
+    /// The nodes that send the extra copies.
     pub scheme: Scheme,
 }
 
@@ -86,7 +89,7 @@ impl Default for Shape {
     }
 }
 
-/// By what rule the root sets the time from sending to release.
+/// The rule by which the root sets the time from sending to release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
@@ -97,7 +100,7 @@ pub enum Rule {
     OnTime,
 }
 
-/// Hold-and-release.
+/// The settings of hold and release.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Deadline {
@@ -105,16 +108,19 @@ pub struct Deadline {
     pub rule: Rule,
     /// Share of messages that should reach every receiver before their deadline (`on-time` only).
     pub target: f64,
-    /// Hold before anything was measured.
+    /// The hold before delays are measured.
     #[serde(with = "humantime_serde")]
     pub hold_initial: Duration,
-    /// No straggler can make the hold longer than this; whoever needs more is late, and named.
+    /// No straggler can make the hold longer than this. A receiver that needs more time releases
+    /// late and is named.
     #[serde(with = "humantime_serde")]
     pub hold_max: Duration,
-    /// How far back the `on-time` rule looks. Longer is steadier, shorter follows load faster.
+    /// How far back the `on-time` rule looks. A longer window is steadier, and a shorter window
+    /// follows load faster.
     #[serde(with = "humantime_serde")]
     pub window: Duration,
-    /// Frames per second whose delay is reported one by one; more costs control traffic.
+    /// Frames per second whose delay is reported one by one. More samples cost more control
+    /// traffic.
     pub samples_per_second: u32,
 }
 
@@ -122,11 +128,11 @@ impl Default for Deadline {
     fn default() -> Self {
         Self {
             rule: Rule::OnTime,
-            // Well above the .99 that a venue would promise: messages between two reports are sent
-            // on
-            // old knowledge, and on a shared machine the next second is not like the last.
+            // The target lies well above the .99 that a venue would promise. Messages between two
+            // reports are sent on old knowledge, and on a shared machine the next second differs
+            // from the last.
             target: 0.994,
-            // Long enough for a first message over any one cloud region.
+            // Long enough for a first message across any single cloud region.
             hold_initial: Duration::from_millis(2),
             hold_max: Duration::from_millis(50),
             window: Duration::from_secs(10),
@@ -141,34 +147,40 @@ impl Default for Deadline {
 pub struct Repair {
     /// Frames that the root and each proxy keep for repair.
     pub ring_frames: usize,
-    /// Bytes that they keep at most, whichever is reached first; the oldest go first.
+    /// Bytes that the root and each proxy keep at most. The ring ends at whichever limit is reached
+    /// first, and drops its oldest frames.
     pub ring_bytes: usize,
-    /// Width of the de-duplication window, in frames; a power of two. A frame further ahead than
-    /// this gives up what is missing behind it.
+    /// Width of the de-duplication window in frames, a power of two. The window moves on for a
+    /// frame that lies further ahead, and the missing frames that fall out of the window are given
+    /// up.
     pub window_frames: usize,
-    /// How long a gap may be mere reordering before it is asked for. A node adds a random time of
-    /// up to as much again, so that nodes which miss the same frame do not ask all at once.
+    /// How long a gap may be mere reordering before a node asks for the missing frames. A node adds
+    /// a random time of up to the same length, so that nodes which miss the same frame do not all
+    /// ask at once.
     #[serde(with = "humantime_serde")]
     pub reorder_delay: Duration,
-    /// How long to wait for an answer before asking the next one: parent, aunts, root, and again.
+    /// How long a node waits for an answer before it asks the next node: parent, aunts, root, and
+    /// the parent again.
     #[serde(with = "humantime_serde")]
     pub retry: Duration,
-    /// How long a missing message may hold its successors, counted from the last progress of its
-    /// repair. Then it is reported lost.
+    /// How long a missing message may hold up its successors, counted from the last progress of its
+    /// repair. After that time the message is reported lost.
     #[serde(with = "humantime_serde")]
     pub gap_timeout: Duration,
-    /// Frames that one child may have waiting for repair; more requests are dropped and counted.
+    /// Frames that may wait for repair on behalf of one child. Further requests are dropped and
+    /// counted.
     pub child_queue_max: usize,
-    /// How long a late joiner waits for a recorder to say where its messages begin; then it begins
-    /// with the live feed, and reports what it should have had before as lost.
+    /// How long a late joiner waits for a recorder to name its first frame. After that time it
+    /// begins with the live feed, and reports the earlier messages as lost.
     #[serde(with = "humantime_serde")]
     pub locate_timeout: Duration,
-    /// Frames per second that the root, and each proxy, sends to all who ask, so that a burst of
-    /// repair does not delay the live feed.
+    /// Frames per second that the root, and each proxy, sends as repair to all nodes together. The
+    /// limit keeps a burst of repair from delaying the live feed.
     pub frames_per_second: u32,
-    /// Frames per second that a recorder sends to all who ask, so that neither its own reception
-    /// nor the live feed on a shared link suffers. Beside a feed of more than half as many frames
-    /// a recorder sends twice as many as the feed, or late joiners would never catch up.
+    /// Frames per second that a recorder sends to all nodes together, so that neither its own
+    /// reception nor the live feed on a shared link suffers. When the feed has more than half as
+    /// many frames per second, a recorder sends twice as many as the feed. Otherwise late joiners
+    /// would never catch up.
     pub recorder_frames_per_second: u32,
     /// Dropped repair requests within a second after which a child is too slow and is evicted.
     pub evict_after_drops: u32,
@@ -177,7 +189,7 @@ pub struct Repair {
 impl Default for Repair {
     fn default() -> Self {
         Self {
-            // Two seconds of pause at 30,000 frames a second.
+            // A ring of 65,536 frames holds two seconds at 30,000 frames a second.
             ring_frames: 65_536,
             ring_bytes: 64 << 20,
             window_frames: 65_536,
@@ -185,49 +197,52 @@ impl Default for Repair {
             retry: Duration::from_millis(5),
             gap_timeout: Duration::from_millis(1_000),
             child_queue_max: 4_096,
-            // Two seconds of a feed of 30,000 frames a second are back within 1.2 s. At 300 bytes a
-            // frame the rate is an eighth of a link of 1 Gb/s.
+            // At this rate, two seconds of a feed of 30,000 frames a second are repaired within 1.2
+            // s. At 300 bytes a frame the rate is an eighth of a link of 1 Gb/s.
             frames_per_second: 50_000,
-            // A recorder that is just joining, or just died and is being replaced.
+            // Two seconds are enough for a recorder that is just joining, or for the successor of a
+            // recorder that died.
             locate_timeout: Duration::from_secs(2),
-            // Several times a venue's mean rate: who is a minute behind is back within seconds.
+            // Several times a venue's mean rate, so that a node that is a minute behind catches up
+            // within seconds.
             recorder_frames_per_second: 50_000,
-            // Eight full queues: a child that asks faster than it reads.
+            // Eight full queues in a second show a child that asks faster than it reads.
             evict_after_drops: 32_768,
         }
     }
 }
 
-/// Who is in the tree and how their silence is noticed.
+/// Which nodes the tree waits for, and how their silence is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Membership {
-    /// Receivers that the first tree waits for; 0 builds as soon as anybody joins.
+    /// Receivers that the first tree waits for. With 0, the first node that joins starts the tree.
     pub expect_receivers: u32,
     /// Proxies that the first tree waits for.
     pub expect_proxies: u32,
-    /// How long the first tree waits for them before it is built from who is there.
+    /// How long the first tree waits for these nodes before it is built of the nodes that have
+    /// joined.
     #[serde(with = "humantime_serde")]
     pub expect_timeout: Duration,
-    /// Time between two attempts to join or to be acknowledged.
+    /// Time between two attempts to join, or to get an acknowledgement.
     #[serde(with = "humantime_serde")]
     pub join_retry: Duration,
-    /// A parent that forwarded nothing for this long says that it lives.
+    /// A parent that has forwarded nothing for this long sends a beacon.
     #[serde(with = "humantime_serde")]
     pub beacon_interval: Duration,
-    /// Time between two reports to the parent; they are the heartbeat upwards.
+    /// Time between two reports to the parent. Reports are also the heartbeat to the parent.
     #[serde(with = "humantime_serde")]
     pub report_interval: Duration,
-    /// Silence after which a neighbour is suspected, and its reports forgotten.
+    /// Silence after which a neighbour is suspected and its reports are forgotten.
     #[serde(with = "humantime_serde")]
     pub silence: Duration,
-    /// How long a suspected node has to answer the root before it is taken out.
+    /// How long a suspected node may take to answer the root before it is taken out.
     #[serde(with = "humantime_serde")]
     pub probe_timeout: Duration,
     /// Silence of the root after which proxies and receivers give up.
     #[serde(with = "humantime_serde")]
     pub root_timeout: Duration,
-    /// How long a new view waits for the proxies it changes to acknowledge it.
+    /// How long a new view waits for the acknowledgements of the proxies that it changes.
     #[serde(with = "humantime_serde")]
     pub view_timeout: Duration,
 }
@@ -241,40 +256,40 @@ impl Default for Membership {
             join_retry: Duration::from_millis(50),
             beacon_interval: Duration::from_millis(50),
             report_interval: Duration::from_millis(50),
-            // Ten reports: a machine under load pauses a process for tens of milliseconds.
+            // Ten reports. A machine under load pauses a process for tens of milliseconds.
             silence: Duration::from_millis(500),
             probe_timeout: Duration::from_millis(300),
-            // Above the two seconds that a paused root may take to come back.
+            // Longer than two seconds, because a paused root may take two seconds to come back.
             root_timeout: Duration::from_secs(5),
             view_timeout: Duration::from_millis(250),
         }
     }
 }
 
-/// Live re-placement: a spare takes the place of a proxy that holds everybody up.
+/// Live re-placement: a spare takes the place of a proxy that delays all receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Replace {
-    /// Whether stragglers are replaced while the feed runs. It takes spares (proxies beyond those
-    /// that the tree needs) or `siblings`.
+    /// Whether stragglers are replaced while the feed runs. Replacing needs spares (proxies beyond
+    /// those that the tree needs) or `siblings`.
     pub enabled: bool,
-    /// How many times slower than a quick hop an edge must be in the mean.
+    /// How many times slower than a quick hop the mean of an edge must be.
     pub slow_factor: f64,
     /// Share of the overall latency that a replacement must promise, and then bring.
     pub gain_min: f64,
-    /// How long a proxy must be blamed, most of the time, before a spare is tried.
+    /// How long a proxy must be blamed in most reports before a spare is tried.
     #[serde(with = "humantime_serde")]
     pub patience: Duration,
-    /// How long straggler and spare feed side by side before they are judged.
+    /// How long the straggler and the spare both feed before they are judged.
     #[serde(with = "humantime_serde")]
     pub trial: Duration,
     /// Trials that may begin in a minute.
     pub per_minute: u32,
-    /// How long a spare that did not help is not tried for the same proxy again, and a proxy that
-    /// was let go is not tried at all.
+    /// How long a spare that did not help is not tried again for the same proxy. A proxy that was
+    /// replaced gets no place for the same time.
     #[serde(with = "humantime_serde")]
     pub cooldown: Duration,
-    /// Whether a sibling takes over the children of a straggler when there is no spare for it.
+    /// Whether a sibling takes over the children of a straggler when there is no spare.
     pub siblings: bool,
 }
 
@@ -283,18 +298,19 @@ impl Default for Replace {
         Self {
             enabled: true,
             // Machines of one type differ by half, and the mean of an edge lies half above its
-            // quick hops: three times is another matter.
+            // quick hops. A factor of three is beyond both.
             slow_factor: 3.0,
-            // Each change of the tree is a risk: not for less than a tenth.
+            // Each change of the tree is a risk, so a change must gain at least a tenth.
             gain_min: 0.1,
-            // Ten rounds of reports: a pause of a process is over by then.
+            // Ten rounds of reports, after which a mere pause of a process is over.
             patience: Duration::from_millis(500),
             // A thousand samples at the default rate.
             trial: Duration::from_millis(500),
-            // One straggler and five spares that do not help.
+            // Enough for one straggler and five spares that do not help.
             per_minute: 6,
             cooldown: Duration::from_secs(60),
-            // The tree stays thinner, although the host may only have been slow for a while.
+            // Off, because the tree stays thinner afterwards, although the host may only have been
+            // slow for a while.
             siblings: false,
         }
     }
@@ -318,8 +334,8 @@ impl Replace {
     }
 }
 
-/// The shortest time of anything that is done again and again: a node that is always due does
-/// nothing else.
+/// Shortest allowed interval of any repeated action. With a shorter interval, the action would be
+/// due at all times and a node would do nothing else.
 const INTERVAL_MIN: Duration = Duration::from_micros(100);
 /// Proxies that the widest layer of a tree may have.
 const PROXIES_MAX: u64 = 65_536;
@@ -344,8 +360,8 @@ pub struct Config {
     pub replace: Replace,
 }
 
-/// A value that the protocol cannot work with: the key, the value and what is allowed. The words
-/// begin with the key.
+/// A setting that the protocol cannot work with. The text begins with the key, and states the value
+/// and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(String);
 
@@ -357,24 +373,25 @@ impl core::fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// How messages are packed into datagrams, and how many may wait.
+/// How messages are packed into datagrams, and how many frames may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Framing {
-    /// How far apart frames leave: a message that is due sooner after the last frame waits and
-    /// shares the next one, and its deadline; the first after a pause leaves at once. Zero packs
-    /// only those that are due at the same instant.
+    /// The distance between frames. A message that is due sooner after the last frame waits and
+    /// shares the next frame and its deadline. The first message after a pause leaves at once. Zero
+    /// packs only messages that are due at the same instant.
     #[serde(with = "humantime_serde")]
     pub coalesce: Duration,
-    /// A datagram is closed before it exceeds this, in bytes with all headers; a single larger
-    /// message still goes, alone, and is fragmented by IP.
+    /// Limit of a datagram in bytes, with all headers. A datagram is closed before it exceeds the
+    /// limit. A single message above the limit travels alone, and IP fragments it.
     pub datagram_bytes: usize,
-    /// Most messages in one datagram; 1 switches packing off.
+    /// Messages that one datagram may hold. The value 1 switches packing off.
     pub messages_max: u16,
-    /// Frames that may wait to be sent; then publishing is refused until some have left.
+    /// Frames that may wait to be sent. Beyond this number publishing is refused until some frames
+    /// have left.
     pub send_queue_frames: usize,
-    /// Frames that a receiver holds, counted from the next one to release; what is further ahead is
-    /// refused, and repaired when it has come nearer.
+    /// Frames that a receiver may hold, counted from the next frame to release. A frame further
+    /// ahead is refused, and repaired when its turn is nearer.
     pub held_frames: usize,
 }
 
@@ -382,7 +399,8 @@ impl Default for Framing {
     fn default() -> Self {
         Self {
             coalesce: Duration::ZERO,
-            // 1,500 of Ethernet less 28 of IPv4 and UDP, and some room for tunnels.
+            // The 1,500 bytes of Ethernet, less 28 for IPv4 and UDP, and 40 bytes of room for
+            // tunnels.
             datagram_bytes: 1_432,
             messages_max: 64,
             send_queue_frames: 8_192,
@@ -392,10 +410,10 @@ impl Default for Framing {
 }
 
 impl Config {
-    /// Says which setting contradicts another or lies out of range.
+    /// Checks all settings, also against each other.
     ///
     /// # Errors
-    /// The key, its value and what is allowed. The words begin with the key.
+    /// The key, its value and what is allowed. The text begins with the key.
     pub fn check(&self) -> Result<(), ConfigError> {
         let d = &self.deadline;
         if !(0.5..1.0).contains(&d.target) {
@@ -448,7 +466,7 @@ impl Config {
         Ok(())
     }
 
-    /// What must not be nothing.
+    /// Checks the settings that must not be below a minimum.
     fn check_minima(&self) -> Result<(), ConfigError> {
         let (f, r, m) = (&self.framing, &self.repair, &self.membership);
         for (key, value, least) in [
@@ -457,7 +475,7 @@ impl Config {
             ("repair.child_queue_max", r.child_queue_max, 1),
             ("repair.frames_per_second", r.frames_per_second as usize, 1),
             ("framing.messages_max", f.messages_max.into(), 1),
-            // A frame under way, and the one behind it.
+            // The queue holds a frame under way and the frame behind it.
             ("framing.send_queue_frames", f.send_queue_frames, 2),
             ("framing.held_frames", f.held_frames, 1),
         ] {

@@ -14,12 +14,13 @@ pub enum Role {
     Proxy,
     /// Holds and releases.
     Receiver,
-    /// A receiver that keeps everything, and answers those who miss what nobody else has any more.
+    /// A receiver that keeps everything. It answers nodes that miss frames which no other node has
+    /// any more.
     Recorder,
 }
 
 impl Role {
-    /// Whether it is a leaf of the tree: it releases, and counts among the receivers.
+    /// Whether the node is a leaf of the tree. Leaves release messages and count as receivers.
     pub fn receives(self) -> bool {
         self != Self::Proxy
     }
@@ -33,7 +34,7 @@ impl Role {
     }
 }
 
-/// A node and where it is reached.
+/// A node and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its name.
@@ -74,15 +75,16 @@ fn put_peers(out: &mut BytesMut, peers: &[Peer]) {
 
 fn peers(r: &mut Reader<'_>) -> Result<Vec<Peer>, Malformed> {
     let n = r.u16()?;
-    // Grown as bytes are found, never by the count alone.
+    // The list grows as bytes are found. A count alone allocates nothing.
     (0..n).map(|_| peer(r)).collect()
 }
 
-/// A wish to be in the tree.
+/// A request for a place in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Join {
     pub role: Role,
-    /// Grows with every start of the node, so that a restart is told from a retry.
+    /// A number that grows with every start of the node, so that the root can tell a restart from a
+    /// retry.
     pub incarnation: u64,
     /// The cookie of the root's last challenge; zero before the first one.
     pub cookie: u64,
@@ -130,7 +132,7 @@ pub(crate) fn decode_pair(body: &[u8]) -> Result<(u64, u64), Malformed> {
 /// A place in the tree, from a view on and until the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The first view in which it holds.
+    /// The first view in which the place holds.
     pub view: u32,
     /// Distance from the root.
     pub level: u8,
@@ -141,20 +143,21 @@ pub struct Place {
     /// The node's senders: the parent first, then the aunts. On the wire, an empty list means the
     /// root, which knows its own address less well than its children do.
     pub sources: Vec<Peer>,
-    /// Its own children: those that report to it.
+    /// The node's own children, which report to it.
     pub children: Vec<Peer>,
-    /// Children of siblings, to whom it sends extra copies.
+    /// Children of siblings. The node sends extra copies to them.
     pub nieces: Vec<Peer>,
-    /// The recorders, which have frames that all other nodes have forgotten; without the node
-    /// itself.
+    /// The recorders, except the node itself. Recorders have frames that all other nodes have
+    /// forgotten.
     pub recorders: Vec<Peer>,
 }
 
-/// Recorders that a place names at most: more would only be asked one after the other.
+/// Recorders that a place names at most. A node asks recorders one after the other, so more names
+/// help no node.
 pub(crate) const RECORDERS_MAX: usize = 4;
 
 impl Place {
-    /// The parent, if it has one.
+    /// The parent; `None` when the place names no sender.
     pub fn parent(&self) -> Option<&Peer> {
         self.sources.first()
     }
@@ -189,12 +192,12 @@ impl Place {
     }
 }
 
-/// How far the stream is.
+/// How far the stream has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Beacon {
-    /// The frame after the last one that the sender knows of.
+    /// The frame after the newest frame that the sender knows.
     pub next: u64,
-    /// Grows as long as the root lives.
+    /// A number that grows as long as the root lives.
     pub root_beat: u64,
     /// Frames and messages in the whole stream, once the root has ended it.
     pub end: Option<(u64, u64)>,
@@ -223,17 +226,17 @@ impl Beacon {
     }
 }
 
-/// Where a receiver's messages begin.
+/// The message with which a receiver begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
-    /// With the frame under construction when it comes in.
+    /// The first message of the frame that is open when the receiver joins.
     #[default]
     Live,
-    /// With the first that a recorder has.
+    /// The first message that a recorder has.
     Start,
-    /// With the message of this number.
+    /// The message with this number.
     Message(u64),
-    /// With the first that was recorded at or after this time, ns since 1970.
+    /// The first message that was recorded at or after this time, in nanoseconds since 1970.
     Time(i64),
 }
 
@@ -274,7 +277,8 @@ impl Begin {
     }
 }
 
-/// A recorder's answer: the frame and its first message; nothing when it has none.
+/// A recorder's answer: the frame to begin with and its first message; `None` when the recorder has
+/// no such frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Located {
     pub begin: Begin,
@@ -304,12 +308,12 @@ impl Located {
     }
 }
 
-/// Ranges of missing frames: first and count.
+/// Ranges of missing frames, as first frame and count.
 pub(crate) type Ranges = Vec<(u64, u16)>;
 
-/// Bytes of a range in a request; the count in front of the ranges takes less.
+/// Bytes of a range in a request. The count before the ranges takes fewer bytes.
 pub(crate) const RANGE_BYTES: usize = 10;
-/// Most ranges in one request: a kilobyte.
+/// Ranges that one request may hold: a kilobyte.
 pub(crate) const RANGES_MAX: usize = 100;
 
 pub(crate) fn encode_ranges(ranges: &[(u64, u16)]) -> Bytes {
@@ -334,13 +338,13 @@ pub(crate) fn decode_ranges(body: &[u8]) -> Result<Ranges, Malformed> {
     Ok(ranges)
 }
 
-/// Why a node is suspected, left, or was taken out.
+/// Why a node is suspected, has left, or was taken out.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// The node said good-bye.
     Left,
-    /// The node was not heard, and did not answer the root.
+    /// No node heard the node, and the node did not answer the root.
     Silent,
     /// The node asked for more repair than its queue holds.
     TooSlow,
@@ -376,22 +380,22 @@ pub(crate) fn decode_verdict(body: &[u8]) -> Result<(NodeId, Reason), Malformed>
     Ok((node, reason))
 }
 
-/// Counters that a receiver sums from its start and proxies add up.
+/// Counters of a receiver since its start. Proxies add the counters of their receivers up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Tally {
-    /// Receivers behind this report.
+    /// Receivers that this tally covers.
     pub receivers: u32,
-    /// Of these, how many have released everything up to the end.
+    /// Receivers that have released everything up to the end.
     pub finished: u32,
     /// Messages released.
     pub released: u64,
-    /// Of these, released although they came after their deadline.
+    /// Released messages that came after their deadline.
     pub late: u64,
     /// Messages reported lost.
     pub lost: u64,
     /// Frames that came by repair.
     pub repaired: u64,
-    /// Copies dropped because the frame was there already.
+    /// Copies that were dropped because the frame had arrived before.
     pub duplicates: u64,
     /// Frames whose first copy did not come from the parent.
     pub hedge_wins: u64,
@@ -434,42 +438,45 @@ impl Tally {
     }
 }
 
-/// The delay of one sampled frame, over the receivers behind the report.
+/// The delay of one sampled frame over the receivers that a report covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Frame number.
     pub sequence: u64,
-    /// From the root's send time to the latest of these receivers, ns; saturates at 4.29 s.
+    /// Nanoseconds from the root's send time to the latest arrival at these receivers. The value
+    /// saturates at 4.29 s.
     pub latest_ns: u32,
-    /// How many receivers are known to have it.
+    /// Receivers that are known to have the frame.
     pub receivers: u32,
-    /// How many are known to lack it: their reports came, and it was in none.
+    /// Receivers that are known to lack the frame: all their reports came, and the frame was in
+    /// none.
     pub missing: u32,
 }
 
-/// A host or an edge that stands out. An edge names both ends; a host only itself.
+/// A host or an edge with a large delay. An edge names both ends. A host names only itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Worst {
     /// Sending end of the edge, or the host itself.
     pub from: NodeId,
     /// Receiving end of the edge, or the host itself.
     pub to: NodeId,
-    /// Mean delay in the interval, ns: on the wire for an edge, inside for a host.
+    /// Mean delay in the interval in nanoseconds. For an edge the delay is on the wire, and for a
+    /// host it is inside the host.
     pub mean_ns: u32,
     /// Longest delay in the interval, ns.
     pub max_ns: u32,
 }
 
-/// What flows up the tree.
+/// A report, which travels up the tree.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub tally: Tally,
     /// Maximum over receivers of their 95th percentile delay, ns.
     pub p95_ns: u32,
-    /// Number of this report. The next one has the next number, unless samples were dropped or put
-    /// off: where a number is missing, frames that are in no report may have arrived all the same.
+    /// Number of this report. The next report has the next number, unless samples were dropped or
+    /// put off. Where a number is missing, a frame that is in no report may still have arrived.
     pub serial: u32,
-    /// Levels of the tree below the sender; none below a receiver.
+    /// Levels of the tree below the sender; 0 for a receiver.
     pub height: u8,
     pub worst: Vec<Worst>,
     /// Delays since the last report.
@@ -478,13 +485,13 @@ pub(crate) struct Report {
     pub samples: Vec<Sample>,
 }
 
-/// Most samples in one report, and so in one datagram of any size that is allowed.
+/// Samples that one report may hold. No allowed size of datagram has room for more.
 pub(crate) const SAMPLES_MAX: usize = 4_096;
-/// Most worst hosts and edges in one report: "a few by name".
+/// Worst hosts and edges that one report names.
 pub(crate) const WORST_MAX: usize = 8;
 /// Bytes of an entry of [`Report::worst`].
 const WORST_BYTES: usize = 16;
-/// Bytes of a report with nothing in its lists.
+/// Bytes of a report whose lists are empty.
 const REPORT_BYTES_MIN: usize = 69;
 
 fn put_varint(out: &mut BytesMut, mut value: u64) {
@@ -516,8 +523,8 @@ fn varint_u32(r: &mut Reader<'_>) -> Result<u32, Malformed> {
     u32::try_from(varint(r)?).map_err(|_| r.malformed("a number of more than 32 bits"))
 }
 
-/// The counts of a histogram in at most so many bytes: where they do not fit, neighbouring buckets
-/// are added up in the upper one, so that no delay looks shorter than it was.
+/// The counts of a histogram in at most `bytes_max` bytes. When the counts do not fit, neighbouring
+/// buckets are added up in the upper bucket, so that no delay looks shorter than it was.
 fn fold(delays: &Histogram, bytes_max: usize) -> Vec<(u8, u64)> {
     const { assert!(evenfall_core::histogram::BUCKETS <= 1 << u8::BITS) };
     let mut folded: Vec<(u8, u64)> = Vec::new();
@@ -539,11 +546,11 @@ fn fold(delays: &Histogram, bytes_max: usize) -> Vec<(u8, u64)> {
 }
 
 impl Report {
-    /// The report in at most so many bytes. Samples that did not fit, the newest, stay in it: the
-    /// next report begins with them.
+    /// Encodes the report in at most `bytes_max` bytes. The newest samples, when they do not fit,
+    /// stay in the report, and the next report begins with them.
     ///
-    /// A quarter of the room is for the worst hosts, a third for the histogram, and what they leave
-    /// is for samples.
+    /// A quarter of the room goes to the worst hosts, a third to the histogram, and the rest to
+    /// samples.
     pub(crate) fn encode(&mut self, bytes_max: usize) -> Bytes {
         self.samples.sort_unstable_by_key(|sample| sample.sequence);
         let mut out = BytesMut::with_capacity(bytes_max.min(2_048));
@@ -571,7 +578,7 @@ impl Report {
         out.freeze()
     }
 
-    /// How many samples had room.
+    /// The number of samples that had room.
     fn put_samples(&self, out: &mut BytesMut, bytes_max: usize) -> usize {
         let count_at = out.len();
         out.put_u16_le(0);
@@ -645,7 +652,7 @@ mod tests {
     /// Room for any report of these tests.
     const ROOMY: usize = 1_368;
 
-    /// A report that says as much as it can: every bucket, the worst hosts, and these samples.
+    /// A report that fills every bucket and the list of worst hosts, with these samples.
     fn full_report(samples: u64) -> Report {
         let mut report = Report::default();
         (0..evenfall_core::histogram::BUCKETS).for_each(|b| report.delays.add(b, 1 << 40));

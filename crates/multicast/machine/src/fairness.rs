@@ -1,10 +1,10 @@
-//! The fairness ledger: joins what the root sent with what receivers released, and says how fair
-//! the run was.
+//! The fairness ledger. It joins the messages that the root sent with the messages that receivers
+//! released, and states how fair the run was.
 //!
-//! A system that promises to be fair must not be the only witness. The tempting shortcut, which
-//! published code takes, is to write the deadline down as the release time: every window is then
-//! zero. The ledger takes measured times only and knows nothing of the protocol; `tests.rs` has the
-//! shortcut as a mutant.
+//! A system that promises to be fair must not be the only witness. Published code takes a tempting
+//! shortcut and writes the deadline down as the release time, so that every window is zero. The
+//! ledger takes measured times only, and knows nothing of the protocol. A mutant in `tests.rs`
+//! takes the shortcut and is caught.
 //!
 //! ```text
 //!   scheduled   sent                 first    last     deadline   first    last
@@ -15,11 +15,11 @@
 //!      |<------------- held OML ----------------------------------->---------|
 //! ```
 //!
-//! All times are nanoseconds on the synchronised clock, and as good as it is: the clock's error is
-//! part of the results. Per-message statistics are exact up to [`sample::EXACT_MAX`] messages,
-//! per-copy ones within 1/256. Memory is bounded by the messages in flight: a message is closed
-//! when all expected receivers released it or reported it lost, when [`Config::in_flight_max`]
-//! newer ones wait behind it, or at [`Ledger::finish`].
+//! All times are nanoseconds on the synchronised clock. The error of that clock is part of the
+//! results. Statistics per message are exact up to [`sample::EXACT_MAX`] messages, and statistics
+//! per copy are within 1/256. The messages in flight bound the memory. A message is closed in one
+//! of three cases: all expected receivers released it or reported it lost,
+//! [`Config::in_flight_max`] newer messages wait behind it, or [`Ledger::finish`] is called.
 //!
 //! ```
 //! use evenfall_core::{ClockError, NodeId};
@@ -52,29 +52,30 @@ pub use results::{ClockErrorUs, Edge, Outcome, ReceiverLine, Results, Series, Ti
 use sample::{Fine, Sample};
 use series::Timeline;
 
-/// Messages in flight when the configuration does not say: 0.6 s of stall at 100,000 msg/s.
+/// Default limit of messages in flight: 0.6 s of stall at 100,000 messages a second.
 const IN_FLIGHT_MAX: usize = 1 << 16;
-/// Ids below this are looked up in a table; larger ones in a tree.
+/// Ids below this number are looked up in a table, larger ids in a tree.
 const DENSE_IDS: usize = 1 << 20;
-/// Binary digits kept of a single receiver's delay (1.6 %): there may be thousands of receivers.
+/// Binary digits kept of a single receiver's delay, an error of at most 1.6 %. There may be
+/// thousands of receivers.
 const RECEIVER_DIGITS: u32 = 5;
 
-/// What the ledger must know beforehand.
+/// What the ledger must know before the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Receivers that every message of every stream is expected to reach, until they
     /// [`leave`](Ledger::leave). Others [`join`](Ledger::join).
     pub receivers: Vec<NodeId>,
-    /// Messages per stream that may wait for a receiver. The oldest is closed as incomplete when
-    /// there are more. One costs 88 bytes and a bit per receiver.
+    /// Messages per stream that may wait for a receiver. Beyond this number the oldest message is
+    /// closed as incomplete. A message costs 104 bytes and a bit per receiver.
     pub in_flight_max: usize,
-    /// Whether closed messages are kept for [`Ledger::poll_row`]; at most `in_flight_max`, then the
-    /// oldest are dropped and counted.
+    /// Whether closed messages are kept for [`Ledger::poll_row`]. At most `in_flight_max` rows are
+    /// kept; the oldest rows beyond that are dropped and counted.
     pub rows: bool,
 }
 
 impl Config {
-    /// These receivers, the default limit, no rows.
+    /// A configuration with these receivers, the default limit and no rows.
     pub fn of(receivers: impl IntoIterator<Item = NodeId>) -> Self {
         let receivers = receivers.into_iter().collect();
         Self { receivers, in_flight_max: IN_FLIGHT_MAX, rows: false }
@@ -88,15 +89,15 @@ pub struct Sent {
     pub stream: u32,
     /// Number within the stream, rising by one. Skipped numbers are not messages.
     pub message: u64,
-    /// When the feed wanted it sent.
+    /// When the feed wanted the message sent.
     pub scheduled_ns: u64,
-    /// When it left.
+    /// When the message left.
     pub sent_ns: u64,
-    /// When every receiver was to release it; `None` when it is not held.
+    /// When every receiver was to release the message; `None` when it is not held.
     pub deadline_ns: Option<u64>,
 }
 
-/// What is known of one released frame beside its times.
+/// Facts about one released frame besides its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);
 
@@ -122,7 +123,7 @@ impl core::ops::BitOr for Flags {
 /// A receiver released a frame of one or more messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Released {
-    /// Who.
+    /// Receiver that released the frame.
     pub receiver: NodeId,
     /// Tree or shard.
     pub stream: u32,
@@ -130,17 +131,19 @@ pub struct Released {
     pub first_message: u64,
     /// Messages in the frame, at least one.
     pub count: u16,
-    /// When its first copy arrived.
+    /// When the first copy of the frame arrived.
     pub arrival_ns: u64,
-    /// When the receiver's program took that copy, read from the clock by the program as
-    /// `release_ns` is. Windows compare these two, because the stamp of an arrival may be the
-    /// kernel's and then leaves out that the program had to wake up. The arrival where it is less.
+    /// When the receiver's program took that copy. The program reads the clock for this time as it
+    /// does for `release_ns`, and delivery windows compare the two. The stamp of an arrival may be
+    /// the kernel's, and then leaves out the time until the program wakes up. When this time is
+    /// less than `arrival_ns`, the arrival counts.
     pub taken_ns: u64,
-    /// When it was given to the subscriber: read from the clock then, not the deadline.
+    /// When the frame was given to the subscriber. This time is read from the clock at the
+    /// hand-over, and is not the deadline.
     pub release_ns: u64,
-    /// How it came.
+    /// How the frame came.
     pub flags: Flags,
-    /// The proxy (or root, or repairer) whose copy won.
+    /// The proxy, root or recorder whose copy came first.
     pub via: NodeId,
 }
 
@@ -163,28 +166,29 @@ impl Default for Released {
 /// A receiver reported messages lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Who.
+    /// Receiver that lost the messages.
     pub receiver: NodeId,
     /// Tree or shard.
     pub stream: u32,
     /// First lost message.
     pub first_message: u64,
-    /// How many.
+    /// Number of lost messages.
     pub count: u64,
 }
 
-/// A closed message: one line of the fairness log. Zero arrivals and releases when nobody had it.
+/// A closed message: one line of the fairness log. Arrivals and releases are zero when no receiver
+/// had the message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageRow {
     /// Tree or shard.
     pub stream: u32,
     /// Number within the stream.
     pub message: u64,
-    /// When the feed wanted it sent.
+    /// When the feed wanted the message sent.
     pub scheduled_ns: u64,
-    /// When it left.
+    /// When the message left.
     pub sent_ns: u64,
-    /// When it was to be released; `None` when it was not held.
+    /// When the message was to be released; `None` when it was not held.
     pub deadline_ns: Option<u64>,
     /// Earliest arrival.
     pub first_arrival_ns: u64,
@@ -194,13 +198,13 @@ pub struct MessageRow {
     pub first_release_ns: u64,
     /// Latest release.
     pub last_release_ns: u64,
-    /// Receivers that released it.
+    /// Receivers that released the message.
     pub receivers: u32,
-    /// Receivers that it reached after its deadline, or not at all.
+    /// Receivers that got the message after its deadline, or not at all.
     pub late: u32,
 }
 
-/// What is kept per receiver.
+/// Figures of one receiver.
 #[derive(Clone, Debug)]
 struct Receiver {
     id: NodeId,
@@ -208,11 +212,11 @@ struct Receiver {
     delivered: u64,
     repaired: u64,
     duplicates: u64,
-    /// Winning copies by neighbour: (via, frames, hedge wins). A receiver has few neighbours.
+    /// Frames and hedge wins by the neighbour whose copy won. A receiver has few neighbours.
     edges: Vec<(NodeId, u64, u64)>,
 }
 
-/// Counters that need no explanation of their own; see [`Results`].
+/// Counters whose names [`Results`] explains.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     messages: u64,
@@ -243,7 +247,7 @@ struct Samples {
     margin: Sample,
 }
 
-/// The ledger. Feed it, then [`finish`](Self::finish) it.
+/// The ledger. A caller feeds it, then calls [`finish`](Self::finish).
 #[derive(Clone, Debug)]
 pub struct Ledger {
     config: Config,
@@ -291,7 +295,8 @@ impl Ledger {
         ledger
     }
 
-    /// From message `from_message` of this stream on, the receiver is expected to release all.
+    /// From message `from_message` of this stream on, the receiver is expected to release all
+    /// messages.
     pub fn join(&mut self, receiver: NodeId, stream: u32, from_message: u64) {
         let index = self.enrol(receiver);
         let enrolled = self.receivers.len();
@@ -314,7 +319,7 @@ impl Ledger {
         self.streams[at].1.forget_closed();
     }
 
-    /// The root sent a message. Its releases count only after this.
+    /// The root sent a message. Releases of a message count only after this call.
     pub fn sent(&mut self, sent: &Sent) {
         let at = self.open(sent.stream);
         if !self.streams[at].1.push(sent) {
@@ -381,7 +386,7 @@ impl Ledger {
         self.streams[at].1.forget_closed();
     }
 
-    /// A receiver dropped this many further copies of what it had.
+    /// A receiver dropped this many further copies of frames that it had.
     pub fn duplicates(&mut self, receiver: NodeId, count: u64) {
         self.counts.duplicates += count;
         if let Some(index) = self.index(receiver) {
@@ -389,7 +394,8 @@ impl Ledger {
         }
     }
 
-    /// The next closed message, oldest first, when [`Config::rows`] is set. Drain it now and then.
+    /// The next closed message, oldest first, when [`Config::rows`] is set. The caller drains the
+    /// rows now and then.
     pub fn poll_row(&mut self) -> Option<MessageRow> {
         self.rows.pop_front()
     }
@@ -404,13 +410,14 @@ impl Ledger {
         }
     }
 
-    /// Closes everything and gives the results. `clock` is the error they rest on.
+    /// Closes all messages and gives the results. `clock` is the error of the clock behind all
+    /// times.
     pub fn finish(mut self, clock: ClockError) -> Outcome {
         self.close_all();
         results::outcome(self, clock)
     }
 
-    /// What is measured once per frame and receiver.
+    /// Counts the figures of one frame at one receiver.
     fn count_frame(
         &mut self,
         index: usize,
@@ -453,7 +460,8 @@ impl Ledger {
         }
     }
 
-    /// Takes the statistics of a message. Closing it twice, or one that was never sent, is nothing.
+    /// Takes the statistics of a message. Closing a message twice, or closing a message that was
+    /// never sent, has no effect.
     fn close(&mut self, at: usize, message: u64) {
         let (stream, flight) = &mut self.streams[at];
         let expected = flight.expected(message);

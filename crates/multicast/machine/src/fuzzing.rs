@@ -1,5 +1,5 @@
-//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
-//! promise breaks.
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,13 +23,13 @@ use crate::uplink::Identity;
 use crate::wire::{self, Fixed, Hop, Kind, Messages};
 use crate::{Archived, Receiver, Recorder, Relay, Root, Run, Wanted};
 
-/// A datagram, and its bytes as the body of everything that has one: what decodes comes back
-/// byte for byte.
+/// Takes a datagram, and its bytes as the body of every kind that has a body. Encoding a decoded
+/// value gives the same bytes.
 pub fn wire(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     if let Ok(datagram) = wire::parse(&bytes) {
         let header = wire::encode_header(&datagram.fixed, &datagram.hop);
-        // The code is compared elsewhere.
+        // Other tests compare the authentication code.
         assert_eq!(header[..wire::MAC_OFFSET], data[..wire::MAC_OFFSET]);
         let key = SharedKey::new(1, [3; 32]);
         for seal in [None, Some(&key)] {
@@ -75,7 +75,7 @@ fn body(data: &[u8]) {
     let _ = decode_verdict(data);
 }
 
-/// Reads a script; zeroes when it has ended.
+/// Reads a script. A script that has ended gives zeroes.
 struct Script<'a>(&'a [u8]);
 
 impl<'a> Script<'a> {
@@ -91,7 +91,7 @@ impl<'a> Script<'a> {
         bytes
     }
 
-    /// Mostly small, sometimes at an edge.
+    /// Draws mostly small numbers, and sometimes a number at an edge.
     fn number(&mut self) -> u64 {
         match self.byte() {
             255 => u64::MAX,
@@ -104,15 +104,15 @@ impl<'a> Script<'a> {
     }
 }
 
-/// Frames on their way; more are lost.
+/// Frames under way at most. Frames beyond this number are lost.
 const FLIGHT_MAX: usize = 256;
-/// Transmits pulled after an input, as a driver with little room does.
+/// Transmits pulled after an input, as by a driver with little room.
 const PULL_MAX: usize = 64;
 /// Steps of a script.
 const STEPS_MAX: usize = 500;
 /// Place of the recorder among the machines.
 const RECORDER: usize = 4;
-/// Times that a machine may be due again at one and the same moment.
+/// Times that a machine may be due again at the same moment.
 const DUE_MAX: usize = 1_000;
 
 fn address(machine: usize) -> SocketAddr {
@@ -130,8 +130,9 @@ struct Stage {
     flight: VecDeque<(usize, Transmit)>,
 }
 
-/// Whole machines: a root, a proxy, two receivers and a recorder under a script of genuine, forged
-/// and broken datagrams, lost and late ones, publications, orders, clock steps and time.
+/// Runs whole machines: a root, a proxy, two receivers and a recorder. The script sends genuine,
+/// forged and broken datagrams, loses and delays some, publishes, gives orders, and lets clocks
+/// step and time pass.
 pub fn machines(data: &[u8]) {
     let mut script = Script(data);
     let mut stage = Stage::new(&mut script);
@@ -146,7 +147,7 @@ pub fn machines(data: &[u8]) {
     }
 }
 
-/// Hands one input to a machine, whichever it is, and does what a driver does next.
+/// Hands one input to a machine of any role, and does a driver's next steps.
 macro_rules! with {
     ($stage:ident, $which:expr, $machine:ident => $input:expr) => {{
         let which = $which;
@@ -187,7 +188,7 @@ macro_rules! with_root {
     }};
 }
 
-/// What the owner of a recorder does: it has every other frame, and what was asked for at once.
+/// Does the work of a recorder's owner. The owner has every other frame, and answers at once.
 fn answer(recorder: &mut Recorder) {
     while let Some(wanted) = recorder.poll_wanted() {
         match wanted {
@@ -208,7 +209,7 @@ fn answer(recorder: &mut Recorder) {
     }
 }
 
-/// What a driver does after an input.
+/// Does a driver's work after an input.
 fn after<M: Machine>(
     which: usize,
     machine: &mut M,
@@ -298,7 +299,7 @@ impl Stage {
                 let reading = ClockReading { offset_ns, error };
                 with!(self, which, machine => machine.handle_clock(now, reading));
             }
-            // A quiet moment: a tree forms, and repair is done.
+            // A quiet moment, in which a tree forms and repair completes.
             _ => {
                 for _ in 0..8 {
                     self.pass(Duration::from_millis(10));
@@ -335,7 +336,7 @@ impl Stage {
         }
     }
 
-    /// Time passes, and everybody who is due gets a turn.
+    /// Lets time pass, and gives every machine that is due a turn.
     fn pass(&mut self, time: Duration) {
         self.now += time;
         let now = self.now;
@@ -362,7 +363,7 @@ impl Stage {
         with!(self, which, machine => { let _ = machine.handle(now, arrival); });
     }
 
-    /// A well-formed header of numbers that may mean something, and a body of any bytes.
+    /// A well-formed header whose numbers may have a meaning, and a body of any bytes.
     fn forge(&mut self, which: usize, script: &mut Script<'_>) {
         let kinds = [
             Kind::Data,
@@ -407,7 +408,7 @@ impl Stage {
         self.arrive(which, address(from.into()), datagram.into());
     }
 
-    /// The oldest frame in flight arrives everywhere that it goes.
+    /// The oldest frame in flight arrives at all its destinations.
     fn deliver(&mut self) {
         let Some((sender, transmit)) = self.flight.pop_front() else { return };
         let to: Arc<[SocketAddr]> = match transmit.to {
@@ -426,7 +427,7 @@ impl Stage {
     }
 }
 
-/// The fairness log: a reader of any text, and what it gives.
+/// Reads any text as a fairness log, and checks the rows.
 pub fn fairness_csv(data: &[u8]) {
     let Ok(rows) = csv::read(data) else { return };
     let rows: Vec<_> = rows.map_while(Result::ok).collect();
@@ -443,7 +444,8 @@ pub fn fairness_csv(data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// A quiet moment, a publication, and what makes them a run: not vacuous.
+    /// A script with a quiet moment and a publication. It makes a real run, so the check is not
+    /// vacuous.
     #[test]
     fn genuine_scripts_bring_messages_to_both_receivers() {
         for choice in [0, 1, 2, 3, 4, 128] {

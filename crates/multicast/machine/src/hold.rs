@@ -1,9 +1,9 @@
 //! The root's rule for the time from sending to release.
 //!
-//! Jasper takes the maximum over receivers of their 95th percentile delay. With independent
-//! receivers that leaves N chances in twenty to be late, so P(F) falls as N grows. The `on-time`
-//! rule takes a quantile of the overall latency (OML) of sampled frames, and the target states
-//! which quantile.
+//! Jasper takes the maximum over receivers of their 95th percentile delay. Each receiver is then
+//! late with a chance of one in twenty. With N independent receivers these chances add up, so P(F)
+//! falls as N grows. The `on-time` rule takes a quantile of the overall latency (OML) of sampled
+//! frames instead, and the target states which quantile.
 //!
 //! Two things make a plain quantile of the past a poor deadline.
 //!
@@ -26,11 +26,13 @@ use evenfall_core::Timestamp;
 
 use crate::config::{Deadline, Rule};
 
-/// Samples that a class remembers: ten seconds at the default rate. The oldest go first.
+/// Samples that a class remembers: ten seconds at the default rate. The oldest samples are dropped
+/// first.
 const SAMPLES_MAX: usize = 20_000;
-/// Fewer messages than this say nothing about a tail: the initial hold stays.
+/// Messages before the hold follows the measurements. Fewer messages say nothing about a tail, so
+/// the initial hold stays.
 const MESSAGES_MIN: u64 = 50;
-/// Messages beyond the wanted quantile after which the quantile is trusted: the largest values of a
+/// Messages beyond the wanted quantile from which the quantile is trusted. The largest values of a
 /// small sample say little.
 const TAIL_MIN: f64 = 20.0;
 /// The factor of the first hold over the measured quantile. The factor falls to 1 while the
@@ -42,13 +44,13 @@ const GUARD: f64 = 2.5;
 /// 1.5 times the 99th percentile. Of eight runs, five reached both goals with a factor of 1.4, and
 /// all eight with 1.2 but with fewer messages on time; 1.3 lies between the two.
 const CEILING: f64 = 1.3;
-/// The share of messages that exceed the latency of the ceiling, in parts of the allowed share: 1 %
-/// where .6 % may be late.
+/// The share of messages that exceed the latency of the ceiling, as a multiple of the share that
+/// may be late. When .6 % of messages may be late, this share is 1 %.
 const CEILING_SHARE: f64 = 5.0 / 3.0;
-/// Messages of a class from which the ceiling holds: the latency that 1 % exceed rests on ten of
-/// them.
+/// Messages of a class from which the ceiling holds. With 1,000 messages, the latency that 1 %
+/// exceed rests on ten of them.
 const CEILING_MESSAGES: u64 = 1_000;
-/// Messages of a class that stay remembered at any age: the burst of a minute ago still tells how
+/// Messages of a class that are remembered at any age. The burst of a minute ago still tells how
 /// long the next burst takes.
 const MESSAGES_KEPT: u64 = 1_000;
 /// The correction for a late message, as a part of the allowed share. After twenty late messages in
@@ -64,20 +66,22 @@ const SHARE: core::ops::RangeInclusive<f64> = -0.25..=1.5;
 /// The share of late messages that a debt still allows. A share of zero would ask for the longest
 /// observed latency, which says nothing of the next message.
 const SHARE_IN_DEBT: f64 = 0.1;
-/// The recent past that can lift the hold at once: a burst has begun within it.
+/// The span of the recent past. The hold is at least [`RECENT_QUANTILE`] of the latencies in this
+/// span, so that a burst that has just begun lengthens the hold at once.
 const RECENT: Duration = Duration::from_millis(250);
-/// The hold is at least this quantile of the recent past.
+/// The quantile of the latencies of the last [`RECENT`] below which the hold never falls.
 const RECENT_QUANTILE: f64 = 0.9;
 
-/// How long a frame counts as load for the frames behind it: about as long as a burst drains.
+/// How long a frame counts as load for the frames behind it: about the time in which a burst
+/// drains.
 const LOAD_MEMORY: Duration = Duration::from_millis(1);
-/// Classes of load, one per doubling: the last begins at 1,024 frames within the memory.
+/// Classes of load, one per doubling. The last class begins at 1,024 frames within [`LOAD_MEMORY`].
 const CLASSES: usize = 11;
 
-/// A class of load.
+/// The number of a class of load.
 pub(crate) type LoadClass = u8;
 
-/// Frames that left a moment ago; a younger frame counts more.
+/// The frames that left a moment ago. A younger frame counts more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     frames: f64,
@@ -85,17 +89,18 @@ struct Load {
 }
 
 impl Load {
-    /// One more frame leaves; the class it is in.
+    /// Counts a frame that leaves. Returns the class of load of the frame.
     fn add(&mut self, now: Timestamp) -> LoadClass {
         let memory = LOAD_MEMORY.as_nanos() as f64;
-        // Hyperbolic, not exponential: the same on every machine, without a transcendental.
+        // The decay is hyperbolic and not exponential. Without a transcendental function, the
+        // result is the same on every machine.
         let left = memory / (memory + now.since(self.at).as_nanos() as f64);
         *self = Self { frames: self.frames * left + 1.0, at: now };
         ((self.frames as u64).max(1).ilog2() as usize).min(CLASSES - 1) as LoadClass
     }
 }
 
-/// The OML of a frame, and how many messages it concerns.
+/// The overall latency of a frame, and its number of messages.
 #[derive(Clone, Copy, Debug)]
 struct Observed {
     at: Timestamp,
@@ -103,8 +108,8 @@ struct Observed {
     messages: u16,
 }
 
-/// Latencies of one class of load in a sliding window, so fine that a quantile is at most .8 % too
-/// long, and as cheap to slide as to fill.
+/// Latencies of one class of load in a sliding window. The buckets are so fine that a quantile is
+/// at most .8 % too long. Sliding the window costs as much as filling it.
 #[derive(Clone, Debug, Default)]
 struct Sliding {
     observed: VecDeque<Observed>,
@@ -116,7 +121,7 @@ struct Sliding {
 const PER_OCTAVE: u32 = 128;
 /// Doublings from [`FLOOR_NS`] to the 4.29 s that 32 bits of nanoseconds can state.
 const OCTAVES: u32 = 22;
-/// Shorter latencies fall in the first bucket: no hold is as short as a microsecond.
+/// Latencies below 1.02 us fall into the first bucket. No hold is that short.
 const FLOOR_NS: u32 = 1 << 10;
 
 fn bucket(ns: u32) -> usize {
@@ -150,7 +155,7 @@ impl Sliding {
         self.messages -= u64::from(old.messages);
     }
 
-    /// Forgets what is older than `span`, but keeps `messages_min`.
+    /// Forgets samples older than `span`, but keeps the last `messages_min` messages.
     fn slide(&mut self, now: Timestamp, span: Duration, messages_min: u64) {
         while self.observed.front().is_some_and(|old| {
             now.since(old.at) > span && self.messages - u64::from(old.messages) >= messages_min
@@ -165,13 +170,14 @@ fn messages_of(classes: &[&Sliding]) -> u64 {
 }
 
 /// The smallest latency that at least `q` of the messages of these classes do not exceed; `None`
-/// when there are too few.
+/// when there are too few messages.
 fn quantile(classes: &[&Sliding], q: f64) -> Option<u32> {
     let messages = messages_of(classes);
     if messages < MESSAGES_MIN {
         return None;
     }
-    // One rank higher than the sample's own quantile: what is still to come has a say too.
+    // The rank is one higher than that of the sample's own quantile, because the next message
+    // counts too.
     let rank = (((messages + 1) as f64 * q).ceil() as u64).clamp(1, messages);
     let mut seen = 0;
     let at = (0..(PER_OCTAVE * OCTAVES) as usize).find(|bucket| {
@@ -192,7 +198,8 @@ pub(crate) struct HoldControl {
     class: LoadClass,
     steady: [Sliding; CLASSES],
     recent: [Sliding; CLASSES],
-    /// Share of messages that the next hold lets be late, in parts of the allowed one, by class.
+    /// By class, the share of messages that the next hold lets be late, in parts of the allowed
+    /// share.
     share: [f64; CLASSES],
 }
 
@@ -214,13 +221,14 @@ impl HoldControl {
         self.holds[usize::from(self.class)]
     }
 
-    /// A frame leaves: how long it is to be held, and the load it leaves under.
+    /// The hold of a frame that leaves now, and the class of load of the frame.
     pub(crate) fn next(&mut self, now: Timestamp) -> (Duration, LoadClass) {
         self.class = self.load.add(now);
         (self.hold(), self.class)
     }
 
-    /// So many messages were late, or were not, whatever their OML is: it may not be known.
+    /// Corrects the share of a class by `messages` that were late or punctual. Their overall
+    /// latency may be unknown.
     pub(crate) fn correct(&mut self, class: LoadClass, messages: u16, late: bool) {
         let allowed = 1.0 - self.config.target;
         let wrong = allowed - f64::from(u8::from(late));
@@ -229,8 +237,8 @@ impl HoldControl {
         *share = (*share + correction).clamp(*SHARE.start(), *SHARE.end());
     }
 
-    /// The OML of a frame of so many messages became known, and whether it was late (if it had a
-    /// deadline).
+    /// Takes the overall latency of a frame with this many messages, and whether the frame was late
+    /// (if it had a deadline).
     pub(crate) fn observe(
         &mut self,
         now: Timestamp,
@@ -248,13 +256,14 @@ impl HoldControl {
         self.recent[usize::from(class)].push(observed);
     }
 
-    /// The tree has changed: only the last `keep` still counts, and no debt.
+    /// The tree has changed: samples older than `keep` are forgotten, and so are all debts.
     pub(crate) fn forget(&mut self, now: Timestamp, keep: Duration) {
         self.steady.iter_mut().for_each(|class| class.slide(now, keep, 0));
         self.share.iter_mut().for_each(|share| *share = share.max(1.0));
     }
 
-    /// Sets the hold anew after a round of reports, of which the largest 95th percentile is given.
+    /// Sets the hold after a round of reports. `p95_ns` is the largest 95th percentile in the
+    /// reports.
     pub(crate) fn update(&mut self, now: Timestamp, p95_ns: u32) {
         for class in 0..CLASSES {
             self.steady[class].slide(now, self.config.window, MESSAGES_KEPT);
@@ -273,11 +282,12 @@ impl HoldControl {
 
     fn set_by_class(&mut self) {
         let allowed = 1.0 - self.config.target;
-        // The longest of the classes of less load: more load is never quicker, and where it looks
-        // so it was seen too seldom.
+        // A class is held at least as long as every class with less load. More load is never
+        // quicker; where it looks quicker, it was seen too seldom.
         let mut below: f64 = 0.0;
         for class in 0..CLASSES {
-            // A class that was hardly seen borrows from those of less load, then of more.
+            // A class with few messages borrows from the classes with less load, then from the
+            // classes with more.
             let near = (0..=class).rev().chain(class + 1..CLASSES);
             let mut lenders: Vec<&Sliding> = near.clone().map(|c| &self.steady[c]).collect();
             let enough = (1..CLASSES).find(|n| messages_of(&lenders[..*n]) >= MESSAGES_MIN);
@@ -286,7 +296,8 @@ impl HoldControl {
             let Some(steady) = quantile(&lenders, q) else { continue };
             let recent: Vec<&Sliding> = near.map(|c| &self.recent[c]).take(lenders.len()).collect();
             let recent = quantile(&recent, RECENT_QUANTILE).unwrap_or(0);
-            // The wanted quantile lies beyond what so few messages can show: some room above them.
+            // The wanted quantile lies beyond the few messages, so the hold gets some room above
+            // them.
             let messages = self.steady[class].messages;
             let seen = if enough == Some(1) { messages as f64 * allowed } else { 0.0 };
             let guard = GUARD + (1.0 - GUARD) * (seen / TAIL_MIN).min(1.0);
@@ -297,7 +308,8 @@ impl HoldControl {
             }
             self.holds[class] = self.capped(own.max(below));
             if enough == Some(1) {
-                // Not what was added for those that were late: that is the class's own.
+                // Only the measured quantile is lent. The correction for late messages belongs to
+                // the class itself.
                 let wanted = quantile(&lenders, 1.0 - allowed).unwrap_or(steady);
                 below = below.max(f64::from(wanted).min(own));
             }
@@ -357,7 +369,7 @@ mod tests {
         for round in 0..20_000 {
             now += Duration::from_millis(50);
             for _ in 0..10 {
-                // A stall every second or so makes about twenty frames in a row slow.
+                // A stall about every second makes twenty frames in a row slow.
                 slow = if prng.chance(0.005) { 20 } else { slow - i32::from(slow > 0) };
                 let extra = if slow > 0 { prng.exponential(1e6) } else { 0.0 };
                 let oml = (100_000.0 + prng.exponential(30_000.0) + extra) as u32;
@@ -401,7 +413,8 @@ mod tests {
         let (mut late, mut total, mut quiet) = (0, 0, Duration::ZERO);
         for round in 0..4_000 {
             now += Duration::from_millis(50);
-            // One round in ten is a burst of ten frames at once, each 50 us behind the other.
+            // One round in ten is a burst of ten frames at once. Each frame is 50 us behind the
+            // previous frame.
             let burst = if round % 10 == 0 { 10 } else { 1 };
             for behind in 0..burst {
                 let (hold, class) = control.next(now);

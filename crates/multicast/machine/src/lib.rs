@@ -1,23 +1,24 @@
 //! Fair overlay multicast for a network that has no multicast.
 //!
 //! A root sends every message through a tree of proxies to all receivers, and every receiver hands
-//! it on at the same deadline. Sending N copies one after the other would make the last copy late,
-//! and the tree keeps a send short. Hedging cuts the tail of the latency: a node takes the first of
-//! several copies. Hold and release make the delivery fair. The algorithm is Jasper's (Haseeb et
-//! al., 2024); the other needs of a venue are ours: repair, membership, bounded memory, keys, and a
-//! deadline rule that aims at a stated share of messages on time.
+//! the message on at the same deadline. Sending N copies one after the other would make the last
+//! copy late. The tree spreads the sends over many machines. Hedging cuts the tail of the latency:
+//! a node takes the first of several copies. Hold and release makes the delivery fair. The
+//! algorithm is Jasper's (Haseeb et al., 2024). We add what a venue needs besides: repair,
+//! membership, bounded memory, keys, and a rule that sets deadlines for a stated share of messages
+//! on time.
 //!
-//! Three machines, no IO; [`evenfall_core::machine`] says how one is driven.
+//! The crate has four machines and no IO. [`evenfall_core::machine`] says how to drive a machine.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`root`] | [`Root`]: frames, deadlines, the book of members |
 //! | [`relay`] | [`Relay`], the proxy: forwards first copies, keeps a ring, merges reports |
 //! | [`receiver`] | [`Receiver`]: holds, releases in order, asks for what is missing |
-//! | [`recorder`] | [`Recorder`], a receiver whose owner keeps everything: answers who comes late |
-//! | [`tree`] | who sends to whom; the rule for D and F; hedging |
-//! | [`replace`] | stragglers by name; a spare in their place, make before break |
-//! | [`admission`] | who may come in: the challenge, and the list of those named |
+//! | [`recorder`] | [`Recorder`], a receiver whose owner keeps everything: repairs for late nodes |
+//! | [`tree`] | which node sends to which; the rule for depth D and fan-out F; hedging |
+//! | [`replace`] | names stragglers, and puts a spare in their place |
+//! | [`admission`] | which nodes may join: the challenge, and the list of named nodes |
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
 //! | [`seal`] | the shared key |

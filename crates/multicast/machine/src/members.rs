@@ -1,10 +1,10 @@
-//! The root's book of members: which nodes are in, which places they have, and which nodes are
+//! The root's book of members: which nodes have joined, which places they have, and which nodes are
 //! suspected.
 //!
-//! Places change by *views*. A new view is sent to every node whose place differs; frames follow
-//! the old view until all proxies that the new view changes have acknowledged it, or a stated time
-//! has passed. Every proxy forwards a frame by the view that the frame names. So a change of the
-//! tree loses nothing: make before break.
+//! Places change by *views*. The root sends a new view to every node whose place differs. Frames
+//! follow the old view until all proxies that the new view changes have acknowledged it, or a
+//! stated time has passed. Every proxy forwards a frame by the view that the frame names. A change
+//! of the tree therefore loses no frame: the new paths stand before the old paths go.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,79 +26,81 @@ struct Member {
     addr: SocketAddr,
     role: Role,
     incarnation: u64,
-    /// The place it was last sent.
+    /// The place that the root last sent to the node.
     place: Option<Place>,
-    /// The view of the last place it acknowledged.
+    /// The view of the last place that the node acknowledged.
     acked: u32,
     retry_at: Timestamp,
 }
 
-/// A node that may be gone, and who says so.
+/// A node that may be gone, and the node that reported its silence.
 #[derive(Clone, Debug)]
 struct Suspicion {
-    /// The suspect must have answered by then.
+    /// Time by which the suspect must have answered.
     until: Timestamp,
     next_probe: Timestamp,
     by: NodeId,
 }
 
-/// What became of a wish to join.
+/// The effect of a request to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
-    /// New, or back under a new incarnation.
+    /// The node is new, or back under a new incarnation.
     New,
-    /// A retry of what is known.
+    /// The request repeats a join that is known.
     Known,
-    /// Another life has the name, and may live: it is probed, and the wish comes again.
+    /// Another life of the node has the name, and may still live. The root probes that life, and
+    /// the node repeats its request.
     Contested,
     Full,
 }
 
-/// Members of one tree at most: more than any overlay of the papers, and few enough that a flood of
-/// joins cannot fill the memory of a root whose settings list nobody.
+/// Members that one tree may have. The number is larger than any overlay of the papers, and a flood
+/// of joins of that size cannot fill the memory of a root without a list of nodes.
 pub(crate) const MEMBERS_MAX: usize = 65_536;
 
-/// What the book wants sent or told.
+/// What the book asks its owner to send or to tell.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Send this node its place.
+    /// Send its place to the node at this address.
     Assign(SocketAddr, Place),
-    /// Ask this node whether it lives.
+    /// Ask the node at this address whether it lives.
     Probe(SocketAddr),
-    /// This node is out; tell it why.
+    /// The node was taken out. Tell the node the reason.
     Removed(Peer, Reason),
-    /// A view has come into force. The root's own children, and all that it sends beacons to.
+    /// A view has come into force. The root's own children and the targets of its beacons follow
+    /// from the view.
     View(Box<View>),
 }
 
-/// The tree as it is in force.
+/// A tree that is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Its number.
+    /// Number of the view.
     pub number: u32,
     /// Hops from the root to a receiver.
     pub depth: u8,
-    /// Children of the root.
+    /// Children of the root in the view.
     pub children: Vec<Peer>,
     /// Proxies without a place.
     pub spares: Vec<Peer>,
-    /// Receivers in it.
+    /// Receivers in the tree.
     pub receivers: usize,
-    /// Proxies in it, spares not counted.
+    /// Proxies in the tree, without spares.
     pub proxies: usize,
-    /// Proxies that the wanted dimensions lack.
+    /// Proxies that the wanted dimensions need beyond those that joined.
     pub missing: usize,
-    /// A proxy that may be replaced, and the one that feeds beside it.
+    /// A proxy that may be replaced, and the node that feeds beside it.
     pub overlap: Option<(NodeId, NodeId)>,
 }
 
-/// Suspicions of one neighbour by another that come within this many times the silence mean that
-/// the link between them is broken although both live.
+/// A neighbour may suspect another twice within this many times the silence. The link between the
+/// two nodes is then taken for broken, although both nodes live.
 const LINK_MEMORY: u32 = 4;
-/// Links remembered as doubtful; the oldest are forgotten first.
+/// Doubtful links that are remembered. The oldest links are forgotten first.
 const LINKS_MAX: usize = 1_024;
 
-/// The level of a spare: the root feeds it beacons as it feeds the first layer.
+/// The level of a spare. The root sends beacons to a spare as to the first layer.
 const SPARE_LEVEL: u8 = 1;
 
 pub(crate) struct Members {
@@ -109,20 +111,22 @@ pub(crate) struct Members {
     tree: Option<Tree>,
     /// Number of the newest view.
     view: u32,
-    /// The newest view while it is not in force, and the latest time at which it comes into force.
+    /// The newest view until it is in force, and the latest time at which it comes into force.
     coming: Option<(Timestamp, Box<View>)>,
-    /// Something changed: a new view is made at this time, from the tree or from nothing.
+    /// Time at which a new view is made because members changed. `rebuild` says whether the whole
+    /// tree is built anew.
     change_at: Option<Timestamp>,
     rebuild: bool,
-    /// Nodes that have not acknowledged their place, and when to look at them next.
+    /// Nodes that have not acknowledged their place. The tree looks at them again at their
+    /// `retry_at`.
     unacked: BTreeSet<NodeId>,
     retry_at: Option<Timestamp>,
     suspects: BTreeMap<NodeId, Suspicion>,
     links: BTreeMap<(NodeId, NodeId), Timestamp>,
     forming_until: Option<Timestamp>,
-    /// Proxies that were replaced, and when: the last to get a place again.
+    /// Proxies that were replaced, with the time. They are the last to get a place again.
     let_go: BTreeMap<NodeId, Timestamp>,
-    /// The receiver that went last said good-bye: there is nobody to wait for.
+    /// Whether the last receiver has said good-bye. The tree then waits for no receiver.
     is_deserted: bool,
     actions: Vec<Action>,
 }
@@ -162,7 +166,7 @@ impl Members {
         self.members.contains_key(&id)
     }
 
-    /// The first frame that a member is to have; `None` until it has a place.
+    /// The first frame that a member is expected to have; `None` until the member has a place.
     pub(crate) fn start_of(&self, id: NodeId) -> Option<u64> {
         self.members.get(&id)?.place.as_ref().map(|place| place.start)
     }
@@ -171,17 +175,17 @@ impl Members {
         self.members.len() - self.receivers
     }
 
-    /// Members that release, recorders among them.
+    /// Members that release messages, with the recorders.
     pub(crate) fn receivers(&self) -> usize {
         self.receivers
     }
 
-    /// Whether the last receiver has said good-bye, and none has come since.
+    /// Whether the last receiver has said good-bye and no receiver has joined since.
     pub(crate) fn is_deserted(&self) -> bool {
         self.is_deserted && self.receivers() == 0
     }
 
-    /// The tree; `None` also when it is to be built anew: it may be torn.
+    /// The tree. `None` also while the tree waits to be built anew, because it may have gaps.
     pub(crate) fn tree(&self) -> Option<&Tree> {
         self.tree.as_ref().filter(|_| !self.rebuild)
     }
@@ -196,16 +200,16 @@ impl Members {
         let is_full = self.members.len() >= MEMBERS_MAX;
         match self.members.get_mut(&id) {
             Some(old) if old.incarnation == join.incarnation && old.addr == addr => {
-                // It has not got its place: send it again at once.
+                // The node has not received its place, so the place is sent again at once.
                 old.retry_at = now;
                 self.retry_at = Some(now);
                 return Joined::Known;
             }
-            // Of two processes at one address only the later can live.
+            // Of two processes at one address, only the later can be alive.
             Some(old) if old.incarnation < join.incarnation && old.addr == addr => {
                 self.remove(now, id, Reason::Restarted, config);
             }
-            // Whoever has the name keeps it as long as it lives, whatever number the other claims.
+            // A node keeps its name as long as it lives, whatever incarnation another node claims.
             Some(_) => {
                 self.doubt(now, id, self.root, config);
                 return Joined::Contested;
@@ -228,14 +232,15 @@ impl Members {
         }
         let timeout = config.membership.expect_timeout;
         self.forming_until.get_or_insert(now + timeout);
-        // Several that join together make one view.
+        // Nodes that join at about the same time share one view.
         self.changed(now, config);
         Joined::New
     }
 
     fn changed(&mut self, now: Timestamp, config: &Config) {
         let soon = now + config.membership.join_retry / 4;
-        // What waits longer (for further members, before the first tree) is moved forward.
+        // A later time, such as the wait for further members before the first tree, is moved
+        // forward.
         self.change_at = Some(self.change_at.map_or(soon, |at| at.min(soon)));
     }
 
@@ -254,7 +259,7 @@ impl Members {
             self.receivers -= 1;
             self.is_deserted = reason == Reason::Left && self.receivers() == 0;
         }
-        // A tree that is to be built anew may be torn already: it takes no more changes.
+        // A tree that waits to be built anew may have gaps, so it takes no more changes.
         if let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) {
             self.rebuild = !tree.remove(id);
         }
@@ -262,18 +267,19 @@ impl Members {
         self.changed(now, config);
     }
 
-    /// Whether no view is being made or waited for.
+    /// Whether no view is being made and no view waits to come into force.
     pub(crate) fn is_settled(&self) -> bool {
         self.coming.is_none() && self.change_at.is_none() && !self.rebuild
     }
 
-    /// Whether a spare may be tried: nobody suspects it, and it was not let go this lately.
+    /// Whether a spare may be tried: no node suspects the spare, and it was not replaced within
+    /// `cooldown`.
     pub(crate) fn is_usable(&self, now: Timestamp, spare: NodeId, cooldown: Duration) -> bool {
         let rested = self.let_go.get(&spare).is_none_or(|at| now.since(*at) >= cooldown);
         rested && !self.suspects.contains_key(&spare)
     }
 
-    /// Takes a step of a replacement.
+    /// Carries out a step of a replacement.
     pub(crate) fn replace(&mut self, now: Timestamp, replacement: &Replacement, config: &Config) {
         let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) else { return };
         let Replacement { old, new, step, .. } = *replacement;
@@ -297,7 +303,7 @@ impl Members {
         }
     }
 
-    /// `by` does not hear `suspect`, or has enough of it.
+    /// `by` does not hear `suspect`, or evicts it for asking too much.
     pub(crate) fn suspect(
         &mut self,
         now: Timestamp,
@@ -307,7 +313,7 @@ impl Members {
         config: &Config,
     ) {
         let Some(member) = self.members.get_mut(&suspect) else {
-            // It is out already; whoever asks may have missed the new view.
+            // The suspect is out already, and `by` may have missed the new view.
             if let Some(member) = self.members.get_mut(&by) {
                 member.retry_at = now;
                 self.unacked.insert(by);
@@ -316,7 +322,7 @@ impl Members {
             return;
         };
         if reason == Reason::TooSlow {
-            // Only a receiver is let go for being slow: a slow proxy shows by silence.
+            // Only a receiver is taken out for being slow. A slow proxy shows itself by silence.
             if member.role.receives() {
                 self.remove(now, suspect, reason, config);
             }
@@ -325,13 +331,13 @@ impl Members {
         self.doubt(now, suspect, by, config);
     }
 
-    /// Asks a member whether it lives; without an answer it is taken out.
+    /// Asks a member whether it lives. A member that does not answer is taken out.
     fn doubt(&mut self, now: Timestamp, suspect: NodeId, by: NodeId, config: &Config) {
         let until = now + config.membership.probe_timeout;
         self.suspects.entry(suspect).or_insert(Suspicion { until, next_probe: now, by });
     }
 
-    /// A suspect answered the root, in this life.
+    /// The suspect answered the root in its present life.
     pub(crate) fn alive(&mut self, now: Timestamp, id: NodeId, incarnation: u64, config: &Config) {
         if self.members.get(&id).is_none_or(|member| member.incarnation != incarnation) {
             return;
@@ -353,7 +359,7 @@ impl Members {
             oldest.and_then(|link| self.links.remove(&link));
         }
         let Some(tree) = self.tree.as_mut().filter(|_| again && !self.rebuild) else { return };
-        // They may have been parted by a view since; then there is nothing left to mend.
+        // A view may have parted the two nodes since. In that case there is nothing to mend.
         let child = match suspicion.by {
             by if tree.parent(by) == Some(id) => by,
             by if tree.parent(id) == Some(by) => id,
@@ -367,8 +373,9 @@ impl Members {
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, config: &Config, start: Start) {
         self.probe(now, config);
         self.activate(now);
-        // One view after the other: nodes remember only the last one besides the newest, so a view
-        // that is made before its predecessor is in force would cut the frames of the one before.
+        // Views follow one after the other. A node remembers the newest view and the view before
+        // it, so a view that is made before its predecessor is in force would cut off the frames of
+        // an older view.
         if self.coming.is_none()
             && self.change_at.is_some_and(|at| at <= now)
             && self.may_form(now, config)
@@ -382,10 +389,10 @@ impl Members {
         }
     }
 
-    /// Sends places that are due again.
+    /// Sends again the places that are due.
     fn assign(&mut self, now: Timestamp, config: &Config) {
         self.retry_at = None;
-        // Who asks before it has a place gets it with the next view.
+        // A node that asks before it has a place gets its place with the next view.
         self.unacked.retain(|id| self.members[id].place.is_some());
         for id in &self.unacked {
             let member = self.members.get_mut(id).expect("unacked are members");
@@ -400,7 +407,8 @@ impl Members {
         }
     }
 
-    /// Whether the first tree may be built; any later one may. If not, says when to look again.
+    /// Whether the first tree may be built. Later trees may always be built. If not, sets the time
+    /// of the next look.
     fn may_form(&mut self, now: Timestamp, config: &Config) -> bool {
         let m = &config.membership;
         let receivers = self.receivers();
@@ -410,7 +418,7 @@ impl Members {
         if self.tree.is_some() || receivers > 0 && (enough || timed_out) {
             return true;
         }
-        // Without any receiver there is nothing to wait for but the next join.
+        // Without any receiver, only the next join can start the tree.
         self.change_at = self.forming_until.filter(|_| !timed_out);
         false
     }
@@ -432,13 +440,14 @@ impl Members {
         }
     }
 
-    /// The receivers, or the proxies.
+    /// The ids of the receivers, or of the proxies.
     fn ids(&self, receives: bool) -> Vec<NodeId> {
         let wanted = self.members.iter().filter(|(_, m)| m.role.receives() == receives);
         wanted.map(|(id, _)| *id).collect()
     }
 
-    /// The first recorders, one more than a place names: a recorder's own place leaves it out.
+    /// The first recorders, one more than a place names, because the place of a recorder leaves
+    /// that recorder out.
     fn recorders(&self) -> Vec<Peer> {
         let recorders = self.members.iter().filter(|(_, m)| m.role == Role::Recorder);
         recorders.map(|(id, m)| Peer { id: *id, addr: m.addr }).take(RECORDERS_MAX + 1).collect()
@@ -461,7 +470,8 @@ impl Members {
             let old = member.place.as_ref();
             let same = old.is_some_and(|old| self.is_same(old, &near, others.clone()));
             (!same).then(|| {
-                // What it has to have begins where it came in, not where it moved.
+                // A node must have all frames from its join on, also after it moved to another
+                // place.
                 let start = old.map_or(start, |old| (old.start, old.start_message));
                 (*id, self.place(&near, others.collect(), start))
             })
@@ -477,11 +487,11 @@ impl Members {
         self.coming = Some((due, Box::new(self.describe())));
     }
 
-    /// What the place of a node says of its neighbours.
+    /// The neighbours of a node, as its place states them.
     fn near(&self, tree: &Tree, id: NodeId) -> Neighbours {
         let mut near = tree.neighbours(id);
         if near.level.is_none() || near.sources.first() == Some(&self.root) {
-            // No source on the wire means the root.
+            // An empty list of sources means the root.
             near.sources.clear();
         }
         near
@@ -491,8 +501,8 @@ impl Members {
         ids.iter().filter_map(|id| self.peer(*id))
     }
 
-    /// Whether a node still has the place that it was sent. Compared without building the new
-    /// place: in most views most nodes keep theirs.
+    /// Whether a node still has the place that it was sent. The comparison does not build the new
+    /// place, because most nodes keep their place in most views.
     fn is_same(
         &self,
         old: &Place,
@@ -532,7 +542,7 @@ impl Members {
         self.members.get(&id).map(|m| Peer { id, addr: m.addr })
     }
 
-    /// The newest view, from the tree that it was made from.
+    /// The newest view, described from its tree.
     fn describe(&self) -> View {
         let tree = self.tree.as_ref().expect("a view is made from a tree");
         let peers = |ids| self.peers(ids).collect();
@@ -550,9 +560,11 @@ impl Members {
         }
     }
 
-    /// Puts the newest view in force when its proxies know it, or have had time enough.
+    /// Puts the newest view in force when its proxies have acknowledged it, or have had enough
+    /// time.
     fn activate(&mut self, now: Timestamp) {
-        // Asked only while a view is coming: acknowledgements of receivers put nothing in force.
+        // Acknowledgements count only while a view is coming. Acknowledgements of receivers put no
+        // view in force.
         let members = &self.members;
         let is_waiting = || self.unacked.iter().any(|id| members[id].role == Role::Proxy);
         if let Some((_, view)) = self.coming.take_if(|(due, _)| *due <= now || !is_waiting()) {
@@ -578,7 +590,7 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], 1_000 + id.0 as u16))
     }
 
-    /// Lets time pass until the book is settled; who was sent a place acknowledges it at once.
+    /// Lets time pass until the book is settled. Each node acknowledges its place at once.
     fn settle(members: &mut Members, now: &mut Timestamp, config: &Config) -> Vec<NodeId> {
         let mut assigned = Vec::new();
         for _ in 0..100 {

@@ -1,11 +1,12 @@
-//! Reports on their way up: what a receiver measures, and how proxies and the root merge it.
+//! Reports on their way up: the measurements of a receiver, and how proxies and the root merge
+//! them.
 //!
-//! Per sampled frame the tree takes the maximum over receivers, so that the root learns the true
-//! overall latency (OML) of those frames: percentiles of single receivers would not do, since a
-//! message is on time only when *all* receivers have it in time.
+//! For each sampled frame the tree takes the maximum over receivers, so that the root learns the
+//! true overall latency (OML) of those frames. Percentiles of single receivers are not enough,
+//! since a message is on time only when *all* receivers have it in time.
 //!
-//! A receiver that lacks a frame reports nothing of it, and neither does a receiver whose report
-//! was lost on the way. Reports are numbered to tell the two apart:
+//! A receiver that lacks a frame reports nothing about the frame. A receiver whose report was lost
+//! is silent as well. Numbers on the reports tell the two cases apart:
 //!
 //! ```text
 //! reports that came from a child     the frame is in none of them
@@ -13,9 +14,9 @@
 //! 7 8 _ 10                     ->    not known: the others are judged without this child
 //! ```
 //!
-//! A node that has to drop samples or to put them off, and a receiver that is being replayed to,
-//! leaves out a number on purpose. A sample that arrives after its frame was judged goes up by
-//! itself, and the root then counts the frame as late.
+//! A node leaves out a number on purpose when it drops samples or puts them off, and when it is
+//! being replayed to. A sample that arrives after its frame was judged travels up by itself, and
+//! the root then counts the frame as late.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,22 +27,23 @@ use evenfall_core::{Histogram, NodeId, Timestamp};
 use crate::config::Config;
 use crate::control::{Report, Sample, Tally, WORST_MAX, Worst};
 
-/// Samples that may wait for further children: two seconds at the default rate. As many are
-/// remembered after they have gone up.
+/// Samples that may wait for further children: two seconds at the default rate. The same number of
+/// frames is remembered after their samples have gone up.
 const PENDING_MAX: usize = 4_096;
-/// Samples that may wait for room in a report: two seconds at the default rate, which a receiver
-/// that was cut off for so long has all at once.
+/// Samples that may wait for room in a report: two seconds at the default rate. A receiver that was
+/// cut off for two seconds has that many at once.
 const READY_MAX: usize = 4_096;
-/// Levels below a node beyond which it does not wait longer: 15 report intervals are enough.
+/// Levels below a node that lengthen its wait. Beyond three levels, 15 report intervals are enough.
 const HEIGHT_MAX: u8 = 3;
-/// The 95th percentile covers between one and two of these.
+/// Half of the window of the 95th percentile. The percentile covers between one and two of these
+/// spans.
 const P95_WINDOW: Duration = Duration::from_millis(500);
 
 pub(crate) fn saturating_ns(duration: Duration) -> u32 {
     u32::try_from(nanos(duration)).unwrap_or(u32::MAX)
 }
 
-/// Copies that one neighbour sent, or stays of frames inside this host, in one interval.
+/// Delays of the copies from one neighbour in one interval, or of the frames inside this host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Track {
     count: u64,
@@ -63,15 +65,15 @@ impl Track {
     }
 }
 
-/// Delays of the edges that lead to this node, and of the node itself. Duplicates count too: they
-/// are timed before they are dropped.
+/// Delays of the edges that lead to this node, and of the node itself. Duplicates count too,
+/// because they are timed before they are dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Edges {
     edges: Vec<(NodeId, Track)>,
     inside: Track,
 }
 
-/// Neighbours timed at once: parent and aunts of two places, and the root.
+/// Neighbours that are timed at once: the parent and the aunts of two places, and the root.
 const EDGES_MAX: usize = 64;
 
 impl Edges {
@@ -89,7 +91,7 @@ impl Edges {
         self.inside.record(delay);
     }
 
-    /// The interval's tracks; a new interval begins.
+    /// Hands out the tracks of this interval, and begins a new interval.
     fn take(&mut self, me: NodeId, into: &mut Vec<Worst>) {
         into.extend(self.edges.iter().filter_map(|(from, track)| track.worst(*from, me)));
         into.extend(self.inside.worst(me, me));
@@ -98,13 +100,13 @@ impl Edges {
     }
 }
 
-/// Keeps the few entries with the largest mean.
+/// Keeps the entries with the largest means.
 fn keep_worst(worst: &mut Vec<Worst>) {
     worst.sort_unstable_by_key(|w| (core::cmp::Reverse(w.mean_ns), w.from, w.to));
     worst.truncate(WORST_MAX);
 }
 
-/// Samples on their way into the next report, and its number.
+/// Samples for the next report, and the number of that report.
 #[derive(Clone, Debug, Default)]
 struct Ready {
     samples: Vec<Sample>,
@@ -113,8 +115,8 @@ struct Ready {
 }
 
 impl Ready {
-    /// Adds a sample. Where too many wait every second one is dropped, so that those that are left
-    /// are spread evenly over the time.
+    /// Adds a sample. When too many samples wait, every second sample is dropped, so that the
+    /// others stay evenly spread over the time.
     fn push(&mut self, sample: Sample) {
         if self.samples.len() >= READY_MAX {
             let mut keep = false;
@@ -128,7 +130,8 @@ impl Ready {
         self.samples.push(sample);
     }
 
-    /// These had no room in the report. Until all are told, what is in no report may have arrived.
+    /// Takes back samples that had no room in the report. Until all samples are told, a frame that
+    /// is in no report may have arrived.
     fn put_back(&mut self, samples: Vec<Sample>) {
         if !samples.is_empty() {
             self.serial = self.serial.wrapping_add(1);
@@ -142,7 +145,7 @@ impl Ready {
     }
 }
 
-/// What one receiver measures.
+/// The measurements of one receiver.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Margins {
     pub tally: Tally,
@@ -163,19 +166,20 @@ impl Margins {
         }
     }
 
-    /// The root started anew: what was measured of its last run is not told to the new one.
+    /// The root has started a new run. Measurements of the old run are not told to the new run.
     pub(crate) fn restart(&mut self) {
         self.tally = Tally { receivers: 1, ..Tally::default() };
         self.ready.samples.clear();
         self.delays.clear();
     }
 
-    /// Samples are not all told: what is in no report may have arrived.
+    /// Leaves out a number, because not all samples are told: a frame that is in no report may have
+    /// arrived.
     pub(crate) fn skip_a_number(&mut self) {
         self.ready.serial = self.ready.serial.wrapping_add(1);
     }
 
-    /// Samples that had no room in the last report.
+    /// Takes back the samples that had no room in the last report.
     pub(crate) fn put_back(&mut self, report: Report) {
         self.ready.put_back(report.samples);
     }
@@ -213,17 +217,18 @@ impl Margins {
 #[derive(Clone, Copy, Debug)]
 struct Child {
     heard: Timestamp,
-    /// A spare has no node below it, whatever its earlier reports said.
+    /// Whether the child is a spare. A spare has no node below it, whatever its earlier reports
+    /// stated.
     is_spare: bool,
-    /// The last report's cumulative part, if there was one since it was last forgotten.
+    /// The cumulative part of the last report; `None` when it was forgotten or never came.
     last: Option<(Tally, u32)>,
     /// Number of the last report.
     serial: u32,
-    /// Since when no report of this child is missing.
+    /// Time since which all reports of this child came.
     whole_since: Timestamp,
-    /// Levels below it.
+    /// Levels of the tree below the child.
     height: u8,
-    /// Its bit in [`Pending::told_by`].
+    /// The child's bit in [`Pending::told_by`].
     slot: usize,
 }
 
@@ -233,7 +238,7 @@ struct Pending {
     receivers: u32,
     missing: u32,
     since: Timestamp,
-    /// The children that said something of this frame, a bit each.
+    /// The children that reported this frame, a bit for each.
     told_by: Vec<u64>,
 }
 
@@ -267,7 +272,7 @@ impl Pending {
 pub(crate) struct Wait {
     /// Time between two reports of a node.
     pub interval: Duration,
-    /// Longest hold: what arrives after it is late in any case.
+    /// The longest hold. A copy that arrives after it is late in any case.
     pub hold_max: Duration,
 }
 
@@ -277,8 +282,8 @@ impl Wait {
         Self { interval, hold_max: config.deadline.hold_max }
     }
 
-    /// Three intervals for the children of receivers' parents. A node higher up waits until a node
-    /// below it has waited, and reported, twice over: 7 intervals, then 15.
+    /// Three intervals for a parent of receivers. A node higher up waits until a node below it has
+    /// waited and reported, twice over: 7 intervals, then 15.
     fn patience(&self, height: u8) -> Duration {
         let intervals = (2 << height.min(HEIGHT_MAX)) - 1;
         (self.interval * intervals).max(self.hold_max + self.interval * 2)
@@ -290,7 +295,7 @@ impl Wait {
 pub(crate) struct Merger {
     children: BTreeMap<NodeId, Child>,
     pending: BTreeMap<u64, Pending>,
-    /// Frames that have gone up, the latest of them.
+    /// The latest frames whose samples have gone up.
     judged: BTreeSet<u64>,
     ready: Ready,
     worst: Vec<Worst>,
@@ -298,7 +303,7 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    /// This node has sent a frame that receivers report.
+    /// This node has sent a frame that receivers report one by one.
     pub(crate) fn sampled(&mut self, now: Timestamp, sequence: u64) {
         if !self.judged.contains(&sequence) {
             self.pending.entry(sequence).or_insert_with(|| Pending::new(now));
@@ -315,8 +320,9 @@ impl Merger {
         }
     }
 
-    /// From now on exactly these report. Known ones keep what they said, but what a spare said when
-    /// it had children is for others to say now.
+    /// Sets the children that report from now on. Known children keep their reports. The earlier
+    /// reports of a proxy that became a spare are dropped, because other nodes now report for its
+    /// children.
     pub(crate) fn expect(
         &mut self,
         now: Timestamp,
@@ -325,7 +331,7 @@ impl Merger {
     ) {
         let old = core::mem::take(&mut self.children);
         let all = children.map(|id| (id, false)).chain(spares.map(|id| (id, true)));
-        // A place that is given again belongs to a child of which nothing is known yet.
+        // A slot that is given again belongs to a child without any report.
         let mut free = {
             let taken: BTreeSet<usize> = old.values().map(|child| child.slot).collect();
             (0..).filter(move |slot| !taken.contains(slot))
@@ -349,7 +355,7 @@ impl Merger {
         self.children.values().filter(|child| !child.is_spare)
     }
 
-    /// Takes a report in; `false` when its sender is not a child.
+    /// Takes in a report; `false` when its sender is no child.
     pub(crate) fn absorb(&mut self, now: Timestamp, from: NodeId, report: &Report) -> bool {
         let Some(child) = self.children.get_mut(&from) else { return false };
         if child.last.is_none() || report.serial != child.serial.wrapping_add(1) {
@@ -373,15 +379,15 @@ impl Merger {
         true
     }
 
-    /// A child said something that is not a report.
+    /// Notes a sign of life of a child that is no report.
     pub(crate) fn heard(&mut self, now: Timestamp, from: NodeId) {
         if let Some(child) = self.children.get_mut(&from) {
             child.heard = now;
         }
     }
 
-    /// Children silent for longer than this. Each is named again only after another such time, and
-    /// what it said is forgotten.
+    /// The children that were silent for longer than `silence`. Each of them is named again only
+    /// after another such time. Its reports are forgotten.
     pub(crate) fn silent(&mut self, now: Timestamp, silence: Duration) -> Vec<NodeId> {
         let mut silent = Vec::new();
         for (id, child) in &mut self.children {
@@ -393,16 +399,16 @@ impl Merger {
         silent
     }
 
-    /// Sum over the children that are heard of.
+    /// Sum over the children that are not forgotten.
     pub(crate) fn tally(&self) -> Tally {
         let mut sum = Tally::default();
         self.parents().filter_map(|c| c.last).for_each(|(tally, _)| sum.add(&tally));
         sum
     }
 
-    /// How many receivers of a frame that has waited for `patience` are known to lack it: those of
-    /// children that told nothing of it, although every report of theirs came, from before the
-    /// frame was sent until now.
+    /// The receivers that are known to lack a frame which has waited for `patience`. These are the
+    /// receivers of children that did not report the frame, although all their reports came, from
+    /// before the frame was sent until now.
     fn missing(&self, now: Timestamp, frame: &Pending, patience: Duration, wait: &Wait) -> u32 {
         let silent = self.parents().filter(|child| !frame.is_told_by(child.slot));
         let lacking = silent.filter(|child| {
@@ -413,8 +419,8 @@ impl Merger {
         receivers.fold(0, u32::saturating_add)
     }
 
-    /// The merged report of the interval that ends now. A sample that lacks receivers waits first,
-    /// until every level below has waited for its own.
+    /// The merged report of the interval that ends now. A sample that lacks receivers first waits
+    /// until every level below has waited for its own children.
     pub(crate) fn take(&mut self, now: Timestamp, wait: &Wait) -> Report {
         let tally = self.tally();
         let all_heard = self.parents().all(|c| c.last.is_some());
@@ -445,7 +451,7 @@ impl Merger {
         }
     }
 
-    /// Samples that had no room in the last report.
+    /// Takes back the samples that had no room in the last report.
     pub(crate) fn put_back(&mut self, report: Report) {
         self.ready.put_back(report.samples);
     }
@@ -455,7 +461,7 @@ impl Merger {
         self.ready.dropped
     }
 
-    /// Adds this node's own edges to what goes up next.
+    /// Adds this node's own edges to the next report.
     pub(crate) fn add_edges(&mut self, me: NodeId, edges: &mut Edges) {
         edges.take(me, &mut self.worst);
         keep_worst(&mut self.worst);
@@ -499,8 +505,8 @@ mod tests {
         assert_eq!(late.samples, [sample(8, 90, 2, 0)], "nothing is known of the second child");
     }
 
-    /// Two children report four times each; `lost` reports of the second child do not come. A frame
-    /// is sent after the fourth round, and only the first child has it.
+    /// Two children report four times each. The reports in `lost` of the second child do not
+    /// arrive. A frame is sent after the fourth round, and only the first child has it.
     fn frame_that_a_child_does_not_report(lost: &[u32]) -> Sample {
         let mut merger = Merger::default();
         let mut now = Timestamp::from_nanos(1 << 40);

@@ -1,6 +1,6 @@
 //! The table by which a port forwards the stream of a proxy without asking the proxy.
 //!
-//! The table says in fixed offsets what `Relay` does by hand with the first copy of a live frame:
+//! The table states in fixed offsets how `Relay` itself treats the first copy of a live frame:
 //!
 //! ```text
 //!  offset 0..6    magic, version, kind Data, class Live, no key           must match
@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Flags, view and body stay as they came. Every hop of a keyed stream writes a code over the whole
-//! datagram, for which the port would need the key: a keyed stream has no table and is forwarded by
-//! hand. Repair copies are of another class and are handled by hand as well.
+//! datagram, and the port has no key for it. A keyed stream therefore has no table, and the proxy
+//! forwards it by hand. Repair copies are of another class and are also handled by hand.
 
 use std::net::SocketAddr;
 
@@ -27,7 +27,7 @@ use crate::control::Place;
 use crate::uplink::Uplink;
 use crate::wire::{Fixed, HEADER_BYTES, Hop, Kind, MAC_OFFSET, encode_header};
 
-/// Where the bytes of the drawing begin that a table names.
+/// Offsets in the drawing that a table names.
 const RUN_AT: u16 = 8;
 const NUMBER_AT: u16 = 24;
 const LEVEL_AT: u16 = 57;
@@ -36,8 +36,8 @@ const VIEW_AT: u16 = 64;
 const EARLIER_AT: u16 = 68;
 const SENT_AT: u16 = 72;
 
-/// The table of a proxy by its present and its last place, whose groups these are. `None` when the
-/// proxy forwards nothing or the stream is keyed.
+/// The table of a proxy for its present and its last place, with the groups of both. `None` when
+/// the proxy forwards nothing or the stream is keyed.
 pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> {
     let place = up.place.as_ref().filter(|_| up.out.seal.key_id() == 0)?;
     if !feeds(place) && !up.previous.as_ref().is_some_and(feeds) {
@@ -52,7 +52,8 @@ pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> 
     let field = |from: u16, to: u16| Field::new(from, &header[usize::from(from)..usize::from(to)]);
     let mut routes = vec![Route { matches: Vec::new(), to: groups.0 }];
     if up.previous.is_some() && place.view > 1 {
-        // A frame of an older view goes the old way, so that a change of view loses nothing.
+        // A frame of an older view goes to the group of the last place, so that a change of view
+        // loses no frame.
         let older = Match::Within { at: VIEW_AT, first: 1, last: place.view - 1 };
         routes.insert(0, Route { matches: vec![older], to: groups.1 });
     }
@@ -80,7 +81,7 @@ fn feeds(place: &Place) -> bool {
     !place.children.is_empty() || !place.nieces.is_empty()
 }
 
-/// Who may send frames to this node, as `Uplink::knows` has it.
+/// The addresses that may send frames to this node, by the same rule as `Uplink::knows`.
 fn sources(up: &Uplink) -> Vec<SocketAddr> {
     let places = [up.place.as_ref(), up.previous.as_ref()].into_iter().flatten();
     let mut sources: Vec<_> = places.flat_map(|place| &place.sources).map(|p| p.addr).collect();

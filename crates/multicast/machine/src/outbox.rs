@@ -1,4 +1,4 @@
-//! What waits to be sent, per class and bounded, and how it is stamped when it leaves.
+//! Datagrams that wait to be sent. Each class is bounded, and a datagram is stamped when it leaves.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,10 +10,11 @@ use crate::ring::Frame;
 use crate::seal::Seal;
 use crate::wire::{Fixed, Hop, Kind};
 
-/// Control datagrams that may wait; each is retried by a timer, so the oldest is dropped.
+/// Control datagrams that may wait. Beyond this number the oldest is dropped, because a timer
+/// repeats every control datagram.
 const CONTROL_MAX: usize = 65_536;
 
-/// A datagram that only lacks its hop.
+/// A datagram that lacks only the header of this hop.
 #[derive(Clone, Debug)]
 struct Parcel {
     to: Destination,
@@ -29,7 +30,7 @@ pub(crate) struct Outbox {
     me: NodeId,
     pub level: u8,
     stream: u32,
-    /// Epoch and random id of the run that this node is in; zeros before it is in any.
+    /// Epoch and random id of the run that this node is in. Zeros before the node is in any run.
     pub run: (u32, u64),
     /// Sequence of the next control datagram.
     control_next: u64,
@@ -81,8 +82,8 @@ impl Outbox {
         self.control(Destination::One(to), kind, body);
     }
 
-    /// Queues a frame of the feed. When the driver lags behind, the oldest is dropped and counted:
-    /// it is in the ring, and whoever misses it asks.
+    /// Queues a frame of the feed. When the driver lags behind, the oldest frame is dropped and
+    /// counted. The dropped frame is still in the ring, and a node that misses it asks for it.
     pub(crate) fn live(&mut self, to: Destination, view: u32, frame: Frame) {
         if self.live.len() >= self.live_max {
             self.live.pop_front();
@@ -101,7 +102,7 @@ impl Outbox {
         Some(self.stamp(now, parcel.to, parcel.view, &parcel.frame))
     }
 
-    /// A frame as a repair copy.
+    /// A repair copy of a frame.
     pub(crate) fn repair(&self, now: Timestamp, to: SocketAddr, frame: &Frame) -> Transmit {
         let mut frame = frame.clone();
         frame.fixed.class = Class::Repair;

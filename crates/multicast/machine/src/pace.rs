@@ -1,4 +1,5 @@
-//! How fast copies of old frames leave a node: repair must not take the link from the live feed.
+//! The rate at which copies of old frames leave a node. Repair must not take the link from the live
+//! feed.
 
 use core::time::Duration;
 
@@ -11,9 +12,9 @@ pub(crate) struct Pace {
     every: Duration,
     /// Copies that may leave at once after a pause.
     burst: u32,
-    /// The next copy leaves no earlier.
+    /// Time before which the next copy does not leave.
     next: Timestamp,
-    /// A copy was wanted before its time: look again at this time.
+    /// Time at which to look again, after a copy was refused.
     retry_at: Option<Timestamp>,
 }
 
@@ -27,7 +28,7 @@ impl Pace {
         self.every = Duration::from_secs(1) / per_second.max(1);
     }
 
-    /// Whether a copy may leave now. A copy that is refused makes [`retry_at`](Self::retry_at).
+    /// Whether a copy may leave now. A refusal sets [`retry_at`](Self::retry_at).
     pub(crate) fn allows(&mut self, now: Timestamp) -> bool {
         let allowed = self.next <= now;
         self.retry_at = (!allowed).then_some(self.next);
@@ -39,13 +40,13 @@ impl Pace {
         self.next = self.next.max(now - self.every * self.burst) + self.every;
     }
 
-    /// When a copy that was refused may leave. Nothing while the driver takes no copies: a due time
-    /// that nobody answers would keep the driver awake.
+    /// When a refused copy may leave. `None` while the driver takes no copies, because a due time
+    /// that no call answers would keep the driver awake.
     pub(crate) fn retry_at(&self) -> Option<Timestamp> {
         self.retry_at
     }
 
-    /// The time of [`retry_at`](Self::retry_at) may have come: the driver asks for a copy next.
+    /// Clears [`retry_at`](Self::retry_at) when its time has come. The driver then asks for a copy.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         self.retry_at = self.retry_at.filter(|at| *at > now);
     }

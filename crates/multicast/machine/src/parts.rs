@@ -1,9 +1,9 @@
 //! A place in the tree over several datagrams.
 //!
 //! A proxy with a thousand children has a place of eleven kilobytes. As one datagram the place
-//! would travel in fragments, and the loss of any fragment would lose the whole place. Here every
-//! datagram is a place by itself, with a part of the peers; a node takes its place when all parts
-//! have come, in any order and after any number of retries of the root.
+//! would travel in fragments, and the loss of one fragment would lose the whole place. In this
+//! module every datagram is a place of its own with a part of the peers. A node takes its place
+//! when all parts have arrived, in any order and after any number of retries.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Malformed, Reader};
@@ -12,12 +12,12 @@ use crate::control::{Peer, Place};
 
 /// Parts of the longest place: 65,536 peers, six to a datagram of 256 bytes.
 const PARTS_MAX: u16 = 11_000;
-/// Number of the part, and how many there are.
+/// Bytes for the number of the part and the number of parts.
 const PART_BYTES: usize = 4;
-/// A peer with an IPv6 address.
+/// Bytes of a peer with an IPv6 address.
 const PEER_BYTES_MAX: usize = 23;
 
-/// Bodies of the datagrams that bring a place, each of at most so many bytes.
+/// Bodies of the datagrams that bring a place. Each body has at most `bytes_max` bytes.
 pub(crate) fn split(place: &Place, bytes_max: usize) -> Vec<Bytes> {
     let empty = Place {
         sources: Vec::new(),
@@ -58,16 +58,16 @@ pub(crate) fn split(place: &Place, bytes_max: usize) -> Vec<Bytes> {
     parts.into_iter().enumerate().map(body).collect()
 }
 
-/// The parts that have come of one place.
+/// The parts of one place that have arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assembly {
-    /// The run of the root, and the view.
+    /// Epoch of the root's run, and number of the view.
     of: (u32, u32),
     parts: Vec<Option<Place>>,
 }
 
 impl Assembly {
-    /// Takes a part in. Returns the place when this was the last part of it that was missing.
+    /// Takes a part in. Returns the place when no part is missing any more.
     pub(crate) fn take(&mut self, epoch: u32, body: &[u8]) -> Result<Option<Place>, Malformed> {
         let mut r = Reader::new(body);
         let (number, count) = (usize::from(r.u16()?), r.u16()?);
@@ -135,7 +135,7 @@ mod tests {
             (1..bodies.len()).for_each(|n| bodies.swap(n, prng.below(n as u64 + 1) as usize));
             let mut assembly = Assembly::default();
             let (last, others) = bodies.split_last().unwrap();
-            // The root sends all of it again when it hears nothing.
+            // The root repeats all parts when it hears no acknowledgement.
             for body in others.iter().chain(others) {
                 assert_eq!(assembly.take(1, body), Ok(None));
             }

@@ -1,5 +1,5 @@
-//! The receiver: holds each message until its deadline by its own clock, releases messages in
-//! order, asks for missing frames, and reports its losses and its margins.
+//! The receiver. It holds each message until the deadline by its own clock, releases messages in
+//! order, asks for missing frames, and reports its losses and margins.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,45 +21,45 @@ use crate::wire::{Datagram, Fixed, Kind, Messages, SAMPLED};
 /// A frame handed to the application: one or more messages with one deadline.
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// Which tree.
+    /// Tree of the frame.
     pub stream: u32,
-    /// Which run of its root.
+    /// Run of the tree's root.
     pub epoch: u32,
     /// Frame number.
     pub sequence: u64,
-    /// Number of its first message within the stream.
+    /// Number of the frame's first message within the stream.
     pub first_message: u64,
     /// The messages.
     pub messages: Messages,
-    /// How many there are.
+    /// Number of messages.
     pub count: u16,
-    /// The format of all of them.
+    /// Format of all messages in the frame.
     pub format: Format,
-    /// When the root sent it.
+    /// When the root sent the frame.
     pub origin: SyncTime,
-    /// When it might be released; `None` when it was not held.
+    /// When the frame was to be released; `None` when it was not held.
     pub deadline: Option<SyncTime>,
-    /// When its first copy arrived, by this receiver's clock.
+    /// When the first copy of the frame arrived, by this receiver's clock.
     pub arrived: SyncTime,
     /// When this program took that copy, by the same clock. The stamp of the arrival may be the
     /// kernel's, and a sleeping program takes the copy later.
     pub taken: SyncTime,
-    /// The sender of that copy.
+    /// The node that sent the first copy.
     pub via: NodeId,
-    /// Whether that was another than the parent.
+    /// Whether a node other than the parent sent the first copy.
     pub hedge_win: bool,
-    /// Whether it came only after it was asked for.
+    /// Whether the first copy came only after this receiver asked for it.
     pub repaired: bool,
 }
 
-/// Where a node goes on that was there before and kept what it was given.
+/// Where a node resumes that was in the run before and kept its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resume {
-    /// The run of the root that it was in.
+    /// The run of the root in which the node was.
     pub epoch: u32,
-    /// The next frame.
+    /// The next frame that the node needs.
     pub frame: u64,
-    /// Number of that frame's first message.
+    /// Number of the first message of that frame.
     pub message: u64,
 }
 
@@ -69,33 +69,34 @@ pub struct Resume {
 pub enum ReceiverEvent {
     /// The receiver has a place in the tree and misses no frame from this frame on.
     Placed(Place),
-    /// These messages may be handed on now, in this order. The owner measures when it does so.
+    /// These messages may be handed on now, in this order. The owner measures the time of the
+    /// hand-over.
     Released(Release),
-    /// These frames could not be had in the stated time.
+    /// These frames could not be repaired in the stated time.
     Lost {
         /// First frame.
         first: u64,
         /// Number of frames.
         frames: u64,
-        /// Number of the first message that is lost; unknown only of a stream without a place.
+        /// Number of the first lost message; `None` for a stream without a place.
         first_message: Option<u64>,
-        /// How many messages are lost; unknown only when the root started anew after them.
+        /// Number of lost messages; `None` when the root started a new run after them.
         messages: Option<u64>,
     },
-    /// The receiver should begin earlier than the live feed, and begins with this frame: the frames
-    /// of a recorder come by repair, up to the frames that the root sends. Nothing is missed
-    /// between, and nothing comes twice; what no recorder has is reported lost.
+    /// The receiver begins earlier than the live feed, with this frame. A recorder's frames come as
+    /// repair until they reach the frames that the root sends. No frame between is missed, and no
+    /// frame comes twice. Frames that no recorder has are reported lost.
     Replaying {
         /// First frame.
         first: u64,
-        /// Number of its first message.
+        /// Number of the first message of that frame.
         first_message: u64,
     },
-    /// All that was to be replayed is released, or reported lost, and so is all that was sent
-    /// meanwhile and could not be held: what follows is the live feed.
+    /// The replay has ended: all its frames are released or reported lost, and so are the frames
+    /// that were sent meanwhile and could not be held. The live feed follows.
     CaughtUp,
     /// For five seconds the replay has not gained on the live feed. This receiver catches up only
-    /// if the feed slows down, or if others that are being served finish first.
+    /// if the feed slows down, or if receivers that are served before it finish.
     FallingBehind {
         /// Frames between the next one to release and the newest one.
         behind: u64,
@@ -104,13 +105,14 @@ pub enum ReceiverEvent {
         /// Frames that the feed grew by per second.
         live_per_second: u64,
     },
-    /// No recorder could say where to begin: what was before the live feed is reported lost.
+    /// No recorder could name the frame to begin with. The messages before the live feed are
+    /// reported lost.
     NotReplayed,
     /// Everything up to the end of the stream was released or reported lost.
     Finished,
-    /// The root started again under this epoch: what was not released of its last run is lost, and
-    /// frames and messages are numbered from zero again. To who wanted to resume another run, this
-    /// is the first that it is told.
+    /// The root started again under this epoch. Messages of its last run that were not released are
+    /// lost, and frames and messages count from zero again. A receiver that wanted to resume
+    /// another run gets this event first.
     Restarted {
         /// The new run.
         epoch: u32,
@@ -124,23 +126,23 @@ pub enum ReceiverEvent {
 /// Counters of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ReceiverStatus {
-    /// As reported to the root.
+    /// The counters that the root is told.
     pub tally: Tally,
-    /// Frames held now.
+    /// Frames that are held at present.
     pub held: u64,
-    /// Frames refused because too many were held; they are repaired later.
+    /// Frames refused because too many frames were held. They are repaired later.
     pub refused_full: u64,
-    /// Delays of sampled frames that reports had no room for.
+    /// Delays of sampled frames that were dropped because reports had no room.
     pub samples_dropped: u64,
-    /// What came in wrong.
+    /// Counters of refused datagrams.
     pub refusals: Refusals,
 }
 
-/// Time in which a replay has to gain on the live feed: several turns of a recorder that serves
-/// others first.
+/// Time in which a replay must gain on the live feed. Five seconds hold several turns of a recorder
+/// that serves other nodes first.
 const GAIN_WITHIN: Duration = Duration::from_secs(5);
 
-/// How far a replay was at some time.
+/// Progress of a replay at some time.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Timestamp,
@@ -163,40 +165,41 @@ struct Held {
 pub struct Receiver {
     up: Uplink,
     margins: Margins,
-    /// Frames that arrived and wait for their deadline or for a predecessor.
+    /// Frames that wait for their deadline or for a predecessor.
     held: BTreeMap<u64, Held>,
-    /// The next frame to release.
+    /// Number of the next frame to release.
     next: u64,
     next_message: Option<u64>,
     events: VecDeque<ReceiverEvent>,
     started: bool,
     finished: bool,
     refused_full: u64,
-    /// Messages below this number are not wanted, though their frame may be.
+    /// Messages below this number are skipped, though their frame may be released.
     from_message: u64,
-    /// The first frame that is not replayed, until it is reached.
+    /// The first frame that comes by the live feed and not by replay; `None` once it is reached.
     replay_until: Option<u64>,
-    /// Where the replay was when its gain was measured.
+    /// Progress of the replay when its gain was last measured.
     replay_mark: Option<Mark>,
-    /// Where to go on, until there is a place.
+    /// Where to resume; `None` once there is a place.
     resume: Option<Resume>,
 }
 
 impl Receiver {
-    /// A receiver that will join when first asked for its timeout.
+    /// A receiver that joins at the first call of its timeout.
     pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
         Self::of_role(Role::Receiver, config, who, key, now)
     }
 
-    /// Begins elsewhere than with the live feed; a recorder must have what was before. To be said
-    /// before it joins.
+    /// Sets where the receiver begins instead of the live feed. A recorder must have the earlier
+    /// messages. The call must come before the receiver joins.
     pub fn beginning(mut self, begin: Begin) -> Self {
         self.up.begin = begin;
         self
     }
 
-    /// Goes on with a run that it was in before. What was sent meanwhile comes by repair, as far as
-    /// anybody has it; the rest is reported lost. To be said before it joins.
+    /// Resumes a run that the receiver was in before. Frames that were sent meanwhile come by
+    /// repair, as far as any node has them, and the others are reported lost. The call must come
+    /// before the receiver joins.
     pub(crate) fn resuming(mut self, resume: Resume) -> Self {
         self.up.resume = Some((resume.epoch, resume.frame));
         self.resume = Some(resume);
@@ -234,7 +237,7 @@ impl Receiver {
         self.up.leave();
     }
 
-    /// Which tree it is a receiver of.
+    /// The tree of this receiver.
     pub fn stream(&self) -> u32 {
         self.up.who.stream
     }
@@ -289,7 +292,7 @@ impl Receiver {
         self.release(now);
     }
 
-    /// A recorder said where to begin, or none did in time.
+    /// A recorder named the frame to begin with, or no recorder did in time.
     fn begin(&mut self, now: Timestamp, at: Option<(u64, u64)>) {
         let Some(place) = &self.up.place else { return };
         let live = (place.start, place.start_message);
@@ -303,7 +306,7 @@ impl Receiver {
             Begin::Message(number) => number,
             _ => 0,
         };
-        // The beginning that nobody has is lost, and said to be.
+        // The part of the beginning that no recorder has is reported lost.
         let before = match begin {
             Begin::Start => Some((0, 0)),
             Begin::Message(number) if number < message => Some((frame.saturating_sub(1), number)),
@@ -325,7 +328,7 @@ impl Receiver {
         self.up.catch_up(now);
     }
 
-    /// The receiver was in a run before: was it this run, up to the frame with which it goes on?
+    /// Resumes when the present run is the run of `resume` and has got as far as its frame.
     fn go_on(&mut self, now: Timestamp, resume: Resume, live: u64) {
         let epoch = self.up.epoch().unwrap_or_default();
         if epoch != resume.epoch {
@@ -339,8 +342,8 @@ impl Receiver {
         self.up.hear_of(now, live);
     }
 
-    /// The root started anew: what is still held or missing of its last run is lost, since nobody
-    /// can repair it or say where it ends.
+    /// The root started a new run. Frames of the last run that are held or missing are lost, since
+    /// no node can repair them or say where the run ends.
     fn restart(&mut self, (start, start_message): (u64, u64), known: u64) {
         if self.next < known {
             self.report_lost(known, None);
@@ -368,20 +371,22 @@ impl Receiver {
             return Ok(());
         }
         if !self.up.reach(sequence) {
-            // Recorders are asked for it when what they have before it is here.
+            // Recorders are asked for the frame when all frames before it have arrived.
             self.refuse(now, sequence);
             return Ok(());
         }
-        // Counted from the next frame to release, so that there is always room for what others wait
-        // for; when nothing is held, what was given up does not count.
+        // Held frames are counted from the next frame to release, so that the frame for which
+        // others wait always has room. When no frame is held, frames that were given up do not
+        // count.
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
         let from = if self.held.is_empty() { settled.max(self.next) } else { self.next };
         if sequence >= from + self.up.config.framing.held_frames as u64 {
-            // It is asked for when it has come nearer.
+            // The frame is asked for again when its turn is nearer.
             self.refuse(now, sequence);
             return Ok(());
         }
-        // Opened before it counts as seen: a tampered copy must not hide the genuine one.
+        // The body is opened before the frame counts as seen, because a tampered copy must not hide
+        // the genuine one.
         let opened = self.up.out.seal.open(&datagram.fixed, &datagram.body);
         let body = opened.inspect_err(|_| self.up.refusals.forged += 1)?;
         Messages::new(body.clone(), datagram.fixed.count)
@@ -412,15 +417,15 @@ impl Receiver {
         Ok(())
     }
 
-    /// There is no room for a frame yet.
+    /// The receiver has no room yet for a frame.
     fn refuse(&mut self, now: Timestamp, sequence: u64) {
         self.refused_full += 1;
-        // The live feed begins after all that has to be replayed in its stead.
+        // The live feed begins after all frames that must be replayed instead.
         self.replay_until = self.replay_until.map(|until| until.max(sequence + 1));
         self.up.hear_of(now, sequence + 1);
     }
 
-    /// Says so when a replay does not gain on the live feed.
+    /// Reports a replay that does not gain on the live feed.
     fn watch_replay(&mut self, now: Timestamp) {
         if self.replay_until.is_none() {
             self.replay_mark = None;
@@ -445,11 +450,12 @@ impl Receiver {
         }
     }
 
-    /// Releases what is due and in order, and reports what the window has given up.
+    /// Releases the frames that are due and in order, and reports the frames that the window has
+    /// given up.
     fn release(&mut self, now: Timestamp) {
         let sync = self.up.clock().sync(now);
-        // Everything below `settled` was seen or given up, so a frame above a hole may go when the
-        // hole lies wholly below.
+        // All frames below `settled` were seen or given up. A frame above a hole may be released
+        // when the whole hole lies below `settled`.
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
         while let Some(entry) = self.held.first_entry() {
             let sequence = *entry.key();
@@ -475,14 +481,14 @@ impl Receiver {
         if !self.finished && self.next >= end {
             self.finished = true;
             self.margins.tally.finished = 1;
-            // Tell at once: the root waits for this.
+            // The report goes at once, because the root waits for it.
             self.up.report_now(now);
             self.events.push_back(ReceiverEvent::Finished);
         }
     }
 
-    /// When the first frame held is due. Only one whose predecessors are settled waits for time;
-    /// others wait for repair.
+    /// When the first held frame is due. Only a frame whose predecessors are settled waits for its
+    /// time. Other frames wait for repair.
     fn next_release(&self) -> Option<Timestamp> {
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
         let (sequence, held) = self.held.first_key_value()?;
@@ -491,7 +497,7 @@ impl Receiver {
         in_order.then(|| self.up.clock().local(deadline))
     }
 
-    /// Frames `self.next..to` are lost; `message` is the first one after them.
+    /// Frames `self.next..to` are lost. `message` is the first message after them.
     fn report_lost(&mut self, to: u64, message: Option<u64>) {
         let messages = match (self.next_message, message) {
             (Some(first), Some(after)) => Some(after.saturating_sub(first)),
@@ -536,13 +542,13 @@ impl Receiver {
         }));
     }
 
-    /// Whether a frame was made before the root expected this receiver to have it: it cannot be
-    /// late, and its delay says nothing about the tree.
+    /// Whether a frame was made before the root expected this receiver to have it. Such a frame
+    /// cannot be late, and its delay says nothing about the tree.
     fn is_replayed(&self, sequence: u64) -> bool {
         self.up.place.as_ref().is_some_and(|place| sequence < place.start)
     }
 
-    /// Takes a genuine datagram.
+    /// Takes a datagram that was authenticated.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
@@ -581,7 +587,7 @@ impl Machine for Receiver {
             self.watch_replay(now);
             self.margins.tally = self.tally();
             if self.replay_until.is_some() {
-                // It lacks frames that the tree brought in time.
+                // The receiver lacks frames that the tree brought in time.
                 self.margins.skip_a_number();
             }
             let mut report = self.margins.take(now, self.up.who.id, &mut self.up.edges);
@@ -619,8 +625,8 @@ impl Machine for Receiver {
         self.next_release().into_iter().chain(up).min()
     }
 
-    /// Deadlines never decrease, so no frame on its way is due before the one that is held. Where
-    /// something is missing, its repair is wanted at once.
+    /// Deadlines never decrease, so no frame under way is due before the held frame. Where a frame
+    /// is missing, its repair is wanted at once.
     fn poll_lull(&self) -> Option<Timestamp> {
         if self.up.gaps.is_empty() { self.next_release() } else { None }
     }

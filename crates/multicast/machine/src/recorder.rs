@@ -1,13 +1,14 @@
-//! The recorder: a receiver whose owner keeps every frame, and which answers nodes that miss frames
-//! which root and proxies have forgotten.
+//! The recorder: a receiver whose owner keeps every frame. It repairs frames that the root and the
+//! proxies have forgotten.
 //!
-//! Rings are short: a node that was away for longer, or came in late, finds its frames in no ring.
-//! A recorder joins as a leaf like any other, and the root names it in every place. Nodes ask the
-//! recorder last, with the same request as they ask others ([`Kind::Nack`]). So a replay from the
-//! beginning is the repair of a very long gap: the asker's window is the credit, and its
-//! de-duplication makes the step to the live feed without a hole and without a copy.
+//! Rings are short. A node that was away for longer, or joined late, finds its frames in no ring. A
+//! recorder joins as a leaf like any other receiver, and the root names it in every place. Nodes
+//! ask the recorder last, with the same request as they ask other nodes ([`Kind::Nack`]). A replay
+//! from the beginning is therefore the repair of a very long gap. The window of the asking node
+//! limits the frames under way, and its de-duplication makes the step to the live feed without a
+//! hole and without a second copy.
 //!
-//! Where frames are kept is the owner's matter, and may take its time:
+//! The owner decides where frames are kept, and may take its time to read them:
 //!
 //! ```text
 //!  asker  --Nack-->   Recorder  --poll_wanted-->  owner: reads its archive
@@ -16,14 +17,14 @@
 //!
 //! `repair.child_queue_max` bounds the frames that an asker waits for. Frames leave no faster than
 //! `repair.recorder_frames_per_second`, or twice as fast as the live feed, whichever is more. A
-//! request that does not fit, or for a frame that is not in the archive, is dropped, and the asker
-//! asks again.
+//! request that does not fit is dropped, and so is a request for a frame that is not in the
+//! archive. The asker then asks again.
 //!
-//! Equal shares would help no asker: each of two late joiners would get as many frames as the feed
-//! grows by meanwhile. The asker that is nearest to the live feed is served first, until it needs
-//! the recorder no more; every eighth read is for the other askers in turn, so that they do not
-//! give up. A frame is sealed as the root sealed it, so that a copy from the archive is the same
-//! bytes.
+//! Equal shares would help no asker: each of two late joiners would get no more frames than the
+//! feed grows by meanwhile. The asker that is nearest to the live feed is therefore served first,
+//! until it needs the recorder no more. Every eighth read goes to the other askers in turn, so that
+//! they do not give up. A frame is sealed as the root sealed it, so a copy from the archive has the
+//! same bytes.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -44,37 +45,37 @@ use crate::seal::SharedKey;
 use crate::uplink::Identity;
 use crate::wire::{Datagram, Fixed, Kind, put_message};
 
-/// Askers served at once; further ones ask again later.
+/// Askers that are served at once. Further askers ask again later.
 const ASKERS_MAX: usize = 1_024;
-/// Frames that the owner is asked for at once: a read of some kilobytes.
+/// Frames in one read of the archive: some kilobytes.
 const READ_FRAMES: u64 = 64;
-/// Reads that may be under way, so that the next is done while one is sent.
+/// Reads that may be under way, so that the next read is done while the frames of one are sent.
 const READS_MAX: usize = 4;
-/// Frames read and not yet sent, at which the owner is not asked for more.
+/// Frames that are read and not yet sent, at which the owner is asked for no more.
 const WAITING_MAX: usize = 256;
 /// Frames that may leave at once after a pause: a full segmented send.
 const BURST: u32 = 64;
-/// Of so many reads one is for the askers in turn; the others are for the foremost asker.
+/// One read in this many is for the askers in turn. The other reads are for the foremost asker.
 const IN_TURN_EVERY: u32 = 8;
-/// The pace of replay beside the live feed: seven eighths of it, which the foremost asker gets, are
-/// three quarters more than the feed grows meanwhile.
+/// The pace of replay as a multiple of the live feed. The foremost asker gets seven eighths of the
+/// pace, which is 1.75 times as many frames as the feed grows by.
 const FEED_MULTIPLE: f64 = 2.0;
-/// The pace is at most so many times the configured rate: after an outage the recorder hears of
-/// many frames at once, which is no rate of the feed.
+/// Limit of the pace as a multiple of the configured rate. After an outage the recorder hears of
+/// many frames at once, and that jump is no rate of the feed.
 const PACE_MULTIPLE_MAX: u32 = 8;
 /// How often the rate of the live feed is measured.
 const RATE_EVERY: Duration = Duration::from_secs(1);
 
-/// A frame as it is archived.
+/// A frame in the form in which the archive keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archived {
     /// Frame number.
     pub sequence: u64,
     /// Number of its first message.
     pub first_message: u64,
-    /// When the root sent it.
+    /// When the root sent the frame.
     pub origin: SyncTime,
-    /// When it might be released; `None` when it was not held.
+    /// When the frame was to be released; `None` when it was not held.
     pub deadline: Option<SyncTime>,
     /// The format of its messages.
     pub format: Format,
@@ -82,23 +83,23 @@ pub struct Archived {
     pub messages: Vec<Bytes>,
 }
 
-/// What the owner is to read; each is answered once.
+/// A read that the owner is to do. Each read is answered once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Frames: answered by [`Recorder::supply`].
+    /// Read frames, and answer by [`Recorder::supply`].
     Frames {
-        /// For whom.
+        /// Node that needs the frames.
         asker: NodeId,
         /// First frame.
         first: u64,
-        /// How many.
+        /// Number of frames.
         count: u16,
     },
-    /// The frame that begins there: answered by [`Recorder::locate`].
+    /// Find the frame with which a node begins, and answer by [`Recorder::locate`].
     Location {
-        /// For whom.
+        /// Node that asks.
         asker: NodeId,
-        /// Where it wants to begin.
+        /// Where the node wants to begin.
         begin: Begin,
     },
 }
@@ -106,17 +107,17 @@ pub enum Wanted {
 /// Counters of a recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RecorderStatus {
-    /// As a receiver.
+    /// Counters of the recorder as a receiver.
     pub receiver: ReceiverStatus,
-    /// Frames sent to those who asked.
+    /// Frames sent to nodes that asked.
     pub repairs_sent: u64,
-    /// Frames asked for beyond what an asker may have waiting.
+    /// Requested frames that were dropped because the asker had too many waiting.
     pub dropped: u64,
-    /// Frames asked for that the archive does not have.
+    /// Requested frames that the archive does not have.
     pub absent: u64,
     /// Late nodes that were told where to begin.
     pub located: u64,
-    /// Askers that wait now.
+    /// Askers that wait at present.
     pub askers: usize,
 }
 
@@ -125,7 +126,7 @@ struct Asker {
     to: SocketAddr,
     wanted: BTreeSet<u64>,
     locate: Option<Begin>,
-    /// Reads for it under way.
+    /// Reads under way for this asker.
     reads: usize,
 }
 
@@ -134,20 +135,20 @@ pub struct Recorder {
     receiver: Receiver,
     config: Config,
     asked: BTreeMap<NodeId, Asker>,
-    /// Whose turn it was last.
+    /// The asker that had the last turn.
     last: NodeId,
-    /// Reads so far, for the order of the askers.
+    /// Reads so far, which decide the next turn.
     turns: u32,
     reads: usize,
     ready: VecDeque<(SocketAddr, Frame)>,
     pace: Pace,
-    /// When the rate of the feed was measured, and the next frame of the feed then.
+    /// When the rate of the feed was last measured, and the feed's next frame at that time.
     measured: (Timestamp, u64),
     status: RecorderStatus,
 }
 
 impl Recorder {
-    /// A recorder that will join when first asked for its timeout.
+    /// A recorder that joins at the first call of its timeout.
     pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
         Self {
             receiver: Receiver::of_role(Role::Recorder, config, who, key, now),
@@ -163,9 +164,10 @@ impl Recorder {
         }
     }
 
-    /// Goes on with a recording of this run: what was sent since comes by repair, from rings or
-    /// from another recorder, and what nobody has is reported lost. A root that is in another run
-    /// is reported as [`ReceiverEvent::Restarted`]. To be said before it joins.
+    /// Resumes a recording of this run. Frames that were sent since come by repair, from rings or
+    /// from another recorder. Frames that no node has are reported lost. A root that is in another
+    /// run is reported as [`ReceiverEvent::Restarted`]. The call must come before the recorder
+    /// joins.
     pub fn resuming(mut self, resume: Resume) -> Self {
         self.receiver = self.receiver.resuming(resume);
         self
@@ -176,7 +178,7 @@ impl Recorder {
         self.receiver.leave();
     }
 
-    /// Which tree it records.
+    /// The tree that is recorded.
     pub fn stream(&self) -> u32 {
         self.receiver.stream()
     }
@@ -192,14 +194,14 @@ impl Recorder {
         RecorderStatus { receiver, askers, ..self.status }
     }
 
-    /// Whether the root has been silent for so long that nobody needs this recorder any more. A
-    /// root falls silent when all have everything.
+    /// Whether the root has been silent for so long that no node needs this recorder any more. A
+    /// root falls silent when all receivers have everything.
     pub fn is_alone(&mut self, now: Timestamp) -> bool {
         let silence = self.config.membership.silence;
         self.asked.is_empty() && self.receiver.up().root_silence(now) >= silence * 2
     }
 
-    /// What the owner is to read next; nothing while enough is waiting to be sent.
+    /// The next read for the owner; `None` while enough frames wait to be sent.
     pub fn poll_wanted(&mut self) -> Option<Wanted> {
         if self.reads >= READS_MAX || self.ready.len() >= WAITING_MAX {
             return None;
@@ -225,7 +227,7 @@ impl Recorder {
         let waits =
             |(_, asker): &(&NodeId, &Asker)| !asker.wanted.is_empty() || asker.locate.is_some();
         if !self.turns.is_multiple_of(IN_TURN_EVERY) {
-            // Whoever asks where to begin is answered in one read.
+            // A node that asks where to begin is answered in one read.
             let place = |asker: &Asker| (asker.locate.is_some(), asker.wanted.first().copied());
             let foremost = self.asked.iter().filter(waits).max_by_key(|(_, asker)| place(asker));
             return foremost.map(|(id, _)| *id);
@@ -237,7 +239,7 @@ impl Recorder {
         Some(id)
     }
 
-    /// Replay keeps up with the feed, however fast the feed is.
+    /// Sets the pace of replay by the rate of the feed.
     fn follow_feed(&mut self, now: Timestamp) {
         let (since, first) = self.measured;
         let span = now.since(since);
@@ -264,7 +266,7 @@ impl Recorder {
         Some(to)
     }
 
-    /// Answers [`Wanted::Frames`] with what the archive has of them.
+    /// Answers [`Wanted::Frames`] with the frames that the archive has.
     pub fn supply(
         &mut self,
         asker: NodeId,
@@ -389,7 +391,7 @@ impl Machine for Recorder {
     fn poll_event(&mut self) -> Option<ReceiverEvent> {
         let event = self.receiver.poll_event()?;
         if matches!(event, ReceiverEvent::Restarted { .. }) {
-            // What was asked for was of the last run.
+            // The requests were for frames of the last run.
             self.asked.clear();
             self.ready.clear();
         }

@@ -1,8 +1,10 @@
-//! The proxy: forwards the first copy of every frame, keeps it for repair, merges reports.
+//! The proxy: it forwards the first copy of every frame, keeps the frame for repair, and merges
+//! reports.
 //!
-//! A port that can forwards the stream by itself, by the table that the proxy installs with each
-//! place (`offload.rs`). The proxy is handed every frame all the same, keeps the frame, counts it
-//! and closes gaps with it. A frame that the port did not mark as forwarded is forwarded by hand.
+//! A port with the ability forwards the stream by itself, by a table that the proxy installs with
+//! each place (`offload.rs`). The port still hands every frame to the proxy, which keeps the frame,
+//! counts it and closes gaps with it. The proxy forwards every frame that the port did not mark as
+//! forwarded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use crate::wire::{Datagram, Kind, SAMPLED};
 pub enum RelayEvent {
     /// The proxy has a place in the tree.
     Placed(Place),
-    /// The root took it out.
+    /// The root took the proxy out.
     Evicted(Reason),
     /// The root has been silent for `membership.root_timeout`.
     RootLost,
@@ -43,23 +45,23 @@ pub enum RelayEvent {
 pub struct RelayStatus {
     /// Frames forwarded, by this machine or by its port.
     pub forwarded: u64,
-    /// Copies dropped because the frame had been forwarded.
+    /// Copies that were dropped because the frame had been forwarded before.
     pub duplicates: u64,
-    /// Frames sent again because somebody asked.
+    /// Frames sent again because a node asked.
     pub repairs_sent: u64,
     /// Frames that came by repair.
     pub repaired: u64,
-    /// Frames given up as missing.
+    /// Missing frames that were given up.
     pub given_up: u64,
-    /// Frames of these that the port sent on by itself, as far as it has told.
+    /// Forwarded frames that the port sent by itself, as last told by the port.
     pub forwarded_by_port: u64,
-    /// Frames dropped because the driver did not keep up.
+    /// Frames dropped because the driver was too slow.
     pub dropped: u64,
-    /// Delays of sampled frames that reports had no room for.
+    /// Delays of sampled frames that were dropped because reports had no room.
     pub samples_dropped: u64,
-    /// What it keeps now.
+    /// What the proxy keeps at present.
     pub stored: Stored,
-    /// What came in wrong.
+    /// Counters of refused datagrams.
     pub refusals: Refusals,
     /// The merged counters of the receivers below.
     pub below: Tally,
@@ -73,7 +75,7 @@ pub struct Relay {
     merger: Merger,
     events: VecDeque<RelayEvent>,
     installs: VecDeque<Install>,
-    /// Group of the present place, of the last one.
+    /// The groups of the present place and of the last place.
     groups: (GroupId, GroupId),
     beacon_at: Option<Timestamp>,
     forwarded_since_beacon: bool,
@@ -82,7 +84,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A proxy that will join when first asked for its timeout.
+    /// A proxy that joins at the first call of its timeout.
     pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
         let group = |slot: u32| GroupId(who.stream << 8 | slot);
         Self {
@@ -131,7 +133,7 @@ impl Relay {
     fn on_news(&mut self, now: Timestamp, news: News) {
         match news {
             News::Restarted { place, .. } => {
-                // Frames are numbered from zero again: old ones must not pass for new ones.
+                // Frames count from zero again, and old frames must not pass for new ones.
                 self.installs.push_back(Install::Forward(self.table(), None));
                 self.ring = Ring::new(&self.up.config.repair, 0);
                 self.desk = Desk::new(&self.up.config.repair);
@@ -162,12 +164,12 @@ impl Relay {
             }
             News::RootLost => self.events.push_back(RelayEvent::RootLost),
             News::Ended => self.beacon_at = Some(now),
-            // It does not ask where to begin.
+            // A proxy does not ask where to begin.
             News::Located(_) => {}
         }
     }
 
-    /// The name of what lets the port forward this stream.
+    /// The name of the table by which the port forwards this stream.
     fn table(&self) -> ForwardId {
         ForwardId(self.up.who.stream)
     }
@@ -182,12 +184,13 @@ impl Relay {
             self.status.duplicates += 1;
             return;
         }
-        // What the port has sent on did not wait for this machine.
+        // A frame that the port sent on did not wait for this machine.
         self.up.edges.stayed(if is_forwarded { Duration::ZERO } else { now.since(received) });
         let frame = Frame { fixed: datagram.fixed, flags: datagram.hop.flags, body: datagram.body };
         self.ring.insert(frame.clone());
         let Some(place) = &self.up.place else { return };
-        // A frame of an older view goes the old way, so that a change of view loses nothing.
+        // A frame of an older view goes to the group of the last place, so that a change of view
+        // loses no frame.
         let view = datagram.hop.view;
         let previous = self.up.previous.as_ref().filter(|_| view > 0 && view < place.view);
         let (way, group) = match previous {
@@ -235,7 +238,8 @@ impl Relay {
     fn beacon(&mut self, now: Timestamp) {
         let interval = self.up.config.membership.beacon_interval;
         self.beacon_at = Some(now + interval);
-        // A frame that was just forwarded says all that a beacon says, but for the end.
+        // A frame that was just forwarded tells the children all that a beacon tells, except the
+        // end of the stream.
         if core::mem::take(&mut self.forwarded_since_beacon) && self.up.end.is_none() {
             return;
         }
@@ -253,7 +257,8 @@ impl Relay {
         if let Some(parent) = self.up.parent() {
             self.up.out.control_to(parent, Kind::Report, body);
         }
-        // A spare has nobody below. It may be needed until the root, done with all, falls silent.
+        // A spare has no node below it. The root may still need the spare until the root has
+        // finished and falls silent.
         let idle = self.place().is_some_and(|place| place.children.is_empty())
             && self.up.root_silence(now) >= self.up.config.membership.silence;
         let below = tally.receivers > 0 && tally.finished == tally.receivers;

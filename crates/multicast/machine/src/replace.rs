@@ -1,10 +1,10 @@
-//! Live re-placement: which proxy delays all receivers, which spare takes its place, and whether
-//! the change helped.
+//! Live re-placement: finds the proxy that delays all receivers, puts a spare in its place, and
+//! checks whether the change helped.
 //!
 //! The reports that flow up the tree for the deadline name the worst few hosts and edges of every
-//! interval, so a straggler is seen without a single probe. The tree cannot know beforehand whether
-//! a spare does better, because no message was ever sent to the spare. So the spare is *tried*,
-//! make before break:
+//! interval, so a straggler is seen without a single probe. Nothing tells in advance whether a
+//! spare is faster, because no message was ever sent to the spare. The root therefore *tries* the
+//! spare before it lets the straggler go:
 //!
 //! ```text
 //!  blamed for `patience`        view in force            OML judged after `trial`
@@ -12,16 +12,17 @@
 //!                          the straggler                   not: the spare steps back
 //! ```
 //!
-//! While both feed, every child takes the first copy and drops the other, so the overall latency
-//! (OML) of that time *is* the latency with the spare. The straggler leaves only when it is not
-//! needed any more. A spare that is slow, dead or cut off costs some duplicates and nothing else.
+//! While both feed, every child takes the first copy and drops the other. The overall latency (OML)
+//! of that time *is* therefore the latency with the spare. The straggler leaves only when the
+//! children do not need it any more. A spare that is slow, dead or cut off costs some duplicates
+//! and nothing else.
 //!
-//! Where no spare is left, and `siblings` allows it, a sibling takes over the straggler's children
-//! in the same way: the trial then has the load of both proxies on the sibling.
+//! When no spare is left and `siblings` allows it, a sibling takes over the straggler's children in
+//! the same way. During the trial the sibling then carries the load of both proxies.
 //!
-//! Three limits keep trials from doing harm: a host must be blamed most of the time for `patience`;
-//! a pair that did not help, and a host that was let go, are left alone for `cooldown`; and no more
-//! than `per_minute` trials begin in a minute.
+//! Three limits keep trials from doing harm. A host must be blamed in most reports for `patience`.
+//! A pair that did not help is left alone for `cooldown`, and so is a host that was replaced. No
+//! more than `per_minute` trials begin in a minute.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -34,56 +35,57 @@ use crate::config::Replace;
 use crate::control::Worst;
 use crate::tree::Tree;
 
-/// OMLs remembered: half a second at the default rate of samples, and enough for a 90th percentile
-/// at any.
+/// Overall latencies that are remembered: half a second at the default rate of samples, and enough
+/// for a 90th percentile at any rate.
 const OMLS_MAX: usize = 1_024;
-/// Fewer samples than this say nothing about a 90th percentile.
+/// Samples that a 90th percentile needs. Fewer samples say nothing about it.
 const OMLS_MIN: usize = 20;
-/// The quantile of the OML by which trials are judged: of the tail that sets the deadline, and
-/// still steady over half a second.
+/// The quantile of the overall latency by which trials are judged. It lies in the tail that sets
+/// the deadline, and is still steady over half a second.
 const QUANTILE: f64 = 0.9;
-/// A trial without samples ends after this many times its length: the feed may have stopped.
+/// A trial without samples ends after this many times its length, because the feed may have
+/// stopped.
 const TRIAL_STRETCH: u32 = 8;
-/// The quantile of all first arrivals that counts as a quick path: those without a straggler, even
-/// when half of all receivers are behind one.
+/// The quantile of all first arrivals that counts as a quick path. A quarter of the paths are free
+/// of the straggler, even when half of all receivers are behind it.
 const QUICK_QUANTILE: f64 = 0.25;
-/// Rounds of which arrivals are remembered; a trial has ten by default.
+/// Rounds whose arrivals are remembered. A trial has ten rounds by default.
 const ROUNDS_MAX: usize = 64;
-/// The span of the budget.
+/// The span in which trials are counted.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Pairs that did not help, remembered at most; the oldest are forgotten first.
+/// Pairs that did not help and are remembered. The oldest pairs are forgotten first.
 const FAILED_MAX: usize = 256;
 
-/// One round of reports, digested.
+/// One round of reports, summarised.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// The worst few edges and hosts.
     pub worst: &'a [Worst],
-    /// What a hop takes on the quick paths, ns.
+    /// Time of a hop on the quick paths, ns.
     pub hop_ns: u64,
     /// The overall latency by which trials are judged, ns.
     pub oml_ns: u64,
-    /// How wrong the difference of two hosts' clocks may be, ns.
+    /// Largest error of the difference of two hosts' clocks, ns.
     pub clock_error_ns: u64,
 }
 
-/// A proxy that holds everybody up.
+/// A proxy that delays all receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Straggler {
-    /// Which.
+    /// The proxy.
     pub node: NodeId,
     /// The mean of its worst edge, ns.
     pub edge_ns: u64,
 }
 
-/// Names the proxies that hold everybody up, the worst first.
+/// Names the proxies that delay all receivers, the worst first.
 ///
-/// An edge is slow when its mean is `slow_factor` times a quick hop and its excess at least
-/// `gain_min` of the OML and more than clocks may be wrong; and it must show in the OML, which it
-/// does not where a hedge comes first. Whose fault a slow edge is follows from the others: several
-/// that lead from one proxy are the sender's, several that lead to one node are the receiver's, and
-/// a single one is the receiving proxy's. A receiver's fault is nobody's here, since it cannot be
-/// replaced.
+/// An edge is slow when three things hold: its mean is `slow_factor` times a quick hop; its excess
+/// is at least `gain_min` of the overall latency, and more than the clocks may be wrong; and it
+/// shows in the overall latency, which it does not where a hedge comes first. The other edges tell
+/// which end is at fault. Several slow edges from one proxy are the fault of that sender. Several
+/// slow edges to one node are the fault of that node. A single slow edge is the fault of the
+/// receiving proxy. A slow receiver is left out, since no spare can replace it.
 pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Straggler> {
     let quick_path = round.hop_ns * u64::from(tree.depth());
     let slow = |w: &&Worst| {
@@ -109,7 +111,7 @@ pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Stragg
         } else if tree.is_replaceable(edge.from) && (slow > 1 || fanout == 1) {
             Some(edge.from)
         } else if slow > 1 && 2 * slow > fanout {
-            // The root is slow to most: it cannot be replaced.
+            // The edges of the root are slow to most nodes, and the root cannot be replaced.
             None
         } else {
             Some(edge.to)
@@ -128,17 +130,17 @@ pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Stragg
     found
 }
 
-/// How far a replacement is.
+/// The step that a replacement has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// The spare is to be fed, and to feed, beside the straggler.
+    /// The spare is fed, and feeds beside the straggler.
     Tried,
-    /// The spare helped: the straggler is let go.
+    /// The spare helped, and the straggler was let go.
     Made,
     /// The spare did not help, and steps back.
     RolledBack,
-    /// One of the two went, or the tree was built anew.
+    /// One of the two nodes left, or the tree was built anew.
     Abandoned,
 }
 
@@ -149,46 +151,46 @@ pub struct Replacement {
     pub old: NodeId,
     /// The spare or sibling that takes the place.
     pub new: NodeId,
-    /// How far it is.
+    /// The step that it has reached.
     pub step: Step,
     /// Mean of the straggler's worst edge when the trial began, ns.
     pub edge_ns: u64,
-    /// What a quick hop took then, ns.
+    /// Time of a quick hop when the trial began, ns.
     pub hop_ns: u64,
     /// 90th percentile of the OML before the trial, ns.
     pub oml_before_ns: u64,
-    /// And while both fed, ns; zero when it is not known.
+    /// 90th percentile of the overall latency while both fed, ns; zero when it is unknown.
     pub oml_after_ns: u64,
 }
 
-/// Counts of a run.
+/// Counts of trials in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Replacements {
     /// Trials begun.
     pub tried: u64,
-    /// Of these, ended with the straggler let go.
+    /// Trials that ended with the straggler let go.
     pub made: u64,
-    /// Of these, ended with the spare back in its place.
+    /// Trials that ended with the spare stepping back.
     pub rolled_back: u64,
 }
 
-/// A trial that is on.
+/// A trial under way.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     replacement: Replacement,
-    /// Mean delay of first arrivals before it, ns.
+    /// Mean delay of first arrivals before the trial, ns.
     mean_before_ns: u64,
     began: Timestamp,
-    /// When both fed, and the first frame that they got.
+    /// When both began to feed, and the first frame that both got.
     feeding: Option<(Timestamp, u64)>,
 }
 
-/// What was measured lately.
+/// The latest measurements.
 #[derive(Clone, Debug, Default)]
 struct Lately {
-    /// When it became known, frame and OML of the latest samples.
+    /// The latest samples: when each became known, its frame and its overall latency.
     omls: VecDeque<(Timestamp, u64, u32)>,
-    /// End of the latest rounds, first arrivals in them, and the sum of their delays.
+    /// The latest rounds: the end of each, its first arrivals, and the sum of their delays.
     arrivals: VecDeque<(Timestamp, u64, u64)>,
 }
 
@@ -205,7 +207,7 @@ impl Lately {
         }
     }
 
-    /// The OML of frames from this one on; `None` when there are too few.
+    /// The overall latency of the frames from this one on; `None` when there are too few samples.
     fn oml_ns(&self, from: u64) -> Option<u64> {
         let since = self.omls.iter().filter(|(_, sequence, _)| *sequence >= from);
         let mut omls: Vec<u32> = since.map(|(.., oml)| *oml).collect();
@@ -227,21 +229,21 @@ impl Lately {
     }
 }
 
-/// Watches the rounds of reports and says what to do.
+/// Watches the rounds of reports and decides the next step.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
-    /// Rounds for which a proxy was blamed, less those for which it was not.
+    /// By proxy, the rounds that blamed it minus the rounds that did not.
     blame: BTreeMap<NodeId, u32>,
     lately: Lately,
     trial: Option<Trial>,
-    /// When the trials of the last minute began.
+    /// Times at which the trials of the last minute began.
     begun: VecDeque<Timestamp>,
-    /// Pairs that did not help, and when that was found.
+    /// Pairs that did not help, with the time of that finding.
     failed: BTreeMap<(NodeId, NodeId), Timestamp>,
     pub counts: Replacements,
 }
 
-/// What the root knows when a round of reports is in.
+/// The root's knowledge after a round of reports.
 pub(crate) struct Known<'a> {
     pub worst: &'a [Worst],
     /// Delays of first arrivals.
@@ -258,7 +260,7 @@ pub(crate) struct Known<'a> {
 }
 
 impl Watch {
-    /// The OML of a frame became known.
+    /// The overall latency of a frame became known.
     pub(crate) fn observe(&mut self, now: Timestamp, sequence: u64, oml_ns: u32) {
         self.lately.omls.push_back((now, sequence, oml_ns));
         if self.lately.omls.len() > OMLS_MAX {
@@ -275,7 +277,7 @@ impl Watch {
         }
     }
 
-    /// What is to be done after a round of reports.
+    /// The step to take after a round of reports, if any.
     pub(crate) fn round(&mut self, now: Timestamp, known: &Known<'_>) -> Option<Replacement> {
         let (count, sum) = known.delays.occupied().fold((0, 0), |(count, sum), (bucket, n)| {
             let delay_ns = nanos(Histogram::upper_edge(bucket)).saturating_mul(n);
@@ -366,19 +368,20 @@ impl Watch {
             Step::RolledBack => self.did_not_help(now, pair),
             Step::Tried | Step::Abandoned => {}
         }
-        // What was measured with both says nothing about what comes now.
+        // Measurements with both nodes feeding say nothing about the time after it.
         self.lately = Lately::default();
         Some(Replacement { step, ..replacement })
     }
 
-    /// Whether the OML fell by what was wanted. While another straggler holds it up it cannot: then
-    /// the receivers below must have gained at least half of what the slow edge cost them.
+    /// Whether the overall latency fell by the wanted share. It cannot fall while another straggler
+    /// delays all receivers. In that case the receivers below must have gained at least half of the
+    /// delay of the slow edge.
     fn helped(&self, now: Timestamp, trial: &Trial, end: &Replacement, known: &Known<'_>) -> bool {
         let wanted = end.oml_before_ns as f64 * (1.0 - known.rules.gain_min);
         let below = known.tree.receivers_below(end.old) as u64;
         let all = known.tree.receivers_below(known.tree.root()).max(1) as u64;
         let cost_ns = end.edge_ns.saturating_sub(end.hop_ns) * below / all;
-        // The second half of the trial: reports take some rounds to come up.
+        // Only the second half of the trial counts, because reports take some rounds to come up.
         let mean_ns = self.lately.mean_ns(now - known.rules.trial / 2);
         let gained = mean_ns.is_some_and(|mean| mean + cost_ns / 2 <= trial.mean_before_ns);
         end.oml_after_ns as f64 <= wanted || gained

@@ -1,4 +1,5 @@
-//! Frames kept for repair: a ring bounded in frames and in bytes, and the desk that serves it.
+//! Frames kept for repair, in a ring that is bounded in frames and in bytes, and the desk that
+//! answers requests from the ring.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,7 +12,7 @@ use crate::config::Repair;
 use crate::pace::Pace;
 use crate::wire::Fixed;
 
-/// A frame as it is forwarded: header, flags, sealed body.
+/// A frame as it is forwarded: header, flags and sealed body.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub fixed: Fixed,
@@ -19,7 +20,7 @@ pub(crate) struct Frame {
     pub body: Bytes,
 }
 
-/// What a machine keeps now; each number has its limit in the configuration.
+/// What a machine keeps at present. Each number has its limit in the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Stored {
     /// Frames in the ring (`repair.ring_frames`).
@@ -79,12 +80,12 @@ impl Ring {
         }
     }
 
-    /// What it holds now.
+    /// Size of the ring at present.
     pub(crate) fn size(&self) -> Stored {
         Stored { frames: self.frames.len(), bytes: self.bytes, asked: 0, queued: 0 }
     }
 
-    /// From the oldest frame to after the newest; some between may be missing.
+    /// Numbers from the oldest frame to the newest. Some frames between them may be missing.
     fn numbers(&self) -> Range<u64> {
         self.base..self.base + self.frames.len() as u64
     }
@@ -94,25 +95,26 @@ impl Ring {
     }
 }
 
-/// What one asker is waiting for.
+/// The requests of one asker.
 #[derive(Clone, Debug)]
 struct Queue {
     to: SocketAddr,
     wanted: BTreeSet<u64>,
 }
 
-/// Copies that may leave at once. A full datagram takes 12 us on a link of 1 Gb/s: a live frame
-/// waits at most a tenth of a millisecond behind these.
+/// Copies that may leave at once. A full datagram takes 12 us on a link of 1 Gb/s, so a live frame
+/// waits at most a tenth of a millisecond behind eight copies.
 const BURST: u32 = 8;
 
-/// Serves repair requests in turn, so that an asker with a long queue delays nobody else, and no
-/// faster than `repair.frames_per_second`, so that the live feed is not delayed either.
+/// Serves repair requests in turn, so that an asker with a long queue delays no other asker. Copies
+/// leave no faster than `repair.frames_per_second`, so that the live feed is not delayed.
 #[derive(Clone, Debug)]
 pub(crate) struct Desk {
     queues: BTreeMap<NodeId, Queue>,
-    /// Requests dropped per asker because its queue was full, and since when they are counted.
+    /// Requests that were dropped per asker because its queue was full, and the time since which
+    /// they are counted.
     drops: BTreeMap<NodeId, (Timestamp, u32)>,
-    /// Whose turn it was last.
+    /// The asker that had the last turn.
     last: NodeId,
     pace: Pace,
 }
@@ -145,7 +147,7 @@ impl Desk {
             let held = ring.numbers();
             let end = first.saturating_add(u64::from(count)).min(held.end);
             for sequence in first.max(held.start)..end {
-                // Who asks again before the answer has left gets it once.
+                // An asker that repeats a request before the answer has left gets one copy.
                 if ring.get(sequence).is_none() || queue.wanted.contains(&sequence) {
                     continue;
                 }
@@ -170,12 +172,12 @@ impl Desk {
         *count > config.evict_after_drops
     }
 
-    /// The longest queue.
+    /// Length of the longest queue.
     pub(crate) fn longest(&self) -> usize {
         self.queues.values().map(|queue| queue.wanted.len()).max().unwrap_or(0)
     }
 
-    /// Drops everything that a node waits for.
+    /// Drops all requests of a node.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.queues.remove(&node);
         self.drops.remove(&node);
@@ -190,7 +192,7 @@ impl Desk {
         self.pace.handle_timeout(now);
     }
 
-    /// The next copy to send, if one may leave by now.
+    /// The next copy to send; `None` when no copy may leave yet.
     pub(crate) fn next(&mut self, now: Timestamp, ring: &Ring) -> Option<(SocketAddr, Frame)> {
         while !self.queues.is_empty() && self.pace.allows(now) {
             let after = self.queues.range(NodeId(self.last.0.wrapping_add(1))..).next();

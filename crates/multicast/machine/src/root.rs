@@ -1,5 +1,5 @@
-//! The root: numbers and frames the messages of one stream, sets their deadline, keeps the book of
-//! members and the tree, and takes in the reports of receivers.
+//! The root. It numbers and frames the messages of one stream, sets their deadline, keeps the book
+//! of members and the tree, and takes in the reports of receivers.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -43,24 +43,25 @@ struct Open {
     format: Format,
 }
 
-/// Largest datagram that IP carries, less its headers and ours.
+/// Largest body: the largest datagram that IP carries, without its headers, our header and the tag
+/// of the seal.
 const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
 
-/// What the root remembers of a frame until receivers have reported its delay.
+/// What the root remembers of a sampled frame until receivers have reported its delay.
 #[derive(Clone, Copy, Debug)]
 struct SampledFrame {
-    /// How long it was to be held, if it had a deadline.
+    /// How long the frame was to be held, if it had a deadline.
     hold_ns: Option<u32>,
     messages: u16,
     load: LoadClass,
-    /// Whether it was late, once that is known.
+    /// Whether the frame was late, once that is known.
     was_late: Option<bool>,
 }
 
-/// Frames sampled back to back; a receiver's report holds twice as many.
+/// Frames that are sampled back to back. A receiver's report holds twice as many.
 const SAMPLE_BURST: u32 = 100;
-/// Sampled frames remembered: four seconds at the default rate. What is reported later does not
-/// count.
+/// Sampled frames that are remembered: four seconds at the default rate. A later report of a frame
+/// does not count.
 const SAMPLED_MAX: usize = 8_192;
 
 /// The root of one tree.
@@ -80,13 +81,13 @@ pub struct Root {
     view: View,
     groups: (GroupId, GroupId),
     open: Open,
-    /// The next frame leaves no earlier.
+    /// Time before which the next frame does not leave.
     next_close: Timestamp,
     next_frame: u64,
     next_message: u64,
     last_deadline: SyncTime,
     next_sample: Timestamp,
-    /// Hold and messages of frames whose OML is not yet known.
+    /// Hold and messages of the frames whose overall latency is not yet known.
     sampled_frames: BTreeMap<u64, SampledFrame>,
     ended: bool,
     finished: bool,
@@ -94,7 +95,7 @@ pub struct Root {
     beacon_at: Timestamp,
     sent_since_beacon: bool,
     report_at: Timestamp,
-    /// The control sequence that each member may use next; see `Uplink`.
+    /// The control sequence that each member may use next, as in `Uplink`.
     last_control: BTreeMap<NodeId, u64>,
     events: VecDeque<RootEvent>,
     installs: VecDeque<Install>,
@@ -102,7 +103,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// The root of a stream. It lets everybody in; see [`admitting`](Self::admitting).
+    /// The root of a stream. It lets every node in, unless [`admitting`](Self::admitting) limits
+    /// it.
     pub fn new(
         config: Config,
         me: NodeId,
@@ -111,7 +113,7 @@ impl Root {
         key: Option<&SharedKey>,
         now: Timestamp,
     ) -> Self {
-        // Nodes compare the epoch before the sequence, so that every run counts from zero.
+        // Nodes compare the epoch before the sequence, so every run can count from zero.
         let live_max = config.framing.send_queue_frames;
         let mut out = Outbox::new(me, stream, Seal::new(key), 0, live_max);
         out.run = (run.epoch, run.id);
@@ -160,17 +162,18 @@ impl Root {
         }
     }
 
-    /// Lets in only whom this list permits.
+    /// Lets in only the nodes that this list permits.
     pub fn admitting(mut self, guests: GuestList) -> Self {
         self.admission.set_guests(guests);
         self
     }
 
-    /// Takes a message of the feed and returns its number. It leaves with the frame that
-    /// [`flush`](Self::flush), a full datagram or a message of another format closes.
+    /// Takes a message of the feed and returns its number. The message leaves with its frame. A
+    /// frame is closed by [`flush`](Self::flush), by a full datagram, or by a message of another
+    /// format.
     ///
     /// # Errors
-    /// [`PublishError`]; the message was then not taken.
+    /// [`PublishError`]; the message was not taken.
     pub fn publish(
         &mut self,
         now: Timestamp,
@@ -203,8 +206,8 @@ impl Root {
         Ok(self.next_message - 1)
     }
 
-    /// Closes the open frame if the last one left `framing.coalesce` ago. Call it when nothing else
-    /// is due now.
+    /// Closes the open frame if the last frame left `framing.coalesce` ago. The caller calls this
+    /// when nothing else is due.
     pub fn flush(&mut self, now: Timestamp) {
         if self.open.count > 0 && now >= self.next_close {
             self.close(now);
@@ -218,13 +221,13 @@ impl Root {
         }
     }
 
-    /// What the rehearsal has shown so far does not count: processes had just started, and every
-    /// page was touched for the first time.
+    /// Forgets the measurements of the warm-up. Processes had just started then, and touched every
+    /// page for the first time.
     pub fn forget_warm_up(&mut self, now: Timestamp) {
         self.hold.forget(now, Duration::ZERO);
     }
 
-    /// No message follows: receivers are told where the stream ends.
+    /// No message follows. The root tells the receivers where the stream ends.
     pub fn finish(&mut self, now: Timestamp) {
         if self.open.count > 0 {
             self.close(now);
@@ -233,13 +236,13 @@ impl Root {
         self.beacon_at = now;
     }
 
-    /// Changes how messages travel, from one of the next frames on.
+    /// Changes how messages travel. The change takes effect with one of the next frames.
     pub fn set_mode(&mut self, now: Timestamp, mode: Mode) {
         self.config.mode = mode;
         self.members.rebuild(now, &self.config);
     }
 
-    /// What is known of the run.
+    /// The root's knowledge of the run.
     pub fn status(&self) -> RootStatus {
         RootStatus {
             view: self.view.number,
@@ -259,28 +262,28 @@ impl Root {
         }
     }
 
-    /// Whether this node has joined and is still there.
+    /// Whether this node has joined and is still a member.
     pub fn has_member(&self, id: NodeId) -> bool {
         self.members.has(id)
     }
 
-    /// Which tree it is the root of.
+    /// The tree of this root.
     pub fn stream(&self) -> u32 {
         self.stream
     }
 
-    /// The first frame that a member is to have: what it misses before is not missing. `None` when
-    /// it has no place yet.
+    /// The first frame that a member must have. Earlier frames do not count as missing. `None` when
+    /// the member has no place yet.
     pub fn start_of(&self, member: NodeId) -> Option<u64> {
         self.members.start_of(member)
     }
 
-    /// The tree that is in force or about to be.
+    /// The tree that is in force or about to come into force.
     pub fn tree(&self) -> Option<&crate::tree::Tree> {
         self.members.tree()
     }
 
-    /// Where somebody who joins now begins: the frame under construction.
+    /// Where a node that joins now begins: with the frame under construction.
     fn start(&self) -> (u64, u64) {
         (self.next_frame, self.next_message - u64::from(self.open.count))
     }
@@ -290,7 +293,8 @@ impl Root {
         let origin = self.out.clock.sync(now);
         let (hold, load) = self.hold.next(now);
         let deadline = self.config.mode.holds().then(|| {
-            // Never decreasing, so that a shorter hold cannot let a message overtake another.
+            // Deadlines never decrease, so that a shorter hold cannot let a message overtake
+            // another.
             self.last_deadline = self.last_deadline.max(origin + hold);
             self.last_deadline
         });
@@ -328,8 +332,8 @@ impl Root {
 
     /// Decides whether receivers report this frame one by one.
     fn sample(&mut self, now: Timestamp, fixed: &Fixed, load: LoadClass) -> bool {
-        // A bucket of credit, so that a burst is sampled as densely as the quiet before it: what
-        // is late is late in bursts.
+        // Credit lets a burst be sampled as densely as the quiet time before it, because late
+        // messages are late in bursts.
         let every = Duration::from_secs(1) / self.config.deadline.samples_per_second.max(1);
         let earliest = now - every * SAMPLE_BURST;
         self.next_sample = self.next_sample.max(earliest);
@@ -353,8 +357,8 @@ impl Root {
             self.status.refusals.forged += 1;
             return Err(error);
         }
-        // Only a member has an entry, made when it joins, and only what comes from the member's own
-        // address moves the entry on: strangers can neither grow the table nor spoil it.
+        // Only a member has an entry, which is made when it joins. Only datagrams from the member's
+        // own address move the entry on. Strangers can neither grow the table nor spoil it.
         let Fixed { kind, sequence, .. } = datagram.fixed;
         let from = datagram.hop.from;
         if kind != Kind::Join
@@ -408,7 +412,8 @@ impl Root {
             return Ok(());
         }
         let joined = self.members.join(now, (id, from), join, &self.config);
-        // Whom it replaces goes first, so that nothing of the new life is taken for the old one's.
+        // The old life of the node is removed first, so that no datagram of the new life counts for
+        // the old one.
         self.act(now);
         if joined == Joined::New {
             self.last_control.insert(id, datagram.fixed.sequence + 1);
@@ -425,20 +430,21 @@ impl Root {
     ) -> Result<(), Malformed> {
         let (suspect, reason) = decode_verdict(&datagram.body)?;
         let by = datagram.hop.from;
-        // A place of the run before, sent before its root died, may have come after the join.
+        // A place of the last run, sent before its root died, may have arrived after the join.
         let is_here = self.is_of_this_run(&datagram.fixed);
         if is_here && self.members.is(by, from) {
             self.merger.heard(now, by);
             self.members.suspect(now, by, suspect, reason, &self.config);
         } else {
-            // It was taken out while it was away, or is in another run, and does not know.
+            // The node was taken out while it was away, or is in another run, and does not know.
             let body = encode_verdict(by, Reason::Silent);
             self.out.control_to(from, Kind::Evict, body);
         }
         Ok(())
     }
 
-    /// A good-bye is repeated until it is answered, so also to who is out already.
+    /// A node repeats its good-bye until it is answered, so the root also answers nodes that are
+    /// already out.
     fn on_leave(&mut self, now: Timestamp, datagram: &Datagram, from: SocketAddr) {
         let id = datagram.hop.from;
         if self.members.is(id, from) {
@@ -461,7 +467,8 @@ impl Root {
     fn check_finished(&mut self) {
         let tally = self.merger.tally();
         let finished = tally.finished == tally.receivers;
-        // More than there are: somebody was counted by the parent that it had, and by the new one.
+        // The sum exceeds the number of receivers: both the old and the new parent counted a
+        // receiver that moved.
         let all = match self.members.receivers() {
             0 => self.members.is_deserted(),
             receivers => finished && tally.receivers as usize == receivers,
@@ -502,15 +509,15 @@ impl Root {
         self.check_finished();
     }
 
-    /// Whether a sampled frame was in time everywhere. A frame that is missing somewhere was not,
-    /// and a frame that was in time as far as was known may turn out to have come late.
+    /// Judges whether a sampled frame was in time at every receiver. A frame that is missing at a
+    /// receiver was not in time. A frame that looked in time may later turn out to be late.
     ///
-    /// What a frame takes that came by a repair long after it was judged, or not at all, is no
-    /// reason for a longer hold, since no hold helps such a frame: it only counts as late.
+    /// A frame that came by repair long after it was judged, or that never came, does not lengthen
+    /// the hold, since no hold helps such a frame. It only counts as late.
     fn judge(&mut self, now: Timestamp, sample: &Sample) {
         let Some(frame) = self.sampled_frames.get_mut(&sample.sequence) else { return };
         if sample.receivers == 0 && sample.missing == 0 {
-            // Nobody reports: it is not known how it went.
+            // No receiver reported, so the outcome is unknown.
             return;
         }
         let late = frame.hold_ns.map(|hold| sample.missing > 0 || sample.latest_ns > hold);
@@ -536,12 +543,12 @@ impl Root {
         }
     }
 
-    /// Whether a straggler is to be replaced, by what the reports say.
+    /// Decides by the reports whether a straggler is to be replaced.
     fn reconsider(&mut self, now: Timestamp, report: &Report) {
         let rules = self.config.replace;
         let Some(tree) = self.members.tree().filter(|_| rules.enabled) else { return };
         let clock_error_ns = match self.out.clock.reading().error {
-            // Both ends of an edge.
+            // An edge has two clocks, so the error counts twice.
             ClockError::Within(bound) => 2 * evenfall_core::time::nanos(bound),
             _ => 0,
         };
@@ -561,8 +568,8 @@ impl Root {
         let Some(step) = step else { return };
         self.members.replace(now, &step, &self.config);
         if step.step == Step::Made {
-            // What the straggler cost says nothing of the tree without it. In the second half of
-            // the trial its successor fed already.
+            // Latencies with the straggler say nothing about the tree without it. In the second
+            // half of the trial its successor already fed.
             self.hold.forget(now, rules.trial / 2);
         }
         self.events.push_back(RootEvent::Replacement(step));
@@ -576,7 +583,8 @@ impl Root {
         for spare in &self.view.spares {
             self.out.control_to(spare.addr, Kind::Beacon, body.clone());
         }
-        // A frame that was just sent says all that a beacon says, but for the end.
+        // A frame that was just sent tells the children all that a beacon tells, except the end of
+        // the stream.
         if !core::mem::take(&mut self.sent_since_beacon) || self.ended {
             self.out.control(Destination::Group(self.groups.0), Kind::Beacon, body);
         }

@@ -1,11 +1,11 @@
 //! Keys: one shared secret authenticates every datagram and seals the bodies of the feed.
 //!
-//! A body is sealed once, at the root, so that every copy is the same bytes: ChaCha20-Poly1305
-//! under a key derived for the stream, epoch and run id, the frame number as nonce, the fixed
-//! header as associated data. Every datagram also carries a short code of the hop that sent it:
-//! SipHash-2-4 (a keyed PRF, 64 bits) over the header and the whole body. A proxy therefore never
-//! opens a body and never forwards a body that was changed on the way, and a receiver never trusts
-//! an unopened body.
+//! The root seals a body once, so that every copy has the same bytes. The seal is ChaCha20-Poly1305
+//! under a key that is derived for the stream, epoch and run id. The frame number is the nonce, and
+//! the fixed header is the associated data. Every datagram also carries a short code of the hop
+//! that sent it: SipHash-2-4 (a keyed function of 64 bits) over the header and the whole body. A
+//! proxy therefore never opens a body and never forwards a body that was changed on the way, and a
+//! receiver never trusts an unopened body.
 //!
 //! The run id is a random number that the root draws at its start. Two runs that begin in the same
 //! second, or under a clock that was set back, therefore seal under different keys, and no nonce is
@@ -22,7 +22,7 @@ use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, MAC_OFFSET, encode_header}
 /// Bytes that sealing adds to a body.
 pub const TAG_BYTES: usize = 16;
 
-/// Stream, epoch and run id: one body key each.
+/// Stream, epoch and run id. Each combination has its own body key.
 type RunOfStream = (u32, u32, u64);
 
 /// Seals, opens and authenticates for one stream.
@@ -36,7 +36,7 @@ struct Keyed {
     id: u8,
     master: [u8; 32],
     mac: MacKey,
-    /// The cipher of the stream and run last seen: an overlay has one of each at a time.
+    /// The cipher of the last stream and run. An overlay has one stream and one run at a time.
     body: Option<(RunOfStream, ChaCha20Poly1305)>,
 }
 
@@ -97,7 +97,7 @@ impl Seal {
         body.freeze()
     }
 
-    /// Opens the body of a data frame; without a key it is returned as it is.
+    /// Opens the body of a data frame. Without a key the body is returned unchanged.
     pub(crate) fn open(&mut self, fixed: &Fixed, body: &Bytes) -> Result<Bytes, Malformed> {
         let Some(keyed) = &mut self.keyed else { return Ok(body.clone()) };
         let forged =
@@ -129,7 +129,7 @@ impl Seal {
         header
     }
 
-    /// Whether a datagram was written by somebody who has the key.
+    /// Checks that a node with the key wrote the datagram.
     pub(crate) fn verify(&self, datagram: &Datagram) -> Result<(), Malformed> {
         if datagram.fixed.key_id != self.key_id() {
             return Err(Malformed { what: "sealed under another key, or none", offset: 5 });

@@ -1,16 +1,17 @@
-//! The tree: which node sends to which nodes. A plain value; the root computes it, each node gets
-//! its [`Place`](crate::control::Place).
+//! The tree: which node sends to which nodes. The tree is a plain value. The root computes it, and
+//! each node gets its [`Place`](crate::control::Place).
 //!
-//! Level 0 is the root, levels 1 to D-1 are proxies, level D are the receivers, so that all paths
-//! are equally long. With fan-out F level l holds F^l proxies, and the receivers are spread evenly
-//! over the last of them. Without D and F given, F = 10 and D = round(log10 N) (Jasper section 4).
+//! Level 0 is the root, levels 1 to D-1 are proxies, and level D is the receivers, so all paths are
+//! equally long. With fan-out F, level l holds F^l proxies, and the receivers are spread evenly
+//! over the last layer of proxies. When D and F are not given, F = 10 and D = round(log10 N)
+//! (Jasper section 4).
 //!
 //! Hedging (section 5.1): the children of a node also get copies from H of its siblings, their
 //! *aunts*. Siblings are the children of one parent, in order, taken as a ring.
 
 use std::collections::BTreeMap;
 
-use evenfall_core::NodeId;
+use evenfall_core::{NodeId, math};
 
 use crate::config::{Mode, Scheme, Shape};
 
@@ -37,29 +38,32 @@ impl Dimensions {
             (Some(depth), Some(fanout)) => Self { depth, fanout: usize::from(fanout) },
             (Some(depth), None) => {
                 // The smallest fan-out that reaches all receivers.
-                let root = n.powf(1.0 / f64::from(depth.max(1))) as usize;
+                let root = math::pow(n, 1.0 / f64::from(depth.max(1))) as usize;
                 let reaches = |f: &usize| f.saturating_pow(depth.into()) >= receivers;
                 let fanout = (root.saturating_sub(1).max(1)..).find(reaches);
                 Self { depth, fanout: fanout.expect("some fan-out reaches them") }
             }
             (None, Some(fanout)) => {
                 let f = f64::from(fanout).max(2.0);
-                Self { depth: (n.ln() / f.ln()).round().max(1.0) as u8, fanout: fanout.into() }
+                Self {
+                    depth: (math::ln(n) / math::ln(f)).round().max(1.0) as u8,
+                    fanout: fanout.into(),
+                }
             }
             (None, None) => {
-                Self { depth: n.log10().round().max(1.0) as u8, fanout: FANOUT_RULE as usize }
+                Self { depth: math::log10(n).round().max(1.0) as u8, fanout: FANOUT_RULE as usize }
             }
         }
     }
 
-    /// Proxies that a full tree of these dimensions needs; the largest number when they cannot be
-    /// counted.
+    /// Proxies that a full tree of these dimensions needs. The result saturates at the largest
+    /// number.
     pub fn proxies(&self, shape: &Shape) -> usize {
         let layer = |l| self.fanout.saturating_pow(l);
         let inner = (1..u32::from(self.depth)).map(layer).fold(0, usize::saturating_add);
         let extra = match shape.scheme {
             Scheme::Siblings => 0,
-            // H extra children for every node that has proxies as children.
+            // Every node that has proxies as children also has H extra children.
             Scheme::Extra => (0..u32::from(self.depth).saturating_sub(1))
                 .map(|l| layer(l).saturating_mul(shape.hedging.copies()))
                 .fold(0, usize::saturating_add),
@@ -73,9 +77,9 @@ impl Dimensions {
 pub struct Neighbours {
     /// Distance from the root; `None` for a spare.
     pub level: Option<u8>,
-    /// Parent first, then aunts.
+    /// The parent, then the aunts.
     pub sources: Vec<NodeId>,
-    /// Own children, hedge nodes among them.
+    /// The node's own children, with hedge nodes.
     pub children: Vec<NodeId>,
     /// Children of siblings that get extra copies from this node.
     pub nieces: Vec<NodeId>,
@@ -87,12 +91,12 @@ pub struct Tree {
     root: NodeId,
     depth: u8,
     hedging: usize,
-    /// Children of each inner node that has or may have some, in order. The extra hedge nodes of
-    /// [`Scheme::Extra`] are not among them.
+    /// By inner node, its children in order. The extra hedge nodes of [`Scheme::Extra`] are kept
+    /// apart.
     children: BTreeMap<NodeId, Vec<NodeId>>,
     /// Hedge nodes per parent ([`Scheme::Extra`] only).
     extra: BTreeMap<NodeId, Vec<NodeId>>,
-    /// Parent of every node in the tree but the root.
+    /// Parent of every node in the tree except the root.
     parent: BTreeMap<NodeId, NodeId>,
     /// Level of every node in the tree.
     level: BTreeMap<NodeId, u8>,
@@ -100,17 +104,17 @@ pub struct Tree {
     spares: Vec<NodeId>,
     /// Proxies that the wanted dimensions lack.
     missing: usize,
-    /// A proxy and who feeds beside it. A former spare is in none of the maps: where it stands
-    /// follows from the other. A sibling has its own place.
+    /// A proxy and the node that feeds beside it. A former spare is in none of the maps, because
+    /// its neighbours follow from the proxy. A sibling has its own place.
     overlap: Option<(NodeId, NodeId)>,
 }
 
 impl Tree {
     /// A tree of these members, in this order.
     ///
-    /// With fewer proxies than the dimensions ask for, every layer is thinned in proportion (never
-    /// below one), and [`missing`](Self::missing) says how many there should be. With no proxy at
-    /// all the root sends to the receivers itself.
+    /// With fewer proxies than the dimensions ask for, every layer is thinned in proportion, but
+    /// keeps at least one proxy. [`missing`](Self::missing) then gives the number of absent
+    /// proxies. Without any proxy, the root sends to the receivers itself.
     pub fn build(
         root: NodeId,
         proxies: &[NodeId],
@@ -154,7 +158,7 @@ impl Tree {
         tree
     }
 
-    /// Spreads `nodes` over `parents` in order, so that no parent has two more than another.
+    /// Spreads `nodes` over `parents` in order. The numbers of children differ by one at most.
     fn attach_evenly(&mut self, parents: &[NodeId], nodes: &[NodeId], level: u8) {
         for parent in parents {
             self.children.entry(*parent).or_default();
@@ -220,7 +224,7 @@ impl Tree {
         self.level.iter().map(|(node, level)| (*node, *level))
     }
 
-    /// The siblings of `node` that hedge for it, nearest first: those behind it in the ring.
+    /// The siblings of `parent` that hedge for its children, in the order of the ring.
     fn aunts_by_way_of(&self, parent: NodeId) -> Vec<NodeId> {
         let Some(grandparent) = self.parent.get(&parent) else { return Vec::new() };
         if let Some(extra) = self.extra.get(grandparent) {
@@ -256,7 +260,8 @@ impl Tree {
         let Some((old, new)) = self.overlap else { return self.lasting_neighbours(node) };
         let has_place = self.level.contains_key(&new);
         if node == new {
-            // All that the other one does, but to hear reports; and what it does anyway.
+            // The second node does all that the first does, except hearing reports, and also keeps
+            // its own work.
             let (own, mut near) = (self.lasting_neighbours(new), self.lasting_neighbours(old));
             near.nieces.splice(0..0, near.children.drain(..));
             if !has_place {
@@ -297,7 +302,7 @@ impl Tree {
         Neighbours { level: Some(level), sources, children, nieces }
     }
 
-    /// Whether a spare could take this node's place: it is a proxy with children.
+    /// Whether a spare could take this node's place. The node must be a proxy with children.
     pub fn is_replaceable(&self, node: NodeId) -> bool {
         let children = self.children.get(&node).is_some_and(|children| !children.is_empty());
         node != self.root && children && self.level.contains_key(&node)
@@ -308,7 +313,7 @@ impl Tree {
         self.root
     }
 
-    /// Receivers in the subtree of a node, itself included.
+    /// Receivers in the subtree of a node, with the node itself.
     pub fn receivers_below(&self, node: NodeId) -> usize {
         if self.level.get(&node) == Some(&self.depth) {
             return 1;
@@ -317,21 +322,21 @@ impl Tree {
         children.map(|child| self.receivers_below(*child)).sum()
     }
 
-    /// The proxy that is to be replaced, and who feeds beside it.
+    /// The proxy that may be replaced, and the node that feeds beside it.
     pub fn overlap(&self) -> Option<(NodeId, NodeId)> {
         self.overlap
     }
 
-    /// The other proxies with a node's parent.
+    /// The other proxies with the same parent.
     pub fn siblings(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let ring = self.parent.get(&node).and_then(|parent| self.children.get(parent));
         let others = ring.into_iter().flatten().copied().filter(move |other| *other != node);
         others.filter(|other| self.children.contains_key(other))
     }
 
-    /// From now on a spare, or a sibling, feeds beside a proxy; a spare is fed as well. Returns
-    /// `false`, and changes nothing, when the one cannot be replaced, the other is neither, or two
-    /// are side by side already.
+    /// From now on `new`, a spare or a sibling, feeds beside the proxy `old`. A spare is fed as
+    /// well. Returns `false` and changes nothing when `old` cannot be replaced, `new` is neither
+    /// spare nor sibling, or another overlap is under way.
     pub fn begin_overlap(&mut self, old: NodeId, new: NodeId) -> bool {
         let spare = self.spares.iter().position(|spare| *spare == new);
         let sibling = self.siblings(old).any(|sibling| sibling == new);
@@ -343,8 +348,8 @@ impl Tree {
         true
     }
 
-    /// Ends it: either the second takes the place (a sibling, the children) and the first is a
-    /// spare, or all is as it was.
+    /// Ends the overlap. With `replace`, the new node takes the place (a sibling takes the
+    /// children) and the old node becomes a spare. Otherwise the tree is as it was before.
     pub fn end_overlap(&mut self, replace: bool) {
         let Some((old, new)) = self.overlap.take() else { return };
         let sibling = self.level.contains_key(&new);
@@ -392,8 +397,8 @@ impl Tree {
         self.spares.push(node);
     }
 
-    /// Moves a node to the sibling of its parent that has the fewest children; the rest stays.
-    /// Returns whether there was one.
+    /// Moves a node to the sibling of its parent that has the fewest children. All other nodes
+    /// stay. Returns whether there was a sibling.
     pub fn move_away_from_parent(&mut self, node: NodeId) -> bool {
         let Some(&old) = self.parent.get(&node) else { return false };
         let level = self.level[&old];
@@ -410,9 +415,9 @@ impl Tree {
         true
     }
 
-    /// Takes a node out. A spare takes the place of a proxy; without one its children go to its
-    /// level's other nodes. Returns `false` when that is impossible because it was the last of its
-    /// level: the tree must then be built anew before anything else is done with it.
+    /// Takes a node out. A spare takes the place of a proxy. Without a spare, the proxy's children
+    /// go to the other nodes of its level. Returns `false` when the proxy was the last of its
+    /// level: the tree must then be built anew before any other change.
     pub fn remove(&mut self, node: NodeId) -> bool {
         if let Some((old, new)) = self.overlap
             && (node == old || node == new)
@@ -451,7 +456,7 @@ impl Tree {
         self.children.get_mut(&parent).expect("a parent has a list")
     }
 
-    /// A spare gets the place and everybody below it.
+    /// A spare gets the place and all nodes below it.
     fn succeed(
         &mut self,
         spare: NodeId,
@@ -468,7 +473,7 @@ impl Tree {
         }
     }
 
-    /// Hedge nodes whose parent is gone wait for another place.
+    /// Hedge nodes whose parent is gone become spares.
     fn dismiss(&mut self, extra: &[NodeId]) {
         for node in extra {
             self.parent.remove(node);
@@ -478,7 +483,7 @@ impl Tree {
         self.missing += extra.len();
     }
 
-    /// Hangs an orphan below the node of this level that has the fewest children.
+    /// Puts an orphan below the node of this level that has the fewest children.
     fn adopt(&mut self, orphan: NodeId, level: u8) -> bool {
         let heir = self
             .children
@@ -601,7 +606,8 @@ mod tests {
         assert!(tree.spares().is_empty() && !tree.contains(NodeId(2)));
     }
 
-    /// Everybody takes copies from all who send to it; with siblings, and from nobody else.
+    /// Every node accepts copies from all nodes that send to it, and from no other node. With
+    /// siblings the two sets are equal.
     fn senders_are_sources(tree: &Tree, everybody: &[NodeId]) {
         let mut from = BTreeMap::<NodeId, Vec<NodeId>>::new();
         for node in everybody {
@@ -616,7 +622,8 @@ mod tests {
             sources.sort();
             senders.sort();
             if !tree.extra.is_empty() {
-                // A hedge node is named to its own kind, and does not send to them.
+                // A hedge node appears among the sources of other hedge nodes, but does not send to
+                // them.
                 sources.retain(|source| senders.contains(source));
             }
             assert_eq!(*senders, sources, "of {node}");

@@ -1,5 +1,5 @@
-//! The way up, which proxies and receivers have in common: joining, the place in the tree, missing
-//! frames and the nodes to ask for them, and whether parent and root still live.
+//! The way up, which proxies and receivers share: joining, the place in the tree, missing frames
+//! and the nodes to ask for them, and signs of life of the parent and the root.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,54 +25,55 @@ use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_
 pub struct Identity {
     /// Its name.
     pub id: NodeId,
-    /// Which tree.
+    /// The tree that the node joins.
     pub stream: u32,
-    /// Where the root of that tree is reached.
+    /// Address of the root of that tree.
     pub root: SocketAddr,
-    /// Larger at every start of the node (the time of the start will do).
+    /// A number that grows at every start of the node, such as the time of the start.
     pub incarnation: u64,
 }
 
-/// What the way up tells its owner.
+/// News of the way up for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// The node has a place, its first place or a new place.
+    /// The node has its first place, or a new place.
     Placed(Place),
-    /// The root started anew, and this is the place in its new run. Frames below `known` of the
+    /// The root started a new run, and this is the node's place in it. Frames below `known` of the
     /// old run existed.
     Restarted { place: Place, epoch: u32, known: u64 },
-    /// The root took it out; it will join again unless it was too slow.
+    /// The root took the node out. The node joins again unless it was too slow.
     Evicted(Reason),
     /// The root has been silent for the stated time.
     RootLost,
     /// The end of the stream is known.
     Ended,
-    /// A recorder said where to begin, or none did in time.
+    /// A recorder named the frame to begin with, or no recorder did in time.
     Located(Option<(u64, u64)>),
 }
 
-/// A late joiner that waits to be told which frame it begins with.
+/// A late joiner that waits for the frame with which it begins.
 #[derive(Clone, Debug)]
 struct Locating {
     until: Timestamp,
     next_ask: Timestamp,
     asks: usize,
-    /// The earliest place that was named so far, and by whom one was named.
+    /// The earliest frame and message that a recorder has named so far.
     found: Option<(u64, u64)>,
     answered: BTreeSet<NodeId>,
 }
 
-/// Nodes whose control numbers are remembered. Neighbours are few; a recorder may be asked by all.
+/// Nodes whose control numbers are remembered. Neighbours are few, but all nodes may ask a
+/// recorder.
 const SENDERS_MAX: usize = 65_536;
 
-/// Counters of what came in wrong.
+/// Counters of refused datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Refusals {
     /// Datagrams that did not parse.
     pub malformed: u64,
-    /// Datagrams that failed authentication or came from the wrong place.
+    /// Datagrams that failed authentication or came from a wrong address.
     pub forged: u64,
-    /// Control datagrams that repeat an older one.
+    /// Control datagrams that repeat an older datagram.
     pub replayed: u64,
 }
 
@@ -83,24 +84,25 @@ pub(crate) struct Uplink {
     pub out: Outbox,
     pub place: Option<Place>,
     pub previous: Option<Place>,
-    /// The place that is on its way.
+    /// The parts of a place that have arrived.
     assembly: Assembly,
     pub window: Option<Window>,
     pub gaps: Gaps,
     pub edges: Edges,
-    /// Frames and messages of the whole stream, once the root has ended it.
+    /// Frames and messages of the whole stream, once the root has ended the stream.
     pub end: Option<(u64, u64)>,
     pub root_beat: u64,
     pub refusals: Refusals,
     pub repaired: u64,
-    /// Frames that had not come when they were given up.
+    /// Frames that had not arrived when they were given up.
     pub given_up: u64,
     /// Where this node wants to begin.
     pub begin: Begin,
     locating: Option<Locating>,
-    /// Run and frame that this node goes on with: it was there before, and kept what came.
+    /// Run and frame with which this node resumes.
     pub resume: Option<(u32, u64)>,
-    /// The frame after the highest one that exists as far as is known, be it beyond the window.
+    /// The frame after the highest frame that is known to exist, even when that frame lies beyond
+    /// the window.
     heard: u64,
     /// The recorders, and whether they were asked in vain.
     recorders: Vec<Peer>,
@@ -110,7 +112,7 @@ pub(crate) struct Uplink {
     root_id: Option<NodeId>,
     parent_heard: Timestamp,
     root_heard: Timestamp,
-    /// When the next wish to join, or to leave, goes to the root.
+    /// When the next request to join, or to leave, goes to the root.
     join_at: Option<Timestamp>,
     /// The cookie of the root's last challenge.
     cookie: u64,
@@ -118,14 +120,14 @@ pub(crate) struct Uplink {
     leaving: bool,
     root_lost: bool,
     /// The epoch and the control sequence that each sender may use next, so that a recorded
-    /// datagram cannot be played again. A root counts from zero in every epoch.
+    /// datagram cannot be replayed. A root counts from zero in every epoch.
     last_control: BTreeMap<NodeId, (u32, u64)>,
-    /// Reports that say nothing new are still heartbeats: when the next one goes.
+    /// When the next report goes. A report without news is still a heartbeat.
     report_at: Timestamp,
-    /// By how much nodes that miss the same frame ask for it at different times.
+    /// Random delays, so that nodes which miss the same frame ask for it at different times.
     jitter: Prng,
-    /// When the earliest timer was due when they were last looked at. Signs of life put timers off
-    /// without touching this: one look too many now and then is cheaper than one per packet.
+    /// When the earliest timer was due at the last look. Signs of life put timers off without
+    /// changing this time, because an occasional needless look is cheaper than a look per packet.
     due: Timestamp,
 }
 
@@ -139,7 +141,7 @@ impl Uplink {
     ) -> Self {
         let seal = Seal::new(key);
         let live_max = config.framing.send_queue_frames;
-        // Spread the reports of different nodes over the interval.
+        // The reports of different nodes are spread over the interval.
         let interval = config.membership.report_interval;
         let phase = interval * (who.id.0 % 16) / 16;
         let jitter = Prng::new(who.incarnation).fork(u64::from(who.id.0));
@@ -181,12 +183,12 @@ impl Uplink {
         }
     }
 
-    /// The run that it is in, once it has a place.
+    /// The run that the node is in, once it has a place.
     pub(crate) fn epoch(&self) -> Option<u32> {
         self.run.map(|(epoch, _)| epoch)
     }
 
-    /// The number of this node's life: it grows whenever the root has taken the node out.
+    /// The number of this node's life. It grows whenever the root has taken the node out.
     fn incarnation(&self) -> u64 {
         self.who.incarnation.saturating_add(self.rejoins).min(NUMBER_MAX)
     }
@@ -195,7 +197,7 @@ impl Uplink {
         &self.out.clock
     }
 
-    /// Parses and authenticates a datagram. `Ok(None)`: genuine, but to be ignored.
+    /// Parses and authenticates a datagram. `Ok(None)` means a genuine datagram that is ignored.
     pub(crate) fn open(
         &mut self,
         now: Timestamp,
@@ -236,7 +238,7 @@ impl Uplink {
         let run = (fixed.epoch, fixed.run_id);
         if matches!(fixed.kind, Kind::Assign | Kind::Evict | Kind::Probe | Kind::Challenge) {
             if self.run.is_some_and(|mine| mine.0 == run.0 && mine.1 != run.1) {
-                // Nothing says which of the two began later.
+                // Nothing tells which of the two runs began later.
                 return Err(Malformed { what: "another run of this epoch", offset: EPOCH_OFFSET });
             }
             let root = self.root_id.is_none_or(|id| id == datagram.hop.from);
@@ -258,7 +260,8 @@ impl Uplink {
         }
     }
 
-    /// Whether a node at an address may send this kind to this one, by the present or last place.
+    /// Whether a node at an address may send this kind of datagram, by the present or the last
+    /// place.
     fn knows(&self, id: NodeId, addr: SocketAddr, kind: Kind) -> bool {
         let listed = |peers: &[Peer]| peers.iter().any(|p| p.id == id && p.addr == addr);
         let by = |place: &Place| match kind {
@@ -275,7 +278,7 @@ impl Uplink {
             || (addr == self.who.root && self.root_id == Some(id))
     }
 
-    /// Handles what both roles handle alike.
+    /// Handles the datagrams that proxies and receivers treat alike.
     pub(crate) fn on_control(
         &mut self,
         now: Timestamp,
@@ -327,7 +330,8 @@ impl Uplink {
                 self.place = None;
                 self.previous = None;
                 if reason != Reason::TooSlow {
-                    // A new life under the old name: the root forgets the old one.
+                    // The node begins a new life under the old name, and the root forgets the old
+                    // life.
                     self.rejoins += 1;
                     self.join_at = Some(now);
                 }
@@ -353,7 +357,7 @@ impl Uplink {
         }
         let mut restarted = None;
         if self.epoch() != Some(epoch) {
-            // The root started anew: nothing of the old stream continues.
+            // The root started a new run, in which no frame of the old stream continues.
             restarted = self.run.and(self.window.as_ref()).map(Window::next);
             self.run = Some((epoch, run_id));
             self.out.run = (epoch, run_id);
@@ -361,7 +365,8 @@ impl Uplink {
             self.gaps = Gaps::default();
             self.end = None;
             self.heard = 0;
-            // The next run begins where this node comes in: it was there when the last one ended.
+            // The node was there when the last run ended, so it begins with the live feed of the
+            // next run.
             self.begin = if restarted.is_some() { Begin::Live } else { self.begin };
             self.locating = None;
             // The new root counts its beats from one again.
@@ -404,14 +409,15 @@ impl Uplink {
         }))
     }
 
-    /// What this node has to have begins with this frame.
+    /// This node must have all frames from this one on.
     pub(crate) fn start_at(&mut self, frame: u64) {
         let frames = self.config.repair.window_frames;
         self.window.get_or_insert_with(|| Window::new(frames, frame));
     }
 
-    /// Whether to wait for recorders instead of giving up what has fallen out of the window. A
-    /// proxy never waits: those behind it want the newest, and ask for the rest themselves.
+    /// Whether to wait for recorders instead of giving up frames that have left the window. A proxy
+    /// never waits: the nodes below want the newest frames, and ask for the older frames
+    /// themselves.
     fn is_patient(&self) -> bool {
         self.role.receives() && !self.recorders.is_empty() && !self.recorders_fail
     }
@@ -435,8 +441,8 @@ impl Uplink {
         None
     }
 
-    /// A recorder said where to begin. Who has nothing may have it in a moment, and one that was
-    /// started later has less than another.
+    /// A recorder named the frame to begin with. A recorder that has no frame yet may have one in a
+    /// moment, and a recorder that was started later has fewer frames than another.
     fn on_located(&mut self, from: NodeId, located: Located) -> Option<News> {
         let locating = self.locating.as_mut().filter(|_| located.begin == self.begin)?;
         let at = located.at?;
@@ -470,17 +476,17 @@ impl Uplink {
         Ok(news.then_some(News::Ended))
     }
 
-    /// Whether it is a proxy without a place: nobody is behind it who could miss anything.
+    /// Whether the node is a proxy without a place. No node below a spare can miss a frame.
     fn is_spare(&self) -> bool {
         let idle = |place: &Place| place.children.is_empty() && place.nieces.is_empty();
         self.role == Role::Proxy && self.place.as_ref().is_some_and(idle)
     }
 
-    /// Frames below `next` exist: those not heard of before are missing.
+    /// Frames below `next` exist. The frames among them that were not heard of before are missing.
     pub(crate) fn hear_of(&mut self, now: Timestamp, next: u64) {
         self.heard = self.heard.max(next);
         if self.is_spare() {
-            // A spare follows the end of the stream without its frames, so that it can begin there
+            // A spare follows the end of the stream but gets no frames, so that it can begin there
             // when it gets a place. Frames for a spare would cost the root as much as a child.
             if self.window.as_ref().is_some_and(|w| w.next() < next) {
                 self.root_heard = now;
@@ -489,7 +495,7 @@ impl Uplink {
             return;
         }
         if let Some(gap) = self.window.as_mut().and_then(|w| w.hear_of(next)) {
-            // Only the root makes new frames: it lives.
+            // Only the root makes new frames, so the root lives.
             self.root_heard = now;
             if !self.is_patient() || !self.gaps.extend(gap) {
                 self.open_gap(now, gap);
@@ -497,13 +503,14 @@ impl Uplink {
         }
     }
 
-    /// The frame after the highest one that exists as far as is known.
+    /// The frame after the highest frame that is known to exist.
     pub(crate) fn heard(&self) -> u64 {
         self.heard.max(self.window.as_ref().map_or(0, Window::next))
     }
 
-    /// Makes the window reach as far as this frame, at the price of what is missing behind it.
-    /// `false` when recorders may have that still: then the frame is asked for in its turn.
+    /// Moves the window so that it reaches this frame, and gives up the missing frames that fall
+    /// out. `false` when recorders may still have these frames. The new frame is then asked for in
+    /// its turn.
     pub(crate) fn reach(&mut self, sequence: u64) -> bool {
         let Some(window) = &self.window else { return true };
         if sequence >= window.base() + window.capacity() {
@@ -516,7 +523,7 @@ impl Uplink {
         true
     }
 
-    /// The window has moved on: frames that were beyond it may be within.
+    /// The window has moved on, so frames that were beyond it may now be within it.
     pub(crate) fn catch_up(&mut self, now: Timestamp) {
         let Some(window) = &mut self.window else { return };
         if self.heard <= window.next() {
@@ -529,8 +536,8 @@ impl Uplink {
     }
 
     fn open_gap(&mut self, now: Timestamp, gap: (u64, u64)) {
-        // Siblings miss the same frames at the same time. The first request brings the parent its
-        // copy, or moves the parent to get one, before most of the others are due.
+        // Siblings miss the same frames at the same time. The first request brings the parent a
+        // copy, or makes the parent ask for one, before most of the other requests are due.
         let reorder_delay = self.config.repair.reorder_delay;
         let delay = reorder_delay + reorder_delay.mul_f64(self.jitter.unit());
         if let Some(limit) = self.gaps.open(now, gap, delay) {
@@ -539,8 +546,8 @@ impl Uplink {
         self.rearm();
     }
 
-    /// A data frame arrived. Says whether it is the first copy; `Beyond` never comes back, since
-    /// room is made by giving up what is missing behind the window.
+    /// A data frame arrived. Returns whether it is the first copy. The result is never `Beyond`,
+    /// since giving up missing frames makes room in the window.
     pub(crate) fn on_data(
         &mut self,
         now: Timestamp,
@@ -563,7 +570,7 @@ impl Uplink {
             return seen;
         }
         if highest {
-            // Only the root makes new frames: it lives.
+            // Only the root makes new frames, so the root lives.
             self.root_heard = now;
         } else if !self.gaps.is_empty() {
             let from = datagram.hop.from;
@@ -584,12 +591,12 @@ impl Uplink {
         seen
     }
 
-    /// Gives up whatever is missing below a frame.
+    /// Gives up all missing frames below this frame.
     pub(crate) fn give_up(&mut self, sequence: u64) {
         self.given_up += self.skip(sequence);
     }
 
-    /// Goes on with a frame. How many before it had not come.
+    /// Skips to a frame. Returns how many earlier frames had not arrived.
     fn skip(&mut self, sequence: u64) -> u64 {
         let missing = self.window.as_mut().map_or(0, |window| window.give_up(sequence));
         self.gaps.give_up(sequence);
@@ -597,20 +604,20 @@ impl Uplink {
         missing
     }
 
-    /// Gives up gaps that nobody could mend in time, and does not wait for recorders any more until
-    /// one of them answers.
+    /// Gives up gaps that no node could repair in time, and stops waiting for recorders until a
+    /// recorder answers.
     pub(crate) fn give_up_overdue(&mut self, now: Timestamp, limit: u64) {
         self.give_up(limit);
         self.recorders_fail = true;
         self.catch_up(now);
     }
 
-    /// When the oldest gaps have waited long enough without progress: the frame after them.
+    /// The frame after the oldest gaps, when these have waited long enough without progress.
     pub(crate) fn overdue(&self, now: Timestamp) -> Option<u64> {
         self.gaps.stale(now - self.config.repair.gap_timeout)
     }
 
-    /// Where reports and the first request for repair go.
+    /// The parent, to which reports and first requests for repair go.
     pub(crate) fn parent(&self) -> Option<SocketAddr> {
         self.place.as_ref().and_then(Place::parent).map(|p| p.addr)
     }
@@ -653,8 +660,8 @@ impl Uplink {
         None
     }
 
-    /// Whether the root's silence means that it is lost: a root that was never heard may not have
-    /// been started yet, and is asked for as long as it takes.
+    /// Whether the root's silence means that the root is lost. A root that was never heard may not
+    /// have been started yet, so the node asks it for as long as it takes.
     fn awaits_root(&self) -> bool {
         self.root_id.is_some() && !self.root_lost && !self.leaving
     }
@@ -670,7 +677,7 @@ impl Uplink {
         targets
     }
 
-    /// What a repair copy from this node says of the frames behind it.
+    /// How to go on after a repair copy from this node.
     fn answer(&self, from: NodeId) -> Option<Answer> {
         let listed = |peers: &[Peer]| peers.iter().find(|p| p.id == from).map(|p| p.addr);
         let addr = if self.root_id == Some(from) {
@@ -683,7 +690,7 @@ impl Uplink {
         Some(Answer { source, patience: self.config.repair.retry })
     }
 
-    /// Asks for what is missing; whoever does not answer is followed by the next target.
+    /// Asks for missing frames. When a node does not answer, the next node is asked.
     fn ask(&mut self, now: Timestamp) {
         let ranges = RANGES_MAX.min(self.body_bytes_max() / RANGE_BYTES - 1);
         let due = self.gaps.due(now, self.config.repair.retry, ranges);
@@ -701,7 +708,8 @@ impl Uplink {
         (self.due < Timestamp::MAX).then_some(self.due)
     }
 
-    /// Looks at all timers anew. Whatever can bring one forward ends with this.
+    /// Recomputes the earliest timer. Every change that can bring a timer forward ends with this
+    /// call.
     fn rearm(&mut self) {
         let m = &self.config.membership;
         let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
@@ -713,29 +721,29 @@ impl Uplink {
         self.due = timers.into_iter().flatten().min().unwrap_or(Timestamp::MAX);
     }
 
-    /// A report goes at once.
+    /// Makes a report due at once.
     pub(crate) fn report_now(&mut self, now: Timestamp) {
         self.report_at = now;
         self.rearm();
     }
 
-    /// Whether a report is due; sets the time of the next one.
+    /// Whether a report is due. Sets the time of the next report.
     pub(crate) fn report_due(&mut self, now: Timestamp) -> bool {
         if self.place.is_none() || now < self.report_at {
             return false;
         }
-        // After a pause the missed ones are skipped, not sent in a burst.
+        // After a pause, missed reports are skipped and not sent in a burst.
         self.report_at = (self.report_at + self.interval()).max(now + self.interval() / 2);
         self.rearm();
         true
     }
 
-    /// How long the root has not been heard, by any way.
+    /// How long no sign of the root has come on any path.
     pub(crate) fn root_silence(&self, now: Timestamp) -> Duration {
         now.since(self.root_heard)
     }
 
-    /// Room for a body in a control datagram that IP does not have to fragment.
+    /// Room for the body of a control datagram that IP need not fragment.
     pub(crate) fn body_bytes_max(&self) -> usize {
         self.config.framing.datagram_bytes - wire::HEADER_BYTES
     }
@@ -744,7 +752,7 @@ impl Uplink {
         self.config.membership.report_interval
     }
 
-    /// Tells the root that this node goes, until the root has taken note of it.
+    /// Tells the root that this node leaves, until the root has acknowledged it.
     pub(crate) fn leave(&mut self) {
         self.leaving = true;
         self.place = None;

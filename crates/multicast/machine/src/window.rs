@@ -1,31 +1,32 @@
 //! Which frames have been seen (a sliding window of bits) and which are missing (ranges).
 //!
 //! The published code keeps a set that grows for ever, or a buffer that assumes that a second of
-//! messages is never reordered. Here the window is as wide as configured, slides when its oldest
-//! frame is settled, and a frame beyond the window gives up the frames that are missing behind it.
+//! messages is never reordered. The window in this module has the configured width, and slides when
+//! its oldest frame is settled. A frame beyond the window moves it on, and the missing frames that
+//! fall out are given up.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use evenfall_core::Timestamp;
 
-/// What became of a frame number.
+/// The state of a frame number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Not seen before: use it.
+    /// The frame is new: use it.
     First,
-    /// Seen before, or given up before: drop it.
+    /// The frame was seen or given up before: drop it.
     Duplicate,
-    /// Too far ahead; [`Window::give_up`] must make room first.
+    /// The frame lies too far ahead. [`Window::give_up`] must make room first.
     Beyond,
 }
 
 /// The de-duplication window of one (stream, epoch).
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
-    /// Everything below is settled: seen or given up.
+    /// All frames below this number are settled: seen or given up.
     base: u64,
-    /// The frame after the highest one seen or heard of.
+    /// The number after the highest frame seen or heard of.
     next: u64,
     /// One bit per frame of `base..base + capacity`, by frame number modulo capacity.
     bits: Box<[u64]>,
@@ -50,7 +51,7 @@ impl Window {
         self.base
     }
 
-    /// The frame after the highest one heard of.
+    /// The number after the highest frame heard of.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
@@ -63,7 +64,7 @@ impl Window {
         self.bits[word] & mask != 0
     }
 
-    /// Marks a frame as seen. When it is the first, `gap` is the range that it jumped over.
+    /// Marks a frame as seen. For a first copy, `gap` is the range of frames that it jumped over.
     pub(crate) fn insert(&mut self, sequence: u64) -> (Seen, Option<(u64, u64)>) {
         if self.contains(sequence) {
             return (Seen::Duplicate, None);
@@ -78,8 +79,8 @@ impl Window {
         (Seen::First, gap.filter(|(from, to)| from < to))
     }
 
-    /// Learns that frames below `next` exist. Returns those it had not heard of, bounded by the
-    /// window.
+    /// Learns that frames below `next` exist. Returns the frames not heard of before, as far as the
+    /// window reaches.
     pub(crate) fn hear_of(&mut self, next: u64) -> Option<(u64, u64)> {
         let next = next.min(self.base + self.capacity());
         if next <= self.next {
@@ -90,12 +91,12 @@ impl Window {
         Some(new)
     }
 
-    /// Gives up everything below `sequence` that was not seen. How many frames.
+    /// Gives up all frames below `sequence` that were not seen. Returns their number.
     pub(crate) fn give_up(&mut self, sequence: u64) -> u64 {
         let mut missing = sequence.saturating_sub(self.base);
         while self.base < sequence {
             if self.base + self.capacity() <= sequence {
-                // The whole window is behind: forget it at once instead of bit by bit.
+                // The whole window lies behind, so it is cleared at once instead of bit by bit.
                 missing -= self.bits.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
                 self.bits.fill(0);
                 self.base = sequence;
@@ -123,22 +124,22 @@ impl Window {
     }
 }
 
-/// A range of frames that somebody is asked for.
+/// A range of missing frames.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     first: u64,
-    /// One past the last.
+    /// Number after the last frame of the range.
     end: u64,
-    /// When it is asked for next.
+    /// When the range is asked for next.
     next_ask: Timestamp,
-    /// How often it was asked for.
+    /// How often the range was asked for.
     asks: u32,
-    /// One past the last frame that was asked for.
+    /// Number after the last frame that was asked for.
     asked: u64,
-    /// The answering node has answered most of the request: the next part is asked for before the
-    /// rest has come.
+    /// Whether the answering node has answered most of the request. The next part is then asked for
+    /// before the rest has arrived.
     more: bool,
-    /// When it was found, or when a frame of it last arrived.
+    /// When the gap was found, or when a frame of it last arrived.
     progress: Timestamp,
 }
 
@@ -150,29 +151,30 @@ pub(crate) struct Ask {
     pub attempt: u32,
 }
 
-/// A repair copy came: whom to ask for the frames behind it, and how long to wait for them first.
+/// A repair copy arrived: which node to ask for the frames behind it, and how long to wait for them
+/// first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    /// The place of the sender among those who are asked, as in [`Ask::attempt`].
+    /// The place of the sender in the list of nodes to ask, as in [`Ask::attempt`].
     pub source: u32,
-    /// Copies leave their sender at a bounded rate: within this time another is due.
+    /// Time within which another copy is due, since copies leave their sender at a bounded rate.
     pub patience: Duration,
 }
 
-/// Frames asked for at once from one range; more follow as these arrive, so that a long gap does
-/// not overflow the queue of who repairs it.
+/// Frames that one request asks for. Further frames are asked for as these arrive, so that a long
+/// gap does not overflow the queue of the repairing node.
 const ASK_FRAMES_MAX: u64 = 512;
-/// When fewer than this are still to come of what was asked for, more is asked for.
+/// When fewer requested frames than this are still to come, the next frames are asked for.
 const ASK_AHEAD: u64 = ASK_FRAMES_MAX / 2;
-/// Ranges tracked at once. Beyond, the oldest is given up: who loses every other frame for this
-/// long is not helped by repair.
+/// Ranges that are tracked at once. Beyond this number the oldest range is given up, because repair
+/// cannot help a node that loses every other frame for so long.
 const GAPS_MAX: usize = 4_096;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gaps {
-    /// In order of frame number; new ones are always the highest.
+    /// Gaps in the order of frame numbers. A new gap is always the highest.
     gaps: VecDeque<Gap>,
-    /// The earliest `next_ask`, or later than it: recomputed when it comes.
+    /// The earliest `next_ask`, or an earlier time at which it is recomputed.
     next_ask: Option<Timestamp>,
 }
 
@@ -181,15 +183,14 @@ impl Gaps {
         self.gaps.is_empty()
     }
 
-    /// Since when the repair of the oldest gap has made no progress. Each gap has its own clock:
-    /// one
-    /// that is mended says nothing about another that nobody can mend.
+    /// Since when the repair of the oldest gap has made no progress. Each gap has its own time,
+    /// because progress of one gap says nothing about another.
     pub(crate) fn progress(&self) -> Option<Timestamp> {
         self.gaps.front().map(|gap| gap.progress)
     }
 
-    /// Notes that `first..end` is missing, and may be asked for after `delay`. Returns a frame
-    /// below which everything must be given up because too many ranges are open.
+    /// Notes that `first..end` is missing and may be asked for after `delay`. Returns a frame below
+    /// which all frames must be given up, when too many ranges are open.
     pub(crate) fn open(
         &mut self,
         now: Timestamp,
@@ -203,29 +204,31 @@ impl Gaps {
         (self.gaps.len() > GAPS_MAX).then(|| self.gaps[0].end)
     }
 
-    /// More frames behind the last gap are missing: they are part of it. Returns `false` when there
-    /// is no gap that they continue.
+    /// Adds missing frames to the last gap. Returns `false` when no gap ends where these frames
+    /// begin.
     pub(crate) fn extend(&mut self, (first, end): (u64, u64)) -> bool {
         let last = self.gaps.back_mut().filter(|gap| gap.end == first);
         last.map(|gap| gap.end = end).is_some()
     }
 
-    /// A frame arrived; returns whether it had been missing. What somebody repairs is asked for in
-    /// a stream: each frame that comes makes room to ask the same node for another.
+    /// A frame arrived. Returns whether it had been missing. Repair is asked for as a stream: each
+    /// frame that arrives makes room to ask the same node for another.
     pub(crate) fn fill(&mut self, now: Timestamp, sequence: u64, answer: Option<Answer>) -> bool {
         let at = self.gaps.partition_point(|gap| gap.end <= sequence);
         let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.first <= sequence) else {
             return false;
         };
         gap.progress = now;
-        // What lies behind an answered part was not asked for yet: it starts with the parent again.
+        // The frames behind an answered part were not asked for yet, so their requests start with
+        // the parent again.
         let mut rest = Gap { first: sequence + 1, asks: gap.asks.min(1), ..*gap };
         gap.end = sequence;
         gap.asked = gap.asked.min(sequence);
         gap.more = false;
         if let Some(answer) = answer {
-            // Copies come in order: the rest is still on its way, and a part that was jumped over
-            // keeps its own time. The sender is asked for more when most of its answer is here.
+            // Copies come in order, so the rest is still under way. A part that was jumped over
+            // keeps its own time. The sender is asked for more frames when most of its answer has
+            // arrived.
             rest.asks = answer.source;
             rest.more = rest.asked < rest.end && rest.asked <= rest.first + ASK_AHEAD;
             rest.next_ask = if rest.more { now } else { rest.next_ask.max(now + answer.patience) };
@@ -257,7 +260,7 @@ impl Gaps {
         }
     }
 
-    /// The first frame after the oldest gaps, as far as these have made no progress since.
+    /// The frame after the oldest gaps that have made no progress since `since`.
     pub(crate) fn stale(&self, since: Timestamp) -> Option<u64> {
         let stale = self.gaps.iter().take_while(|gap| gap.progress <= since);
         stale.last().map(|gap| gap.end)
@@ -267,7 +270,7 @@ impl Gaps {
         self.next_ask
     }
 
-    /// What is to be asked for now; at most `max` requests.
+    /// The requests that are due now, `max` at most.
     pub(crate) fn due(&mut self, now: Timestamp, retry: Duration, max: usize) -> Vec<Ask> {
         let mut due = Vec::new();
         let mut budget = ASK_FRAMES_MAX;
@@ -281,13 +284,15 @@ impl Gaps {
                 budget -= count;
                 gap.asked = first + count;
                 due.push(Ask { first, count: count as u16, attempt: gap.asks });
-                // Patience doubles up to eight times: a source that is far or busy is not flooded.
+                // The wait doubles up to eight times its length, so that a node that is far or busy
+                // is not flooded.
                 gap.next_ask = now + retry * (1 << gap.asks.min(3));
                 gap.asks += 1;
             }
             earliest = Some(earliest.map_or(gap.next_ask, |t| t.min(gap.next_ask)));
         }
-        // Ranges left over by the budget are still due: come back when answers had time to arrive.
+        // Ranges beyond the limit are still due. They come up again when answers have had time to
+        // arrive.
         self.next_ask = earliest.map(|t| t.max(now + retry / 4));
         due
     }
@@ -356,7 +361,8 @@ mod tests {
 
     #[test]
     fn who_repairs_is_asked_in_a_stream_and_a_stall_asks_again() {
-        // The recorder is the fourth that is asked: parent, aunt and root have none of it.
+        // The recorder is the fourth node that is asked, because parent, aunt and root do not have
+        // the frames.
         for source in [0, 3] {
             let mut gaps = Gaps::default();
             gaps.open(NOW, (0, 10_000), RETRY);

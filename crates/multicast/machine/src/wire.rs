@@ -21,12 +21,12 @@
 //! 88  body
 //! ```
 //!
-//! `earlier` and `spare` are room for measuring clocks. A sender of today writes zero into both. A
-//! receiver authenticates both and ignores their values, so that a later sender can state when its
-//! previous datagram really left without another version of this layout.
+//! `earlier` and `spare` are reserved for measuring clocks. A sender writes zero into both at
+//! present. A receiver authenticates both and ignores their values. A later sender can therefore
+//! state when its previous datagram really left, without another version of this layout.
 //!
-//! `class` lies inside the fixed part so that every driver finds it at one offset, but counts as
-//! zero when the body is sealed: a repair copy is the same sealed bytes in another class.
+//! `class` lies inside the fixed part so that every driver finds it at one offset. The seal of a
+//! body counts it as zero, because a repair copy has the same sealed bytes in another class.
 //!
 //! Decoding is total: any bytes give a value or [`Malformed`].
 
@@ -35,22 +35,22 @@ use evenfall_core::{Class, Format, Malformed, NodeId, Reader, SyncTime};
 
 /// "EF" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EF");
-/// Version of this layout. Another one is refused by name.
+/// Version of this layout. A datagram of another version is refused by its number.
 pub const VERSION: u8 = 2;
 /// Bytes of the fixed part.
 pub const FIXED_BYTES: usize = 57;
 /// Bytes in front of the body.
 pub const HEADER_BYTES: usize = 88;
-/// Largest number of a frame, message or control datagram: a stream of a thousand million a second
-/// takes 292 years to it, and sums of two such numbers fit 64 bits.
+/// Largest number of a frame, message or control datagram. A stream of a thousand million a second
+/// takes 292 years to reach it, and the sum of two such numbers fits in 64 bits.
 pub const NUMBER_MAX: u64 = 1 << 63;
-/// Where the authentication code begins.
+/// Offset of the authentication code.
 pub(crate) const MAC_OFFSET: usize = 80;
-/// Where the epoch stands, for errors that name it.
+/// Offset of the epoch, for errors that name it.
 pub(crate) const EPOCH_OFFSET: usize = 12;
-/// Where the sender stands, for errors that name it.
+/// Offset of the sender, for errors that name it.
 pub(crate) const SENDER_OFFSET: usize = 60;
-/// Offset of `stream`, by which a process with several machines dispatches.
+/// Offset of `stream`, by which a process with several machines finds the right machine.
 pub const STREAM_OFFSET: usize = 8;
 
 /// What a datagram is.
@@ -64,7 +64,7 @@ pub enum Kind {
     Beacon = 2,
     /// Margins and counters, merged: child to parent.
     Report = 3,
-    /// Frames that are missing: child to parent, aunt or root.
+    /// Frames that are missing: node to parent, aunt, root or recorder.
     Nack = 4,
     /// "I want to be in the tree": node to root.
     Join = 5,
@@ -76,15 +76,15 @@ pub enum Kind {
     Suspect = 8,
     /// "Do you live?": root to a suspect.
     Probe = 9,
-    /// "I do": suspect to root.
+    /// "I live": suspect to root.
     Alive = 10,
-    /// "I am going": node to root.
+    /// "I leave": node to root.
     Leave = 11,
     /// "You are out, and this is why": root to node.
     Evict = 12,
     /// "Which frame do I begin with?": late joiner to recorder.
     Locate = 13,
-    /// "With this one": recorder to late joiner.
+    /// "With this frame": recorder to late joiner.
     Located = 14,
     /// "Repeat your wish to join with this cookie": root to a node that wants to join.
     Challenge = 15,
@@ -113,27 +113,28 @@ impl Kind {
 /// The part of the header that the origin of a datagram writes once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    /// What it is.
+    /// Kind of the datagram.
     pub kind: Kind,
-    /// Its priority.
+    /// Priority of the datagram.
     pub class: Class,
-    /// The key that seals it; 0 for none.
+    /// Id of the key that seals the body; 0 for none.
     pub key_id: u8,
-    /// Messages in the body (data only). Zero messages warm the paths up.
+    /// Messages in the body (data only). A frame without messages warms the paths up.
     pub count: u16,
-    /// Which tree.
+    /// Tree of the datagram.
     pub stream: u32,
-    /// Which run of the root; a later run has a larger one.
+    /// Run of the root. A later run has a larger number.
     pub epoch: u32,
-    /// A random number that the root drew for this run, so that no two runs seal alike.
+    /// A random number that the root drew for this run, so that no two runs seal under the same
+    /// key.
     pub run_id: u64,
-    /// Frame number (data), or a counter that only grows per sender (everything else).
+    /// Frame number of a data datagram. Other datagrams carry a counter that grows per sender.
     pub sequence: u64,
     /// Number of the first message in the body (data only).
     pub first_message: u64,
-    /// When the root sent it.
+    /// When the root sent the datagram.
     pub origin: SyncTime,
-    /// When receivers may release it; `None` for at once, which the wire writes as zero.
+    /// When receivers may release the frame. `None` means at once, which the wire writes as zero.
     pub deadline: Option<SyncTime>,
     /// The format of all messages in the body (data only).
     pub format: Format,
@@ -144,37 +145,38 @@ pub struct Fixed {
 pub struct Hop {
     /// The sender of this copy.
     pub from: NodeId,
-    /// The view by which it is forwarded.
+    /// The view by which the copy is forwarded.
     pub view: u32,
     /// The sender's level: 0 for the root.
     pub level: u8,
     /// [`SAMPLED`] or nothing.
     pub flags: u8,
-    /// When the sender sent it, by its synchronised clock.
+    /// When the sender of this copy sent it, by its synchronised clock.
     pub sent: SyncTime,
-    /// Room for when the sender's previous datagram left; written as zero and ignored.
+    /// Reserved for the time at which the sender's previous datagram left. Written as zero and
+    /// ignored.
     pub earlier: u32,
-    /// Room beside `earlier`; written as zero and ignored.
+    /// Reserved beside `earlier`. Written as zero and ignored.
     pub spare: u8,
 }
 
-/// Flag: receivers report the delay of this very frame.
+/// Flag: receivers report the delay of this frame by itself.
 pub const SAMPLED: u8 = 1;
 
 /// A parsed datagram. The body is shared with the arrival.
 #[derive(Clone, Debug)]
 pub struct Datagram {
-    /// Written once.
+    /// The part that the origin wrote.
     pub fixed: Fixed,
-    /// Written at every hop.
+    /// The part that the last hop wrote.
     pub hop: Hop,
-    /// As received; compared by `Seal`.
+    /// The code as received. `Seal` checks it.
     pub mac: u64,
     /// Everything behind the header.
     pub body: Bytes,
 }
 
-/// The number of a frame or message, which has successors.
+/// Reads the number of a frame or message, which must have successors.
 pub(crate) fn number(r: &mut Reader<'_>) -> Result<u64, Malformed> {
     let number = r.u64()?;
     if number > NUMBER_MAX {
@@ -221,7 +223,7 @@ impl Fixed {
         out
     }
 
-    /// What the seal of a body covers besides the body.
+    /// The associated data of the seal of a body.
     pub(crate) fn associated_data(&self) -> [u8; FIXED_BYTES] {
         let mut out = self.encode();
         out[4] = 0;
@@ -256,7 +258,7 @@ pub fn off_wire(nanos: u64) -> Option<SyncTime> {
 /// Parses the header of a datagram and leaves the body alone.
 ///
 /// # Errors
-/// [`Malformed`] when it is not a datagram of this protocol and version.
+/// [`Malformed`] when the bytes are no datagram of this protocol and version.
 pub fn parse(bytes: &Bytes) -> Result<Datagram, Malformed> {
     if bytes.len() < HEADER_BYTES {
         return Err(Malformed { what: "shorter than a header", offset: bytes.len() });
@@ -324,7 +326,7 @@ impl Messages {
     /// The messages of this body, checked: the frame holds exactly `count` of them.
     ///
     /// # Errors
-    /// [`Malformed`] when lengths and count disagree with the bytes.
+    /// [`Malformed`] when the lengths or the count disagree with the bytes.
     pub fn new(body: Bytes, count: u16) -> Result<Self, Malformed> {
         let mut r = Reader::new(&body);
         for _ in 0..count {
@@ -373,7 +375,7 @@ mod tests {
             level: 1,
             flags: SAMPLED,
             sent: SyncTime::from_nanos(1_500),
-            // What a later sender may write comes back as it came.
+            // Values that a later sender may write come back unchanged.
             earlier: 7,
             spare: 1,
         };

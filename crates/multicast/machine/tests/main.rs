@@ -1,5 +1,5 @@
-//! The tests of the machine from outside, joined in one program:
-//! each program of tests is linked by itself, which takes seconds.
+//! The tests of the machine from outside, joined in one program, because linking each program of
+//! tests takes seconds.
 #![forbid(unsafe_code)]
 
 mod membership;

@@ -1,4 +1,4 @@
-//! What a root makes of nodes that come, come again, and go, and of those that pretend to.
+//! How a root treats nodes that join, join again, leave, or pretend to be another node.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use evenfall_multicast_machine::{
 
 const START: Timestamp = Timestamp::from_nanos(1_000_000_000);
 
-/// The largest incarnation with room for the control numbers of a life, which count from it.
+/// The largest incarnation that leaves room for the control numbers of a life, which count from it.
 const LARGEST: u64 = (1 << 63) - 1_000_000;
 
 fn addr(port: u16) -> SocketAddr {
@@ -38,7 +38,7 @@ fn receiver(incarnation: u64) -> Receiver {
     node(2, incarnation, None)
 }
 
-/// What a machine sends now to anybody of a group or to this address, as it arrives there.
+/// The datagrams that a machine sends now to a group or to this address, as they arrive there.
 fn sent<M: Machine>(
     machine: &mut M,
     now: Timestamp,
@@ -52,14 +52,14 @@ fn sent<M: Machine>(
     transmits.map(arrival).collect()
 }
 
-/// What nodes sent to the root.
+/// The datagrams that nodes sent to the root.
 #[derive(Default)]
 struct Heard {
     by_root: Vec<Arrival>,
     refused: usize,
 }
 
-/// Lets all talk for this long, in steps of a millisecond.
+/// Lets all nodes exchange datagrams for this long, in steps of a millisecond.
 fn talk(
     root: &mut Root,
     nodes: &mut [(u16, &mut Receiver)],
@@ -80,7 +80,7 @@ fn talk(
         for (to, arrival) in sent(root, now, addr(1)) {
             for (port, node) in nodes.iter_mut() {
                 if matches!(to, Destination::Group(_)) || to == Destination::One(addr(*port)) {
-                    // Beacons to a group that it is not in yet are refused.
+                    // A node refuses beacons to a group that it is not in yet.
                     let _ = node.handle(now, arrival.clone());
                 }
             }
@@ -173,7 +173,7 @@ fn a_join_under_the_id_of_the_root_is_refused() {
     assert_eq!(root.status().receivers, 0);
 }
 
-/// The receiver 2 at its own port, and nobody else.
+/// A list with receiver 2 at its own port and no other node.
 fn guests() -> GuestList {
     let guest = Guest { role: Some(Role::Receiver), addr: Some(addr(2)) };
     GuestList { named: [(NodeId(2), guest)].into(), only_named: true }
@@ -251,7 +251,7 @@ fn a_stranger_with_the_name_of_a_member_does_not_spoil_its_numbers() {
     assert_eq!(root.status().receivers, 1);
 }
 
-/// The second in which 32 bits of a signed number of seconds end: 19 January 2038.
+/// The second at which a signed 32-bit number of seconds overflows: 19 January 2038.
 const SECOND_OF_2038: u32 = 1 << 31;
 
 #[test]

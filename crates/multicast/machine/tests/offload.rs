@@ -1,4 +1,5 @@
-//! The table that a proxy installs makes a port send the very bytes that the proxy sends by hand.
+//! The table that a proxy installs makes a port send exactly the bytes that the proxy sends by
+//! hand.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,8 +27,8 @@ fn bytes(transmit: &Transmit) -> Vec<u8> {
     [transmit.head.as_slice(), &transmit.body].concat()
 }
 
-/// Two proxies in one place: everything that reaches the first reaches the second as well, by way
-/// of a port that forwards. What the second sends goes nowhere.
+/// Two proxies in the same place. The second gets every datagram of the first, through a port that
+/// forwards. The datagrams that the second sends go nowhere.
 struct Stage {
     now: Timestamp,
     root: Root,
@@ -38,7 +39,7 @@ struct Stage {
     groups: BTreeMap<(u16, GroupId), Arc<[SocketAddr]>>,
     /// Live frames that left by hand and by the port.
     sent: [Vec<Vec<u8>>; 2],
-    /// Live frames that the second proxy sent although a port forwards for it.
+    /// Live frames that the second proxy sent although its port forwards them.
     twice: usize,
     ignored: usize,
 }
@@ -78,7 +79,7 @@ impl Stage {
     fn arrive(&mut self, from: u16, to: SocketAddr, transmit: &Transmit) {
         let now = self.now;
         let arrival = Arrival::new(addr(from), bytes(transmit).into(), now, StampedBy::User);
-        // A node that is not in the tree yet refuses what is not for it.
+        // A node that is not in the tree yet refuses datagrams for other nodes.
         match to.port() {
             ROOT => drop(self.root.handle(now, arrival)),
             RECEIVER => drop(self.receiver.handle(now, arrival)),

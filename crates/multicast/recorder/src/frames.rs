@@ -1,5 +1,5 @@
-//! The frames of a recorded stream: which messages left together, and when. With them a recorder
-//! rebuilds what the root sent, byte for byte.
+//! The frames of a recorded stream: which messages left together, and when. A recorder uses them to
+//! rebuild what the root sent, byte for byte.
 //!
 //! ```text
 //! <name>.<stream>.frames
@@ -9,7 +9,7 @@
 //! +---------+----------+---------------+--------+----------+-------+-------+------+------+
 //! ```
 //!
-//! A frame is appended behind its messages, so that a reader who finds the frame finds the messages
+//! A frame is appended after its messages, so that a reader who finds the frame finds the messages
 //! too.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,7 +27,7 @@ use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 
 /// Bytes of a frame's record.
 const RECORD_BYTES: usize = 48;
-/// Askers whose place in the recording is remembered, so that the next read goes on there.
+/// Askers whose place in the recording is remembered, so that their next read continues there.
 const PLACES_MAX: usize = 16;
 
 /// Name of the file of a stream's frames.
@@ -35,7 +35,7 @@ pub fn file_name(name: &str, stream: u32) -> String {
     format!("{name}.{stream}.frames")
 }
 
-/// Whether this is such a file of this recording.
+/// Whether this file holds frames of this recording.
 pub fn is_file_of(file: &str, recording: &str) -> bool {
     let stream = file.strip_suffix(".frames").and_then(|rest| rest.rsplit_once('.'));
     stream.is_some_and(|(name, stream)| name == recording && stream.parse::<u32>().is_ok())
@@ -74,10 +74,10 @@ pub struct FrameLog<'a> {
 }
 
 impl<'a> FrameLog<'a> {
-    /// For streams `0..streams` of this recording.
+    /// Starts a log for the streams `0..streams` of this recording.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     pub fn new(store: &'a Store, name: &str, streams: u32) -> Result<Self, StoreError> {
         let open = |stream| {
             let file = store.create(&file_name(name, stream), &schema())?;
@@ -91,7 +91,7 @@ impl<'a> FrameLog<'a> {
     /// Takes the next frame of its stream.
     pub fn push(&mut self, release: &Release, time_ns: i64) {
         let Some(pending) = self.streams.get_mut(&release.stream) else { return };
-        // Indexed like messages: a stamp from the future moves no later frame.
+        // Frames are indexed like messages: a stamp from the future moves no later frame.
         pending.last_ns = time_ns.min(self.store.now_ns()).max(pending.last_ns);
         let bytes = &mut pending.bytes;
         bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
@@ -108,13 +108,13 @@ impl<'a> FrameLog<'a> {
         bytes.extend_from_slice(&[release.format.0, 0]);
     }
 
-    /// Appends what was gathered. The messages must be there already.
+    /// Appends the gathered frames. Their messages must have been appended before.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         for pending in self.streams.values_mut().filter(|pending| !pending.bytes.is_empty()) {
-            // Nobody waits for it: the commit that takes the next messages has it too.
+            // No caller waits for the frames: the commit of the next messages includes them.
             let level = Level::Local;
             crate::recording::begin(self.store, &pending.file, &pending.bytes, level)?;
             pending.bytes.clear();
@@ -123,11 +123,11 @@ impl<'a> FrameLog<'a> {
     }
 }
 
-/// Where a recording goes on: behind the last of the frames that are there, of each stream; `None`
-/// of a stream without any.
+/// Where each stream of a recording continues: after its last frame. `None` for a stream without
+/// frames.
 ///
 /// # Errors
-/// What the source says.
+/// The errors of the source.
 pub fn resumes(
     source: &dyn RecordSource,
     name: &str,
@@ -181,7 +181,7 @@ impl FrameRecord {
     }
 }
 
-/// Where an asker is in a recording.
+/// The place of an asker in a recording.
 struct Place<'a> {
     asker: NodeId,
     stream: u32,
@@ -189,7 +189,7 @@ struct Place<'a> {
     replay: Replay<'a>,
 }
 
-/// Reads frames back, for those who ask again and again.
+/// Reads frames back, for askers that ask again and again.
 pub struct FrameReader<'a> {
     source: &'a dyn RecordSource,
     name: String,
@@ -197,7 +197,7 @@ pub struct FrameReader<'a> {
 }
 
 impl<'a> FrameReader<'a> {
-    /// Of this recording.
+    /// Reads the frames of this recording.
     pub fn new(source: &'a dyn RecordSource, name: &str) -> Self {
         Self { source, name: name.into(), places: VecDeque::new() }
     }
@@ -210,10 +210,11 @@ impl<'a> FrameReader<'a> {
         self.source.numbers(file, number..number + 1).map(|record| FrameRecord::of(&record))
     }
 
-    /// The frame to begin with and the number of its first message; nothing when there is none.
+    /// The frame to begin with and the number of its first message; `None` when the recording has
+    /// no such frame.
     ///
     /// # Errors
-    /// What the source says.
+    /// The errors of the source.
     pub fn locate(&self, stream: u32, begin: Begin) -> Result<Option<(u64, u64)>, StoreError> {
         let file = file_name(&self.name, stream);
         let numbers = self.numbers(&file)?;
@@ -239,7 +240,7 @@ impl<'a> FrameReader<'a> {
     /// The recorded frames of `first..first + count`, with their messages.
     ///
     /// # Errors
-    /// What the source says.
+    /// The errors of the source.
     pub fn frames(
         &mut self,
         (asker, stream): (NodeId, u32),
@@ -258,7 +259,8 @@ impl<'a> FrameReader<'a> {
         let place = self.places.iter().position(|place| {
             (place.asker, place.stream, place.next_frame) == (asker, stream, first)
         });
-        // A replay that began a while ago does not see what was recorded since: then anew.
+        // A replay that began earlier does not see the frames recorded since, so a new replay
+        // begins.
         let known = place.and_then(|at| self.places.remove(at)).map(|place| place.replay);
         if let Some(replay) = known
             && let Some(found) = self.rebuild((asker, stream), &frames, replay)?
@@ -272,7 +274,7 @@ impl<'a> FrameReader<'a> {
         Ok(self.rebuild((asker, stream), &frames, replay)?.unwrap_or_default())
     }
 
-    /// The frames with their messages; `None` when a message is not there.
+    /// The frames with their messages; `None` when a message is missing.
     fn rebuild(
         &mut self,
         (asker, stream): (NodeId, u32),
@@ -283,7 +285,7 @@ impl<'a> FrameReader<'a> {
         for frame in frames {
             let mut messages = Vec::with_capacity(usize::from(frame.count));
             for number in frame.first_message..frame.end_message() {
-                // What lies before it belongs to a frame that was not recorded.
+                // Messages before this number belong to a frame that was not recorded.
                 let message = loop {
                     match replay.next_message()? {
                         Some(recorded) if recorded.number < number => {}

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`role`] | the recorder as a process |
 //! | [`recording`] | a feed in the store, message by message |
-//! | [`frames`] | which messages left together: what a recorder answers with |
+//! | [`frames`] | which messages left together, for the answers of a recorder |
 //! | [`messages`] | a recording's messages as text and as batches |
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! Messages of a recording as rows: their values in named columns, and their bytes.
 //!
-//! A row has its place (stream and number), its time, the columns of an [`Event`], and the message
-//! as it was. So the rows hold the exact feed: the messages of a stream, in order of their numbers.
+//! A row has its place (stream and number), its time, the columns of an [`Event`], and the original
+//! bytes of the message. The rows therefore hold the exact feed: the messages of a stream, in the
+//! order of their numbers.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -14,11 +15,11 @@ use crate::recording::Recorded;
 /// One message.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which stream it came by.
+    /// Stream of the message.
     pub stream: u32,
     /// Number, time and bytes.
     pub recorded: Recorded,
-    /// What it says.
+    /// Columns of the decoded message.
     pub event: Event,
 }
 
@@ -43,7 +44,7 @@ pub const COLUMNS: [&str; 17] = [
     "message",
 ];
 
-/// The word of a message's format, as on the command line; nothing of opaque bytes.
+/// The command line's word for a message's format; `None` for opaque bytes.
 fn format_word(recorded: &Recorded) -> Option<&'static str> {
     codec::of(recorded.format).map(codec::Codec::word)
 }
@@ -63,10 +64,10 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Writes a row as one line of CSV; what the message does not say is empty, bytes are in hex.
+/// Writes a row as one line of CSV. A column that the message lacks is empty, and bytes are in hex.
 ///
 /// # Errors
-/// What `out` says.
+/// The errors of `out`.
 pub fn csv(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
     fn cell<T: std::fmt::Display>(out: &mut impl Write, value: Option<T>) -> std::io::Result<()> {
         match value {
@@ -92,11 +93,11 @@ pub fn csv(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, ",{}", hex(&recorded.bytes))
 }
 
-/// Writes a row as one JSON object on a line; what the message does not say is left out, prices
-/// are text so that no digit is lost.
+/// Writes a row as one JSON object on a line. A column that the message lacks is left out. Prices
+/// are text, so that no digit is lost.
 ///
 /// # Errors
-/// What `out` says.
+/// The errors of `out`.
 pub fn json(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
     let (event, recorded) = (&row.event, &row.recorded);
     let mut object = serde_json::json!({
@@ -124,7 +125,7 @@ pub fn json(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "{object}")
 }
 
-/// Rows of a row group.
+/// Rows of a Parquet row group.
 #[cfg(feature = "arrow")]
 const ROWS: usize = 65_536;
 
@@ -166,10 +167,10 @@ fn arrow_schema() -> arrow_schema::SchemaRef {
 
 #[cfg(feature = "arrow")]
 impl<W: Write + Send> MessageSheet<W> {
-    /// Begins one.
+    /// Begins a sheet.
     ///
     /// # Errors
-    /// What Parquet, Arrow or `out` says.
+    /// The errors of Parquet, Arrow or `out`.
     pub fn new(
         kind: evenfall_store_engine::sheet::Kind,
         out: W,
@@ -182,7 +183,7 @@ impl<W: Write + Send> MessageSheet<W> {
     /// Adds a row.
     ///
     /// # Errors
-    /// What Parquet or the file says.
+    /// The errors of Parquet or the file.
     pub fn write(&mut self, row: Row) -> Result<(), parquet::errors::ParquetError> {
         self.rows.push(row);
         if self.rows.len() < ROWS { Ok(()) } else { self.write_rows() }
@@ -234,10 +235,10 @@ impl<W: Write + Send> MessageSheet<W> {
         self.sheet.write(&batch)
     }
 
-    /// Ends it.
+    /// Ends the sheet.
     ///
     /// # Errors
-    /// What Parquet or the file says.
+    /// The errors of Parquet or the file.
     pub fn finish(mut self) -> Result<(), parquet::errors::ParquetError> {
         self.write_rows()?;
         self.sheet.finish()

@@ -1,8 +1,8 @@
 //! A feed in the store: every message, in the order of its stream, byte for byte.
 //!
-//! Records have one length and messages have many, so each stream is kept in a few files by size
-//! class: a message goes into the smallest record that holds it, with its number in the stream.
-//! Reading merges the classes by that number.
+//! The records of a file have one length, and messages have many. Each stream is therefore kept in
+//! a few files by size class. A message goes into the smallest record that holds it, with its
+//! number in the stream. Reading merges the classes by that number.
 //!
 //! ```text
 //! <name>.<stream>.<record bytes>
@@ -13,15 +13,16 @@
 //! ```
 //!
 //! The format is the tag of the message's codec ([`evenfall_feed_formats::codec`]). Recordings of
-//! earlier versions have no such byte: their messages begin at byte 18, as their schema says. Their
-//! format, and that of messages whose tag says nothing, is the format that can read all of the
-//! recording's first [`FORMAT_MESSAGES`] messages ([`format_of`]). A recording goes on as it began.
+//! earlier versions have no format byte: their messages begin at byte 18, as their schema says.
+//! Messages without a tag get the format that can read all of the recording's first
+//! [`FORMAT_MESSAGES`] messages ([`format_of`]). A recording keeps the layout with which it began.
 //!
-//! The time of a message is when it was released, or the feed's own. A file is indexed by the first
-//! eight bytes of its records, which never go back. A message whose own time is before the one in
-//! front of it, or ahead of this machine's clock, is indexed by the nearest time that is neither,
-//! and its own time follows the message: the highest bit of the length says so. One wrong stamp
-//! therefore changes no other message's time, and every stamp is kept as it came.
+//! The time of a message is the time of its release, or the feed's own time. A file is indexed by
+//! the first eight bytes of its records, which never decrease. A message's own time may lie before
+//! the time of the previous message, or ahead of this machine's clock. The message is then indexed
+//! by the nearest allowed time, and its own time follows its bytes, which the highest bit of the
+//! length marks. One wrong stamp therefore changes no other message's time, and every stamp is
+//! kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,26 +34,27 @@ use evenfall_store_format::{Field, FieldType, Schema};
 use evenfall_store_engine::source::RecordSource;
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 
-/// Bytes in front of the message, and of a recording without formats.
+/// Bytes in front of the message. A recording without formats has one byte fewer.
 const HEAD_BYTES: usize = 19;
 const UNTAGGED_HEAD_BYTES: usize = 18;
-/// Messages by which the format of a recording without tags is told.
+/// Messages that decide the format of a recording without tags.
 pub const FORMAT_MESSAGES: usize = 1_000;
-/// Set in the length of a message whose own time follows it. The largest record is shorter.
+/// Flag in the length of a message whose own time follows it. The largest record is shorter than
+/// this value.
 const OWN_TIME: u16 = 1 << 15;
-/// Bytes of that time.
+/// Bytes of the message's own time.
 const OWN_TIME_BYTES: usize = 8;
-/// Record lengths. ITCH messages have 12 to 50 bytes and fill the first three well; the last
-/// holds any datagram's worth.
+/// Record lengths. ITCH messages have 12 to 50 bytes and fill the first three lengths well. The
+/// last length holds the contents of any datagram.
 const CLASSES: [u16; 6] = [32, 48, 72, 160, 1_024, 16_352];
-/// Bytes gathered for a file before they are appended.
+/// Bytes that are gathered for a file before they are appended.
 const BATCH_BYTES: usize = 64 << 10;
-/// Pause behind a refusal.
+/// Pause after the store refused an append.
 const REFUSED: std::time::Duration = std::time::Duration::from_millis(10);
 /// Records read at once.
 const READ_RECORDS: u64 = 4_096;
 
-/// Where the message begins in records of this schema.
+/// Offset of the message in records of this schema.
 fn head_bytes(schema: &Schema) -> usize {
     if schema.field("format").is_some() { HEAD_BYTES } else { UNTAGGED_HEAD_BYTES }
 }
@@ -74,10 +76,10 @@ fn schema(record_bytes: u16, arrival: &Arrival, head_bytes: usize) -> Schema {
     schema
 }
 
-/// How messages come to a recording, as its first file says; nothing when there is none.
+/// How messages come to a recording, as its first file states; `None` when there is no file.
 ///
 /// # Errors
-/// What the source says.
+/// The errors of the source.
 pub fn arrival_of(source: &dyn RecordSource, name: &str) -> Result<Option<Arrival>, StoreError> {
     Ok(schema_of(source, name)?.map(|schema| schema.arrival))
 }
@@ -89,10 +91,10 @@ fn schema_of(source: &dyn RecordSource, name: &str) -> Result<Option<Schema>, St
     Ok(there.map(|file| file.schema))
 }
 
-/// The format of those messages of a recording whose tag says nothing.
+/// The format of the recording's messages that have no tag.
 ///
 /// # Errors
-/// What the source says.
+/// The errors of the source.
 pub fn format_of(source: &dyn RecordSource, name: &str) -> Result<Format, StoreError> {
     let mut untagged = Vec::new();
     for stream in streams(source, name)? {
@@ -114,7 +116,7 @@ struct Pending {
     file: Arc<StoreFile>,
     bytes: Vec<u8>,
     last_ns: i64,
-    /// Number of the first message that is not in it.
+    /// Number of the first message that the class does not have yet.
     next: u64,
 }
 
@@ -142,7 +144,7 @@ impl Pending {
     }
 }
 
-/// A message out of its record.
+/// Reads a message from its record.
 fn parse(record: &[u8], head_bytes: usize) -> Recorded {
     let indexed_ns = evenfall_store_format::layout::record_time(record);
     let length = u16::from_le_bytes([record[16], record[17]]);
@@ -163,32 +165,32 @@ pub struct Recorder<'a> {
     files: BTreeMap<(u32, u16), Pending>,
     messages: u64,
     arrival: Arrival,
-    /// Bytes in front of a message: fewer in a recording that an earlier version began.
+    /// Bytes in front of a message. A recording that an earlier version began has fewer.
     head_bytes: usize,
 }
 
 /// A message of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Its number in the stream.
+    /// Number of the message in its stream.
     pub number: u64,
-    /// Its own time.
+    /// The message's own time.
     pub time_ns: i64,
-    /// The tag of its codec; opaque in a recording that has no tags.
+    /// The tag of the message's codec, or opaque in a recording without tags.
     pub format: Format,
-    /// The time that it is found by: another one than its own when that went back, or lay in the
-    /// future when the message came.
+    /// The time by which the message is indexed. It differs from the own time when that time went
+    /// back, or lay in the future when the message came.
     pub indexed_ns: i64,
-    /// Its bytes.
+    /// Bytes of the message.
     pub bytes: Vec<u8>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Records under this name, or goes on with what is there. A feed of several streams says how
-    /// many, so that a reader knows of those that stayed empty.
+    /// Records under this name, or continues the recording of that name. The number of streams
+    /// tells a reader about streams without messages.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     pub fn new(
         store: &'a Store,
         name: &str,
@@ -198,10 +200,11 @@ impl<'a> Recorder<'a> {
         Self::with_arrival(store, name, streams, level, Arrival::default())
     }
 
-    /// The same, whose files say how messages come; a recording that is there keeps its own words.
+    /// Records with a note in the files on how messages come. An existing recording keeps its own
+    /// note.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     pub fn with_arrival(
         store: &'a Store,
         name: &str,
@@ -220,12 +223,12 @@ impl<'a> Recorder<'a> {
         Ok(Self { store, name: name.into(), level, files, messages, arrival, head_bytes })
     }
 
-    /// Takes the next message of a stream. One that is there already, from before a crash, is
-    /// passed over: each file has the messages of its class up to some number.
+    /// Takes the next message of a stream. A message that was recorded before a crash is skipped,
+    /// because each file has all messages of its class up to some number.
     ///
     /// # Errors
-    /// [`RecordLength`](evenfall_store_format::Error::RecordLength) of a message that fits no
-    /// class; what the store says.
+    /// [`RecordLength`](evenfall_store_format::Error::RecordLength) for a message that fits no
+    /// class, and the errors of the store.
     pub fn push(
         &mut self,
         stream: u32,
@@ -277,11 +280,11 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Appends what was gathered, of all files at once, so that they share a commit. When it
-    /// returns, every message so far is acknowledged.
+    /// Appends the gathered messages of all files at once, so that they share a commit. When the
+    /// call returns, every message so far is acknowledged.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         let mut waiting = Vec::new();
         for pending in self.files.values_mut().filter(|pending| !pending.bytes.is_empty()) {
@@ -295,7 +298,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Messages taken.
+    /// Messages that the recorder has taken.
     pub fn messages(&self) -> u64 {
         self.messages
     }
@@ -305,7 +308,7 @@ fn file_name(name: &str, stream: u32, class: u16) -> String {
     format!("{name}.{stream}.{class}")
 }
 
-/// Recording, stream and record bytes out of the name of a file.
+/// Recording, stream and record length from the name of a file.
 fn parse_file_name(name: &str) -> Option<(&str, u32, u16)> {
     let (rest, class) = name.rsplit_once('.')?;
     let (name, stream) = rest.rsplit_once('.')?;
@@ -322,7 +325,8 @@ pub fn is_file_of(file: &str, recording: &str) -> bool {
     is_message_file_of(file, recording) || crate::frames::is_file_of(file, recording)
 }
 
-/// A recorder has nowhere to put what is refused, so it waits; a full disk it reports.
+/// A recorder has no other place for refused messages, so it waits. It reports a full disk as an
+/// error.
 pub(super) fn begin(
     store: &Store,
     file: &StoreFile,
@@ -340,7 +344,7 @@ pub(super) fn begin(
 /// Names of the recordings, in order.
 ///
 /// # Errors
-/// What the source says.
+/// The errors of the source.
 pub fn names(source: &dyn RecordSource) -> Result<Vec<String>, StoreError> {
     let name_of =
         |file: &evenfall_store_engine::Listed| Some(parse_file_name(&file.name)?.0.to_owned());
@@ -353,7 +357,7 @@ pub fn names(source: &dyn RecordSource) -> Result<Vec<String>, StoreError> {
 /// The streams of a recording.
 ///
 /// # Errors
-/// What the source says.
+/// The errors of the source.
 pub fn streams(source: &dyn RecordSource, name: &str) -> Result<Vec<u32>, StoreError> {
     let stream_of = |file: &evenfall_store_engine::Listed| {
         let (of, stream, _) = parse_file_name(&file.name)?;
@@ -365,11 +369,11 @@ pub fn streams(source: &dyn RecordSource, name: &str) -> Result<Vec<u32>, StoreE
     Ok(streams)
 }
 
-/// The first message of a stream from which on all are there. Retention lets go of whole chunks,
-/// file by file, so before it some sizes are there and others are not.
+/// The first message of a stream from which on all messages are present. Retention removes whole
+/// chunks, file by file, so before this message some sizes are present and others are gone.
 ///
 /// # Errors
-/// What the source says.
+/// The errors of the source.
 pub fn first_whole(source: &dyn RecordSource, name: &str, stream: u32) -> Result<u64, StoreError> {
     let mut first = 0;
     for file in source.listed()? {
@@ -397,7 +401,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// The record that it stands at.
+    /// The record at the cursor.
     fn head(&mut self, source: &dyn RecordSource) -> Result<Option<&[u8]>, StoreError> {
         if self.at >= self.records.len() {
             if self.next >= self.end {
@@ -411,8 +415,8 @@ impl Cursor {
     }
 }
 
-/// The first of these records of which something holds that holds of all behind it; their end when
-/// it holds of none.
+/// The first record for which `holds` is true, when `holds` is also true for all records after it.
+/// Without such a record, the end of the records.
 pub(super) fn first_where(
     source: &dyn RecordSource,
     file: &str,
@@ -439,7 +443,7 @@ fn number_of(record: &[u8]) -> u64 {
 pub struct Replay<'a> {
     source: &'a dyn RecordSource,
     cursors: Vec<Cursor>,
-    /// The number behind the last message that was given.
+    /// The number after the last message that was given out.
     next: Option<u64>,
 }
 
@@ -447,7 +451,7 @@ impl<'a> Replay<'a> {
     /// The messages between two times, both included.
     ///
     /// # Errors
-    /// What the source says.
+    /// The errors of the source.
     pub fn new(
         source: &'a dyn RecordSource,
         name: &str,
@@ -471,7 +475,7 @@ impl<'a> Replay<'a> {
     /// The messages from this number on.
     ///
     /// # Errors
-    /// What the source says.
+    /// The errors of the source.
     pub fn from_number(
         source: &'a dyn RecordSource,
         name: &str,
@@ -487,7 +491,7 @@ impl<'a> Replay<'a> {
         Ok(replay)
     }
 
-    /// Passes over all but the last `messages`, and perhaps a few more.
+    /// Skips all but the last `messages`. A few more may remain.
     pub fn keep_last(&mut self, messages: u64) {
         for cursor in &mut self.cursors {
             cursor.next = cursor.next.max(cursor.end.saturating_sub(messages));
@@ -497,7 +501,7 @@ impl<'a> Replay<'a> {
     /// The next message.
     ///
     /// # Errors
-    /// What the source says.
+    /// The errors of the source.
     pub fn next_message(&mut self) -> Result<Option<Recorded>, StoreError> {
         loop {
             let mut first: Option<(u64, usize)> = None;

@@ -1,8 +1,8 @@
-//! A recorder as a process, or inside one: a receiver whose messages go into a store, and which
-//! answers from it those who miss what nobody else has any more.
+//! A recorder as a process, or inside one: a receiver whose messages go into a store. From the
+//! store it repairs messages that no other node has any more.
 //!
-//! Three threads share the work, so that no disk delays the reception: this one turns the machine,
-//! one writes what was released, one reads what others ask for.
+//! Three threads share the work, so that no disk delays the reception. The first turns the machine,
+//! the second writes released messages, and the third reads the frames that other nodes ask for.
 //!
 //! ```text
 //!  machine --released--> writer --> store --> reader --frames--> machine --> who asked
@@ -35,40 +35,40 @@ use evenfall_store_engine::{Level, RecordSource, Store, StoreError};
 
 /// Name of the recording in its store.
 pub const NAME: &str = "feed";
-/// Frames that may wait to be written. A disk that is further behind is too slow to record this
-/// feed: the recorder ends with an error that says so, and nobody else notices.
+/// Frames that may wait to be written. A disk that is further behind is too slow for this feed. The
+/// recorder then ends with an error that says so, and no other node is affected.
 const WAITING_MAX: usize = 65_536;
-/// Messages after which what was gathered is appended, so that a crash loses little.
+/// Messages after which the gathered messages are appended, so that a crash loses few.
 const FLUSH_MESSAGES: u64 = 512;
-/// And the longest that a message waits for that.
+/// The longest time that a gathered message waits to be appended.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
-/// Reads that may wait, per tree; the machine wants no more at once.
+/// Reads that may wait, per tree. The machine never wants more reads at once.
 const READS_MAX: usize = 8;
 
-/// What a recorder leaves behind.
+/// The summary of a recorder.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecorderSummary {
-    /// Its name.
+    /// Name of the recorder.
     pub name: String,
-    /// Its id.
+    /// Id of the recorder.
     pub id: NodeId,
     /// Messages released, and kept.
     pub messages: u64,
-    /// Hash of what it released, in order, over all trees.
+    /// Hash of the released messages, in order, over all trees.
     pub content_hash: String,
-    /// Messages that were lost before it.
+    /// Messages that were lost before they reached the recorder.
     pub lost: u64,
-    /// Its counters, a tree each.
+    /// Counters of the recorder, one entry per tree.
     pub trees: Vec<RecorderStatus>,
-    /// Datagrams that were no messages.
+    /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
     pub resident_bytes_max: u64,
-    /// Why it ended.
+    /// Why the recorder ended.
     pub ended: String,
 }
 
-/// Passes on what is released, and never waits.
+/// Passes released messages on, and never waits.
 struct Tape {
     to: Option<SyncSender<(Release, SyncTime)>>,
     lost: u64,
@@ -81,7 +81,7 @@ impl Sink for Tape {
         match to.try_send((release.clone(), at)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => self.is_behind = true,
-            // The writer has ended; it says why when it is joined.
+            // The writer has ended. Joining its thread gives the reason.
             Err(TrySendError::Disconnected(_)) => self.to = None,
         }
     }
@@ -95,15 +95,15 @@ impl Sink for Tape {
     }
 }
 
-/// What makes nanoseconds since 1970 of the run's time: processes of one host share a clock that
-/// counts from its start, and a recording is read after that.
+/// Nanoseconds to add to the run's time for time since 1970. Processes of one host share a clock
+/// that counts from the host's start, and a recording is read after that clock is gone.
 fn epoch_ns(settings: &Settings) -> i64 {
     let is_local = matches!(settings.run.clock.as_str(), "same-host" | "auto");
     let reading = is_local.then(|| SyncSource::Realtime.read().ok()).flatten();
     reading.map_or(0, |reading| reading.offset_ns)
 }
 
-/// Keeps what comes until nothing more does; `kept` counts the messages that are acknowledged.
+/// Stores messages until the channel closes. `kept` counts the acknowledged messages.
 fn write(
     store: &Store,
     trees: u32,
@@ -137,14 +137,14 @@ fn write(
     }
 }
 
-/// What a reader found.
+/// The result of a read.
 enum Found {
     Frames { asker: NodeId, count: u16, frames: Vec<Archived> },
     Location { asker: NodeId, begin: Begin, at: Option<(u64, u64)> },
 }
 
-/// Reads what is wanted until nothing more is. What cannot be read is not there: whoever asked
-/// asks again.
+/// Reads for requests until the channel closes. Frames that cannot be read count as absent, and the
+/// asker asks again.
 fn read(
     store: &Store,
     from: &Receiver<(u32, Wanted)>,
@@ -177,19 +177,19 @@ fn read(
     }
 }
 
-/// The way to the reader.
+/// The machines' connection to the reader.
 struct Desk {
     wanted: SyncSender<(u32, Wanted)>,
     found: Receiver<(u32, Found)>,
 }
 
 impl Desk {
-    /// Passes on what machines want, and hands them what was found.
+    /// Passes on the requests of machines, and hands them the results.
     fn serve(&mut self, machines: &mut [Recorder]) {
         for (stream, machine) in machines.iter_mut().enumerate() {
             while let Some(wanted) = machine.poll_wanted() {
                 if self.wanted.try_send((stream as u32, wanted)).is_err() {
-                    // Not there, as far as the machine is concerned.
+                    // The machine treats the frames as absent.
                     answer(machine, none(wanted));
                 }
             }
@@ -226,15 +226,15 @@ fn page(
     let mut m = metrics((name, "recorder"), receivers, refused);
     m.counter("kept_messages_total", "Messages kept in the store.", 0, kept);
     for (tree, status) in (0..).zip(all) {
-        let help = "Frames sent to those who missed them.";
+        let help = "Frames sent to nodes that missed them.";
         m.counter("recorder_frames_total", help, tree, status.repairs_sent);
-        m.counter("absent_frames_total", "Asked for and not there.", tree, status.absent);
+        m.counter("absent_frames_total", "Requested frames not archived.", tree, status.absent);
         m.gauge("askers", "Nodes that wait for frames.", tree, status.askers as f64);
     }
     m
 }
 
-/// Where a recording that is there goes on; of none everywhere at the live feed.
+/// Where an existing recording continues. A store without the recording begins with the live feed.
 fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resume>>, RoleError> {
     let failed = |error: StoreError| RoleError::Part(Box::new(error));
     let there = streams(store, NAME).map_err(failed)?.len();
@@ -259,7 +259,7 @@ fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resum
     Ok(resumes)
 }
 
-/// A recorder that wanted to go on and found another run says so in words of its own.
+/// Rewrites the error of a recorder that wanted to continue and found another run.
 fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> RoleError {
     let wanted = resumes.iter().flatten().next();
     match (&error, wanted) {
@@ -274,12 +274,12 @@ fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> 
     }
 }
 
-/// Runs a recorder into a store until the feed has ended and nobody needs it, a signal comes or
-/// the root is lost. A recording of this run that is there is gone on with. It does not close the
-/// store.
+/// Runs a recorder into a store until the feed has ended and no node needs the recorder, a signal
+/// comes, or the root is lost. An existing recording of this run is continued. The call does not
+/// close the store.
 ///
 /// # Errors
-/// [`RoleError`]; what was kept before is in the store.
+/// [`RoleError`]; the messages kept before stay in the store.
 pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSummary, RoleError> {
     let failed = |error: StoreError| RoleError::Part(Box::new(error));
     let trees = settings.course.trees;
@@ -308,7 +308,7 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
     })
 }
 
-/// What a recorder makes of its machines.
+/// The recorder's part in the loop of its machines.
 struct Post<'a> {
     node: &'a Node,
     trees: u32,

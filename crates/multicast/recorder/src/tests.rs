@@ -31,7 +31,7 @@ fn open(path: &Path) -> Store {
 fn a_recording_keeps_every_stamp_as_it_came_and_one_wrong_stamp_moves_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dated(dir.path())).unwrap().store;
-    // Lengths around the border of a class, so that an own time does not fit behind some.
+    // Lengths around the border of a class, so that the own time does not fit behind some messages.
     let times = [-90, -80, 400 * DAY_NS, -70, -75, -60, i64::MAX - NOW_NS, -50, -50];
     let message = |n: usize| vec![n as u8; 6 + n];
     let mut recorder = recording::Recorder::new(&store, "r", 1, Level::Local).unwrap();
@@ -50,11 +50,11 @@ fn a_recording_keeps_every_stamp_as_it_came_and_one_wrong_stamp_moves_no_other()
         assert_eq!(recorded.time_ns, NOW_NS + times[n], "message {n}");
         assert!(recorded.indexed_ns <= NOW_NS, "message {n}");
     }
-    // What was sent in order before the clock's time is found by it.
+    // Messages that were sent in order before the clock's time are found by their time.
     assert!(read(i64::MIN..=NOW_NS - 80).iter().map(|m| m.number).eq(0..2));
 }
 
-/// A recorded directory with chunks, journal, names and objects.
+/// A directory with a recording: chunks, journal, names and objects.
 fn recorded(path: &Path, messages: u64) -> Vec<Vec<u8>> {
     let store = open(path);
     let mut recorder = recording::Recorder::new(&store, "feed", 2, Level::Local).unwrap();
@@ -94,8 +94,8 @@ fn a_recording_keeps_the_format_of_each_message() {
     assert_eq!(read.collect::<Vec<_>>(), formats.map(|format| (format, vec![7; 40])));
 }
 
-/// A recording as version 0.1 wrote it, without formats: it is read, it goes on as it began, and
-/// its format is the one that reads all of its messages.
+/// A recording as version 0.1 wrote it, without formats. It can be read and continued in its
+/// layout, and its format is the format that reads all of its messages.
 #[test]
 fn a_recording_of_an_earlier_version_is_read_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn a_recording_of_an_earlier_version_is_read_and_goes_on() {
     assert_eq!(codec::of_untagged([&message[..], b"no ITCH"]), Format::OPAQUE);
 }
 
-/// Every file below, with its bytes.
+/// Every file below the directory, with its bytes.
 fn contents(path: &Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
     let mut all = std::collections::BTreeMap::new();
     for entry in std::fs::read_dir(path).unwrap() {
@@ -153,7 +153,7 @@ fn a_recording_comes_back_in_order_from_disk_and_objects_and_reading_changes_not
     let file = store.file("feed.0.48").unwrap();
     let refused = store.append(&file, &[0; 48], Level::Memory).unwrap_err();
     assert!(refused.to_string().contains("open to read only"), "{refused}");
-    // A second reader is welcome, a writer is not.
+    // A second reader may open the store, a second writer may not.
     Store::open_to_read(StoreConfig::new(dir.path())).unwrap();
     assert!(Store::open(StoreConfig::new(dir.path())).is_err());
     store.close().unwrap();
@@ -168,7 +168,7 @@ fn bytes_flipped_at_random_anywhere_are_found() {
     recorded(dir.path(), 4_000);
     let mut prng = evenfall_core::Prng::new(11);
     for (path, whole) in contents(dir.path()) {
-        // Headers and ends, and places in between.
+        // Headers and ends, and some places between them.
         let ends = (0..16).flat_map(|at| [at, whole.len().saturating_sub(at + 1)]);
         let inside = (0..24).map(|_| prng.below(whole.len() as u64) as usize);
         for at in ends.chain(inside).filter(|at| *at < whole.len()).collect::<Vec<_>>() {
@@ -185,7 +185,7 @@ fn bytes_flipped_at_random_anywhere_are_found() {
     assert!(seal::verify_directory(dir.path()).unwrap().findings.is_empty());
 }
 
-/// Without the list of a clean stop, checksums of parts are all there is.
+/// Without the list of a clean stop, only the checksums of parts protect the store.
 #[test]
 fn a_byte_flipped_behind_a_crash_is_found_or_changes_no_record() {
     let dir = tempfile::tempdir().unwrap();
@@ -213,7 +213,7 @@ fn a_byte_flipped_behind_a_crash_is_found_or_changes_no_record() {
     assert!(found > 200 && harmless < found, "{found} found, {harmless} harmless");
 }
 
-/// Records of 4,096 bytes, three to a segment: few fill chunks.
+/// Records of 4,096 bytes, three to a segment, so that few records fill chunks.
 fn large(numbers: std::ops::Range<u64>) -> Vec<u8> {
     numbers
         .flat_map(|n| [(n as i64).to_le_bytes().to_vec(), vec![n as u8; 4_088]].concat())
@@ -241,7 +241,7 @@ fn retention_takes_the_oldest_chunks_from_disk_and_objects_and_survives_a_crash(
     let objects = dir.path().join("objects");
     assert!(!objects.join("D-0000000000000001-00000000").exists());
     assert!(!dir.path().join("D-0000000000000001-00000000").exists());
-    // Gone without a word, and found again.
+    // The process ends without closing the store, and the records are found again.
     drop((file, store));
     let store = open(dir.path());
     check(&store);

@@ -1,5 +1,5 @@
-//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
-//! promise breaks.
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
 
 use std::io::Cursor;
 
@@ -7,8 +7,8 @@ use crate::report::RunInfo;
 use crate::runlog::{Reader, Writer};
 use crate::settings::Settings;
 
-/// A settings file, its last line an override: an error that names the file, or settings that
-/// survive being written.
+/// Reads a settings file whose last line is an override. The result is an error that names the
+/// file, or settings that are the same after writing and reading.
 pub fn settings(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (file, set) = text.trim_end().rsplit_once('\n').unwrap_or((&text, ""));
@@ -24,7 +24,7 @@ pub fn settings(data: &[u8]) {
     }
 }
 
-/// A run log: what is read and written again reads the same.
+/// A run log that was read and written again reads the same.
 pub fn runlog(data: &[u8]) {
     let Ok(mut reader) = Reader::new(Cursor::new(data)) else { return };
     let header = reader.header().clone();
@@ -36,15 +36,16 @@ pub fn runlog(data: &[u8]) {
     writer.flush();
     drop(writer);
     let again = Reader::new(Cursor::new(&out)).expect("what is written can be read");
-    // A name that is no UTF-8 is shown with replacements, which are longer and may be cut.
+    // A name that is no UTF-8 is shown with replacement characters, which are longer and may be
+    // cut.
     if !header.name.contains('\u{fffd}') {
         assert_eq!(again.header(), &header);
     }
     assert!(again.eq(records));
 }
 
-/// The file that describes a run: an error that names the line, or a run that survives being
-/// written and whose memberships the ledger takes.
+/// Reads the file that describes a run. The result is an error that names the line, or a run that
+/// is the same after writing and reading, and whose memberships the ledger takes.
 pub fn run_json(data: &[u8]) {
     let Ok(info) = serde_json::from_slice::<RunInfo>(data) else { return };
     let written = serde_json::to_string_pretty(&info).expect("plain values");

@@ -1,17 +1,17 @@
-//! Root, proxy and receiver as processes, the feed in a program of your own, and the judgement of a
+//! Root, proxy and receiver as processes, the feed in a program of your own, and the report of a
 //! run.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`settings`] | what the roles read of the settings |
+//! | [`settings`] | the part of the settings that the roles read |
 //! | [`roles`] | root, proxy and receiver as they run in a process |
 //! | `subscriber` | the feed in a program of your own (feature `subscriber`) |
 //! | `publisher` | the root in a program of your own (feature `publisher`) |
-//! | [`runlog`] | the binary file in which each process of a run writes down what it did and when |
-//! | `runinfo` | what is known of a run beside its logs (feature `summary`) |
+//! | [`runlog`] | the binary file in which each process records what it did and when |
+//! | `runinfo` | the facts of a run that are not in its logs (feature `summary`) |
 //! | `report` | reads the logs of a run, judges the run, writes `report.html` (feature `report`) |
 #![forbid(unsafe_code)]
-// A note that cannot be written costs the note; these macros panic.
+// The print macros panic when a note cannot be written, and a note must not end a process.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 #[cfg(all(feature = "report", feature = "roles"))]

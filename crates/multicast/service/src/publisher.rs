@@ -1,5 +1,5 @@
-//! The root in a program of your own: a matching engine, a simulator, a test publishes messages,
-//! and they go out fairly.
+//! The root in a program of your own. A matching engine, a simulator or a test publishes messages,
+//! and all receivers release them at the same time.
 //!
 //! ```no_run
 //! use evenfall_core::NodeId;
@@ -19,10 +19,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The root runs in a thread of its own and waits there for its receivers; messages that are
-//! published before the tree stands wait for it. A message's latency counts from the call of
-//! [`publish`](Publisher::publish). What waits is bounded (16,384 messages, 32 MiB): then
-//! `publish` waits and [`try_publish`](Publisher::try_publish) says so.
+//! The root runs in a thread of its own and waits there for its receivers. Messages that are
+//! published before the tree stands wait in a queue. A message's latency counts from the call of
+//! [`publish`](Publisher::publish). The queue is bounded (16,384 messages, 32 MiB). When it is
+//! full, `publish` waits, and [`try_publish`](Publisher::try_publish) returns
+//! [`PublishError::Full`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,21 +38,21 @@ use crate::settings::{Publication, RoleName, Settings};
 use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
 use evenfall_runtime::SettingsError;
 
-/// Longest message: what fits in a datagram with every header there is, and the room that the
-/// seal of a keyed run takes.
+/// Longest message: a datagram less every header, and less the room that the seal of a keyed run
+/// takes.
 pub const MESSAGE_BYTES_MAX: usize = 65_000;
 
-/// Why a message was not published, or a publisher not started.
+/// Why a message was not published, or a publisher did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// As many messages wait as may; only from [`Publisher::try_publish`].
+    /// The queue is full. Only [`Publisher::try_publish`] returns this error.
     Full,
-    /// The root has ended: [`Publisher::finish`] says why.
+    /// The root has ended. [`Publisher::finish`] gives the reason.
     Ended,
-    /// Longer than [`MESSAGE_BYTES_MAX`].
+    /// The message is longer than [`MESSAGE_BYTES_MAX`].
     TooLong {
-        /// Its bytes.
+        /// Length of the message.
         bytes: usize,
     },
     /// The root could not start, or failed.
@@ -99,8 +100,8 @@ impl From<RoleError> for PublishError {
 
 type Ended = Result<RootSummary, RoleError>;
 
-/// A root that sends what it is given. Share it by reference between threads; their messages of
-/// one key go out in the order of the calls. Dropped, it ends the stream as `finish` does,
+/// A root that sends the messages that it is given. Threads share it by reference. Messages of one
+/// key go out in the order of the calls. Dropping the publisher ends the stream as `finish` does,
 /// but stops within two seconds when its receivers have not come yet.
 pub struct Publisher {
     queue: Arc<Handover>,
@@ -108,7 +109,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Starts a root by plain values, and returns when the root listens.
+    /// Starts a root from plain values, and returns when the root listens.
     ///
     /// # Errors
     /// Which value is wrong, or why the root cannot start.
@@ -116,11 +117,11 @@ impl Publisher {
         Self::start(publication.settings()?, Publication::NAME)
     }
 
-    /// Starts the root of these settings, and returns when it listens. Feeds that the settings
-    /// name are not read.
+    /// Starts the root of these settings, and returns when the root listens. Feeds that the
+    /// settings name are not read.
     ///
     /// # Errors
-    /// When there is no such node, it is no root, or it cannot start.
+    /// When the settings have no such node, the node is no root, or the root cannot start.
     pub fn start(settings: Settings, name: &str) -> Result<Self, PublishError> {
         let node = settings.node(name)?.clone();
         if node.role != RoleName::Root {
@@ -143,7 +144,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes a message; waits while as many wait as may. Messages of one `shard_key` keep
+    /// Publishes a message, and waits while the queue is full. Messages of one `shard_key` keep
     /// their order.
     ///
     /// # Errors
@@ -152,7 +153,7 @@ impl Publisher {
         self.put(message.into(), shard_key, true)
     }
 
-    /// Publishes a message, or says at once that there is no room.
+    /// Publishes a message, or returns at once when the queue is full.
     ///
     /// # Errors
     /// As [`publish`](Self::publish), and [`PublishError::Full`].
@@ -174,7 +175,7 @@ impl Publisher {
         })
     }
 
-    /// Ends the stream, waits until every receiver has it, and says how it went.
+    /// Ends the stream, waits until every receiver has it, and returns the summary.
     ///
     /// # Errors
     /// Why the root failed, or that receivers did not finish in time.

@@ -1,5 +1,5 @@
-//! The report of a run: joins the run logs of all processes and says, in numbers and in one
-//! self-contained page, how fair the run was.
+//! The report of a run. It joins the run logs of all processes and states how fair the run was, in
+//! numbers and in one self-contained page.
 //!
 //! ```text
 //! run directory                                    ledger              page
@@ -10,8 +10,8 @@
 //!                                                    +--> fairness.csv, one line per message
 //! ```
 //!
-//! Logs are merged as streams, so that memory follows the messages in flight and not the length of
-//! the run.
+//! Logs are merged as streams. Memory therefore follows the number of messages in flight and not
+//! the length of the run.
 
 pub mod compare;
 mod departures;
@@ -34,12 +34,12 @@ use crate::runlog::{self, Header, LogError, Reader, Record, Role, Tail};
 use evenfall_runtime::memory::{self, MemoryCurve};
 use evenfall_runtime::page::page;
 
-/// Sent records are read ahead by this, so that a release is never met before its message, even
-/// when clocks disagree by as much.
+/// Sent records are read this far ahead of the releases, so that a release never comes before its
+/// message, even when clocks disagree by as much.
 const READ_AHEAD_NS: u64 = 1_000_000_000;
-/// Memory for messages in flight while logs are joined.
+/// Memory for the messages in flight while logs are joined.
 const JOIN_BYTES_MAX: usize = 256 << 20;
-/// Bytes per message in flight, without its bit per receiver.
+/// Bytes per message in flight, without the bit per receiver.
 const IN_FLIGHT_BYTES: usize = 104;
 
 const SCRIPT: &str = include_str!("../../../../web/report.js");
@@ -49,29 +49,29 @@ const SCRIPT: &str = include_str!("../../../../web/report.js");
 pub struct LogLine {
     /// File name.
     pub file: String,
-    /// Name of the process.
+    /// Name of the process that wrote the log.
     pub name: String,
-    /// Its role.
+    /// Role of the process.
     pub role: String,
-    /// Whole records.
+    /// Whole records in the log.
     pub records: u64,
-    /// How it ended.
+    /// How the log ended.
     pub tail: String,
 }
 
-/// All that a page shows. A simulation, which has no logs, makes one directly.
+/// The contents of a page. A simulation has no logs and makes a report directly.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// What the run was.
+    /// Facts about the run.
     pub info: RunInfo,
-    /// How it went.
+    /// Figures of the run.
     pub outcome: Outcome,
-    /// What was read.
+    /// The logs that were read.
     pub logs: Vec<LogLine>,
-    /// Memory over the run of the [`memory::CURVES_MAX`] processes that used most, as far as they
-    /// wrote it down.
+    /// Memory over the run, of the [`memory::CURVES_MAX`] processes that used most, as far as they
+    /// recorded it.
     pub memory: Vec<MemoryCurve>,
-    /// What a reader must know before believing the rest.
+    /// Facts that a reader must know before believing the figures.
     pub warnings: Vec<String>,
 }
 
@@ -81,11 +81,11 @@ pub struct Report {
 pub enum ReportError {
     /// A file could not be read or written.
     Io(PathBuf, io::Error),
-    /// What the run was is not known.
+    /// The description of the run is missing or broken.
     Info(RunInfoError),
-    /// A log is wrong.
+    /// A log is broken.
     Log(PathBuf, LogError),
-    /// There is nothing to report.
+    /// The directory has no log of a root.
     NoRoot(PathBuf),
     /// The root ended while it waited for its nodes.
     NeverStood(PathBuf),
@@ -130,11 +130,11 @@ impl From<RunInfoError> for ReportError {
     }
 }
 
-/// Reads a run directory and judges the run. Every closed message is shown to `each_row`, for an
-/// export of the fairness log.
+/// Reads a run directory and judges the run. `each_row` gets every closed message, for an export of
+/// the fairness log.
 ///
 /// # Errors
-/// [`ReportError`]. Logs that were cut off are no error; they are warned of.
+/// [`ReportError`]. A log that was cut off is no error, but a warning.
 pub fn read(
     directory: &Path,
     mut each_row: Option<&mut dyn FnMut(&MessageRow)>,
@@ -161,7 +161,7 @@ pub fn read(
     Ok(Report { info, outcome, logs, memory, warnings })
 }
 
-/// What the page's script reads: the report, and the verdict that the terminal prints too.
+/// The data of the page's script: the report, and the verdict that the terminal prints too.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
@@ -187,7 +187,7 @@ impl Report {
     }
 }
 
-/// A ledger that expects of every receiver what the run expected.
+/// A ledger that expects of every receiver the messages that the run expected.
 pub(crate) fn ledger(info: &RunInfo, rows: bool) -> Ledger {
     let all = info.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
     let partial = |id: &NodeId| info.memberships.iter().any(|m| m.receiver == *id);
@@ -210,8 +210,8 @@ struct Log {
 }
 
 impl Log {
-    /// The node, with the number of its life when it had several: `receiver-1.1.evlog` has the log
-    /// of `receiver-1.1`.
+    /// Name of the node, with the number of its life when it had several: `receiver-1.1.evlog` has
+    /// the log of `receiver-1.1`.
     fn name(&self) -> String {
         let name = &self.reader.header().name;
         let stem = self.file.strip_suffix(runlog::EXTENSION).unwrap_or_default();
@@ -237,8 +237,8 @@ fn open(path: &Path) -> Result<Reader<File>, ReportError> {
     Reader::new(file).map_err(|error| ReportError::Log(path.to_owned(), error))
 }
 
-/// Whether a process took part in an earlier run than that of the root that started then: no
-/// receiver outlives its root's run, and nothing is released before the root has started.
+/// Whether a process took part in a run before that of the root that started at this time. No
+/// receiver outlives its root's run, and no message is released before the root has started.
 fn is_earlier(path: &Path, root_started_ns: u64) -> Result<bool, ReportError> {
     let released = open(path)?.find_map(|record| match record {
         Record::Released(released) => Some(released.release_ns),
@@ -248,7 +248,7 @@ fn is_earlier(path: &Path, root_started_ns: u64) -> Result<bool, ReportError> {
 }
 
 /// Logs of the last run in the directory, by file name. A root that is started again begins another
-/// run, and leaves the logs of the one before where they are.
+/// run, and leaves the logs of the previous run in place.
 fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
     let io = |error| ReportError::Io(directory.to_owned(), error);
     let mut paths = Vec::new();
@@ -280,7 +280,7 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
     Ok(last)
 }
 
-/// Feeds all logs to the ledger, roughly in the order of time. Returns the worst clock error.
+/// Feeds all logs to the ledger, roughly in the order of time. Returns the largest clock error.
 fn join(
     logs: &mut [Log],
     ledger: &mut Ledger,
@@ -301,7 +301,7 @@ fn join(
         match record {
             Record::Sent(sent) => ledger.sent(&sent),
             Record::Clock { error, .. } => clock = worse(clock, error),
-            // Whatever a recorder releases, nobody trades on.
+            // Nobody trades on the messages that a recorder releases.
             _ if role == Role::Recorder => {}
             Record::Released(released) => ledger.released(&released),
             Record::Lost(lost) => ledger.lost(&lost),
@@ -317,7 +317,7 @@ fn join(
     clock
 }
 
-/// When it is a record's turn. Those without a time follow the one before.
+/// The time at which a record is fed. A record without a time follows the record before it.
 fn turn(record: &Record, before: u64) -> u64 {
     match record {
         Record::Sent(sent) => sent.sent_ns.saturating_sub(READ_AHEAD_NS),

@@ -1,4 +1,4 @@
-//! What is known of a run beside its logs: the file `run.json`, which the root writes.
+//! The facts of a run that are not in its logs. The root writes them to the file `run.json`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::runlog::RUN_FILE;
 
-/// What is known of a run beside its logs; the contents of `run.json`.
+/// The contents of `run.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunInfo {
     /// First line of the report.
     pub title: String,
-    /// When the root started, by the wall clock of its host; 0 when that is not known. The other
-    /// times of a run are on its own clock, which may count from the boot of the host.
+    /// When the root started, by the wall clock of its host; 0 when unknown. The other times of a
+    /// run are on the run's own clock, which may count from the boot of the host.
     #[serde(default)]
     pub started_unix_s: u64,
-    /// Settings worth showing: name and value as a person would write them.
+    /// Settings for the report: names, and values as a person would write them.
     #[serde(default)]
     pub settings: BTreeMap<String, serde_json::Value>,
-    /// Receivers, proxies and roots by name. Receivers in it, and without a [`Membership`], are
+    /// Receivers, proxies and roots by name. A receiver in this list without a [`Membership`] is
     /// expected to release every message.
     pub nodes: Vec<NodeInfo>,
-    /// Receivers that came late or left.
+    /// Receivers that joined late or left.
     #[serde(default)]
     pub memberships: Vec<Membership>,
-    /// What happened.
+    /// Events of the run.
     #[serde(default)]
     pub events: Vec<RunEvent>,
 }
@@ -46,29 +46,31 @@ pub struct NodeInfo {
     pub role: String,
 }
 
-/// Messages of one stream that one receiver is expected to release. One that came back has several.
+/// The messages of one stream that one receiver is expected to release. A receiver that came back
+/// has several memberships.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Membership {
-    /// Who.
+    /// Receiver.
     pub receiver: NodeId,
     /// Tree or shard.
     pub stream: u32,
     /// First message.
     pub from: u64,
-    /// First message that is not expected any more; none when it stayed.
+    /// First message that is not expected any more; `None` when the receiver stayed.
     #[serde(default)]
     pub until: Option<u64>,
-    /// It said good-bye: what it had not released by then is not expected of it.
+    /// Whether the receiver said good-bye. The messages that it had not released by then are not
+    /// expected of it.
     #[serde(default)]
     pub left: bool,
-    /// When the process started that came; a node that is started again has a log of each life. 0
-    /// when it is not known, and is the last.
+    /// When the receiver's process started. A node that is started again has a log of each life.
+    /// The value 0 means that the start is unknown; the last life then counts.
     #[serde(default)]
     pub started_ns: u64,
 }
 
-/// Something that happened.
+/// An event of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunEvent {
@@ -76,7 +78,7 @@ pub struct RunEvent {
     pub at_ns: u64,
     /// One word, a lane of the timeline: `join`, `leave`, `suspect`, `view`, `evict`, `fault`...
     pub kind: String,
-    /// Whom it concerns.
+    /// Node that the event concerns.
     #[serde(default)]
     pub node: Option<NodeId>,
     /// A sentence.
@@ -84,13 +86,13 @@ pub struct RunEvent {
     pub text: String,
 }
 
-/// Why the description of a run is not read or written.
+/// Why the description of a run cannot be read or written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunInfoError {
     /// The file cannot be read or written.
     Io(PathBuf, io::Error),
-    /// The file is wrong; line and column are in the message.
+    /// The file is broken. The message has line and column.
     Malformed(PathBuf, serde_json::Error),
     /// The root has not written down what the run was.
     Missing(PathBuf),
@@ -125,7 +127,7 @@ impl RunInfo {
     /// Reads `run.json` of a run directory.
     ///
     /// # Errors
-    /// When the file is not there or is wrong.
+    /// When the file is missing or broken.
     pub fn read(directory: &Path) -> Result<Self, RunInfoError> {
         let path = directory.join(RUN_FILE);
         let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
@@ -138,7 +140,7 @@ impl RunInfo {
     /// Writes `run.json` into a run directory.
     ///
     /// # Errors
-    /// When the directory does not take the file.
+    /// When the file cannot be written.
     pub fn write(&self, directory: &Path) -> Result<(), RunInfoError> {
         let path = directory.join(RUN_FILE);
         let json = serde_json::to_string_pretty(self).map_err(io::Error::other);

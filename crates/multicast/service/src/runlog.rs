@@ -1,8 +1,9 @@
-//! Run logs: each process of a run writes down what it did and when, and nothing else.
+//! Run logs. Each process of a run records what it did and when, and no conclusions.
 //!
-//! Fairness is a statement about many processes, so no process can judge it alone, and shipping the
-//! times over the network that is being measured would disturb it. Every process appends fixed-size
-//! records to a file of its own; [`report`](crate::report) joins them afterwards.
+//! Fairness is a statement about many processes, so no process can judge it alone. Sending the
+//! times over the network would disturb the measured network. Every process therefore appends
+//! fixed-size records to a file of its own, and [`report`](crate::report) joins the files
+//! afterwards.
 //!
 //! All numbers are little-endian, all times nanoseconds on the synchronised clock.
 //!
@@ -30,8 +31,8 @@
 //! from the arrival until the program took the copy, at most 4.3 s. Logs from before the program's
 //! stamp have a zero there.
 //!
-//! A process that is killed leaves no `end` record and perhaps half a record; the reader keeps all
-//! whole ones and says how the file ended.
+//! A process that is killed leaves no `end` record, and perhaps half a record. The reader keeps all
+//! whole records and states how the file ended.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -49,30 +50,32 @@ pub const EXTENSION: &str = "evlog";
 pub const HEADER_BYTES: usize = 64;
 /// Length of a record.
 pub const RECORD_BYTES: usize = 40;
-/// Longest name; the rest is cut off.
+/// Longest name. The rest of a longer name is cut off.
 pub const NAME_BYTES_MAX: usize = 32;
 
 const MAGIC: [u8; 8] = *b"EVENLOG\n";
 const VERSION: u16 = 1;
-/// Records held in memory until somebody is idle: 6,500 of them, 65 ms at 100,000 msg/s.
+/// Records that are held in memory until the process is idle. 256 KiB hold 6,500 records, which are
+/// 65 ms at 100,000 messages a second.
 const PENDING_BYTES_MAX: usize = 256 << 10;
-/// An idle moment writes no less than this: one page is not worth a system call more often.
+/// The least that an idle moment writes. Less than a page is not worth a system call.
 const IDLE_BYTES_MIN: usize = 4 << 10;
-/// The reader asks for this much at a time.
+/// Bytes that the reader asks for at a time.
 const READ_BYTES: usize = RECORD_BYTES * 4_096;
 
-/// What the process was.
+/// The role of a process in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Role {
     /// Sends the feed.
     Root = 1,
-    /// Forwards it.
+    /// Forwards the feed.
     Proxy = 2,
-    /// Releases it.
+    /// Releases the feed.
     Receiver = 3,
-    /// Releases it into a store. Nobody trades on that: it is no receiver to the report.
+    /// Releases the feed into a store. Nobody trades on a recorder's releases, so the report does
+    /// not count it as a receiver.
     Recorder = 4,
 }
 
@@ -87,12 +90,13 @@ impl fmt::Display for Role {
     }
 }
 
-/// The log is named after the node, as its other files are.
+/// Name of a node's log. The other files of the node are named after it in the same way.
 pub(crate) fn file_name(node: &str) -> String {
     format!("{node}.{EXTENSION}")
 }
 
-/// Lives of a node whose files are kept beside those of the present one; of more, the last.
+/// Earlier lives of a node whose files are kept. When a node has more lives, the last number is
+/// used again.
 const LIVES_MAX: u32 = 99;
 
 /// The file of an earlier life: `a.evlog` becomes `a.1.evlog`.
@@ -103,8 +107,8 @@ fn numbered(name: &str, life: u32) -> String {
     }
 }
 
-/// Puts aside what an earlier life of a node left in a directory, all under one number: what it
-/// released is in its log and nowhere else.
+/// Renames the files that an earlier life of a node left in a directory, all with the same number.
+/// The releases of that life are recorded in its log and nowhere else.
 pub(crate) fn set_aside(directory: &Path, names: &[String]) -> io::Result<()> {
     let there = |name: &&String| directory.join(name).exists();
     let is_free = |life: &u32| !names.iter().any(|n| directory.join(numbered(n, *life)).exists());
@@ -114,45 +118,45 @@ pub(crate) fn set_aside(directory: &Path, names: &[String]) -> io::Result<()> {
     })
 }
 
-/// Who wrote a log.
+/// The process that wrote a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it was.
+    /// Role of the process.
     pub role: Role,
-    /// Its id.
+    /// Id of the process.
     pub node: NodeId,
-    /// Its name in the configuration.
+    /// Name of the process in the settings.
     pub name: String,
-    /// How wrong its synchronised clock was at first.
+    /// Error of its synchronised clock at the start.
     pub clock: ClockError,
-    /// When it started.
+    /// When the process started.
     pub started_ns: u64,
 }
 
-/// What a process writes down.
+/// A record of a run log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The root sent a message.
     Sent(Sent),
-    /// This receiver released a frame. Its own id is in the header and not repeated.
+    /// This receiver released a frame. The receiver's id is in the header and not repeated here.
     Released(Released),
     /// This receiver reported a loss.
     Lost(Lost),
-    /// This receiver dropped so many further copies since the last such record.
+    /// This receiver dropped this many further copies since its last such record.
     Duplicates(u64),
     /// The clock's error changed.
     Clock {
-        /// When.
+        /// When the error changed.
         at_ns: u64,
-        /// What it is from now on.
+        /// The error from now on.
         error: ClockError,
     },
-    /// The process ended by its own will, after this many records.
+    /// The process ended normally, after this many records.
     End(u64),
 }
 
 impl Record {
-    /// When the record was made, as far as it says.
+    /// Time of the record, if the record has a time.
     pub fn at_ns(&self) -> Option<u64> {
         match self {
             Self::Sent(sent) => Some(sent.sent_ns),
@@ -163,7 +167,7 @@ impl Record {
     }
 }
 
-/// Appends records to memory, and to a file when there is time.
+/// Appends records to memory, and writes them to a file when the process is idle.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
@@ -174,12 +178,12 @@ pub struct Writer<W> {
     dropped: u64,
 }
 
-/// How writing went.
+/// Figures of the writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Records in the file.
     pub records: u64,
-    /// Times that memory was full and the hot path had to write.
+    /// Times that memory was full and the busy path had to write.
     pub in_a_hurry: u64,
 }
 
@@ -187,7 +191,7 @@ impl Writer<std::fs::File> {
     /// Creates the log of this node in a run directory: `<name>.evlog`.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub fn create(directory: &Path, header: &Header) -> io::Result<Self> {
         let name = file_name(&header.name);
         Self::new(std::fs::File::create(directory.join(name))?, header)
@@ -195,19 +199,19 @@ impl Writer<std::fs::File> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the header. `out` should not be buffered; this is.
+    /// Writes the header. The writer has a buffer of its own, so `out` should have none.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn new(mut out: W, header: &Header) -> io::Result<Self> {
         out.write_all(&encode_header(header))?;
         let pending = Vec::with_capacity(PENDING_BYTES_MAX);
         Ok(Self { out, pending, records: 0, written_in_a_hurry: 0, failed: None, dropped: 0 })
     }
 
-    /// Appends a record to memory. Writes only when memory is full, which
-    /// [`Written::in_a_hurry`] counts. A log that cannot be written must not take the feed down:
-    /// the first failure is kept for [`finish`](Self::finish), and records after it are dropped.
+    /// Appends a record to memory. It writes only when memory is full, which
+    /// [`Written::in_a_hurry`] counts. A log that cannot be written must not stop the feed. The
+    /// first failure is therefore kept for [`finish`](Self::finish), and later records are dropped.
     #[inline]
     pub fn append(&mut self, record: &Record) {
         if self.pending.len() + RECORD_BYTES > PENDING_BYTES_MAX {
@@ -222,7 +226,7 @@ impl<W: Write> Writer<W> {
         self.pending.extend_from_slice(&encode(record));
     }
 
-    /// There is time: writes if it is worth it. True when it wrote.
+    /// The process is idle: writes if enough records wait. Returns whether it wrote.
     pub fn idle(&mut self) -> bool {
         let worth_it = self.pending.len() >= IDLE_BYTES_MIN;
         if worth_it {
@@ -231,12 +235,12 @@ impl<W: Write> Writer<W> {
         worth_it
     }
 
-    /// Writes everything.
+    /// Writes all records.
     pub fn flush(&mut self) {
         self.write_out();
     }
 
-    /// Writes everything and an end record.
+    /// Writes all records and an end record.
     ///
     /// # Errors
     /// The first failure since the log was created.
@@ -266,15 +270,15 @@ impl<W: Write> Writer<W> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tail {
-    /// It was not read to its end yet.
+    /// The log was not read to its end yet.
     #[default]
     Unread,
-    /// With an end record.
+    /// The log has an end record.
     Clean,
-    /// Without one: the process was killed, or still runs. So many bytes of a half record are left
-    /// over.
+    /// The log has no end record: the process was killed, or still runs. This many bytes of a half
+    /// record are left over.
     Cut(usize),
-    /// The file could not be read on.
+    /// Reading the file failed.
     Failed(String),
 }
 
@@ -294,11 +298,11 @@ impl fmt::Display for Tail {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LogError {
-    /// It could not be read.
+    /// The file could not be read.
     Io(io::Error),
-    /// It does not begin as a run log.
+    /// The file does not begin as a run log.
     Foreign,
-    /// It is of another version.
+    /// The log has another version.
     Version(u16),
     /// A header field has no meaning.
     Header(&'static str),
@@ -339,10 +343,10 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header. `input` need not be buffered; this is.
+    /// Reads the header. The reader has a buffer of its own, so `input` needs none.
     ///
     /// # Errors
-    /// [`LogError`] when it is no run log of this version.
+    /// [`LogError`] when the input is no run log of this version.
     pub fn new(mut input: R) -> Result<Self, LogError> {
         let mut bytes = [0; HEADER_BYTES];
         input.read_exact(&mut bytes).map_err(|error| match error.kind() {
@@ -354,12 +358,12 @@ impl<R: Read> Reader<R> {
         Ok(Self { input, header, buffer, at: 0, records: 0, malformed: 0, tail })
     }
 
-    /// Who wrote it.
+    /// The process that wrote the log.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Records read so far, the end record included.
+    /// Records read so far, with the end record.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -369,7 +373,7 @@ impl<R: Read> Reader<R> {
         self.malformed
     }
 
-    /// How it ended, once it has.
+    /// How the log ended, once it was read to its end.
     pub fn tail(&self) -> &Tail {
         &self.tail
     }

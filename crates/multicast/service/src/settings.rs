@@ -1,5 +1,5 @@
-//! What the roles of the multicast read of the settings: the tables `[run]`, `[feed]`, `[io]`,
-//! `[inject]` and `[multicast]`, and the nodes that are root, proxy, receiver or recorder.
+//! The settings of the multicast's roles: the tables `[run]`, `[feed]`, `[io]`, `[inject]` and
+//! `[multicast]`, and the nodes that are root, proxy, receiver or recorder.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -23,24 +23,24 @@ mod plain;
 
 pub use self::plain::{Publication, Subscription};
 
-/// Trees of a run; more than sixty-four cores do not serve one feed.
+/// Trees of a run. One feed does not keep more than sixty-four cores busy.
 const TREES: RangeInclusive<u32> = 1..=64;
 /// The words of the roles in `[[node]]`.
 pub const ROLES: [&str; 4] = ["root", "proxy", "receiver", "recorder"];
 
-/// A role of a node.
+/// Role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum RoleName {
-    /// Publishes.
+    /// Publishes the feed.
     Root,
-    /// Forwards.
+    /// Forwards the feed.
     Proxy,
-    /// Holds and releases. Settings written before the word was `receiver` say `recv`.
+    /// Holds and releases messages. Older settings use the word `recv`.
     #[serde(alias = "recv")]
     Receiver,
-    /// A receiver that keeps every message in a store, and answers those who miss some.
+    /// A receiver that keeps every message in a store, and repairs messages for other nodes.
     Recorder,
     /// A role of another service, such as that of an agent.
     #[serde(other)]
@@ -63,36 +63,36 @@ impl fmt::Display for RoleName {
 /// One process of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// What people call it; unique.
+    /// The name by which people call the node. Names are unique.
     pub name: String,
-    /// What the wire calls it; unique.
+    /// The number by which the wire calls the node. Ids are unique.
     pub id: NodeId,
-    /// What it does.
+    /// Role of the node.
     pub role: RoleName,
-    /// Where it listens, and where others reach it. Only the root's is needed by others; port 0
-    /// takes any free one.
+    /// Where the node listens, and where other nodes reach it. Other nodes need only the root's
+    /// address. Port 0 takes any free port.
     pub address: SocketAddr,
-    /// Where it serves `/metrics`, `/healthz` and `/status`; nowhere by default.
+    /// Where the node serves `/metrics`, `/healthz` and `/status`. By default it serves none of
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<SocketAddr>,
-    /// The tree that a proxy serves, when there are several.
+    /// The tree that a proxy serves, when the run has several trees.
     #[serde(default)]
     pub tree: u32,
-    /// Directory of the store in which a recorder keeps what it receives; relative to the settings
-    /// file.
+    /// Directory of the store in which a recorder keeps the feed, relative to the settings file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
-    /// Where a receiver begins, if not with the live feed: `start` of what a recorder has, the
-    /// number of a message, or a time such as `2026-11-21T14:30:00Z`.
+    /// Where a receiver begins, instead of with the live feed: `start` for a recorder's first
+    /// message, the number of a message, or a time such as `2026-11-21T14:30:00Z`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 }
 
 impl Node {
-    /// Where it begins.
+    /// Where the node begins.
     ///
     /// # Errors
-    /// When `from` is none of what it may be.
+    /// When `from` has none of its allowed forms.
     pub fn begin(&self) -> Result<Begin, SettingsError> {
         match self.from.as_deref() {
             None | Some("live") => Ok(Begin::Live),
@@ -109,7 +109,7 @@ impl Node {
 }
 
 impl Node {
-    /// What every service knows of the node.
+    /// The part of the node that every service knows.
     pub fn plain(&self) -> settings::Node {
         settings::Node {
             name: self.name.clone(),
@@ -130,7 +130,7 @@ fn begin_at(text: &str) -> Option<Begin> {
     i64::try_from(since.as_nanos()).ok().map(Begin::Time)
 }
 
-/// What the multicast adds to the table `[run]`.
+/// The keys of the table `[run]` that the multicast adds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Course {
@@ -145,8 +145,8 @@ pub struct Course {
 }
 
 impl Course {
-    /// How long the rehearsal takes: a frame goes to one tree, and each is to be known as well as
-    /// if it were the only one.
+    /// How long the rehearsal takes. Each frame goes to one tree, and each tree gets as many frames
+    /// as if it were alone.
     pub fn rehearsal(&self) -> Duration {
         self.warm_up * self.trees
     }
@@ -158,12 +158,12 @@ impl Default for Course {
     }
 }
 
-/// Everything that the roles of the multicast read, for all hosts alike.
+/// The settings of the multicast's roles. All hosts use the same settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// The run itself.
+    /// General settings of the run.
     pub run: Run,
-    /// Its course.
+    /// The multicast's settings of the run.
     pub course: Course,
     /// Where the messages come from.
     #[cfg(feature = "roles")]
@@ -182,7 +182,7 @@ impl Settings {
     /// The node of this name.
     ///
     /// # Errors
-    /// Which names there are.
+    /// The names in the settings.
     pub fn node(&self, name: &str) -> Result<&Node, SettingsError> {
         self.nodes.iter().find(|node| node.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.nodes.iter().map(|n| n.name.as_str()).collect();
@@ -214,7 +214,7 @@ impl Settings {
 }
 
 impl Node {
-    /// The node by itself, at this place of the list.
+    /// Checks the node, which stands at this place in the list.
     fn check(&self, at: usize, trees: u32) -> Result<(), Mistake> {
         let wrong = |key: &str, why: String| {
             Err(Mistake::new(format!("node.{at}.{key}"), format!("node {}: {why}", self.name)))
@@ -237,7 +237,7 @@ impl Node {
 }
 
 impl Settings {
-    /// What no program can make sense of.
+    /// Checks that the settings make sense to a program.
     fn check(&self) -> Result<(), Mistake> {
         self.multicast.check().map_err(|why| Mistake::in_words(format!("multicast.{why}")))?;
         within("run.trees", self.course.trees, &TREES)?;
@@ -259,15 +259,15 @@ impl Settings {
         Ok(())
     }
 
-    /// What a run needs besides: refused is what `evenfall run` would refuse later, or wait for
-    /// without end.
+    /// Checks what a run needs besides: the settings that `evenfall run` would refuse later, or
+    /// that would make it wait without end.
     ///
     /// # Errors
-    /// What is missing, or open to more than this machine without a key.
+    /// The missing part, or an address that is open beyond this machine without a key.
     pub fn check_run(&self) -> Result<(), Mistake> {
         let others = self.count(RoleName::Other);
         let listeners = self.count(RoleName::Receiver) + self.count(RoleName::Recorder);
-        // Receivers may be of another file, when this one says how many to expect.
+        // The receivers may stand in another file, when this file says how many to expect.
         let expected = self.multicast.membership.expect_receivers > 0;
         if self.nodes.is_empty() {
             let why = "no [[node]]: a run needs one root and at least one receiver or recorder; \
@@ -285,7 +285,7 @@ impl Settings {
         check_closed(&self.plain_nodes(), keyed)
     }
 
-    /// What this machine lacks for a run.
+    /// Checks the parts of this machine that a run needs.
     ///
     /// # Errors
     /// The file or the clock that is missing.

@@ -36,40 +36,40 @@ use crate::roles::receiver::{self, ReceiverSummary, Sink};
 use crate::settings::{RoleName, Settings, Subscription};
 use evenfall_runtime::SettingsError;
 
-/// Updates that may wait for the program. A desk that is further behind than this is too slow: it
-/// is cut off with an error that says so, and its siblings do not notice.
+/// Updates that may wait for the program. A program that is further behind is too slow. It is cut
+/// off with an error that says so, and other receivers are not affected.
 const WAITING_MAX: usize = 65_536;
 
 /// One message, released.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Which tree it came by.
+    /// Tree of the message.
     pub stream: u32,
-    /// Its number within that tree.
+    /// Number of the message within its tree.
     pub number: u64,
-    /// When it might be released; `None` when it was not held.
+    /// When the message was to be released; `None` when it was not held.
     pub deadline: Option<SyncTime>,
-    /// When it was released, read from the clock at that moment.
+    /// When the message was released, read from the clock at that moment.
     pub released: SyncTime,
-    /// The format of its bytes, as the publisher stated it.
+    /// The format of the bytes, as the publisher stated it.
     pub format: Format,
     /// The message as the venue sent it.
     pub bytes: Bytes,
 }
 
-/// What a subscriber gets, in order within each tree.
+/// An update for a subscriber. Updates come in order within each tree.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Update {
     /// A message.
     Message(Message),
-    /// Messages that could not be had; the next one follows them.
+    /// Messages that could not be repaired. The next message follows them.
     Lost {
-        /// Which tree.
+        /// Tree of the messages.
         stream: u32,
-        /// The first of them, if it is known.
+        /// Number of the first lost message, if it is known.
         first: Option<u64>,
-        /// How many, if it is known.
+        /// Number of lost messages, if it is known.
         messages: Option<u64>,
     },
 }
@@ -125,12 +125,12 @@ impl From<RoleError> for SubscribeError {
     }
 }
 
-/// Passes on what the filter lets through.
+/// Passes on the messages that the filter lets through.
 struct Channel {
     to: SyncSender<Update>,
-    /// Locates by symbol, learnt from the feed itself.
+    /// Symbols by their locate number, learnt from the feed itself.
     symbols: Symbols,
-    /// Everything when `None`.
+    /// The wanted symbols; `None` lets all messages through.
     only: Option<Vec<Stock>>,
     stop: Arc<AtomicBool>,
     too_slow: Arc<AtomicBool>,
@@ -139,7 +139,7 @@ struct Channel {
 impl Channel {
     fn wants(&mut self, format: Format, message: &[u8]) -> bool {
         let Some(only) = &self.only else { return true };
-        // What concerns no single symbol, or does not say a symbol, concerns everybody.
+        // A message that concerns no single symbol, or names none, goes to every subscriber.
         let codec = codec::of(format);
         let event = codec.and_then(|codec| codec.event(message, &mut self.symbols));
         event.and_then(|event| event.symbol).is_none_or(|symbol| only.contains(&symbol))
@@ -179,13 +179,13 @@ impl Sink for Channel {
 
 type Ended = Result<ReceiverSummary, RoleError>;
 
-/// A subscription. Iterate it; drop it to leave.
+/// A subscription. Iterating gives its updates, and dropping it leaves the run.
 pub struct Subscriber {
     settings: Settings,
     name: String,
     only: Option<Vec<Stock>>,
     running: Option<(Receiver<Update>, JoinHandle<Ended>)>,
-    /// What [`wait`](Self::wait) saw come.
+    /// An update that [`wait`](Self::wait) has taken from the channel.
     waiting: Option<Update>,
     stop: Arc<AtomicBool>,
     too_slow: Arc<AtomicBool>,
@@ -193,7 +193,7 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Subscribes by plain values; the receiver joins when the first update is asked for.
+    /// Subscribes by plain values. The receiver joins when the first update is asked for.
     ///
     /// # Errors
     /// Which value is wrong, and what is allowed.
@@ -201,11 +201,11 @@ impl Subscriber {
         Self::with(subscription.settings()?, &subscription.name)
     }
 
-    /// Subscribes as a node of a settings file; the receiver joins when the first update is asked
+    /// Subscribes as a node of a settings file. The receiver joins when the first update is asked
     /// for.
     ///
     /// # Errors
-    /// When the file or the node is not as it must be.
+    /// When the file or the node is wrong.
     #[cfg(feature = "settings")]
     pub fn join(path: impl AsRef<std::path::Path>, name: &str) -> Result<Self, SubscribeError> {
         Self::with(Settings::load(path.as_ref(), &[])?, name)
@@ -214,7 +214,7 @@ impl Subscriber {
     /// Subscribes as a node of these settings.
     ///
     /// # Errors
-    /// When there is no such node, or it is no receiver.
+    /// When the settings have no such node, or the node is no receiver.
     pub fn with(settings: Settings, name: &str) -> Result<Self, SubscribeError> {
         if settings.node(name)?.role != RoleName::Receiver {
             return Err(SubscribeError::NotAReceiver(name.to_owned()));
@@ -231,16 +231,17 @@ impl Subscriber {
         })
     }
 
-    /// Only messages of these symbols, and those that concern no single one (ITCH feeds).
+    /// Lets only messages of these symbols through, and messages that concern no single symbol
+    /// (ITCH feeds).
     pub fn only(mut self, symbols: &[&str]) -> Self {
-        // What is no symbol, nothing concerns.
+        // A text that is no symbol lets no message through.
         let stocks = symbols.iter().filter_map(|symbol| Stock::new(symbol)).collect();
         self.only = (!symbols.is_empty()).then_some(stocks);
         self
     }
 
-    /// Waits until there is an update or the stream has ended, and no longer than this; whether
-    /// [`next`](Iterator::next) answers at once.
+    /// Waits until an update has come or the stream has ended, and for `time` at most. Returns
+    /// whether [`next`](Iterator::next) answers at once.
     pub fn wait(&mut self, time: Duration) -> bool {
         if self.done || self.waiting.is_some() {
             return true;
@@ -274,7 +275,7 @@ impl Subscriber {
 impl Iterator for Subscriber {
     type Item = Result<Update, SubscribeError>;
 
-    /// The next update; waits for it. `None` once the stream has ended.
+    /// Waits for the next update. `None` once the stream has ended.
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
             return None;

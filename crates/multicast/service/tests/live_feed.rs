@@ -1,4 +1,4 @@
-//! A feed that is played as MoldUDP64, lossy, through a root, to receivers.
+//! A feed is played as MoldUDP64 with losses, through a root, to receivers.
 
 use std::thread;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn feed(messages: u64) -> Feed {
     Feed { synthetic, rate: Some(8_000.0), ..Feed::default() }
 }
 
-/// Plays to a root with two receivers; what each says, and how many equal contents there were.
+/// Plays to a root with two receivers. Returns both summaries, after comparing the contents.
 fn run(settings: &Settings, stage: Stage, messages: u64) -> (Played, RootSummary) {
     let receivers = receivers(settings, &[]);
     let mut player = Player::open(&feed(messages), stage).unwrap();
@@ -81,7 +81,7 @@ fn two_sides_that_lose_packets_and_a_server_lose_no_message() {
     settings.feed.mold_b = Some(b);
     settings.feed.mold_request = Some(server);
     settings.feed.mold_from = Some(1);
-    // Nothing is to be given up here, however slow the machine.
+    // However slow the machine is, no gap shall be given up here.
     settings.feed.mold_gap_timeout = Duration::from_secs(60);
     let (played, root) = run(&settings, stage(&settings, 0.05), 20_000);
     let feed = root.feed.unwrap();
@@ -91,7 +91,8 @@ fn two_sides_that_lose_packets_and_a_server_lose_no_message() {
     assert!(feed.copies_ignored > 10_000, "side B was there: {feed:?}");
 }
 
-/// What anybody who reaches the side's address may send; none of it may end, move or hold the feed.
+/// A stranger may send any datagram to the side's address. No datagram may end, move or hold the
+/// feed.
 #[test]
 fn a_stranger_neither_ends_nor_moves_a_live_feed() {
     use evenfall_feed_formats::mold::{SessionId, end_of_session, heartbeat};
@@ -114,7 +115,7 @@ fn a_stranger_neither_ends_nor_moves_a_live_feed() {
                 end_of_session(ours, 1),
                 heartbeat(ours, 1 << 60),
             ] {
-                // Nobody listens before the root does.
+                // No socket is bound there before the root listens.
                 socket.send_to(&packet, a).ok();
             }
         }
@@ -150,7 +151,7 @@ fn a_group_feeds_several_trees_by_symbol() {
             hash.update(tree as usize, &message.bytes);
         }
     }
-    // Each of the day's first events goes by every tree, in its place among the tree's messages.
+    // Each of the day's first events goes to every tree, at its place among the tree's messages.
     assert!(hash.messages() > 5_000);
     assert_eq!(root.messages, hash.messages());
     assert_eq!(root.content_hash, hash.finish_hex());

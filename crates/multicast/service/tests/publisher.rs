@@ -6,7 +6,7 @@ use crate::common::{receivers, settings};
 use evenfall_multicast_service::{PublishError, Publisher, Subscriber, Update};
 
 fn message(n: u32) -> Vec<u8> {
-    // Of different lengths, the empty one included.
+    // Messages have different lengths, and some are empty.
     n.to_le_bytes().repeat(n as usize % 40)
 }
 
@@ -47,7 +47,7 @@ fn a_subscriber_gets_what_a_publisher_publishes() {
 fn a_publisher_that_gets_ahead_is_told_and_loses_nothing() {
     let settings = settings(1, 1);
     let publisher = Publisher::start(settings.clone(), "root").unwrap();
-    // Nobody has joined, so nothing leaves: the queue must say that it is full.
+    // No receiver has joined, so no message leaves. The queue must say that it is full.
     let mut queued = 0_u32;
     let refused = loop {
         match publisher.try_publish(message(queued), 0) {
@@ -76,7 +76,7 @@ fn subscribers_that_are_gone_leave_nothing_behind_for_signals_to_reach() {
     evenfall_host::interrupt::install().unwrap();
     let settings = settings(1, 1);
     let visit = || {
-        // There is no root: it joins in vain, and leaves when it is dropped.
+        // There is no root, so the receiver joins in vain, and leaves when it is dropped.
         let mut subscriber = Subscriber::with(settings.clone(), "receiver-1").unwrap();
         assert!(!subscriber.wait(std::time::Duration::from_millis(1)), "it runs");
     };
@@ -85,7 +85,7 @@ fn subscribers_that_are_gone_leave_nothing_behind_for_signals_to_reach() {
     for _ in 0..100 {
         visit();
     }
-    // Other tests of this file open some of their own beside.
+    // Other tests of this program also open files.
     assert!(open_files() < before + 50, "{before} files, then {}", open_files());
 }
 
@@ -98,6 +98,6 @@ fn a_publisher_that_cannot_start_says_why() {
     let taken = Publisher::start(settings.clone(), "root").unwrap();
     let error = start(settings, "root").to_string();
     assert!(error.contains("another process has the port"), "{error}");
-    // Its receivers never came, and it does not wait for them for ever.
+    // The receivers never came, and the publisher does not wait for them for ever.
     drop(taken);
 }

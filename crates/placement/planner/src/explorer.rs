@@ -19,7 +19,7 @@
 //! [`Explorer::step`] says which pairs to measure, and [`Explorer::answer`] takes the measured
 //! delays. One job measures a group of hosts among each other, or all edges of one tree.
 
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 
 use crate::delays::{Delays, EdgeStats, Pool};
 use crate::minmax::{self, MinMax, MinMaxError, UNUSABLE_US};
@@ -277,7 +277,7 @@ impl Guess {
         let all = (0..hosts * hosts).map(|pair| (pair / hosts, pair % hosts));
         let known: Vec<(usize, usize, f64)> = all
             .filter(|(from, to)| from != to && !lengths.edge(*from, *to).is_none())
-            .map(|(from, to)| (from, to, lengths.edge(from, to).mean_us.max(1e-3).ln()))
+            .map(|(from, to)| (from, to, math::ln(lengths.edge(from, to).mean_us.max(1e-3))))
             .collect();
         let count = known.len().max(1) as f64;
         let mean = known.iter().map(|edge| edge.2).sum::<f64>() / count;
@@ -294,7 +294,7 @@ impl Guess {
                 means(hosts, mean, &known, |&(from, to, ln)| (from, ln - guess.receive[to]));
         }
         let residual = |&(from, to, ln): &(usize, usize, f64)| {
-            (ln - guess.send[from] - guess.receive[to]).powi(2)
+            math::square(ln - guess.send[from] - guess.receive[to])
         };
         let sigma = (known.iter().map(residual).sum::<f64>() / count).sqrt();
         let spread = |&(from, to, _): &(usize, usize, f64)| {
@@ -302,12 +302,12 @@ impl Guess {
             excess_us2 / (mean_us * mean_us).max(1e-6)
         };
         guess.spread = known.iter().map(spread).sum::<f64>() / count;
-        guess.hope = (-HOPE * sigma).exp();
+        guess.hope = math::exp(-HOPE * sigma);
         guess
     }
 
     fn length(&self, from: usize, to: usize) -> Length {
-        let mean_us = (self.send[from] + self.receive[to]).exp() * self.hope;
+        let mean_us = math::exp(self.send[from] + self.receive[to]) * self.hope;
         Length { mean_us, excess_us2: self.spread * mean_us * mean_us }
     }
 }
@@ -332,12 +332,12 @@ mod tests {
     fn world(hosts: usize, seed: u64) -> Delays {
         let mut prng = Prng::new(seed);
         let slow: Vec<(f64, f64)> = (0..hosts)
-            .map(|_| ((0.1 * prng.normal()).exp(), (0.15 * prng.normal()).exp()))
+            .map(|_| (math::exp(0.1 * prng.normal()), math::exp(0.15 * prng.normal())))
             .collect();
         let names = (0..hosts).map(|host| host.to_string()).collect();
         let mut delays = Delays::new(names);
         for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
-            let us = 80.0 * slow[from].0 * slow[to].1 * (0.1 * prng.normal()).exp();
+            let us = 80.0 * slow[from].0 * slow[to].1 * math::exp(0.1 * prng.normal());
             let at = |factor: f64| (us * factor) as f32;
             let stats = EdgeStats {
                 p25_us: at(0.8),

@@ -128,7 +128,7 @@ impl Lengths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_core::Prng;
+    use evenfall_core::{Prng, math};
 
     /// The delay of an edge: a base, and a skewed part on top.
     fn sample(kind: usize, base: f64, spread: f64, prng: &mut Prng) -> f32 {
@@ -136,7 +136,7 @@ mod tests {
             // Exponential, gamma of shape 3, lognormal: what link delays are fitted with.
             0 => prng.exponential(1.0),
             1 => (0..3).map(|_| prng.exponential(0.58)).sum(),
-            _ => (0.5 * prng.normal()).exp() * 1.7,
+            _ => math::exp(0.5 * prng.normal()) * 1.7,
         };
         (base + spread * above) as f32
     }

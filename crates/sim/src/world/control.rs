@@ -5,7 +5,7 @@ use core::time::Duration;
 use evenfall_core::Machine;
 
 use super::node::Node;
-use super::{Fabric, World};
+use super::{Bursts, Fabric, Late, World};
 use crate::faults::Fault;
 use crate::network::{Loss, Network, Rates};
 use crate::observer::Observer;
@@ -14,6 +14,17 @@ use crate::{NodeIndex, SimTime};
 /// A partition in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionId(u32);
+
+/// Which packets a partition stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Those in both directions.
+    Both,
+    /// Those to the nodes that are cut off: they are heard, and do not hear.
+    Deaf,
+    /// Those from the nodes that are cut off: they hear, and are not heard.
+    Mute,
+}
 
 impl<M: Machine, N: Network> World<M, N> {
     /// Applies a fault now.
@@ -25,18 +36,29 @@ impl<M: Machine, N: Network> World<M, N> {
         match *fault {
             Fault::Crash(node) => self.crash(node),
             Fault::Restart(node) => {
+                // First, because a crash changes the disk out of which the next life is made.
+                self.crash(node);
                 let machine = observer.revive(node, self.local(node));
                 self.restart(node, machine.expect("the observer does not revive nodes"));
             }
             Fault::Pause(node, duration) => self.pause(node, duration),
             Fault::Partition(ref nodes) => drop(self.partition(nodes)),
+            Fault::OneWay(ref nodes, cut) => drop(self.cut(nodes, cut)),
             Fault::Heal => self.heal_all(),
             Fault::Rates(rates) => self.set_rates(rates),
+            Fault::Bursts(bursts) => self.set_bursts(bursts),
+            Fault::Late(late) => self.set_late(late),
             Fault::Slow(node, factor) => self.slow(node, factor),
             Fault::ClockStep(node, by_ns) => self.step_clock(node, by_ns, observer),
             Fault::ClockDrift(node, ppb) => self.set_drift(node, ppb),
-            // The world has neither: the observer has heard of the fault.
-            Fault::Disk(..) | Fault::Objects(_) => {}
+            Fault::Disk(node, faults) => {
+                // A disk that the world does not know is the observer's, who has heard of this.
+                if let Some(writes) = &self.nodes[node.0 as usize].writes {
+                    writes.disk().set_faults(faults);
+                }
+            }
+            // The world has no objects: the observer has heard of the fault.
+            Fault::Objects(_) => {}
         }
     }
 
@@ -79,10 +101,24 @@ impl<M: Machine, N: Network> World<M, N> {
     /// # Panics
     /// When 64 are in force already.
     pub fn partition(&mut self, nodes: &[NodeIndex]) -> PartitionId {
-        let Fabric { partitions, sides, .. } = &mut self.fabric;
+        self.cut(nodes, Cut::Both)
+    }
+
+    /// Stops packets between these nodes and all others in one direction, or in both. Otherwise as
+    /// [`partition`](Self::partition).
+    ///
+    /// # Panics
+    /// When 64 are in force already.
+    pub fn cut(&mut self, nodes: &[NodeIndex], cut: Cut) -> PartitionId {
+        let Fabric { partitions, sides, mute, deaf, .. } = &mut self.fabric;
         let bit = partitions.trailing_ones();
         assert!(bit < 64, "64 partitions are in force");
         *partitions |= 1 << bit;
+        match cut {
+            Cut::Both => {}
+            Cut::Deaf => *deaf |= 1 << bit,
+            Cut::Mute => *mute |= 1 << bit,
+        }
         for node in nodes {
             sides[node.0 as usize] |= 1 << bit;
         }
@@ -91,8 +127,10 @@ impl<M: Machine, N: Network> World<M, N> {
 
     /// Ends a partition.
     pub fn heal(&mut self, partition: PartitionId) {
-        let Fabric { partitions, sides, .. } = &mut self.fabric;
-        *partitions &= !(1 << partition.0);
+        let Fabric { partitions, sides, mute, deaf, .. } = &mut self.fabric;
+        for bits in [partitions, mute, deaf] {
+            *bits &= !(1 << partition.0);
+        }
         for side in sides {
             *side &= !(1 << partition.0);
         }
@@ -100,13 +138,25 @@ impl<M: Machine, N: Network> World<M, N> {
 
     /// Ends all partitions.
     pub fn heal_all(&mut self) {
-        self.fabric.partitions = 0;
+        (self.fabric.partitions, self.fabric.mute, self.fabric.deaf) = (0, 0, 0);
         self.fabric.sides.fill(0);
     }
 
     /// Random faults of the network, from now on.
     pub fn set_rates(&mut self, rates: Rates) {
         self.fabric.network.set_rates(rates);
+    }
+
+    /// Losses in bursts, from now on; none by default ones.
+    pub fn set_bursts(&mut self, bursts: Bursts) {
+        self.fabric.trouble.get_or_insert_default().set_bursts(bursts);
+        self.fabric.trouble.take_if(|trouble| trouble.is_over());
+    }
+
+    /// Late packets, from now on; none by a default value.
+    pub fn set_late(&mut self, late: Late) {
+        self.fabric.trouble.get_or_insert_default().set_late(late);
+        self.fabric.trouble.take_if(|trouble| trouble.is_over());
     }
 
     /// Makes the host of a node slower than its specification by a factor: its processor, and the

@@ -6,6 +6,7 @@ use evenfall_core::{Class, Machine, Prng, Transmit};
 use crate::network::{Agenda, Loss, Network, Packet, Ticket, Verdict};
 use crate::observer::Observer;
 use crate::queue::Queue;
+use crate::world::trouble::Trouble;
 use crate::world::{Action, Tally};
 use crate::{HostIndex, NodeIndex, SimTime};
 
@@ -22,6 +23,8 @@ pub(super) enum Pending {
     Clock { node: u32, generation: u32 },
     /// Counters of installed state are due.
     Counters { node: u32, generation: u32 },
+    /// The oldest write of a node is done.
+    Written { node: u32, generation: u32 },
     /// The owner wants to call a machine.
     Invoke { node: u32, token: u64 },
     /// The network asked to be woken.
@@ -40,6 +43,12 @@ pub(super) struct Fabric<N> {
     pub(super) sides: Vec<u64>,
     /// Partitions in force.
     pub(super) partitions: u64,
+    /// Those whose inside hears the outside, and is not heard.
+    pub(super) mute: u64,
+    /// Those whose inside is heard by the outside, and does not hear it.
+    pub(super) deaf: u64,
+    /// Bursts and late packets in force.
+    pub(super) trouble: Option<Box<Trouble>>,
     prng: Prng,
     agenda: Agenda,
     /// What the network holds, by its tickets.
@@ -55,6 +64,9 @@ impl<N: Network> Fabric<N> {
             host_of: Vec::new(),
             sides: Vec::new(),
             partitions: 0,
+            mute: 0,
+            deaf: 0,
+            trouble: None,
             prng,
             agenda: Agenda::default(),
             held: Vec::new(),
@@ -84,10 +96,15 @@ impl<N: Network> Fabric<N> {
         };
         let verdict = if to as usize >= self.host_of.len() {
             Verdict::Lose(Loss::Unroutable)
-        } else if self.partitions != 0 && self.sides[from as usize] != self.sides[to as usize] {
+        } else if self.partitions != 0 && self.is_cut(from, to) {
             Verdict::Lose(Loss::Partition)
+        } else if let Some(trouble) = &mut self.trouble
+            && trouble.swallows(at, (from, to), &mut self.prng)
+        {
+            Verdict::Lose(Loss::Random)
         } else {
-            self.network.route(&packet, &mut self.prng, &mut self.agenda)
+            let verdict = self.network.route(&packet, &mut self.prng, &mut self.agenda);
+            self.delayed(verdict)
         };
         observer.sent(&packet, &datagram, verdict);
         match verdict {
@@ -102,6 +119,27 @@ impl<N: Network> Fabric<N> {
         }
         if !self.agenda.is_empty() {
             self.follow_agenda(SimTime(at), observer);
+        }
+    }
+
+    /// Whether a partition is between two nodes, in this direction.
+    #[inline]
+    fn is_cut(&self, from: u32, to: u32) -> bool {
+        let (from, to) = (self.sides[from as usize], self.sides[to as usize]);
+        let across = from ^ to;
+        (across & from & !self.deaf) | (across & to & !self.mute) != 0
+    }
+
+    /// What becomes of a packet while some are late.
+    #[inline]
+    fn delayed(&mut self, verdict: Verdict) -> Verdict {
+        let Some(trouble) = &self.trouble else { return verdict };
+        match verdict {
+            Verdict::Deliver(at) => Verdict::Deliver(trouble.delays(at, &mut self.prng)),
+            Verdict::Twice(first, second) => {
+                Verdict::Twice(first, trouble.delays(second, &mut self.prng))
+            }
+            lost_or_held => lost_or_held,
         }
     }
 
@@ -138,7 +176,7 @@ impl<N: Network> Fabric<N> {
         for (ticket, verdict) in agenda.releases.drain(..) {
             let held = self.held.get_mut(ticket.0 as usize).and_then(Option::take);
             let (from, to, datagram) = held.expect("the network released what it does not hold");
-            match verdict {
+            match self.delayed(verdict) {
                 Verdict::Deliver(at) => self.deliver(at, from, to, datagram),
                 Verdict::Twice(first, second) => {
                     self.tally.duplicated += 1;

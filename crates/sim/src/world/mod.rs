@@ -3,6 +3,7 @@
 mod control;
 mod fabric;
 mod node;
+mod trouble;
 mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,10 +16,11 @@ use crate::host::{Host, HostSpec};
 use crate::network::{Loss, Network};
 use crate::observer::Observer;
 use crate::timers::Timers;
-use crate::{HostIndex, NodeIndex, SimTime};
-pub use control::PartitionId;
+use crate::{HostIndex, NodeIndex, SimTime, SimWrites};
+pub use control::{Cut, PartitionId};
 use fabric::{Fabric, Pending};
 use node::{Input, Node};
+pub use trouble::{Bursts, Late};
 
 /// Port of every node. Addresses are 10.0.0.1 and following, in the order of numbers.
 pub const PORT: u16 = 7_000;
@@ -153,6 +155,14 @@ impl<M: Machine, N: Network> World<M, N> {
     /// call they are ignored.
     pub fn offload(&mut self, node: NodeIndex) {
         self.nodes[node.0 as usize].forwarder.get_or_insert_default();
+    }
+
+    /// Gives a node a disk, which carries out what a machine that is
+    /// [`durable`](Machine::durable) asks for. A crash of the node tears or loses what was not
+    /// answered. The owner keeps a clone of the [`SimDisk`](crate::SimDisk), out of which the
+    /// machine of the next life is made in [`Observer::revive`].
+    pub fn attach(&mut self, node: NodeIndex, writes: SimWrites) {
+        self.nodes[node.0 as usize].writes = Some(Box::new(writes));
     }
 
     fn boot(&mut self, index: u32) {
@@ -307,6 +317,9 @@ impl<M: Machine, N: Network> World<M, N> {
             Pending::Clock { node, generation } => self.tick(at, node, generation, observer),
             Pending::Counters { node, generation } => {
                 self.tell_counters(at, node, generation, observer);
+            }
+            Pending::Written { node, generation } => {
+                self.tell_written(at, node, generation, observer);
             }
             Pending::Invoke { node, token } => {
                 if self.nodes[node as usize].up {

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use evenfall_core::{
-    ClockReading, ForwardCounters, ForwardId, Forwarder, GroupId, Machine, Sent, SyncTime,
-    Timestamp,
+    ClockReading, ForwardCounters, ForwardId, Forwarder, GroupId, Machine, Sent, StorageError,
+    SyncTime, Timestamp, WriteId,
 };
+
+use crate::SimWrites;
 
 /// Never, as a time in the queue.
 pub(super) const NEVER: u64 = u64::MAX;
@@ -23,6 +25,8 @@ pub(super) enum Input {
     Sent(Sent),
     /// What installed state did.
     Counters(ForwardId, ForwardCounters),
+    /// What became of a write.
+    Written(WriteId, Result<(), StorageError>),
     /// Its timeout has come.
     Timeout,
     /// Nothing: it may go on sending.
@@ -67,6 +71,10 @@ pub(super) struct Node<M> {
     pub(super) forwarder: Option<Box<Forwarder>>,
     /// Whether a look at the counters of installed state is due.
     pub(super) counts: bool,
+    /// Carries out what a durable machine asks for, in true time.
+    pub(super) writes: Option<Box<SimWrites>>,
+    /// When the world looks for the next answer to a write; [`NEVER`] when nothing is under way.
+    pub(super) written_at: u64,
     groups: Vec<(GroupId, Box<[u32]>)>,
 }
 
@@ -93,6 +101,8 @@ impl<M: Machine> Node<M> {
             reading: ClockReading::default(),
             forwarder: None,
             counts: false,
+            writes: None,
+            written_at: NEVER,
             groups: Vec::new(),
         }
     }
@@ -113,6 +123,10 @@ impl<M: Machine> Node<M> {
         // What a kernel or a card was told ends with the process that told it.
         self.forwarder = self.forwarder.as_ref().map(|_| Box::default());
         self.counts = false;
+        if let Some(writes) = &mut self.writes {
+            writes.crash();
+        }
+        self.written_at = NEVER;
         self.reading = ClockReading::default();
         core::mem::take(&mut self.queued)
     }
@@ -145,6 +159,26 @@ impl<M: Machine> Node<M> {
     pub(super) fn offload(&mut self) -> Option<(&mut Forwarder, &Groups)> {
         let forwarder = self.forwarder.as_deref_mut().filter(|forwarder| !forwarder.is_empty())?;
         Some((forwarder, &self.groups))
+    }
+
+    /// Has the disk take what the machine wants written. The time at which the first answer comes,
+    /// unless the world waits for that time already.
+    ///
+    /// # Panics
+    /// When the machine asks for a write and the node has no disk: the owner's own mistake.
+    pub(super) fn ask_writes(&mut self, index: u32, at: u64) -> Option<u64> {
+        let machine = self.machine.durable()?;
+        let Some(writes) = &mut self.writes else {
+            let write = machine.poll_write().map(|write| write.log);
+            assert!(write.is_none(), "node {index} writes to {write:?}: attach a disk to the node");
+            return None;
+        };
+        writes.ask(Timestamp::from_nanos(at), machine);
+        let first = writes.poll_timeout()?.nanos();
+        (first < self.written_at).then(|| {
+            self.written_at = first;
+            first
+        })
     }
 
     /// The parts that sending needs at the same time.

@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use evenfall_core::{Arrival, Destination, Install, Machine, Sent, StampedBy, Timestamp, Transmit};
 
-use super::fabric::{Fabric, datagram};
+use super::fabric::{Fabric, Pending, datagram};
 use super::node::{Input, NEVER, Node};
 use super::{World, node_number};
 use crate::cloud::OVERHEAD_BYTES;
@@ -124,7 +124,7 @@ impl<M: Machine, N: Network> World<M, N> {
         }
         if !core::mem::replace(&mut node.counts, true) {
             let (at, generation) = ((SimTime(at) + COUNTERS_EVERY).0, node.generation);
-            let look = super::fabric::Pending::Counters { node: index, generation };
+            let look = Pending::Counters { node: index, generation };
             self.fabric.queue.push(at, look);
         }
         arrival.is_forwarded
@@ -149,6 +149,36 @@ impl<M: Machine, N: Network> World<M, N> {
         }
         for (id, counters) in told {
             self.offer(at, index, Input::Counters(id, counters), observer);
+        }
+    }
+
+    /// Writes of a node are done: their disk keeps them from now on, and the machine is told as
+    /// soon as the node is not busy.
+    pub(super) fn tell_written<O: Observer<M, N>>(
+        &mut self,
+        at: u64,
+        index: u32,
+        generation: u32,
+        observer: &mut O,
+    ) {
+        let node = &mut self.nodes[index as usize];
+        if node.generation != generation || node.written_at != at {
+            return;
+        }
+        node.written_at = NEVER;
+        let mut told = Vec::new();
+        if let Some(writes) = &mut node.writes {
+            while let Some(answer) = writes.answer(Timestamp::from_nanos(at)) {
+                told.push(answer);
+            }
+            if let Some(next) = writes.poll_timeout() {
+                node.written_at = next.nanos();
+                let next = Pending::Written { node: index, generation };
+                self.fabric.queue.push(node.written_at, next);
+            }
+        }
+        for (id, done) in told {
+            self.offer(at, index, Input::Written(id, done), observer);
         }
     }
 
@@ -187,7 +217,7 @@ impl<M: Machine, N: Network> World<M, N> {
         let node = &mut self.nodes[index as usize];
         if at < node.wake_at {
             node.wake_at = at;
-            self.fabric.queue.push(at, super::fabric::Pending::Wake { node: index });
+            self.fabric.queue.push(at, Pending::Wake { node: index });
         }
     }
 
@@ -274,6 +304,10 @@ impl<M: Machine, N: Network> World<M, N> {
             }
             Input::Sent(sent) => node.machine.handle_sent(local, sent),
             Input::Counters(of, counters) => node.machine.handle_counters(local, of, counters),
+            Input::Written(id, done) => {
+                let durable = node.machine.durable().expect("the machine asked for the write");
+                durable.handle_written(local, id, done);
+            }
             Input::Timeout => {
                 node.timeout_last = true;
                 self.fabric.tally.timeouts += 1;
@@ -310,6 +344,10 @@ impl<M: Machine, N: Network> World<M, N> {
                 _ => {}
             }
             assert_ends::<M>(&mut drained, index, "installs");
+        }
+        if let Some(at) = node.ask_writes(index, begun) {
+            let generation = node.generation;
+            self.fabric.queue.push(at, Pending::Written { node: index, generation });
         }
         node.busy = pull(node, host, &mut self.fabric, index, begun, observer);
         host.occupy(node.busy);

@@ -1,4 +1,5 @@
-//! `evenfall sim study shuffle`: the figures of the shuffle thesis, run by run, resumable.
+//! `evenfall sim study shuffle`: makes the figures of the shuffle thesis. A stopped study can be
+//! continued.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -16,7 +17,7 @@ use crate::studies::Table;
 /// Arguments of the shuffle study.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Figures such as 6.1a,6.13; all that can be made when left out (shuffle only).
+    /// Figures such as 6.1a,6.13. By default all that can be made (shuffle only).
     #[arg(long, value_delimiter = ',')]
     figure: Vec<String>,
     /// Runs of every point (shuffle only).
@@ -26,15 +27,15 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "5,15,25,35,45,55,65,75,85,95",
         value_parser = clap::value_parser!(u32).range(1..=99))]
     percent: Vec<u32>,
-    /// Keep finished runs in this file, a line each, and do not run again what it has (shuffle
+    /// Keep finished runs in this file, a line each. Runs in the file are not repeated (shuffle
     /// only).
     #[arg(long)]
     keep: Option<PathBuf>,
     /// Draw each figure into this folder, as SVG (shuffle only).
     #[arg(long)]
     plots: Option<PathBuf>,
-    /// Begin no run after this long, such as 30min; the tables say how many there are (shuffle
-    /// only).
+    /// Begin no further run after this long, such as 30min. The tables state how many runs there
+    /// are (shuffle only).
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     budget: Option<Duration>,
 }
@@ -72,7 +73,7 @@ pub fn tables(args: &Args, progress: &mut dyn FnMut(&str)) -> Result<Vec<Table>,
     let figures = chosen(args)?;
     let mut records = Records::open(args.keep.as_deref())?;
     if let Some(folder) = &args.plots {
-        // Before hours of runs, not after them.
+        // The folder is made before hours of runs, so that a mistake shows at once.
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("--plots {}: {error}", folder.display()))?;
     }
@@ -84,7 +85,7 @@ pub fn tables(args: &Args, progress: &mut dyn FnMut(&str)) -> Result<Vec<Table>,
     Ok(curves.iter().map(Curves::table).collect())
 }
 
-/// Makes the runs that are not kept yet, those of the first seed first, as far as the budget goes.
+/// Makes the missing runs, those of the first seed first, as far as the budget goes.
 fn fill(
     args: &Args,
     figures: &[Kind],
@@ -166,7 +167,7 @@ impl Records {
         let courses = text.lines().filter_map(Course::parse).map(|c| (c.key.clone(), c)).collect();
         let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
         if !text.is_empty() && !text.ends_with('\n') {
-            // A run was cut off while its line was written: the next one begins a new line.
+            // A run was cut off while its line was written, so the next run begins a new line.
             writeln!(file).map_err(failed)?;
         }
         Ok(Self { all, courses, file: Some((file, name)) })

@@ -1,7 +1,8 @@
 //! The receiving half: for each grant, a look at every message.
 
 use evenfall_core::Prng;
-use evenfall_exchange_machine::priority::{fraction, message_seed, mix, tie};
+use evenfall_core::math::mix;
+use evenfall_exchange_machine::priority::{fraction, message_seed, tie};
 use evenfall_exchange_machine::wire::Header;
 
 use super::rules::{Order, Rules, Until, Window};

@@ -4,7 +4,8 @@ use std::collections::BinaryHeap;
 
 use bytes::Bytes;
 use evenfall_core::Prng;
-use evenfall_exchange_machine::priority::{fraction, message_seed, mix, tie};
+use evenfall_core::math::mix;
+use evenfall_exchange_machine::priority::{fraction, message_seed, tie};
 
 use super::rules::{Order, Rules, Unasked};
 

@@ -1,12 +1,12 @@
-//! Messages of several ranks in one: what trees, hypercubes and meshes pass on.
+//! A bundle holds messages of several ranks. Trees, hypercubes and meshes pass bundles on.
 //!
 //! ```text
 //!  0        2        4                8
 //!  | from   | to     | length         | bytes | next entry ...
 //! ```
 //!
-//! Little-endian, without padding. Decoding is total, shares the bytes of the bundle, and refuses
-//! what does not end where the bundle does.
+//! Integers are little-endian, without padding. Decoding is total and shares the bytes of the
+//! bundle. An entry that ends beyond the bundle is refused.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::Malformed;
@@ -19,13 +19,14 @@ pub const ENTRY_BYTES: usize = 8;
 pub struct Entry {
     /// The rank that sent it.
     pub from: u16,
-    /// The rank that it is for; 0 where it is for all, or for the root.
+    /// The rank that the message is for. It is 0 where the message is for all ranks, or for the
+    /// root.
     pub to: u16,
-    /// What it says.
+    /// Bytes of the message.
     pub body: Bytes,
 }
 
-/// One message of all entries, in this order.
+/// Packs the entries into one bundle, in this order.
 pub fn pack<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> Bytes {
     let bytes = entries.clone().map(|entry| ENTRY_BYTES + entry.body.len()).sum();
     let mut bundle = BytesMut::with_capacity(bytes);

@@ -1,5 +1,5 @@
-//! What each call does as its messages come: to whom something goes first, what each arrival leads
-//! to, and what the result is. A course knows nothing of packets, losses or time.
+//! What each call does as its messages arrive: the first messages, the messages that follow from
+//! each arrival, and the result. A course knows nothing of packets, losses or time.
 
 use core::fmt;
 
@@ -11,20 +11,20 @@ use super::tree::{GATHER_ARITY, Knomial};
 use super::{Outcome, Reduce};
 use crate::exchange::Outbound;
 
-/// What is to be sent now: to whom, and what.
+/// Messages to send now, each with its receiver.
 pub(super) type Sends = Vec<(usize, Bytes)>;
 
 /// A call under way at one rank.
 pub(super) trait Course: fmt::Debug + Send {
-    /// A message of the operation is here, each exactly once.
+    /// Takes a message of the operation. Each message comes exactly once.
     fn take(&mut self, from: usize, body: Bytes, out: &mut Sends) -> Result<(), Malformed>;
 
-    /// The result, once every message is here; or the rank whose part bundles should have held and
-    /// did not.
+    /// The result, once every message is here. The error is a rank whose part was missing in the
+    /// bundles.
     fn outcome(&mut self) -> Result<Outcome, u16>;
 }
 
-/// Who sends to whom in an operation, as one rank sees it, and the course that follows.
+/// The messages of an operation as one rank sees them, and the course that follows from them.
 pub(super) struct Script {
     pub(super) sends: Vec<Outbound>,
     pub(super) expects: Vec<bool>,
@@ -37,7 +37,7 @@ impl Script {
         Self { sends, expects: vec![false; ranks], course: Box::new(course) }
     }
 
-    /// Everything to everyone.
+    /// One message from each rank to each rank.
     pub(super) fn shuffle(messages: Vec<Bytes>) -> Self {
         let ranks = messages.len();
         let sends = messages.into_iter().map(Outbound::Now).collect();
@@ -45,7 +45,7 @@ impl Script {
         Self { sends, expects: vec![true; ranks], course }
     }
 
-    /// Down a tree.
+    /// One message down a tree.
     pub(super) fn broadcast(tree: &Knomial, ranks: usize, me: usize, body: Bytes) -> Self {
         let (parent, children) = (tree.parent(me), tree.children(me));
         let mut script = Self::new(
@@ -64,7 +64,7 @@ impl Script {
         script
     }
 
-    /// Up a tree.
+    /// All messages up a tree.
     pub(super) fn gather(ranks: usize, root: usize, me: usize, body: Bytes) -> Self {
         let tree = Knomial::new(GATHER_ARITY, ranks, root);
         let (parent, children) = (tree.parent(me), tree.children(me));
@@ -80,19 +80,19 @@ impl Script {
         script
     }
 
-    /// By hypercube.
+    /// All messages to all ranks, by hypercube.
     pub(super) fn all_gather(ranks: usize, me: usize, body: Bytes) -> Self {
         let mut parts = Parts::new(ranks);
         parts.of[me] = Some(body);
         Self::steps(ranks, hypercube(ranks, me), Value::Parts(parts))
     }
 
-    /// By hypercube.
+    /// Reduced values to all ranks, by hypercube.
     pub(super) fn all_reduce(ranks: usize, me: usize, body: Bytes, by: Reduce) -> Self {
         Self::steps(ranks, hypercube(ranks, me), Value::Lanes(body, by))
     }
 
-    /// By dissemination.
+    /// Empty messages by dissemination.
     pub(super) fn barrier(ranks: usize, me: usize) -> Self {
         Self::steps(ranks, dissemination(ranks, me), Value::Nothing)
     }
@@ -114,7 +114,7 @@ impl Script {
         script
     }
 
-    /// Over a mesh: along rows, then along columns.
+    /// Messages over a mesh: along rows, then along columns.
     pub(super) fn two_level(me: usize, messages: Vec<Bytes>) -> Self {
         let ranks = messages.len();
         let mesh = Mesh::new(ranks);
@@ -157,7 +157,7 @@ impl Script {
     }
 }
 
-/// A message of each rank, unless one is missing.
+/// The messages of all ranks, or the first rank whose message is missing.
 fn whole(parts: &mut Vec<Option<Bytes>>) -> Result<Outcome, u16> {
     match parts.iter().position(Option::is_none) {
         Some(rank) => Err(rank as u16),
@@ -165,7 +165,7 @@ fn whole(parts: &mut Vec<Option<Bytes>>) -> Result<Outcome, u16> {
     }
 }
 
-/// One message from each rank.
+/// Collects one message from each rank.
 #[derive(Debug)]
 struct Collect {
     parts: Vec<Option<Bytes>>,
@@ -200,7 +200,7 @@ impl Course for Broadcast {
     }
 }
 
-/// Messages of all ranks, as far as they are here.
+/// The messages of the ranks that are known so far.
 #[derive(Clone, Debug)]
 struct Parts {
     of: Vec<Option<Bytes>>,
@@ -218,12 +218,12 @@ impl Parts {
         self.of.iter().enumerate().filter_map(entry).collect()
     }
 
-    /// Takes what another rank has.
+    /// Takes the messages that another rank knows.
     fn merge(&mut self, bundle: &Bytes) -> Result<(), Malformed> {
         for Entry { from, body, .. } in unpack(bundle)? {
             match self.of.get_mut(usize::from(from)) {
                 Some(part @ None) => *part = Some(body),
-                // What a folded rank gets back has its own message in it.
+                // The bundle that a folded rank gets back contains the rank's own message.
                 Some(Some(known)) if *known == body => {}
                 _ => return Err(Malformed { what: "a message of a rank twice", offset: 0 }),
             }
@@ -256,18 +256,19 @@ impl Course for Gather {
     }
 }
 
-/// A step of a hypercube or a dissemination: send what is known, then wait for what another knows.
+/// A step of a hypercube or a dissemination: a rank sends what it knows, then waits for the other
+/// rank's knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     send: Option<usize>,
     recv: Option<usize>,
-    /// What comes is the result, and not to be combined with what is here.
+    /// Whether the arriving values are the result, which must not be combined with the own values.
     is_result: bool,
 }
 
-/// Ranks exchange with whom differs in one bit of their number, bit by bit. When their number is
-/// no power of two, each of those beyond the largest one first hands its part to a rank below, and
-/// gets the result from it in the end.
+/// In each step a rank exchanges with the rank whose number differs from its own in one bit. When
+/// the number of ranks is no power of two, each rank beyond the largest power first hands its part
+/// to a lower rank, and gets the result back from that rank at the end.
 fn hypercube(ranks: usize, me: usize) -> Vec<Step> {
     let cube = 1 << ranks.ilog2();
     let extra = ranks - cube;
@@ -287,7 +288,8 @@ fn hypercube(ranks: usize, me: usize) -> Vec<Step> {
     steps
 }
 
-/// In step `i` each rank tells the one `2^i` on, so that all know of all after `log n` steps.
+/// In step `i` each rank tells the rank `2^i` further on, so that all ranks know all values after
+/// `log n` steps.
 fn dissemination(ranks: usize, me: usize) -> Vec<Step> {
     let strides = (0..).map(|bit| 1 << bit).take_while(|&stride| stride < ranks);
     let step = |stride: usize| Step {
@@ -298,7 +300,7 @@ fn dissemination(ranks: usize, me: usize) -> Vec<Step> {
     strides.map(step).collect()
 }
 
-/// What steps carry.
+/// The values that steps carry.
 #[derive(Debug)]
 enum Value {
     Nothing,
@@ -339,13 +341,13 @@ impl Value {
 struct Steps {
     steps: Vec<Step>,
     at: usize,
-    /// What came before its step, by sender.
+    /// Messages that arrived before their step, by sender.
     inbox: Vec<Option<Bytes>>,
     value: Value,
 }
 
 impl Steps {
-    /// Sends of this step; and of the next ones, as long as nothing is to be waited for.
+    /// Sends the messages of this step, and of the next steps until one has to wait for an arrival.
     fn enter(&mut self, out: &mut Sends) {
         while let Some(step) = self.steps.get(self.at) {
             out.extend(step.send.map(|to| (to, self.value.encode())));
@@ -379,11 +381,11 @@ impl Course for Steps {
     }
 }
 
-/// Ranks in rows of equal length, but for the last one.
+/// The ranks laid out in rows of equal length. Only the last row may be shorter.
 ///
-/// A message goes along its sender's row to the column of its receiver, then along the column. From
-/// the last row, where that column may be missing, it takes column `c mod length` instead, whose
-/// rank passes it on across:
+/// A message goes along its sender's row to the column of its receiver, then along that column. In
+/// the last row, the column `c` of the receiver may be missing. The message then takes column `c
+/// mod length`, and the rank there passes it on across:
 ///
 /// ```text
 ///   0  1  2  3        7 to 3: 3 mod 2 = 1, which is 9's column; 9 sends to 3
@@ -408,7 +410,8 @@ impl Mesh {
         first..(first + self.columns).min(self.ranks)
     }
 
-    /// Who in the sender's row takes messages for `to`; the receiver itself if it is there.
+    /// The rank in the sender's row that takes messages for `to`. That rank is the receiver itself
+    /// when the receiver is in the row.
     fn first_hop(self, from: usize, to: usize) -> usize {
         let row = self.row_of(from);
         if row.contains(&to) {
@@ -417,7 +420,8 @@ impl Mesh {
         row.start + to % self.columns % row.len()
     }
 
-    /// To whom a rank passes on: all of other rows that have it as first hop.
+    /// The ranks to which `rank` passes messages on: all ranks of other rows whose first hop is
+    /// `rank`.
     fn second_hops(self, rank: usize) -> impl Iterator<Item = usize> {
         let row = self.row_of(rank);
         (0..self.ranks).filter(move |&to| !row.contains(&to) && self.first_hop(rank, to) == rank)
@@ -442,7 +446,7 @@ impl TwoLevel {
         }
     }
 
-    /// The row is complete: on along the column.
+    /// Sends along the column, after the row is complete.
     fn turn(&mut self, out: &mut Sends) {
         for to in self.mesh.second_hops(self.me) {
             let mut entries = core::mem::take(&mut self.onward[to]);
@@ -458,7 +462,8 @@ impl Course for TwoLevel {
         let in_row = row.contains(&from);
         for entry in unpack(&body)? {
             let (source, to) = (usize::from(entry.from), usize::from(entry.to));
-            // From a row-mate come its own messages, from others those of their rows.
+            // A rank of the own row sends its own messages. A rank of another row sends the
+            // messages of its row.
             let right = source < self.mesh.ranks
                 && to < self.mesh.ranks
                 && if in_row {

@@ -1,4 +1,4 @@
-//! Group communication: what many ranks do together, as calls.
+//! Group communication: calls that many ranks make together.
 //!
 //! ```text
 //!  broadcast   one to all        k-nomial tree, its shape by latency and cost per message
@@ -10,13 +10,15 @@
 //!  two-level   each to each      shuffle along rows and columns of a mesh: fewer, longer messages
 //! ```
 //!
-//! The obvious way, a message from each rank to each other, costs a thousand ranks a million
-//! messages; trees and hypercubes take `log n` steps (section 2.4.1 of the thesis). Here a call is
-//! one operation of the [`Exchange`] whose messages may follow from each other, so that it ends
-//! whole and once or fails by name, as every operation does.
+//! The obvious way sends a message from each rank to each other rank, which is a million messages
+//! for a thousand ranks. Trees and hypercubes take `log n` steps (section 2.4.1 of the thesis). In
+//! this module a call is one operation of the [`Exchange`] whose messages may follow from each
+//! other. The call therefore ends once and as a whole, or fails and names a rank, as every
+//! operation does.
 //!
-//! All ranks make the same calls in the same order; each call takes the next operation number. Who
-//! makes another call disagrees, and is named by it. Calls need not wait for each other.
+//! All ranks make the same calls in the same order, and each call takes the next operation number.
+//! A rank that makes another call disagrees, and the failure names that rank. A call does not wait
+//! for earlier calls to end.
 //!
 //! A new call is a variant of [`Call`], a script in `course.rs`, a sample in `sample.rs` (by which
 //! the tests, the conformance test and the campaign of faults make the call), a method of the
@@ -48,6 +50,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use evenfall_core::math::mix;
 use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
 
 use self::course::{Course, Script};
@@ -55,12 +58,11 @@ use self::tree::Knomial;
 use crate::config::Config;
 use crate::error::{Failure, StartError};
 use crate::exchange::{Counters, Exchange, Plan};
-use crate::priority::mix;
 
-/// Bytes of a value of an all-reduce.
+/// Bytes of each value of an all-reduce.
 pub const LANE_BYTES: usize = 8;
 
-/// How values are reduced. All are 8 bytes, little-endian.
+/// How values are reduced. Each value is 8 bytes, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
     /// Sum of unsigned integers, modulo 2^64.
@@ -69,7 +71,7 @@ pub enum Reduce {
     Min,
     /// The largest of unsigned integers.
     Max,
-    /// Sum of floating-point numbers; the same bits at every rank.
+    /// Sum of floating-point numbers. All ranks get the same bits.
     SumF64,
     /// The least of floating-point numbers, by total order.
     MinF64,
@@ -102,7 +104,7 @@ impl Reduce {
         }
     }
 
-    /// Value by value; both have as many.
+    /// Reduces two lists of equal length, value by value.
     fn lanes(self, a: &[u8], b: &[u8]) -> Bytes {
         let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
         let mut out = BytesMut::with_capacity(a.len());
@@ -113,87 +115,88 @@ impl Reduce {
     }
 }
 
-/// What a rank asks of the group.
+/// A call of the group, as one rank makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// The root's body, to all. What others give is ignored.
+    /// The root's body goes to all ranks. The bodies of other ranks are ignored.
     Broadcast {
-        /// The rank that has it.
+        /// The rank whose body is sent.
         root: usize,
-        /// What it is.
+        /// The body that is sent.
         body: Bytes,
     },
-    /// Everybody's body, to the root.
+    /// Everybody's body goes to the root.
     Gather {
-        /// The rank that gets them.
+        /// The rank that gets the bodies.
         root: usize,
-        /// The own one.
+        /// The own body.
         body: Bytes,
     },
-    /// Everybody's body, to all.
+    /// Everybody's body goes to all ranks.
     AllGather {
-        /// The own one.
+        /// The own body.
         body: Bytes,
     },
-    /// As many values at every rank, to all: reduced, value by value.
+    /// All ranks give equally many values. Each rank gets the reduced values.
     AllReduce {
         /// The own values, 8 bytes each.
         values: Bytes,
-        /// How.
+        /// How the values are reduced.
         by: Reduce,
     },
-    /// Ends when all have come to it.
+    /// Ends when all ranks have made the call.
     Barrier,
-    /// One message to each rank, one from each.
+    /// Each rank sends one message to each rank.
     Shuffle {
-        /// By receiver.
+        /// Messages by receiver.
         messages: Vec<Bytes>,
     },
-    /// The same in two rounds over a mesh, with `2 (sqrt n - 1)` messages instead of `n - 1`, and
-    /// twice the bytes. Pays for very short messages only.
+    /// A shuffle in two rounds over a mesh. It sends `2 (sqrt n - 1)` messages instead of `n - 1`,
+    /// and twice the bytes. Only very short messages gain by it.
     TwoLevelShuffle {
-        /// By receiver.
+        /// Messages by receiver.
         messages: Vec<Bytes>,
     },
 }
 
-/// What came of a call, at one rank.
+/// The result of a call at one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Barrier, and gather anywhere but at its root.
+    /// The result of a barrier, and of a gather at ranks other than its root.
     Nothing,
-    /// Broadcast: the body. All-reduce: the values.
+    /// The body of a broadcast, or the values of an all-reduce.
     One(Bytes),
-    /// Gather at its root, all-gather, both shuffles: by sender.
+    /// Bodies by sender: the result of a gather at its root, an all-gather and both shuffles.
     All(Vec<Bytes>),
 }
 
 /// What the group tells its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A call has ended: everything for this rank is here, and everything of it is there.
+    /// A call has ended: this rank has everything that was sent to it, and the other ranks have
+    /// everything that it sent.
     Done {
-        /// Which one, as [`Group::call`] returned it.
+        /// Number of the call, as [`Group::call`] returned it.
         call: u64,
-        /// With what.
+        /// Result of the call.
         outcome: Outcome,
     },
-    /// A call has failed; it names a rank.
+    /// A call has failed. The failure names a rank.
     Failed {
-        /// Which one.
+        /// Number of the call.
         call: u64,
-        /// Why, and because of whom.
+        /// Cause of the failure, with the rank to blame.
         failure: Failure,
     },
 }
 
-/// What a group needs to know. All ranks take the same.
+/// Settings of a group. All ranks use the same settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Of the exchange below.
+    /// Settings of the exchange.
     pub exchange: Config,
-    /// Tells this group from an earlier one at the same addresses: the upper half of operation
-    /// numbers.
+    /// Upper half of the operation numbers. It tells this group from an earlier group at the same
+    /// addresses.
     pub epoch: u32,
     /// How long a small message takes from one rank to another.
     pub latency: Duration,
@@ -203,14 +206,15 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        // About what sockets of one kernel take, measured (docs/results/shuffle-net.md): 130 to 300
-        // and 20 to 60 with eight ranks on two cores. Their ratio is what shapes a tree.
+        // Times measured over sockets of one kernel (docs/results/shuffle-net.md) with eight ranks
+        // on two cores: a message took 130 to 300 us, and a sender was busy with it for 20 to 60
+        // us. The ratio of the two times shapes the tree.
         let (latency, per_message) = (Duration::from_micros(200), Duration::from_micros(40));
         Self { exchange: Config::default(), epoch: 0, latency, per_message }
     }
 }
 
-/// One rank of a group. See the module documentation.
+/// One rank of a group. The documentation of the module shows how to drive it.
 #[derive(Debug)]
 pub struct Group {
     exchange: Exchange,
@@ -223,10 +227,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// The group of these members, of which this is number `rank`.
+    /// The group of these members. The own rank is `rank`.
     ///
     /// # Errors
-    /// When the rank is not one of them, or they are none or more than 65,535.
+    /// When the rank is not below the number of members, or the number of members is 0 or above
+    /// 65,535.
     pub fn new(
         rank: usize,
         members: Vec<SocketAddr>,
@@ -262,32 +267,32 @@ impl Group {
         &self.members
     }
 
-    /// Children of a broadcast's root per round, plus one.
+    /// Arity of broadcasts: the children of the root per round, plus one.
     pub fn broadcast_arity(&self) -> usize {
         self.arity
     }
 
-    /// Shapes broadcasts from now on by these times. All ranks do it between the same two calls,
-    /// with the same times.
+    /// Shapes all later broadcasts by these times. All ranks set the same times between the same
+    /// two calls.
     pub fn set_costs(&mut self, latency: Duration, per_message: Duration) {
         self.arity = Knomial::best_arity(self.members.len(), latency, per_message);
     }
 
-    /// What the exchange counted.
+    /// Counters of the exchange.
     pub fn counters(&self) -> Counters {
         self.exchange.counters()
     }
 
-    /// Calls that run.
+    /// Number of calls that run.
     pub fn running(&self) -> usize {
         self.courses.len()
     }
 
-    /// Begins a call. Its number, by which [`Event`]s name it.
+    /// Begins a call. The returned number names the call in [`Event`]s.
     ///
     /// # Errors
-    /// When a root is not a rank, there is not one message per rank, values are not of 8 bytes, or
-    /// a message is too long. No number is taken then.
+    /// When the root is not a rank, the number of messages differs from the number of ranks, the
+    /// values are not of 8 bytes, or a message is too long. The call then takes no number.
     pub fn call(&mut self, now: Timestamp, call: Call) -> Result<u64, StartError> {
         let about = self.check(&call)?;
         let (ranks, me) = (self.members.len(), self.rank);
@@ -313,8 +318,8 @@ impl Group {
         Ok(number)
     }
 
-    /// Whether the call makes sense; and if so, the number by which ranks know that they make the
-    /// same one.
+    /// Checks the call. The result is a number that is the same at all ranks that make the same
+    /// call.
     fn check(&self, call: &Call) -> Result<u32, StartError> {
         let ranks = self.members.len();
         let root_of = |root: usize| {
@@ -345,7 +350,7 @@ impl Group {
         Ok(mix(kind << 32 | detail as u64) as u32)
     }
 
-    /// Takes what the exchange has to tell, which may lead to more of it.
+    /// Hands the events of the exchange to the calls. A call may then send further messages.
     fn follow(&mut self) {
         while let Some(event) = self.exchange.poll_event() {
             match event {
@@ -380,7 +385,7 @@ impl Group {
         }
         for (to, body) in out {
             if body.len() as u64 > u64::from(u32::MAX) {
-                // A bundle of messages each of which was short enough.
+                // Each message in the bundle was short enough, but the bundle is too long.
                 let rank = self.rank as u16;
                 self.exchange.give_up(operation, Failure::TooMuch { rank });
                 return;

@@ -20,7 +20,7 @@ pub const CALLS: &[fn(&Sample, usize) -> Call] = &[
     |of, me| Call::TwoLevelShuffle { messages: of.messages(me) },
 ];
 
-/// What the ranks of a group have to say in a call.
+/// The messages that the ranks of a group send in the sample calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Ranks of the group.
@@ -29,7 +29,7 @@ pub struct Sample {
     pub root: usize,
     /// Bodies and values follow from the seed.
     pub seed: u64,
-    /// No body is longer. About half of the bodies are empty.
+    /// Length of the longest body. About half of the bodies are empty.
     pub body_bytes_max: u64,
 }
 
@@ -53,13 +53,13 @@ impl Sample {
         [prng.next_u64(), prng.below(100)]
     }
 
-    /// All calls as rank `me` makes them, with what each must come to at that rank.
+    /// All calls as rank `me` makes them, each with its required outcome at that rank.
     pub fn calls(&self, me: usize) -> Vec<(Call, Outcome)> {
         let both = |call: Call| (call.clone(), self.outcome(&call, me));
         CALLS.iter().map(|call| both(call(self, me))).collect()
     }
 
-    /// What the call must come to at rank `me`.
+    /// The outcome that the call must have at rank `me`.
     pub fn outcome(&self, call: &Call, me: usize) -> Outcome {
         let all = |to| Outcome::All((0..self.ranks).map(|from| self.body(from, to)).collect());
         match call {

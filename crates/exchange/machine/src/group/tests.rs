@@ -1,4 +1,4 @@
-//! Calls over a network in memory that loses, repeats and reorders.
+//! Calls over a network in memory that loses, repeats and reorders datagrams.
 
 use evenfall_core::{Destination, Prng, StampedBy};
 
@@ -7,7 +7,7 @@ use super::*;
 
 const STEP: Duration = Duration::from_micros(500);
 
-/// Ranks, and datagrams between them.
+/// The ranks, and the datagrams between them.
 struct Net {
     ranks: Vec<Group>,
     wire: Vec<(usize, Arrival)>,
@@ -44,7 +44,8 @@ impl Net {
         self.ranks[rank].call(self.now, call)
     }
 
-    /// Half a millisecond: what is under way arrives in any order, one in fifty not at all.
+    /// Half a millisecond passes. The datagrams under way arrive in any order, and one in fifty is
+    /// lost.
     fn step(&mut self) {
         self.now += STEP;
         let mut wire = core::mem::take(&mut self.wire);
@@ -169,7 +170,7 @@ fn calls_that_make_no_sense_are_refused_with_words() {
 #[test]
 fn a_rank_that_is_busy_with_an_earlier_call_is_not_taken_for_dead() {
     let mut net = Net::new(3, 4);
-    // Rank 0 waits in a call of its own order for longer than others may be silent.
+    // Rank 0 waits in a call that only it makes, for longer than a rank may be silent.
     for rank in 0..3 {
         net.call(rank, Call::Barrier).expect("begun");
     }

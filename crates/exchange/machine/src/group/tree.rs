@@ -1,22 +1,23 @@
-//! Trees to send along: who passes on to whom.
+//! Trees along which messages are passed on.
 //!
-//! In a k-nomial tree every rank that has the message sends it to `k - 1` others per round, so `n`
-//! ranks have it after `log_k n` rounds. A larger `k` makes fewer hops, and more sends in a row at
-//! each. Which one is best is a matter of two times that can be measured: how long a small message
-//! takes, and how long a rank is busy with one before it can send the next (section 2.4.1).
+//! In a k-nomial tree every rank that has the message sends it to `k - 1` other ranks per round, so
+//! `n` ranks have the message after `log_k n` rounds. A larger `k` makes fewer hops, and each rank
+//! sends more messages in a row. Two times decide which `k` is best, and both can be measured: how
+//! long a small message takes, and how long a rank is busy with a message before it can send the
+//! next (section 2.4.1).
 
 use core::time::Duration;
 
-/// Children of a rank in a gather: as many as keep a link busy at each step (section 2.4.1).
+/// Arity of a gather. Six children keep a link busy at each step (section 2.4.1).
 pub const GATHER_ARITY: usize = 6;
-/// Largest arity that is looked at: beyond it a rank does nothing but send for longer than any
-/// hop of a group of 65,535 takes.
+/// Largest arity that the search looks at. Beyond 64, a rank would send for longer than any hop of
+/// a group of 65,535 ranks takes.
 const ARITY_MAX: usize = 64;
 
 /// The k-nomial tree of a group below a root.
 ///
-/// Ranks are counted from the root on; digits are to the base `k`. A rank's parent has its last
-/// digit that is not 0 set to 0:
+/// Ranks are counted from the root on, in digits to the base `k`. The parent of a rank is the
+/// rank's number with the last digit that is not 0 set to 0:
 ///
 /// ```text
 ///  k = 3, n = 9        0
@@ -37,14 +38,14 @@ impl Knomial {
         Self { arity: arity.max(2), ranks, root }
     }
 
-    /// The arity with which a small message reaches all soonest, when it takes `latency` to arrive
-    /// and its sender can send the next after `per_message`.
+    /// The arity with which all ranks have a small message soonest. A message arrives after
+    /// `latency`, and its sender can send the next message after `per_message`.
     pub fn best_arity(ranks: usize, latency: Duration, per_message: Duration) -> usize {
         let took = |arity: usize| Self::new(arity, ranks, 0).completion(latency, per_message);
         (2..=ARITY_MAX.min(ranks.max(2))).min_by_key(|&arity| (took(arity), arity)).unwrap_or(2)
     }
 
-    /// Who sends to this rank; none for the root.
+    /// The rank that sends to this rank; `None` for the root.
     pub fn parent(&self, rank: usize) -> Option<usize> {
         let place = self.place(rank);
         let mut stride = 1;
@@ -58,7 +59,7 @@ impl Knomial {
         None
     }
 
-    /// To whom this rank sends, those with the largest subtrees first.
+    /// The ranks to which this rank sends. The child with the largest subtree comes first.
     pub fn children(&self, rank: usize) -> Vec<usize> {
         let place = self.place(rank);
         let mut children = Vec::new();
@@ -72,9 +73,10 @@ impl Knomial {
         children
     }
 
-    /// When the last rank has a small message. See [`best_arity`](Self::best_arity).
+    /// The time at which the last rank has a small message. [`best_arity`](Self::best_arity)
+    /// explains the two times.
     pub fn completion(&self, latency: Duration, per_message: Duration) -> Duration {
-        // Parents come before their children in order of places.
+        // In the order of places, parents come before their children.
         let mut here = vec![Duration::ZERO; self.ranks];
         for place in 0..self.ranks {
             let mut free = here[place];
@@ -118,7 +120,7 @@ mod tests {
         }
     }
 
-    /// Section 2.4.1: the shape follows from latency and cost per message.
+    /// The tree follows from latency and cost per message (section 2.4.1).
     #[test]
     fn dear_messages_make_the_tree_deep_and_long_ways_make_it_flat() {
         let us = Duration::from_micros;

@@ -1,14 +1,14 @@
-//! When messages come: quiet, and then many at once, as at the open of a real day.
+//! The times of messages: quiet times and bursts, as at the open of a real day.
 
 use super::facts::{LASTING_BINS, LASTING_SHARE, RATE_QUANTILES, SAME_TIME};
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 
 /// Nanoseconds in which the rate stays the same.
 pub(super) const BIN_NS: u64 = 10_000_000;
 
-/// The rate of each bin against the mean: a normal variable with memory, mapped to the measured
-/// quantiles. The quantiles alone would give bursts of the right height that end after one bin;
-/// real ones last for seconds.
+/// The rate of each bin relative to the mean: a normal variable with memory, mapped to the measured
+/// quantiles. The quantiles alone would give bursts of the right height that end after one bin.
+/// Real bursts last for seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     lasting: f64,
@@ -22,7 +22,7 @@ impl Rates {
 
     /// The next bin's rate in units of the mean rate.
     pub fn next(&mut self, prng: &mut Prng) -> f64 {
-        let keep = (-1.0 / LASTING_BINS).exp();
+        let keep = math::exp(-1.0 / LASTING_BINS);
         self.lasting = keep * self.lasting + (1.0 - keep * keep).sqrt() * prng.normal();
         let passing = prng.normal();
         let z = LASTING_SHARE.sqrt() * self.lasting + (1.0 - LASTING_SHARE).sqrt() * passing;
@@ -38,7 +38,7 @@ fn quantile(z: f64) -> f64 {
         return rows[above.min(rows.len() - 1)].1;
     }
     let ((z0, low), (z1, high)) = (rows[above - 1], rows[above]);
-    low * (high / low).powf((z - z0) / (z1 - z0))
+    low * math::pow(high / low, (z - z0) / (z1 - z0))
 }
 
 /// The mean of [`quantile`] over a standard normal variable, by the midpoint rule.
@@ -46,7 +46,7 @@ fn mean_of_quantiles() -> f64 {
     let (mut sum, mut weights) = (0.0, 0.0);
     for step in -500..500 {
         let z = (f64::from(step) + 0.5) / 100.0;
-        let weight = (-z * z / 2.0).exp();
+        let weight = math::exp(-z * z / 2.0);
         sum += weight * quantile(z);
         weights += weight;
     }
@@ -80,13 +80,14 @@ impl Arrivals {
         if !self.prng.chance(SAME_TIME) {
             self.advance();
         }
-        // A float to an integer saturates, and so does the sum: a schedule beyond the day's
-        // numbers stays at the last one.
+        // The conversion from float to integer saturates, and so does the sum. A schedule beyond
+        // the day's range stays at the last time.
         self.start_ns.saturating_add(self.now_ns as u64)
     }
 
     fn advance(&mut self) {
-        // Exponential gaps have no memory, so a gap that leaves its bin is drawn again there.
+        // Exponential gaps have no memory, so a gap that leaves its bin is drawn again in the next
+        // bin.
         loop {
             let gap_ns = self.prng.exponential(self.gap_ns / (1.0 - SAME_TIME));
             if self.now_ns + gap_ns <= self.bin_end_ns {

@@ -190,9 +190,9 @@ fn rates_have_the_quantiles_of_the_real_open() {
 
 #[test]
 fn bursts_last_as_long_as_at_the_real_open() {
-    let logs: Vec<f64> = rates().iter().map(|rate| rate.ln()).collect();
+    let logs: Vec<f64> = rates().iter().map(|rate| math::ln(*rate)).collect();
     let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-    let variance: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+    let variance: f64 = logs.iter().map(|log| math::square(log - mean)).sum();
     for (lag, real) in facts::LOG_RATE_AUTOCORRELATION {
         let pairs = logs.iter().zip(&logs[lag..]);
         let ours = pairs.map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>() / variance;

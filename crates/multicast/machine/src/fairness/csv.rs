@@ -26,7 +26,7 @@ impl<W: Write> Writer<W> {
     /// Writes the header.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn new(mut out: W) -> io::Result<Self> {
         writeln!(out, "{HEADER}")?;
         Ok(Self { out })
@@ -35,12 +35,12 @@ impl<W: Write> Writer<W> {
     /// Writes one row.
     ///
     /// # Errors
-    /// Those of the writer given at first.
+    /// The errors of the writer given to [`Writer::new`].
     pub fn write(&mut self, row: &MessageRow) -> io::Result<()> {
         let MessageRow { stream, message, scheduled_ns, sent_ns, deadline_ns, .. } = row;
         let MessageRow { first_arrival_ns, last_arrival_ns, first_release_ns, .. } = row;
         let MessageRow { last_release_ns, receivers, late, .. } = row;
-        // The columns are numbers: zero stands for no deadline.
+        // All columns are numbers, so zero stands for no deadline.
         let deadline_ns = deadline_ns.unwrap_or(0);
         writeln!(
             self.out,
@@ -52,7 +52,7 @@ impl<W: Write> Writer<W> {
     /// Flushes and gives the writer back.
     ///
     /// # Errors
-    /// Those of the writer given at first.
+    /// The errors of the writer given to [`Writer::new`].
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)
@@ -67,11 +67,11 @@ pub enum CsvError {
     Io(io::Error),
     /// The first line is not [`HEADER`].
     Header,
-    /// A line is not eleven numbers in range.
+    /// A line is not eleven numbers in their ranges.
     Line {
-        /// Line from 1.
+        /// Line, counted from 1.
         line: u64,
-        /// Column that is wrong or missing.
+        /// Column whose value is wrong or missing.
         column: &'static str,
     },
 }
@@ -100,7 +100,7 @@ impl std::error::Error for CsvError {
 /// Reads rows; stops after the first error.
 ///
 /// # Errors
-/// [`CsvError`] when the header is not ours.
+/// [`CsvError`] when the header is not [`HEADER`], or a line is broken.
 pub fn read(
     mut input: impl BufRead,
 ) -> Result<impl Iterator<Item = Result<MessageRow, CsvError>>, CsvError> {

@@ -15,13 +15,13 @@ use std::ops::Range;
 
 use super::{MessageRow, Released, Sent};
 
-/// Numbers that the root may skip between two messages. More is a broken log, which must not make
-/// the ledger allocate.
+/// Numbers that the root may skip between two messages. A larger jump comes from a broken log,
+/// which must not make the ledger allocate.
 const SKIP_MAX: u64 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Never sent.
+    /// The number was never sent.
     Hole,
     Waiting,
     Closed,
@@ -38,13 +38,13 @@ pub(super) struct Slot {
     last_taken_ns: u64,
     first_release_ns: u64,
     last_release_ns: u64,
-    /// Receivers that must account for it, as known when it was last asked.
+    /// Receivers that must account for the message, as last computed.
     pub(super) expected: u32,
-    /// Receivers that released it.
+    /// Receivers that released the message.
     pub(super) seen: u32,
-    /// Receivers that reported it lost.
+    /// Receivers that reported the message lost.
     pub(super) lost: u32,
-    /// Receivers that it reached after the deadline.
+    /// Receivers that got the message after the deadline.
     late: u32,
     state: State,
 }
@@ -92,7 +92,7 @@ impl Slot {
         self.state == State::Waiting && self.seen + self.lost >= self.expected
     }
 
-    /// Between the first and the last receiver whose program took it.
+    /// Time between the first and the last receiver whose program took the message.
     pub(super) fn taken_window_ns(&self) -> i64 {
         self.last_taken_ns.saturating_sub(self.first_taken_ns) as i64
     }
@@ -119,43 +119,45 @@ impl Slot {
     }
 }
 
-/// Where a receiver's word about a message goes.
+/// The effect of a receiver's record about a message.
 #[derive(Debug)]
 pub(super) enum Place<'a> {
-    /// Its slot; the receiver has now spoken.
+    /// The message waits in this slot, and the receiver has now accounted for it.
     Waiting(&'a mut Slot),
-    /// The message was closed before its time; the copy was delivered all the same.
+    /// The message was closed early. The copy still counts as delivered.
     Given,
-    /// The receiver has spoken before.
+    /// The receiver had already accounted for the message.
     Again,
     /// The message was never sent, or not to this receiver.
     Nowhere,
 }
 
-/// Messages of one stream, and who is expected to release them.
+/// The messages of one stream, and the receivers that are expected to release them.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
-    /// Number of the first message, once there is one.
+    /// Number of the first message; `None` before the first.
     first: Option<u64>,
     base: u64,
     slots: VecDeque<Slot>,
-    /// `words` per slot: which receivers have spoken.
+    /// Bits of the receivers that have accounted for a message, `words` words per slot.
     spoken: VecDeque<u64>,
     words: usize,
-    /// Messages below this may have been closed before all had spoken.
+    /// Messages below this number may have been closed before all receivers accounted for them.
     closed_early: u64,
-    /// By receiver: the latest range of messages it is expected to release.
+    /// By receiver: the latest range of messages that it is expected to release.
     latest: Vec<Range<u64>>,
     /// Earlier ranges of receivers that came back.
     earlier: Vec<(usize, Range<u64>)>,
-    /// Ascending `(from, expected)`: how many receivers messages at and after `from` need.
+    /// Ascending pairs `(from, expected)`: messages from `from` on are expected at `expected`
+    /// receivers.
     steps: Vec<(u64, u32)>,
-    /// Membership changed since `steps` was made: thousands may join at once.
+    /// Whether membership has changed since `steps` was made. Thousands of receivers may join at
+    /// once.
     stale: bool,
 }
 
 impl Flight {
-    /// A stream that the first `founders` of the receivers enrolled so far have from its beginning.
+    /// A stream whose first `founders` receivers are expected from its beginning.
     pub(super) fn new(founders: usize, enrolled: usize) -> Self {
         let mut flight = Self {
             first: None,
@@ -173,7 +175,7 @@ impl Flight {
         flight
     }
 
-    /// Widens everything that is indexed by receiver.
+    /// Widens every table that is indexed by receiver.
     pub(super) fn make_room(&mut self, enrolled: usize) {
         self.latest.resize(self.latest.len().max(enrolled), 0..0);
         let words = enrolled.div_ceil(64);
@@ -261,7 +263,7 @@ impl Flight {
         true
     }
 
-    /// Notes that the receiver speaks about the message, and says where that goes.
+    /// Notes that the receiver accounts for the message, and returns the effect.
     #[inline]
     pub(super) fn take(&mut self, message: u64, receiver: usize) -> Place<'_> {
         if message < self.base {

@@ -6,10 +6,10 @@ use serde::{Serialize, Serializer};
 use super::Ledger;
 use super::sample::Fine;
 
-/// Edges listed in a [`Series`]: the ones with the most hedge wins.
+/// Edges that a [`Series`] lists: the edges with the most hedge wins.
 const EDGES_MAX: usize = 200;
 
-/// Everything that a ledger has to say.
+/// The results of a ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// Numbers.
@@ -18,27 +18,27 @@ pub struct Outcome {
     pub series: Series,
 }
 
-/// Numbers of a run. Times in microseconds. A *copy* is one message at one receiver, a *frame* is
-/// what one receiver released at once.
+/// Numbers of a run. Times are in microseconds. A *copy* is one message at one receiver. A *frame*
+/// is the group of messages that one receiver releases at once.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Results {
     /// Messages that the root sent.
     pub messages: u64,
-    /// Receivers that the run had, those that left included.
+    /// Receivers that the run had, with those that left.
     pub receivers: u64,
     /// Copies released.
     pub delivered: u64,
-    /// Copies that should have been released and were not, reported or not.
+    /// Copies that should have been released and were not, whether or not a receiver reported them.
     pub lost: u64,
-    /// Of `lost`, the copies that their receiver reported. The rest went missing without a word, or
-    /// with a receiver that died.
+    /// Lost copies that a receiver reported. The other lost copies went missing without a report,
+    /// or with a receiver that died.
     pub lost_reported: u64,
-    /// Further copies that receivers dropped.
+    /// Further copies of the same frames, which receivers dropped.
     pub duplicates_dropped: u64,
     /// Share of held messages that reached every receiver by their deadline: P(F). `None` when no
     /// message was held.
     pub on_time_fraction: Option<f64>,
-    /// The same, by its name in the papers.
+    /// The value of `on_time_fraction` under its name in the papers.
     pub p_f: Option<f64>,
     /// Held messages that reached some receiver after the deadline, or not at all.
     pub late_messages: u64,
@@ -48,34 +48,37 @@ pub struct Results {
     pub held_oml_us: Summary,
     /// Delivery window: last release minus first, per message.
     pub window_us: Summary,
-    /// What the window would have been without holding: between the first and the last program that
-    /// took the message, by the programs' own stamps, as `window_us` is.
+    /// The delivery window without holding: the time between the first and the last program that
+    /// took the message. The programs' own stamps measure it, as they measure `window_us`.
     pub arrival_window_us: Summary,
-    /// Release minus deadline, of every held frame at every receiver, measured at the release.
+    /// Release minus deadline, of every held frame at every receiver. The release is measured.
     pub release_late_us: Summary,
-    /// How long a held frame waited at a receiver: arrival to release, of every one at every
-    /// receiver. The hold is another quantity: sending to deadline.
+    /// How long a held frame waited at a receiver, from arrival to release, over all held frames
+    /// and receivers. The hold is another quantity: the time from sending to deadline.
     pub wait_us: Summary,
-    /// Deadline minus arrival, of every held frame at every receiver; negative when it came late.
+    /// Deadline minus arrival, of every held frame at every receiver. The value is negative for a
+    /// late frame.
     pub margin_us: Summary,
     /// How far the root was behind the feed: sent minus scheduled.
     pub behind_us: Summary,
-    /// Bound on the error of all of the above that compares two hosts.
+    /// Bound on the clock error in all figures above that compare two hosts.
     pub clock_error_us: ClockErrorUs,
-    /// Frames that a hedge brought first.
+    /// Frames whose first copy came by hedging.
     pub hedge_wins: u64,
     /// Frames released.
     pub frames: u64,
     /// Copies that came by repair.
     pub repaired: u64,
-    /// Copies that a receiver released or reported again after it had spoken: a broken protocol.
+    /// Copies that a receiver released or reported a second time. Such copies mean a broken
+    /// protocol.
     pub released_again: u64,
-    /// Records that belong to no message: a torn log, or a receiver that was not a member.
+    /// Records that belong to no message: from a torn log, or from a receiver that was not a
+    /// member.
     pub orphans: u64,
 }
 
-/// Error of the synchronised clock as people see it: a number of microseconds (0 when there is but
-/// one clock), or the word `unknown`.
+/// Error of the synchronised clock for people: a number of microseconds (0 when there is only one
+/// clock), or the word `unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockErrorUs(pub ClockError);
 
@@ -99,17 +102,17 @@ impl core::fmt::Display for ClockErrorUs {
     }
 }
 
-/// What pictures are drawn from. A CDF is a list of `(microseconds, share at or below)`, at most
+/// The data of pictures. A CDF is a list of `(microseconds, share at or below)` of at most
 /// [`CDF_POINTS_MAX`](super::sample::CDF_POINTS_MAX) points.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// Scheduled time of the first closed message; the zero of [`TimePoint::at_s`].
+    /// Scheduled time of the first closed message. [`TimePoint::at_s`] counts from it.
     pub origin_ns: u64,
     /// CDF of [`Results::oml_us`].
     pub oml: Vec<(f64, f64)>,
     /// CDF of [`Results::held_oml_us`].
     pub held_oml: Vec<(f64, f64)>,
-    /// CDF of [`Results::margin_us`], fine at its low end, where messages are late.
+    /// CDF of [`Results::margin_us`]. Its points are dense at the low end, where messages are late.
     pub margin: Vec<(f64, f64)>,
     /// CDF of [`Results::window_us`].
     pub window: Vec<(f64, f64)>,
@@ -117,18 +120,18 @@ pub struct Series {
     pub arrival_window: Vec<(f64, f64)>,
     /// CDF of [`Results::release_late_us`].
     pub release_late: Vec<(f64, f64)>,
-    /// In the order in which receivers were made known.
+    /// Receivers, in the order in which they were made known.
     pub receivers: Vec<ReceiverLine>,
-    /// Most hedge wins first.
+    /// Edges, the edge with the most hedge wins first.
     pub edges: Vec<Edge>,
-    /// Steps of equal width; those without messages are left out.
+    /// Steps of time of equal width. Steps without messages are left out.
     pub time: Vec<TimePoint>,
 }
 
 /// One receiver.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReceiverLine {
-    /// Who.
+    /// Name of the receiver.
     pub receiver: NodeId,
     /// Copies released.
     pub delivered: u64,
@@ -136,24 +139,24 @@ pub struct ReceiverLine {
     pub lost: u64,
     /// Copies that came by repair.
     pub repaired: u64,
-    /// Further copies dropped.
+    /// Further copies that the receiver dropped.
     pub duplicates: u64,
     /// Median of arrival minus sent, over frames.
     pub delay_p50_us: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile of arrival minus sent, over frames.
     pub delay_p99_us: f64,
 }
 
-/// Frames whose winning copy took this edge.
+/// The frames whose first copy took this edge.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Edge {
     /// Sender of the last hop.
     pub via: NodeId,
     /// Receiver.
     pub receiver: NodeId,
-    /// Frames that came over it first.
+    /// Frames whose first copy came over this edge.
     pub frames: u64,
-    /// Of these, hedges that beat the receiver's own parent.
+    /// Frames whose first copy was a hedge that beat the receiver's own parent.
     pub hedge_wins: u64,
 }
 
@@ -162,11 +165,11 @@ pub struct Edge {
 pub struct TimePoint {
     /// Beginning of the step, in seconds since the first message.
     pub at_s: f64,
-    /// Messages scheduled in it.
+    /// Messages scheduled in the step.
     pub messages: u64,
-    /// Mean of deadline minus sent: the hold that the root asked for.
+    /// Mean of deadline minus sent. This is the hold that the root set.
     pub hold_us: Option<f64>,
-    /// Share of its held messages that were on time everywhere.
+    /// Share of the held messages of the step that were on time at every receiver.
     pub p_f: Option<f64>,
     /// Median OML, within 3 %.
     pub oml_p50_us: f64,
@@ -176,7 +179,7 @@ pub struct TimePoint {
     pub missing: u64,
 }
 
-/// The outcome of a ledger in which everything is closed.
+/// The outcome of a ledger whose messages are all closed.
 pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
     let series_of_receivers = receivers(&ledger);
     let edges = edges(&ledger);

@@ -1,21 +1,21 @@
-//! Samples of signed nanoseconds: exact while they are few, a fine histogram when they are many.
+//! Samples of signed nanoseconds. A small sample is exact, and a large sample is a fine histogram.
 
-use evenfall_core::{Summary, nearest_rank};
+use evenfall_core::{Summary, math, nearest_rank};
 
-/// Values that a [`Sample`] holds exactly; 8 MiB. A run of a million messages is exact, and a run
-/// of a week still ends with bounded memory.
+/// Values that a [`Sample`] holds exactly, in 8 MiB. A run of a million messages is exact, and a
+/// run of a week still ends with bounded memory.
 pub const EXACT_MAX: usize = 1 << 20;
 
-/// Binary digits kept by histograms of whole runs: relative error at most 1/256.
+/// Binary digits kept by the histograms of whole runs. The relative error is at most 1/256.
 const RUN_DIGITS: u32 = 7;
 
 /// Points of a CDF, at most.
 pub const CDF_POINTS_MAX: usize = 400;
 
-/// A log-linear histogram of signed nanoseconds that is as long as its largest value needs.
+/// A log-linear histogram of signed nanoseconds. Its length follows from its largest value.
 ///
-/// With `d` digits, values below `2^d` ns have buckets of their own and each doubling above has
-/// `2^d` buckets, so that the middle of a bucket is within `1 / 2^(d+1)` of anything in it.
+/// With `d` digits, each value below `2^d` ns has its own bucket. Each doubling above has `2^d`
+/// buckets, so the middle of a bucket is within `1 / 2^(d+1)` of every value in the bucket.
 ///
 /// ```text
 /// bucket:  0 1 2 ... 2^d-1 | 2^d ... 2^(d+1)-1 | ...
@@ -52,7 +52,7 @@ impl Fine {
         self.max = self.max.max(value);
     }
 
-    /// Adds all values of `other`, which keeps as many digits.
+    /// Adds all values of `other`, which must keep equally many digits.
     pub fn merge(&mut self, other: &Self) {
         debug_assert_eq!(self.digits, other.digits);
         for (mine, theirs) in [(&mut self.above, &other.above), (&mut self.below, &other.below)] {
@@ -73,8 +73,8 @@ impl Fine {
         self.total
     }
 
-    /// Nearest-rank quantiles for ascending `qs`, in nanoseconds; `None` when empty. The ends are
-    /// exact.
+    /// Nearest-rank quantiles for ascending `qs`, in nanoseconds; `None` when empty. The smallest
+    /// and the largest value are exact.
     pub fn quantiles(&self, qs: &[f64]) -> Option<Vec<i64>> {
         if self.total == 0 {
             return None;
@@ -110,17 +110,18 @@ impl Fine {
 
 #[cold]
 fn grow(side: &mut Vec<u32>, bucket: usize, count: u32) {
-    // By whole kibibytes, so that a drifting value does not grow it one by one.
+    // The table grows by 256 buckets at a time, so that a drifting value does not grow it bucket by
+    // bucket.
     side.resize((bucket / 256 + 1) * 256, 0);
     side[bucket] = count;
 }
 
-/// A sample that summarises itself, exact up to [`EXACT_MAX`] values.
+/// A sample that is exact up to [`EXACT_MAX`] values.
 #[derive(Clone, Debug)]
 pub enum Sample {
     /// Every value.
     Exact(Vec<i64>),
-    /// Too many to keep.
+    /// A histogram of too many values to keep.
     Many(Fine),
 }
 
@@ -131,7 +132,7 @@ impl Default for Sample {
 }
 
 impl Sample {
-    /// A sample that never holds single values: for statistics per copy.
+    /// A sample that keeps no single values, for statistics per copy.
     pub fn many() -> Self {
         Self::Many(Fine::new(RUN_DIGITS))
     }
@@ -159,19 +160,19 @@ impl Sample {
         }
     }
 
-    /// p50, p90, p99 and maximum in microseconds; zero when empty.
+    /// Median, p90, p99 and maximum in microseconds; zeros when empty.
     pub fn summary(&mut self) -> Summary {
         let q = self.quantiles_us(&[0.5, 0.9, 0.99, 1.0]);
         q.map_or_else(Summary::default, |q| Summary { p50: q[0], p90: q[1], p99: q[2], max: q[3] })
     }
 
-    /// Points `(microseconds, share of values at or below)`, at most [`CDF_POINTS_MAX`]: half a
-    /// percent apart in the body, and in the tail as many for each further nine.
+    /// Points `(microseconds, share of values at or below)`, at most [`CDF_POINTS_MAX`]. Points in
+    /// the body are half a percent apart. Each further nine of the tail has equally many points.
     pub fn cdf(&mut self) -> Vec<(f64, f64)> {
         self.cdf_at(cdf_shares(self.total()))
     }
 
-    /// The same with the fine points at the low end, for what is bad when it is small.
+    /// The CDF with dense points at the low end, for values that are bad when they are small.
     pub fn cdf_of_low_tail(&mut self) -> Vec<(f64, f64)> {
         let mirrored = cdf_shares(self.total()).into_iter().rev().map(|share| 1.0 - share);
         self.cdf_at(mirrored.collect())
@@ -194,13 +195,13 @@ impl Sample {
     }
 }
 
-/// Shares at which a CDF of `total` values is drawn, ascending, ending with 1.
+/// Ascending shares at which a CDF of `total` values is drawn. The last share is 1.
 fn cdf_shares(total: u64) -> Vec<f64> {
     let body = (0..=180).map(|step| f64::from(step) / 200.0);
-    // Thirty points for each nine, for as many nines as the sample has anything to say about.
-    let nines = (total as f64).log10().clamp(1.0, 7.0);
+    // Thirty points for each nine, for as many nines as the sample can show.
+    let nines = math::log10(total as f64).clamp(1.0, 7.0);
     let tail = (1..).map(|step| f64::from(step) / 30.0).take_while(|&nine| 1.0 + nine < nines);
-    let tail = tail.map(|nine| 1.0 - 0.1 * 10f64.powf(-nine));
+    let tail = tail.map(|nine| 1.0 - 0.1 * math::pow(10.0, -nine));
     body.chain(tail).chain([1.0]).collect()
 }
 

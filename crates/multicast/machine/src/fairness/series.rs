@@ -1,16 +1,16 @@
-//! How fairness went over time, in as many steps as a picture can show.
+//! Fairness over time, in as many steps as a picture can show.
 
 use super::MessageRow;
 use super::results::TimePoint;
 use super::sample::Fine;
 use super::signed;
 
-/// Width of a step at first.
+/// Width of a step at the start of a run.
 const STEP_NS: u64 = 100_000_000;
-/// Steps held. When a run is longer, neighbours are merged and every step is twice as wide: 100 s
-/// at 100 ms, a day at 105 s.
+/// Steps that are kept. When a run is longer, neighbours are merged and each step becomes twice as
+/// wide: 100 s at 100 ms, a day at 105 s.
 const STEPS_MAX: usize = 1_000;
-/// Binary digits kept of the OML within a step (3 %).
+/// Binary digits kept of the overall latency within a step, an error of 3 %.
 const STEP_DIGITS: u32 = 4;
 
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// Counts a closed message. Those scheduled before the origin count in the first step.
+    /// Counts a closed message. A message scheduled before the origin counts in the first step.
     pub(super) fn record(&mut self, row: &MessageRow, expected: u32) {
         let origin = *self.origin_ns.get_or_insert(row.scheduled_ns);
         let since = row.scheduled_ns.saturating_sub(origin);
@@ -93,7 +93,7 @@ impl Timeline {
         self.origin_ns.unwrap_or(0)
     }
 
-    /// The steps that saw a message.
+    /// The steps that have a message.
     pub(super) fn points(&self) -> Vec<TimePoint> {
         let steps = self.steps.iter().enumerate().filter(|(_, step)| step.messages > 0);
         let points = steps.map(|(at, step)| {

@@ -1,4 +1,4 @@
-//! The ledger against runs small enough to compute by hand.
+//! The ledger on runs that are small enough to compute by hand.
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ fn ledger() -> Ledger {
     Ledger::new(Config { rows: true, ..Config::of([A, B]) })
 }
 
-/// Two messages, scheduled at 1000 and 2000 us, deadlines 300 us later. The second reaches B late.
+/// Two messages, scheduled at 1000 and 2000 us, with deadlines 300 us later. The second message
+/// reaches B late.
 fn two_messages(release_of: impl Fn(u64, u64) -> u64) -> Ledger {
     let mut ledger = ledger();
     ledger.sent(&sent(0, 1_000, 1_300));
@@ -57,7 +58,8 @@ fn two_messages(release_of: impl Fn(u64, u64) -> u64) -> Ledger {
 fn window_without_holding_is_by_the_stamps_of_the_programs() {
     let mut ledger = Ledger::new(Config::of([A, B]));
     ledger.sent(&sent(0, 10, 0));
-    // The kernel has both at once; the program of B sleeps for 70 us longer.
+    // The kernels of both receivers have the message at once. The program of B wakes up 70 us
+    // later.
     for (receiver, taken_us) in [(A, 25), (B, 95)] {
         let taken_ns = us(taken_us);
         ledger.released(&Released { taken_ns, ..released(receiver, 0, 20, taken_us + 1) });
@@ -121,7 +123,7 @@ fn loss_is_counted_against_what_was_sent_and_makes_a_message_late() {
         ledger.released(&released(A, message, message * 10 + 1, message * 10 + 5));
     }
     ledger.lost(&Lost { receiver: B, stream: 0, first_message: 0, count: 2 });
-    // Message 2 goes missing at B without a word.
+    // Message 2 goes missing at B without a report.
     let outcome = ledger.finish(ClockError::SameClock);
     let r = &outcome.results;
     assert_eq!((r.delivered, r.lost, r.lost_reported), (3, 3, 2));
@@ -293,7 +295,7 @@ fn results_print_the_clock_error_as_a_number_or_a_word() {
 
 #[test]
 fn five_million_copies_are_counted_within_the_limit_of_a_test() {
-    // 1,000 receivers, 5,000 messages in flight a few at a time, as a simulation feeds it.
+    // 1,000 receivers get 5,000 messages, a few of them in flight at a time, as in a simulation.
     let receivers: Vec<NodeId> = (1..=1_000).map(NodeId).collect();
     let mut ledger = Ledger::new(Config::of(receivers.clone()));
     let mut prng = evenfall_core::Prng::new(1);

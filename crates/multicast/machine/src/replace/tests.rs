@@ -58,7 +58,7 @@ fn an_edge_that_does_not_hurt_is_left_alone() {
     assert_eq!(blamed(&[edge(0, 3, 165_000)], 220_000, 0), [3], "not that wrong");
 }
 
-/// Rounds of 50 ms in which one proxy is slow or not.
+/// Rounds of 50 ms in which a proxy may be slow.
 struct Feed {
     watch: Watch,
     tree: Tree,
@@ -74,7 +74,7 @@ impl Feed {
         Self { watch, tree: tree(0), now, sequence: 0, rules }
     }
 
-    /// A round: which edges stand out, the OML, and the mean of first arrivals.
+    /// A round with the edges that stand out, the overall latency, and the mean of first arrivals.
     fn round(&mut self, worst: &[Worst], oml_us: u64, mean_us: u64) -> Option<Replacement> {
         self.now += Duration::from_millis(50);
         let mut delays = Histogram::default();
@@ -112,7 +112,7 @@ impl Feed {
         Some(step)
     }
 
-    /// Rounds until something is done, at most a hundred.
+    /// Rounds until a step is taken, a hundred at most.
     fn until_step(&mut self, worst: &[Worst], oml_us: u64, mean_us: u64) -> (u32, Replacement) {
         let mut rounds = 0;
         loop {

@@ -1,4 +1,4 @@
-//! What a root tells: events, refusals, and its state at a moment.
+//! The reports of a root: events, refusals, and its state at a moment.
 
 use evenfall_core::{NodeId, SyncTime};
 
@@ -8,18 +8,18 @@ use super::*;
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootEvent {
-    /// A node came in, under this incarnation: that of its start, or as many more as it was taken
-    /// out since.
+    /// A node joined under this incarnation. The incarnation is the number of the node's start plus
+    /// the number of times that the node was taken out since.
     Joined(NodeId, Role, u64),
-    /// A node is out.
+    /// A node was removed.
     Removed(NodeId, Reason),
-    /// A tree has come into force; the first one means that publishing reaches everybody.
+    /// A tree has come into force. From the first tree on, published messages reach all receivers.
     View(View),
-    /// A spare is tried in the place of a straggler, or a trial has ended.
+    /// A spare is being tried in the place of a straggler, or a trial has ended.
     Replacement(Replacement),
-    /// A frame was made: what to write down to judge it later.
+    /// A frame was made. A later judgement of the frame needs these values.
     Framed(Framed),
-    /// All receivers have released everything, or reported it lost.
+    /// All receivers have released all messages or reported them lost.
     Finished(Tally),
 }
 
@@ -28,27 +28,27 @@ pub enum RootEvent {
 pub struct Framed {
     /// Frame number.
     pub sequence: u64,
-    /// Number of its first message.
+    /// Number of the frame's first message.
     pub first_message: u64,
     /// Messages in it.
     pub count: u16,
-    /// When it was made, by the synchronised clock.
+    /// When the frame was made, by the synchronised clock.
     pub origin: SyncTime,
-    /// When it may be released; `None` when it is not held.
+    /// When the frame may be released; `None` when it is not held.
     pub deadline: Option<SyncTime>,
 }
 
-/// Why a message was not taken.
+/// Why a message was refused.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishError {
-    /// `framing.send_queue_frames` are waiting: try again when some have left.
+    /// `framing.send_queue_frames` frames are waiting. Try again when some have left.
     Full,
     /// The message does not fit in any datagram.
     TooLarge {
-        /// Its bytes.
+        /// Length of the message.
         bytes: usize,
-        /// Most bytes that fit.
+        /// Bytes that fit.
         max: usize,
     },
     /// The stream has been finished.
@@ -84,9 +84,9 @@ pub struct RootStatus {
     pub messages: u64,
     /// The present hold, ns.
     pub hold_ns: u64,
-    /// Sampled frames whose OML is known, and those of them that were late.
+    /// Sampled frames whose overall latency is known.
     pub sampled: u64,
-    /// Of these, late at one receiver at least.
+    /// Sampled frames that were late at one receiver or more.
     pub sampled_late: u64,
     /// Sums over the receivers.
     pub tally: Tally,
@@ -96,8 +96,8 @@ pub struct RootStatus {
     pub replacements: Replacements,
     /// Repair copies sent by the root itself.
     pub repairs_sent: u64,
-    /// What it keeps now.
+    /// What the root keeps at present.
     pub stored: Stored,
-    /// What came in wrong.
+    /// Counters of refused datagrams.
     pub refusals: Refusals,
 }

@@ -1,12 +1,12 @@
-//! Several runs of one feed, set side by side: what holding brings, and what it costs.
+//! Compares several runs of one feed, and shows what holding gains and costs.
 //!
-//! The window at the arrival and the window at the release belong to one design, so they are no
-//! baseline for each other. The honest baseline of a held run is a run that does not hold. The same
-//! feed is played in several modes therefore, and all runs are judged by the same stamp: the moment
+//! The window at the arrival and the window at the release belong to one design, so neither is a
+//! baseline for the other. The honest baseline of a held run is a run without holding. Therefore
+//! the same feed is played in several modes, and all runs are judged by the same stamp: the moment
 //! at which a receiver's program hands a message on. In a held run that moment is the release.
 //!
-//! P(F) needs a deadline, and a run without a hold has none. All runs are judged by the same
-//! allowance therefore: the mean hold that the root of the held run asked for.
+//! P(F) needs a deadline, and a run without a hold has none. Therefore all runs are judged by the
+//! same allowance: the mean hold that the root of the held run set.
 
 use std::path::Path;
 
@@ -22,9 +22,9 @@ const SCRIPT: &str = include_str!("../../../../../web/compare.js");
 pub struct Compared {
     /// Name of the mode.
     pub mode: String,
-    /// Share of messages that reached every receiver within the allowance after they were sent.
+    /// Share of messages that reached every receiver within the allowance, counted from sending.
     pub p_f_of_allowance: f64,
-    /// All figures of the run by itself.
+    /// All figures of the run.
     pub results: Results,
     /// CDF of the delivery window, microseconds and share.
     pub window: Vec<(f64, f64)>,
@@ -33,13 +33,13 @@ pub struct Compared {
 /// Several runs of one feed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What every message of every run is allowed to take, microseconds.
+    /// The time that every message of every run is allowed to take, in microseconds.
     pub allowance_us: f64,
     /// In the order in which they were played.
     pub runs: Vec<Compared>,
 }
 
-/// The mean hold that the root asked for, over messages; none when nothing was held.
+/// The mean hold that the root set, over all messages; `None` when no message was held.
 fn mean_hold_us(report: &Report) -> Option<f64> {
     let held = report.outcome.series.time.iter();
     let held = held.filter_map(|step| Some((step.hold_us?, step.messages as f64)));
@@ -47,8 +47,8 @@ fn mean_hold_us(report: &Report) -> Option<f64> {
     (messages > 0.0).then(|| sum / messages)
 }
 
-/// Sets runs side by side: each by the name of its mode and its directory. `held` is the report of
-/// the run that says what the allowance is.
+/// Compares runs. Each run is a mode and a directory. `held` is the report of the run whose hold is
+/// the allowance.
 ///
 /// # Errors
 /// [`ReportError`] of the first run that has no report.
@@ -77,7 +77,7 @@ pub fn compare(held: &Report, runs: &[(String, &Path)]) -> Result<Comparison, Re
 }
 
 impl Comparison {
-    /// What the held run brought beside the best run that does not hold, in a sentence.
+    /// One sentence that compares the held run with the best run without holding.
     pub fn sentence(&self) -> String {
         let (held, free): (Vec<_>, Vec<_>) =
             self.runs.iter().partition(|run| run.results.p_f.is_some());

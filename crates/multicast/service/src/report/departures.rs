@@ -1,10 +1,11 @@
-//! The messages that receivers should have which left before the end.
+//! The messages expected of receivers that left before the end.
 //!
-//! The root knows when it took a receiver out, not how far that receiver was. A receiver that said
-//! good-bye should have the messages of its log. So should a receiver whose log breaks off: it was
-//! killed, and its releases between its last written record and the moment at which its silence was
-//! noticed are not known. A receiver that was taken out while it lived (too slow, or cut off)
-//! should have every message up to then, and a missing message is lost.
+//! The root knows when it took a receiver out, but not which messages that receiver had. A receiver
+//! that said good-bye is expected to have the messages of its log. The same holds for a receiver
+//! whose log breaks off. That receiver was killed, and nobody knows its releases between its last
+//! written record and the moment at which its silence was noticed. A receiver that was taken out
+//! while it lived (too slow, or cut off) is expected to have every message up to then, and a
+//! missing message is lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,12 +17,12 @@ use crate::runlog::{Record, Tail};
 
 /// How far the log of a receiver goes.
 struct Reach {
-    /// The message after the last one, per stream.
+    /// Per stream, the message after the last one in the log.
     next: BTreeMap<u32, u64>,
     clean: bool,
 }
 
-/// By node and the start of its process: one that is started again has several logs.
+/// By node and start of its process, because a node that was started again has several logs.
 type Reaches = BTreeMap<(NodeId, u64), Reach>;
 
 fn reaches(info: &RunInfo, directory: &Path) -> Result<Reaches, ReportError> {
@@ -48,7 +49,7 @@ fn reaches(info: &RunInfo, directory: &Path) -> Result<Reaches, ReportError> {
     Ok(reaches)
 }
 
-/// Ends memberships where the logs of those who went end. Returns what a reader should know.
+/// Ends memberships where the logs of receivers that left end. Returns warnings for the report.
 pub(super) fn settle(info: &mut RunInfo, directory: &Path) -> Result<Vec<String>, ReportError> {
     if info.memberships.iter().all(|m| m.until.is_none()) {
         return Ok(Vec::new());

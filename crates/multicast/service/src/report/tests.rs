@@ -1,4 +1,4 @@
-//! A run of thirty processes is written down as logs, read back and judged.
+//! A run of thirty processes is written as logs, read back and judged.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::runlog::{Header, Writer};
 const START_NS: u64 = 1_753_000_000_000_000_000;
 const RECEIVERS: u32 = 20;
 const MESSAGES: u64 = 30_000;
-/// 5,000 messages a second.
+/// Time between two messages: 5,000 messages a second.
 const GAP_NS: u64 = 200_000;
 
 /// A directory that is removed when dropped.
@@ -29,7 +29,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Best effort: what is left behind in the temporary directory harms nobody.
+        // Removal may fail. Files left in the temporary directory harm nobody.
         std::fs::remove_dir_all(&self.0).ok();
     }
 }
@@ -72,7 +72,7 @@ fn info() -> RunInfo {
 }
 
 fn hold_ns(message: u64) -> u64 {
-    // The root widens the hold when proxy-3 fails, step by step.
+    // When proxy-3 fails, the root widens the hold step by step.
     190_000 + 6_000 * message.clamp(15_500, 16_500).saturating_sub(15_500) / 100
 }
 
@@ -209,7 +209,7 @@ fn worst_clock_of_all_processes_counts() {
     assert_eq!(worse(ClockError::SameClock, ClockError::SameClock), ClockError::SameClock);
 }
 
-/// A log of what one node released, message by message, at a millisecond of the run.
+/// A log of one node that releases a message every millisecond.
 fn released(directory: &Path, who: &Header, messages: std::ops::Range<u64>, clean: bool) {
     let mut log = Writer::create(directory, who).expect("a log");
     for message in messages {
@@ -230,7 +230,7 @@ fn released(directory: &Path, who: &Header, messages: std::ops::Range<u64>, clea
     }
 }
 
-/// A root that sends so many messages, a millisecond apart.
+/// A root that sends this many messages, a millisecond apart.
 fn sent(directory: &Path, messages: u64, memberships: Vec<Membership>, nodes: &[(u32, &str)]) {
     let nodes = nodes.iter().map(|(id, role)| NodeInfo {
         id: NodeId(*id),

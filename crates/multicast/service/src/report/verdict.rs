@@ -1,20 +1,20 @@
 //! The first sentence of a report: whether the run was fair, to how many receivers, and where it
 //! was worst. The page, the terminal and the demonstration all print these words.
 
-use evenfall_core::ClockError;
+use evenfall_core::{ClockError, math};
 use evenfall_multicast_machine::fairness::{Outcome, ReceiverLine};
 use serde::Serialize;
 
 use super::{NodeInfo, Report};
 
-/// Share of messages on time everywhere from which a run is called fair: 99 %, a little below the
-/// default target of the deadline rule, so that a run by default settings is fair.
+/// Share of messages on time at every receiver from which a run is called fair: 99 %, a little
+/// below the default target of the deadline rule, so that a run by default settings is fair.
 const FAIR_SHARE_MIN: f64 = 0.99;
-/// Share below which a run is called unfair: one message in ten was late somewhere. The share in
-/// between is called "nearly fair".
+/// Share below which a run is called unfair: one message in ten was late at some receiver. The
+/// shares between are called "nearly fair".
 const UNFAIR_SHARE_MAX: f64 = 0.90;
 
-/// How a run went, for the colour of its verdict.
+/// The quality of a run, for the colour of its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mood {
@@ -26,7 +26,7 @@ pub enum Mood {
     Bad,
 }
 
-/// Whether the run was fair, as a sentence with its proof:
+/// The verdict as a sentence with its figures, for example:
 ///
 /// `Fair: 99.55 % of messages reached all 10 receivers before their deadline; worst receiver-10 (no
 /// copy lost, p99 delay 212 us). The first and the last release of a message were 3.1 us apart
@@ -72,7 +72,7 @@ pub fn mood(report: &Report) -> Mood {
     }
 }
 
-/// The receiver that lost most, and of those that lost as much the slowest.
+/// The receiver that lost most messages. Of receivers with equal losses, the slowest.
 fn worst(outcome: &Outcome, nodes: &[NodeInfo]) -> String {
     let lines = &outcome.series.receivers;
     let rank = |a: &&ReceiverLine, b: &&ReceiverLine| {
@@ -90,7 +90,7 @@ fn worst(outcome: &Outcome, nodes: &[NodeInfo]) -> String {
     format!("; worst {name} ({lost}, p99 delay {})", microseconds(line.delay_p99_us))
 }
 
-/// How far apart the receivers were at the release, and how far apart they were at the arrival.
+/// How far apart the releases at different receivers were, and how far apart the arrivals.
 fn windows(report: &Report) -> String {
     let results = &report.outcome.results;
     if results.receivers < 2 {
@@ -113,16 +113,17 @@ fn windows(report: &Report) -> String {
     )
 }
 
-/// A share in per cent with two of the digits that tell it from 100 %, rounded down: 100 % is every
-/// message, and nothing less.
+/// A share in per cent, with the two digits that tell it from 100 %. The share is rounded down, so
+/// 100 % means every message.
 fn percent(share: f64) -> String {
     if share >= 1.0 {
         return "100 %".to_owned();
     }
-    let nines = -(1.0 - share).log10();
+    let nines = -math::log10(1.0 - share);
     let places = (nines.floor() as i32).clamp(1, 6);
-    let scale = 10f64.powi(places + 2);
-    // A share such as 0.95 is a little less as a float; a billionth is no message of any run.
+    let scale = 10u64.pow(places as u32 + 2) as f64;
+    // As a float, a share such as 0.95 is a little smaller. The added billionth is less than one
+    // message of any run.
     let down = (share * scale + 1e-9 * scale).floor() / scale * 100.0;
     format!("{down:.*} %", places.max(1) as usize)
 }
@@ -152,8 +153,8 @@ mod tests {
     use super::*;
     use crate::report::RunInfo;
 
-    /// `messages` messages to receivers 1 to `receivers`; the last receiver is late for `late` of
-    /// them and never has `lost` of them.
+    /// `messages` messages to receivers 1 to `receivers`. The last receiver gets `late` of them
+    /// late and `lost` of them never.
     fn run(receivers: u32, messages: u64, late: u64, lost: u64, hold_ns: u64) -> Report {
         let ids: Vec<NodeId> = (1..=receivers).map(NodeId).collect();
         let mut ledger = Ledger::new(Config::of(ids.iter().copied()));

@@ -1,5 +1,5 @@
-//! The roles of a process: set up from the settings, then turned by one thread until the stream
-//! ends, a signal comes, or the root is lost.
+//! The roles of a process. A role is set up from the settings. One thread then turns it until the
+//! stream ends, a signal comes, or the root is lost.
 
 mod part;
 pub mod proxy;
@@ -31,41 +31,41 @@ use crate::runinfo::RunInfoError;
 use crate::runlog::{self, Header, RUN_FILE, Record, Role, Writer};
 use crate::settings::{Node, RoleName, Settings};
 
-/// Why a role ended before its time.
+/// Why a role ended early.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RoleError {
     /// The settings are wrong, or the operating system refused.
     Process(ProcessError),
-    /// There is no feed, or it is damaged.
+    /// The feed is missing or damaged.
     #[cfg(feature = "publisher")]
     Intake(IntakeError),
     /// A message of the feed cannot be published.
     Message {
         /// The message's number in the feed.
         index: u64,
-        /// Why.
+        /// Reason of the refusal.
         why: evenfall_multicast_machine::PublishError,
     },
-    /// What the run was cannot be written down.
+    /// The description of the run cannot be written.
     #[cfg(feature = "summary")]
     RunInfo(RunInfoError),
-    /// What another service brings to its role has failed, such as the store of a recorder.
+    /// A part of the role that another service brings has failed, such as the store of a recorder.
     Part(Box<dyn std::error::Error + Send + Sync>),
     /// The root was silent for the stated time.
     RootLost(Duration),
-    /// The root started again: what follows is another run, with a log of its own.
+    /// The root started again. The next run has a log of its own.
     RootRestarted {
         /// The new run.
         epoch: u32,
     },
     /// The root took this node out.
     Evicted(Reason),
-    /// Some receivers did not finish in time.
+    /// Some receivers did not finish before the time limit.
     Unfinished {
-        /// Receivers that did.
+        /// Receivers that finished.
         finished: u32,
-        /// Receivers there are.
+        /// Receivers of the run.
         receivers: usize,
         /// How long the root waited.
         waited: Duration,
@@ -154,13 +154,13 @@ pub(crate) fn file_error(path: &Path, error: std::io::Error) -> RoleError {
 
 /// A process with a role of the multicast, and the log that its role keeps.
 pub struct Process {
-    /// What every evenfall process has.
+    /// The parts that every evenfall process has.
     pub base: Base,
-    /// The run log, if the settings want one.
+    /// The run log, if the settings ask for a log.
     log: Option<Writer<fs::File>>,
 }
 
-/// How the log of a role calls the role.
+/// The name of a role in the log.
 fn logged(role: RoleName) -> Option<Role> {
     match role {
         RoleName::Root => Some(Role::Root),
@@ -175,7 +175,8 @@ fn summary_file(name: &str) -> String {
     format!("summary-{name}.json")
 }
 
-/// The machine of a datagram: one per stream, in order of their numbers.
+/// The index of the machine for a datagram. Each stream has a machine, in the order of stream
+/// numbers.
 fn by_stream(datagram: &[u8]) -> Option<usize> {
     let bytes = datagram.get(STREAM_OFFSET..STREAM_OFFSET + 4)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
@@ -184,7 +185,7 @@ fn by_stream(datagram: &[u8]) -> Option<usize> {
 /// The mode of travel that this word names.
 ///
 /// # Errors
-/// Which words there are.
+/// The allowed words.
 fn mode(word: &str) -> Result<Mode, SettingsError> {
     let word: StrDeserializer<'_, Unknown> = word.into_deserializer();
     Mode::deserialize(word).map_err(|error| SettingsError::new(error.to_string()))
@@ -239,7 +240,7 @@ impl Process {
             memory::file_name(&node.name),
             summary_file(&node.name),
         ];
-        // What the run before was is written by its root.
+        // The root writes the description of the run, so it moves the old description aside.
         names.extend((role == Role::Root).then(|| RUN_FILE.to_owned()));
         runlog::set_aside(dir, &names).map_err(failed)?;
         let header = Header {
@@ -252,8 +253,8 @@ impl Process {
         runlog::Writer::create(dir, &header).map_err(failed)
     }
 
-    /// Hands the clock to the machines when there is a new reading; call once before the first
-    /// turn with `first`.
+    /// Hands the clock to the machines when there is a new reading. The first call, before the
+    /// first turn, sets `first`.
     ///
     /// # Errors
     /// [`RoleError`].
@@ -277,7 +278,7 @@ impl Process {
         }
     }
 
-    /// Whether it is time to look around.
+    /// Whether housekeeping is due.
     pub fn housekeeping_due(&mut self) -> bool {
         if !self.base.housekeeping_due() {
             return false;
@@ -288,10 +289,10 @@ impl Process {
         true
     }
 
-    /// Ends the log and writes the summary next to it.
+    /// Ends the log and writes the summary beside it.
     ///
     /// # Errors
-    /// When the directory of the run does not take them.
+    /// When a file cannot be written into the directory of the run.
     pub fn end(self, settings: &Settings, summary: &impl Serialize) -> Result<(), RoleError> {
         let Some(log) = self.log else { return Ok(()) };
         let dir = &settings.run.dir;
@@ -319,7 +320,7 @@ fn is_crowded(settings: &Settings, node: &Node) -> bool {
     pin::is_crowded(here)
 }
 
-/// Who a proxy or receiver is in one tree.
+/// The identity of a proxy or receiver in one tree.
 ///
 /// # Errors
 /// When no node is the root.

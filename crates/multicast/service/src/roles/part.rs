@@ -13,7 +13,7 @@ use super::{Process, RoleError};
 /// How long a node that leaves repeats its good-bye when the root does not answer.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Why a role ended: of its own will, or not.
+/// The end of a role: the reason of a normal end, or an error.
 pub type Ended = Result<&'static str, RoleError>;
 
 /// A machine that has a place in a tree, and can leave it.
@@ -22,7 +22,7 @@ pub trait Member: Machine {
     fn has_place(&self) -> bool;
     /// Says good-bye to the root.
     fn leave(&mut self);
-    /// Whether this is the root's answer to a good-bye.
+    /// Whether this event is the root's answer to a good-bye.
     fn has_left(event: &Self::Event) -> bool;
 }
 
@@ -47,24 +47,24 @@ member!(Relay, RelayEvent);
 member!(Receiver, ReceiverEvent);
 member!(Recorder, ReceiverEvent);
 
-/// What a role makes of its machines.
+/// The work of a role around its machines.
 pub trait Part<M: Member> {
-    /// Something happened to a machine.
+    /// Handles an event of a machine.
     fn on(&mut self, machine: &M, now: Timestamp, event: M::Event);
 
-    /// The clock from now on.
+    /// Sets the clock that holds from now on.
     fn set_clock(&mut self, _: Clock) {}
 
-    /// A turn is over.
+    /// Called after each turn.
     fn turned(&mut self, _: &mut Process, _: &mut [M]) {}
 
-    /// It is time to publish its state.
+    /// Publishes the state of the role. Called when housekeeping is due.
     fn look_around(&mut self, process: &mut Process, machines: &[M]);
 
-    /// How it ended, if it has.
+    /// The end of the role, once it has ended.
     fn ended(&mut self, machines: &mut [M]) -> Option<Ended>;
 
-    /// When it is to be looked at again at the latest.
+    /// The latest time of the next turn, if the role needs one.
     fn until(&self) -> Option<Timestamp> {
         None
     }
@@ -76,8 +76,8 @@ pub trait Part<M: Member> {
 }
 
 impl Process {
-    /// Turns until the part is over, or a signal comes or the part wants to stop, and the root has
-    /// taken note that this node leaves.
+    /// Turns the machines until the role is over. After a signal, or when the role wants to stop,
+    /// the turns end when the root has acknowledged that this node leaves.
     pub fn play<M: Member>(
         &mut self,
         machines: &mut [M],
@@ -112,7 +112,7 @@ impl Process {
             match leaves_at {
                 Some(at) if at <= now || left == machines.len() => return Ok(Ok("asked to stop")),
                 None if interrupt::raised() || part.wants_to_stop() => {
-                    // Who has no place is missed by nobody: it says good-bye once.
+                    // A node without a place is missed by no node, so it says good-bye once.
                     let known = machines.iter().any(M::has_place);
                     tracing::info!("{}: asked to stop", self.base.name);
                     leaves_at = Some(if known { now + FAREWELL } else { now });

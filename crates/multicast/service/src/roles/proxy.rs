@@ -15,16 +15,16 @@ use evenfall_runtime::telemetry::Metrics;
 /// How long a proxy serves repair after the receivers below it have finished.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What a proxy leaves behind.
+/// The summary of a proxy.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProxySummary {
-    /// Its name.
+    /// Name of the proxy.
     pub name: String,
     /// Its counters.
     pub status: RelayStatus,
-    /// Datagrams that were no messages.
+    /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
-    /// Why it ended.
+    /// Why the proxy ended.
     pub ended: String,
 }
 
@@ -37,18 +37,18 @@ fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Metri
     m.counter("repairs_sent_total", "Frames sent again.", tree, status.repairs_sent);
     m.counter("repaired_frames_total", "Frames that came by repair.", tree, status.repaired);
     m.counter("given_up_frames_total", "Frames given up as missing.", tree, status.given_up);
-    m.counter("dropped_frames_total", "Frames the driver had no room for.", tree, status.dropped);
+    m.counter("dropped_frames_total", "Frames dropped: driver full.", tree, status.dropped);
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
     m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
     m.gauge("receivers_below", "Receivers that report.", tree, f64::from(status.below.receivers));
     m
 }
 
-/// What the proxy's events came to.
+/// The state that follows from the proxy's events.
 struct Watch<'a> {
     node: &'a Node,
     root_timeout: Duration,
-    /// The stream has ended below: when to go.
+    /// When to leave, after the receivers below have finished.
     finished: Option<Timestamp>,
     failed: Option<RoleError>,
 }

@@ -1,5 +1,5 @@
-//! A receiver as a process, or inside one: everything between the machine and whoever takes the
-//! messages.
+//! A receiver as a process, or inside one. This module connects the machine with the program that
+//! takes the messages.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use evenfall_runtime::telemetry::Metrics;
 /// How long a receiver stays after the end, so that its last report reaches the root.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// Who takes the messages.
+/// The program's side, which takes the messages.
 pub trait Sink {
-    /// A frame is released now. `at` was read from the clock for this very call.
+    /// A frame is released now. `at` was read from the clock for this call.
     fn released(&mut self, release: &Release, at: SyncTime);
 
-    /// Messages could not be had; see [`ReceiverEvent::Lost`].
+    /// Messages were lost. See [`ReceiverEvent::Lost`].
     fn lost(&mut self, stream: u32, first_message: Option<u64>, messages: Option<u64>);
 
     /// Whether to stop now.
@@ -33,7 +33,7 @@ pub trait Sink {
     }
 }
 
-/// Takes nothing: the log and the content hash are all that is wanted.
+/// A sink that ignores messages, for runs that only need the log and the content hash.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSink;
 
@@ -42,50 +42,50 @@ impl Sink for NoSink {
     fn lost(&mut self, _: u32, _: Option<u64>, _: Option<u64>) {}
 }
 
-/// What a receiver leaves behind.
+/// The summary of a receiver.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReceiverSummary {
-    /// Its name.
+    /// Name of the receiver.
     pub name: String,
-    /// Its id.
+    /// Id of the receiver.
     pub id: NodeId,
     /// Messages released.
     pub messages: u64,
-    /// Hash of what it released, in order, over all trees.
+    /// Hash of the released messages, in order, over all trees.
     pub content_hash: String,
-    /// Its counters, a tree each.
+    /// Counters of the receiver, one entry per tree.
     pub trees: Vec<ReceiverStatus>,
-    /// Datagrams that were no messages.
+    /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
     pub resident_bytes_max: u64,
-    /// Why it ended.
+    /// Why the receiver ended.
     pub ended: String,
 }
 
-/// Takes the machine's events apart: first to the sink, then to the log.
+/// Handles the machine's events. A release goes first to the sink, then to the log.
 pub struct Delivery<'s, S> {
-    /// Where messages are released to.
+    /// The sink that takes the messages.
     pub sink: &'s mut S,
-    /// The clock as it was read last.
+    /// The last reading of the clock.
     pub clock: Clock,
     receiver: NodeId,
-    /// The hash of all that was released, in order.
+    /// The hash of all released messages, in order.
     pub hash: ContentHash,
     /// Records that wait for the run log.
     pub records: Vec<Record>,
     /// Trees whose stream has ended.
     pub finished: u32,
-    /// Why the role cannot go on, if it cannot.
+    /// Why the role cannot continue, if it cannot.
     pub failed: Option<RoleError>,
     root_timeout: Duration,
-    /// The first message, tree by tree, that the root expects this receiver to have; what was
-    /// replayed before is no part of the run's log.
+    /// By tree, the first message that the root expects this receiver to have. Messages that were
+    /// replayed before it are left out of the run's log.
     live_from: Vec<Option<u64>>,
 }
 
 impl<'s, S: Sink> Delivery<'s, S> {
-    /// Nothing yet.
+    /// A delivery that has released no message.
     pub fn new(sink: &'s mut S, settings: &Settings, node: &Node, clock: Clock) -> Self {
         let trees = settings.course.trees as usize;
         Self {
@@ -155,7 +155,8 @@ impl<'s, S: Sink> Delivery<'s, S> {
     }
 
     fn released(&mut self, release: &Release) {
-        // The one measurement that fairness rests on: taken at the hand-over, never the deadline.
+        // Fairness rests on this measurement. It is taken at the hand-over, and is never the
+        // deadline.
         let at = self.clock.sync(MonotonicClock::now());
         self.sink.released(release, at);
         for message in release.messages.clone() {
@@ -200,18 +201,18 @@ pub fn metrics((name, role): (&str, &str), trees: &[ReceiverStatus], malformed: 
         m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
         m.gauge("held_frames", "Frames held now.", tree, status.held as f64);
     }
-    // What is no message names no tree.
+    // A datagram that is no message names no tree.
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
     m
 }
 
-/// What a receiver makes of its machines.
+/// The receiver's part in the loop of its machines.
 struct Desk<'s, S> {
     name: &'s str,
     delivery: Delivery<'s, S>,
     trees: u32,
     duplicates: u64,
-    /// Everything is here: when to go.
+    /// When to leave, after all messages have arrived.
     leave_at: Option<Timestamp>,
 }
 
@@ -255,8 +256,8 @@ impl<S: Sink> Part<Receiver> for Desk<'_, S> {
     }
 }
 
-/// Runs a receiver until it has everything, the sink has enough, a signal comes or the root is
-/// lost.
+/// Runs a receiver until it has all messages, the sink wants no more, a signal comes, or the root
+/// is lost.
 ///
 /// # Errors
 /// [`RoleError`].
@@ -311,7 +312,7 @@ fn say_end(summary: &ReceiverSummary) {
     );
 }
 
-/// Logs the copies dropped since `before`; returns how many there were in all.
+/// Logs the copies that were dropped since `before`. Returns the number of all dropped copies.
 pub fn note_duplicates(process: &mut Process, all: &[ReceiverStatus], before: u64) -> u64 {
     let now: u64 = all.iter().map(|s| s.tally.duplicates).sum();
     if now > before {

@@ -1,4 +1,4 @@
-//! The settings of the multicast out of a file, and into one.
+//! Reads the settings of the multicast from a file, and writes them to one.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ impl Settings {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn of(document: &Document) -> Result<Self, SettingsError> {
-        // A hold is the time from sending to release; this key never was one.
+        // A hold is the time from sending to release, and this key was never a hold.
         document.refuse_renamed("multicast.repair.missing_hold", "gap_timeout")?;
         let mut settings = Self {
             run: document.part("run")?,

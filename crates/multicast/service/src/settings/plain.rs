@@ -36,7 +36,7 @@ impl Subscription {
         Self { name, id, address, root, trees: 1, key: None, multicast }
     }
 
-    /// The settings of a run of which this program knows the root and itself.
+    /// The settings of a run in which this program knows only the root and itself.
     ///
     /// # Errors
     /// Which value is wrong, and what is allowed.
@@ -99,7 +99,7 @@ fn checked(
     multicast: Config,
     nodes: Vec<Node>,
 ) -> Result<Settings, SettingsError> {
-    // A run log needs a directory that the program has not named.
+    // A run log needs a directory, and the program has named none.
     let run = Run { log: false, key: key.clone(), ..Run::default() };
     let course = Course { trees, ..Course::default() };
     let settings = Settings { run, course, multicast, nodes, ..Settings::default() };

@@ -1,4 +1,4 @@
-//! A run inside the test's own process: receivers in threads, over loopback.
+//! A run inside the test's own process, with receivers in threads, over loopback.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::thread::JoinHandle;
@@ -9,9 +9,9 @@ use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::receiver::{NoSink, ReceiverSummary, run};
 use evenfall_multicast_service::settings::{Node, RoleName};
 
-/// Addresses of loopback that nobody uses now.
+/// Addresses of loopback whose ports are free.
 pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
-    // All are held until all are chosen.
+    // All sockets stay bound until all ports are chosen.
     let sockets: Vec<UdpSocket> = (0..N).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
     std::array::from_fn(|i| sockets[i].local_addr().unwrap())
 }
@@ -43,7 +43,7 @@ pub fn settings(receivers: u32, trees: u32) -> Settings {
     settings
 }
 
-/// Starts all receivers but those in `except`.
+/// Starts all receivers except those in `except`.
 #[allow(dead_code, reason = "each test file uses its own part of this")]
 pub fn receivers(settings: &Settings, except: &[&str]) -> Vec<JoinHandle<ReceiverSummary>> {
     let nodes = settings.nodes.iter().filter(|n| n.role == RoleName::Receiver);

@@ -1,5 +1,6 @@
 //! The statistics of one ordered pair.
 
+use evenfall_core::math;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// A statistic by name, as strategies write it.
@@ -127,7 +128,7 @@ impl EdgeStats {
         let at = |q| evenfall_core::nearest_rank(owd_us, q);
         let count = owd_us.len() as f64;
         let mean = owd_us.iter().map(|&us| f64::from(us)).sum::<f64>() / count;
-        let square = |&us: &f32| (f64::from(us) - mean).powi(2);
+        let square = |&us: &f32| math::square(f64::from(us) - mean);
         let variance = owd_us.iter().map(square).sum::<f64>() / count;
         Some(Self {
             p25_us: at(0.25)?,
@@ -204,7 +205,7 @@ impl EdgeStats {
         };
         let mean = average(&|stats| f64::from(stats.mean_us));
         let variance = average(&|stats| {
-            f64::from(stats.stddev_us).powi(2) + (f64::from(stats.mean_us) - mean).powi(2)
+            math::square(f64::from(stats.stddev_us)) + math::square(f64::from(stats.mean_us) - mean)
         });
         let value = |i: usize| average(&|stats| f64::from(stats.values()[i])) as f32;
         let mut values: [f32; 9] = core::array::from_fn(value);

@@ -1,3 +1,5 @@
+use evenfall_core::math;
+
 use super::*;
 
 const SHAPE: Shape = Shape { depth: 3, fanout: 2 };
@@ -6,7 +8,7 @@ const SETTINGS: Method =
 
 fn delays(pool: usize, seed: u64) -> Vec<f64> {
     let mut prng = Prng::new(seed);
-    let hosts: Vec<f64> = (0..pool).map(|_| (0.4 * prng.normal()).exp()).collect();
+    let hosts: Vec<f64> = (0..pool).map(|_| math::exp(0.4 * prng.normal())).collect();
     (0..pool * pool)
         .map(|at| 20.0 * (hosts[at / pool] + hosts[at % pool]) + prng.exponential(15.0))
         .collect()

@@ -1,4 +1,4 @@
-use evenfall_core::Hedging;
+use evenfall_core::{Hedging, math};
 
 use super::*;
 use crate::delays::EdgeStats;
@@ -6,13 +6,13 @@ use crate::delays::EdgeStats;
 /// Hosts of lognormal slowness and links of gamma delay, as the numbers to beat were made.
 fn synthetic(hosts: usize, seed: u64) -> Delays {
     let mut prng = Prng::new(seed);
-    let slow: Vec<f64> = (0..hosts).map(|_| (0.25 * prng.normal()).exp()).collect();
+    let slow: Vec<f64> = (0..hosts).map(|_| math::exp(0.25 * prng.normal())).collect();
     let mut delays = Delays::new((0..hosts).map(|host| format!("h{host}")).collect());
     for from in 0..hosts {
         for to in (0..hosts).filter(|&to| to != from) {
             let link: f64 = (0..3).map(|_| prng.exponential(8.0)).sum();
             let p50 = 20.0 * (slow[from] + slow[to]) + link;
-            let at = |z: f64| (p50 * (0.3 * z).exp()) as f32;
+            let at = |z: f64| (p50 * math::exp(0.3 * z)) as f32;
             let stats = EdgeStats {
                 p25_us: at(-0.674),
                 p50_us: at(0.0),

@@ -5,7 +5,7 @@
 //! multicast asks.
 
 use super::Instance;
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 
 /// A family of instances.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,21 +85,23 @@ fn clusters(n: usize, prng: &mut Prng) -> Vec<f64> {
     let mut points = Vec::new();
     while points.len() < n {
         let (angle, far) = (prng.unit() * core::f64::consts::TAU, prng.unit() * 1000.0);
-        let (x, y) = (far * angle.cos(), far * angle.sin());
+        let (sine, cosine) = math::sin_cos(angle);
+        let (x, y) = (far * cosine, far * sine);
         for _ in 0..=prng.below(n as u64 / 4 + 1) {
             let (angle, near) = (prng.unit() * core::f64::consts::TAU, prng.unit() * 100.0);
-            points.push((x + near * angle.cos(), y + near * angle.sin()));
+            let (sine, cosine) = math::sin_cos(angle);
+            points.push((x + near * cosine, y + near * sine));
         }
     }
     matrix(n, true, |i, j| {
         let ((x, y), (u, v)) = (points[i], points[j]);
-        (x - u).hypot(y - v).round()
+        (math::square(x - u) + math::square(y - v)).sqrt().round()
     })
 }
 
 /// Powers of ten from far below one, which vanish, to 10^5.
 fn steep_flow(n: usize, prng: &mut Prng) -> Vec<f64> {
-    matrix(n, false, |_, _| 10.0_f64.powf(-10.0 + 15.0 * prng.unit()).floor())
+    matrix(n, false, |_, _| math::pow(10.0, -10.0 + 15.0 * prng.unit()).floor())
 }
 
 fn tree_flow(n: usize, prng: &mut Prng) -> Vec<f64> {

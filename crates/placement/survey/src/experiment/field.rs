@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use evenfall_core::{ClockError, Prng};
+use evenfall_core::{ClockError, Prng, math};
 use evenfall_host::interrupt;
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::surveyor::{Welcome, guilty};
@@ -80,9 +80,9 @@ impl Edge {
         let curve = Curve::of(stats)?;
         let cells = 200;
         let mean = curve.mean();
-        let cell = |i: u32| (curve.at((f64::from(i) + 0.5) / f64::from(cells)) - mean).powi(2);
+        let cell = |i: u32| math::square(curve.at((f64::from(i) + 0.5) / f64::from(cells)) - mean);
         let body = (0..cells).map(cell).sum::<f64>() / f64::from(cells);
-        let measured = f64::from(stats.stddev_us).powi(2);
+        let measured = math::square(f64::from(stats.stddev_us));
         // E[spike^2] of an exponential is twice its mean squared. An unknown spread has no rest.
         let rest = if measured > body { measured - body } else { 0.0 };
         let spike_us = (rest / (2.0 * SPIKES)).sqrt();

@@ -1,4 +1,4 @@
-//! A directory of the local file system in the place of a bucket: a file each object.
+//! A directory of the local file system in the place of a bucket, with a file for each object.
 //!
 //! ```text
 //!  put      name#1 written and synced ── renamed to name ── directory synced
@@ -6,8 +6,8 @@
 //!  swap     lock of the directory ── name read and compared ── put
 //! ```
 //!
-//! A crash leaves `name#1` behind at worst. No listing shows a staged file, and the next writer of
-//! the object takes the next number.
+//! A crash leaves at worst a file `name#1` behind. No listing shows a staged file, and the next
+//! writer of the object takes the next number.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -22,9 +22,10 @@ use rustix::fs::{Advice, FlockOperation};
 
 use super::{Fetch, Place};
 
-/// How long a swap in a directory waits for another process that swaps there.
+/// How long a swap waits for another process that swaps in the same directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Staged files of one object: writers at the same time, and writers that crashed.
+/// Staged files that one object may have: those of writers at the same time, and of writers that
+/// crashed.
 const STAGED_MAX: u32 = 1_000;
 
 /// The directory.
@@ -47,7 +48,7 @@ fn storage_error(name: &str, error: &io::Error) -> StorageError {
     }
 }
 
-/// Whether a file of this name is staged for an object, and no object itself.
+/// Whether a file of this name is staged and is no object.
 fn is_staged(name: &str) -> bool {
     let number = name.rsplit_once('#').map_or("", |(_, number)| number);
     !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
@@ -61,10 +62,10 @@ fn read(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
 }
 
 impl Folder {
-    /// The directory, which is made when it is not there.
+    /// The directory. A missing directory is created.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the directory cannot be created.
     pub(super) fn open(path: &Path) -> Result<Self, StorageError> {
         Self::made(path).map_err(|error| StorageError::Failed {
             name: path.display().to_string(),
@@ -78,24 +79,25 @@ impl Folder {
             return Ok(());
         }
         std::fs::create_dir_all(path)?;
-        // The name of the directory must survive a power cut as the objects in it do.
+        // The directory's own name must survive a power cut, as the objects in it do.
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    /// Names of objects are on the disk.
+    /// Syncs the names of objects to the disk.
     fn sync(&self) -> io::Result<()> {
         File::open(&self.0)?.sync_all()
     }
 
-    /// An object is there. The writer of the object may have died before it synced the directory,
-    /// and who hears `Exists` relies on the object.
+    /// An object exists. Its writer may have died before it synced the directory, and a caller that
+    /// gets `Exists` relies on the object, so the directory is synced here.
     fn exists(&self, name: &str) -> Result<PutOutcome, StorageError> {
         self.sync().map_err(|error| storage_error(name, &error))?;
         Ok(PutOutcome::Exists)
     }
 
-    /// A directory that was lost is not made again under our hands.
+    /// Refuses to work without the directory, so that a lost directory is not created again by
+    /// accident.
     fn expect_directory(&self, name: &str) -> Result<(), StorageError> {
         match self.0.is_dir() {
             true => Ok(()),
@@ -106,8 +108,8 @@ impl Folder {
         }
     }
 
-    /// Writes and syncs the bytes under a name that is no object's, publishes them by `publish`,
-    /// and syncs the directory.
+    /// Writes and syncs the bytes under a staged name, publishes them by `publish`, and syncs the
+    /// directory.
     fn stage(
         &self,
         name: &str,
@@ -120,7 +122,8 @@ impl Folder {
             .and_then(|()| file.sync_all())
             .and_then(|()| publish(&staged, &self.0.join(name)));
         if published.is_err() {
-            // The staged file is in nobody's way, and the reason for the failure is worth more.
+            // A staged file that stays disturbs no other writer, and the reason of the failure is
+            // more useful.
             let _ = std::fs::remove_file(&staged);
         }
         published?;
@@ -141,7 +144,7 @@ impl Folder {
         )))
     }
 
-    /// Keeps other processes from swapping in this directory.
+    /// Takes the lock that keeps other processes from swapping in this directory.
     fn turn(&self, name: &str) -> Result<File, StorageError> {
         self.expect_directory(name)?;
         let file = File::open(&self.0).map_err(|error| storage_error(name, &error))?;
@@ -159,7 +162,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// What came of a read; `None` when there is no such object.
+    /// The result of a read; `None` when the object is missing.
     fn found(&self, name: &str, read: io::Result<Bytes>) -> Result<Option<Bytes>, StorageError> {
         match read {
             Ok(bytes) => Ok(Some(bytes)),
@@ -172,12 +175,12 @@ impl Folder {
 }
 
 impl Place for Folder {
-    /// The kernel reads ahead while the caller works on the part before.
+    /// The kernel reads ahead while the caller works on the previous part.
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
         let (folder, name) = (Self(self.0.clone()), name.to_owned());
         let opened = File::open(self.0.join(&name));
         if let Ok(file) = &opened {
-            // Without the advice the read waits for the disk; the bytes are the same.
+            // Without the advice the read waits for the disk. The bytes are the same.
             let _ =
                 rustix::fs::fadvise(file, offset, NonZeroU64::new(len as u64), Advice::WillNeed);
         }
@@ -239,7 +242,7 @@ impl Objects for Folder {
                 match entry.file_type() {
                     Ok(kind) if kind.is_file() => names.push(name),
                     Ok(_) => {}
-                    // Somebody deleted the object since the directory was read.
+                    // Another caller deleted the object after the directory was read.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }

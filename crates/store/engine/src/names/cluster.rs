@@ -7,9 +7,9 @@
 //!  /evenfall/<name>/files/<name of a file>           its entry
 //! ```
 //!
-//! A node writes on two conditions, in the same transaction: its key among the nodes goes with its
-//! own lease, and the entry is as it has read it, with its own token. To take a file over it needs
-//! a third: the old primary has no key among the nodes any more.
+//! A node writes on two conditions in one transaction: its key among the nodes belongs to its own
+//! lease, and the entry is unchanged since it was read, with the node's own token. To take a file
+//! over, the node needs a third condition: the old primary has no key among the nodes any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use super::etcd::{self, Etcd};
 use super::lease::Lease;
 use super::{Claimed, Entry, NamesError};
 
-/// Files of one transaction: etcd takes 128 conditions and steps.
+/// Files of one transaction. etcd takes 128 conditions and steps.
 const BATCH_FILES: usize = 50;
-/// Times that a transaction is tried when others write meanwhile.
+/// Times that a transaction is tried while other nodes write.
 const TRIES: u32 = 50;
-/// How often a node that waits for its number looks.
+/// How often a node looks while it waits for its number.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A lease that is not renewed is gone this much later than promised: etcd looks twice a second.
+/// How much later than promised an unrenewed lease may end, because etcd looks twice a second.
 const LEASE_SLACK: Duration = Duration::from_secs(3);
 
 /// A store node that holds a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Token of its life.
+    /// Token of the node's life.
     pub token: u32,
-    /// Where it serves, if it does.
+    /// Address at which the node serves, if it does.
     pub address: Option<String>,
 }
 
-/// The directory of names as anybody reads it.
+/// The directory of names as any reader sees it.
 pub struct Cluster {
     etcd: Arc<Etcd>,
     prefix: String,
@@ -61,10 +61,10 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 }
 
 impl Cluster {
-    /// `etcd://127.0.0.1:2379/name`; several endpoints with commas between.
+    /// Opens `etcd://127.0.0.1:2379/name`. Several endpoints are separated by commas.
     ///
     /// # Errors
-    /// When that is no such address. Nothing is connected yet.
+    /// When the text is no such address. No connection is made yet.
     pub fn open(address: &str) -> Result<Self, NamesError> {
         let parts = address.strip_prefix("etcd://").and_then(|rest| rest.split_once('/'));
         let is_name = |name: &str| {
@@ -96,7 +96,7 @@ impl Cluster {
     /// Every name, in order.
     ///
     /// # Errors
-    /// [`NamesError::Unavailable`], [`NamesError::Failed`]; as everywhere here.
+    /// [`NamesError::Unavailable`], [`NamesError::Failed`]. All methods have these errors.
     pub fn list(&self) -> Result<Vec<(String, Entry)>, NamesError> {
         let listed = self.listed()?;
         Ok(listed.into_iter().map(|(name, entry, _)| (name, entry)).collect())
@@ -139,7 +139,7 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// Where the objects are, once a node has said so.
+    /// Where the objects are, once a node has noted the place.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -148,10 +148,10 @@ impl Cluster {
         Ok(found.map(|found| String::from_utf8_lossy(&found.value).into_owned()))
     }
 
-    /// Says where the objects are; the first who does decides.
+    /// Notes where the objects are. The first node to do so decides.
     ///
     /// # Errors
-    /// As [`list`](Self::list); when they are elsewhere.
+    /// As for [`list`](Self::list). Also when the objects are elsewhere.
     pub fn set_objects(&self, place: &str) -> Result<(), NamesError> {
         let key = self.key("objects");
         self.etcd
@@ -177,7 +177,7 @@ impl Cluster {
         Err(NamesError::Unavailable(format!("{key} changes all the time")))
     }
 
-    /// Makes a counter go on behind this number at least.
+    /// Makes a counter continue after this number at least.
     pub(super) fn raise(&self, counter: &str, least: u64) -> Result<(), NamesError> {
         let key = self.key(format_args!("counters/{counter}"));
         for _ in 0..TRIES {
@@ -205,21 +205,21 @@ impl Cluster {
     }
 }
 
-/// A store node in a cluster: what it may write as long as its lease holds.
+/// A store node in a cluster. It may write as long as its lease holds.
 pub struct Member {
     cluster: Cluster,
     node: u32,
-    /// Of this life.
+    /// Token of this life.
     token: AtomicU32,
     lease: Lease,
 }
 
 impl Member {
-    /// Takes a lease and the key of this node under it, and waits while another process, or our own
-    /// last life, still has that.
+    /// Takes a lease, and puts the key of this node under it. Waits while another process, or the
+    /// last life of this node, still has the key.
     ///
     /// # Errors
-    /// As [`Cluster::list`]; when the key is held all the time.
+    /// As for [`Cluster::list`]. Also when another process keeps the key.
     pub fn join(cluster: Cluster, node: u32, ttl: Duration) -> Result<Self, NamesError> {
         let lease = Lease::take(&cluster.etcd, node, ttl)?;
         let key = cluster.node_key(node);
@@ -266,7 +266,7 @@ impl Member {
         &self.lease
     }
 
-    /// Says to readers and other writers where this node serves.
+    /// Publishes the address of this node for readers and other writers.
     ///
     /// # Errors
     /// As [`Cluster::list`]; [`NamesError::LeaseLost`].
@@ -279,7 +279,7 @@ impl Member {
         })
     }
 
-    /// A transaction on condition that our lease holds.
+    /// A transaction on the condition that our lease holds.
     fn commit(
         &self,
         mut compare: Vec<etcd::Compare>,
@@ -300,7 +300,7 @@ impl Member {
         })
     }
 
-    /// Whose file this is, when it is not ours; nothing when there is none.
+    /// The primary of a file that is not ours; `None` when there is no such file.
     ///
     /// # Errors
     /// As [`Cluster::list`].
@@ -309,11 +309,11 @@ impl Member {
         found.map(|entry| self.not_primary(name, &entry)).transpose()
     }
 
-    /// Gives new names numbers, slots and this life's token; says which are new.
+    /// Gives new names numbers, slots and this life's token, and states which names are new.
     ///
     /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::NotPrimary`], and then none of the batch behind it is
-    /// created; [`NamesError::LeaseLost`].
+    /// As for [`Cluster::list`]. After [`NamesError::NotPrimary`], no later file of the batch is
+    /// created. [`NamesError::LeaseLost`].
     pub fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
         let mut all = Vec::new();
         for batch in files.chunks(BATCH_FILES) {
@@ -338,7 +338,8 @@ impl Member {
                     if entry.primary != self.node {
                         return Err(self.not_primary(name, &entry)?);
                     }
-                    // One that has our token and is not open was created by a try without answer.
+                    // A file that has our token and is not open was created by a try whose answer
+                    // was lost.
                     entries.push((entry.clone(), entry.token == self.token() && entry.listed == 0));
                     continue;
                 }
@@ -360,7 +361,7 @@ impl Member {
         Err(NamesError::Unavailable("others create files all the time".into()))
     }
 
-    /// Whether our key still goes with our lease, as the directory of names has it.
+    /// Checks with the directory of names that our key still belongs to our lease.
     ///
     /// # Errors
     /// As [`Cluster::list`]; [`NamesError::LeaseLost`].
@@ -371,12 +372,12 @@ impl Member {
         }
     }
 
-    /// Claims our files that an earlier life had, and, if told so, those whose primary has no lease
-    /// any more. Those that this life has claimed and that are not `open` come once more: something
-    /// has failed in between.
+    /// Claims our files of earlier lives and, if the settings say so, files whose primary has no
+    /// lease any more. Files that this life has claimed and that are not `open` are returned once
+    /// more, because an earlier try failed after the claim.
     ///
     /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::LeaseLost`]. What was claimed stays claimed.
+    /// As for [`Cluster::list`]; [`NamesError::LeaseLost`]. Files that were claimed stay claimed.
     pub fn claim(
         &self,
         take_over: bool,
@@ -400,7 +401,8 @@ impl Member {
             true => entry.token != self.token(),
             false if !take_over || alive.contains(&entry.primary) => false,
             false => match entry.replica {
-                // It has more than the objects say, and no other node may go on without that.
+                // The replica has more records than the objects, and no other node may continue
+                // without them.
                 Some(replica) => replica == self.node && is_new,
                 None => is_new || entry.token < self.token(),
             },
@@ -410,7 +412,7 @@ impl Member {
                 continue;
             }
             self.confirm()?;
-            // Somebody has changed one of them: the others are still ours to claim.
+            // Another node has changed one of the files. The others can still be claimed.
             for one in batch.chunks(1) {
                 self.claim_batch(one, &mut claimed)?;
             }
@@ -418,8 +420,8 @@ impl Member {
         Ok(claimed)
     }
 
-    /// Whether there are files without a primary that [`claim`](Self::claim) gives to a new life of
-    /// this node alone.
+    /// Whether there are files without a primary that [`claim`](Self::claim) gives only to a new
+    /// life of this node.
     ///
     /// # Errors
     /// As [`Cluster::list`].
@@ -456,7 +458,7 @@ impl Member {
         Ok(done)
     }
 
-    /// Changes entries of ours; names that are not there stay so.
+    /// Changes entries of ours. Missing names stay missing.
     ///
     /// # Errors
     /// As [`Cluster::list`]; [`NamesError::Fenced`], [`NamesError::LeaseLost`].
@@ -503,7 +505,8 @@ impl Member {
         Err(NamesError::Unavailable("others change these files all the time".into()))
     }
 
-    /// Writes entries from a catalogue where there are none: the directory of names was lost.
+    /// Writes entries from a catalogue where entries are missing, after the directory of names was
+    /// lost.
     ///
     /// # Errors
     /// As [`Cluster::list`].
@@ -515,7 +518,7 @@ impl Member {
         cluster.raise("token", token.into())?;
         let node = files.iter().map(|(_, entry)| entry.primary).max().unwrap_or(0);
         cluster.raise("node", node.into())?;
-        // Ours was given out before anybody knew of those.
+        // Our token was given out before the restored tokens were known.
         self.token.store(cluster.allot("token")? as u32, Relaxed);
         self.serve_at(None)?;
         for (name, entry) in files {

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use evenfall_core::math;
+
 use super::*;
 
 #[test]
@@ -50,14 +52,14 @@ fn dom_in_chromium(page: &Path, scratch: &Path) -> Option<String> {
         .output()
         .ok()?;
     let dom = String::from_utf8_lossy(&output.stdout);
-    // What the script made, without its source and its data.
+    // The elements that the script made, without the script's source and its data.
     let dom = dom.split("<script").next().unwrap_or_default().to_owned();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "chromium failed: {said}");
     Some(dom)
 }
 
-/// A report of a run of this size, with so many processes that wrote an hour of memory down.
+/// A report of a run of this size, in which `processes` processes recorded an hour of memory.
 fn large(receivers: u32, processes: u32) -> Report {
     let ids = (1..=receivers).map(NodeId);
     let mut ledger = Ledger::new(Config::of(ids.clone()));
@@ -215,7 +217,7 @@ fn luminance(colour: &str) -> f64 {
     let channel = |at: usize| {
         let value = u8::from_str_radix(&colour[at..at + 2], 16).expect("a channel");
         let share = f64::from(value) / 255.0;
-        if share <= 0.03928 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
+        if share <= 0.03928 { share / 12.92 } else { math::pow((share + 0.055) / 1.055, 2.4) }
     };
     0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
 }

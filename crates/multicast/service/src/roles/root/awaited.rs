@@ -1,15 +1,15 @@
-//! Whom the first trees wait for. It may be long until somebody joins, and the one who waits is to
-//! know for whom.
+//! The nodes for which the first trees wait. The wait may be long, so the root prints their names.
 
 use evenfall_multicast_machine::config::Membership;
 use evenfall_multicast_machine::{Guest, GuestList, Role, Root};
 
 use crate::settings::{Node, RoleName, Settings};
 
-/// Names that are said of each role.
+/// Names that are printed for each role.
 const NAMES_MAX: usize = 3;
 
-/// Whom a tree waits for: as many as the settings say, else all that are in them.
+/// The nodes for which a tree waits: the numbers in the settings, or else all nodes of the
+/// settings.
 pub(super) fn expected(settings: &Settings, stream: u32) -> Membership {
     let mut expected = settings.multicast.membership;
     if expected.expect_receivers == 0 {
@@ -27,9 +27,9 @@ fn is_proxy_of(node: &Node, stream: u32) -> bool {
     node.role == RoleName::Proxy && node.tree == stream
 }
 
-/// Whom the root of a tree lets in: each node of the settings in its own role, and without a key
-/// also from its own address only, since then nothing else tells it from a stranger. With a key a
-/// node that has the key may come although the root's settings do not name it.
+/// The nodes that the root of a tree lets in. Each node of the settings may join in its own role.
+/// Without a key it may join only from its own address, since nothing else tells it from a
+/// stranger. With a key, a node with the key may join although the root's settings do not name it.
 pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestList {
     let guest = |node: &Node| {
         let role = match node.role {
@@ -44,13 +44,13 @@ pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestL
     GuestList { named: settings.nodes.iter().map(guest).collect(), only_named: !is_keyed }
 }
 
-/// Who is not there yet, in words; nothing when all are.
+/// The nodes that have not joined yet, in words; `None` when all have joined.
 pub(super) fn missing(settings: &Settings, roots: &[Root]) -> Option<String> {
     let mut receivers = Awaited::default();
     let mut proxies = Awaited::default();
     for (stream, root) in roots.iter().enumerate() {
         let (expected, there) = (expected(settings, stream as u32), root.status());
-        // The same receivers in every tree, other proxies in each.
+        // All trees have the same receivers. Each tree has its own proxies.
         receivers.expected = expected.expect_receivers.max(1) as usize;
         receivers.missing =
             receivers.missing.max(receivers.expected.saturating_sub(there.receivers));
@@ -70,7 +70,7 @@ pub(super) fn missing(settings: &Settings, roots: &[Root]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("waiting for {}", parts.join(", ")))
 }
 
-/// Nodes of one role.
+/// The nodes of one role.
 #[derive(Default)]
 struct Awaited<'a> {
     expected: usize,

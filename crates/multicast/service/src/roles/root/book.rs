@@ -1,5 +1,5 @@
-//! What the root writes down of a run: what it sent and when, who came and went, and from which
-//! message to which one a receiver is expected to have everything.
+//! The root's notes of a run: what it sent and when, which nodes came and went, and from which
+//! message to which message a receiver is expected to have everything.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,19 +12,20 @@ use crate::runinfo::{Membership, RunEvent};
 use crate::runlog::Record;
 use crate::settings::Settings;
 
-/// Events kept for the report; a run that has more is told by its metrics.
+/// Events that are kept for the report. The metrics still count the events of a run that has more.
 const EVENTS_MAX: usize = 10_000;
-/// Frames remembered while a late receiver waits for its place. It gets it within a few
-/// milliseconds; this is half a second at 100,000 frames a second.
+/// Frames that are remembered while a late receiver waits for its place. The place comes within a
+/// few milliseconds, and this number is half a second at 100,000 frames a second.
 const RECENT_MAX: usize = 65_536;
-/// A process that was taken out joins again under the next incarnation, one that is started again
-/// under the nanosecond of its start: numbers closer than this are one process's.
+/// Distance of incarnations below which two belong to one process. A process that was taken out
+/// joins again under the next incarnation. A process that is started again joins under the
+/// nanosecond of its start.
 const REJOINS_MAX: u64 = 1_000_000;
 
-/// What has been said of one tree.
+/// The notes of one tree.
 #[derive(Default)]
 struct TreeBook {
-    /// Scheduled times of messages that are in no frame yet.
+    /// Scheduled times of the messages that are in no frame yet.
     scheduled: VecDeque<u64>,
     formed: bool,
     finished: bool,
@@ -32,7 +33,7 @@ struct TreeBook {
     framed: u64,
     /// Receivers that joined while the stream runs and have no place yet.
     newcomers: Vec<NodeId>,
-    /// Frame number and first message of what was framed since the first of them came.
+    /// Frame number and first message of the frames since the first newcomer joined.
     recent: VecDeque<(u64, u64)>,
 }
 
@@ -44,7 +45,7 @@ impl TreeBook {
     }
 }
 
-/// What has been said of the run so far.
+/// The notes of the run so far.
 pub(super) struct Book {
     pub(super) clock: Clock,
     pub(super) records: Vec<Record>,
@@ -53,7 +54,7 @@ pub(super) struct Book {
     id: NodeId,
     names: BTreeMap<NodeId, String>,
     trees: Vec<TreeBook>,
-    /// Under which incarnation each receiver is, or was last, in each tree.
+    /// The last incarnation of each receiver in each tree.
     lives: BTreeMap<(NodeId, u32), u64>,
 }
 
@@ -76,17 +77,17 @@ impl Book {
         self.trees.iter().all(|tree| tree.formed)
     }
 
-    /// Whether all receivers of every tree have everything.
+    /// Whether all receivers of every tree have all messages.
     pub(super) fn finished(&self) -> bool {
         self.trees.iter().all(|tree| tree.finished)
     }
 
-    /// A message is about to be published, and was due at this synchronised time.
+    /// A message that was due at this synchronised time is about to be published.
     pub(super) fn due(&mut self, tree: usize, scheduled_ns: u64) {
         self.trees[tree].scheduled.push_back(scheduled_ns);
     }
 
-    /// It was not taken after all.
+    /// The message was refused.
     pub(super) fn refused(&mut self, tree: usize) {
         self.trees[tree].scheduled.pop_back();
     }
@@ -158,18 +159,19 @@ impl Book {
         let formed = self.trees[stream as usize].formed;
         let mut all = self.memberships.iter_mut().rev();
         match all.find(|m| m.receiver == id && m.stream == stream) {
-            // Back from a pause, it goes on where it was, by repair. And before there are messages
-            // nobody has missed any.
+            // A receiver that returns from a pause continues where it was, by repair. Before the
+            // first message, no receiver has missed one.
             Some(last) if is_same || !formed => {
                 (last.until, last.left, last.started_ns) = (None, false, life);
             }
-            // Another process, or a late one: it begins where it gets its place.
+            // Another process, or a late receiver, begins where it gets its place.
             _ if formed => self.trees[stream as usize].newcomers.push(id),
             _ => {}
         }
     }
 
-    /// Receivers that have a place now are expected to have everything from its first frame on.
+    /// A receiver that has a place by now is expected to have everything from the place's first
+    /// frame on.
     fn place_newcomers(&mut self, stream: u32, start_of: impl Fn(NodeId) -> Option<u64>) {
         for id in core::mem::take(&mut self.trees[stream as usize].newcomers) {
             match start_of(id) {
@@ -232,8 +234,8 @@ impl Book {
         self.event(now, "replace", Some(r.old), text);
     }
 
-    /// A receiver without a membership was there from the start, in every tree. When it goes from
-    /// one of them, that must be said of all.
+    /// A receiver without a membership was in every tree from the start. When it leaves one tree,
+    /// its memberships in all trees must be noted.
     fn found(&mut self, receiver: NodeId) {
         if self.memberships.iter().any(|m| m.receiver == receiver) {
             return;
@@ -258,7 +260,7 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_nanos(1_000);
-    /// When the first processes started, and others that take their place.
+    /// Start of the first processes. Their replacements start later.
     const STARTED: u64 = 1_753_000_000_000_000_000;
     const AGAIN: u64 = STARTED + 2_000_000_000;
 
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!(book.memberships, []);
     }
 
-    /// First message, the one after the last, and the start of the process.
+    /// First message, the message after the last, and the start of the process.
     fn spans(book: &Book, stream: u32) -> Vec<(u64, Option<u64>, u64)> {
         let of = book.memberships.iter().filter(|m| m.stream == stream);
         of.map(|m| (m.from, m.until, m.started_ns)).collect()

@@ -1,4 +1,4 @@
-//! The root as a process: replays or relays the feed into its trees, and writes down what it sent.
+//! The root as a process. It replays or relays the feed into its trees, and records what it sent.
 
 mod awaited;
 mod book;
@@ -20,9 +20,10 @@ use crate::settings::{Node, Settings};
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 
-/// The rehearsal before the first message, so that the hold of a burst is known before the open
-/// brings one: so many empty frames, so far apart. A burst at once is taken in few wake-ups; one
-/// whose frames each wake everybody is what crowded cores find hard.
+/// The bursts of the rehearsal before the first message, as numbers of empty frames and the time
+/// between two frames. The rehearsal measures the hold of a burst before the market's open brings
+/// one. Receivers take a burst without gaps in few wake-ups. A burst whose frames each wake all
+/// receivers is the hard case on crowded cores.
 const REHEARSED: [(usize, Duration); 8] = [
     (1, Duration::ZERO),
     (32, Duration::from_micros(400)),
@@ -33,50 +34,51 @@ const REHEARSED: [(usize, Duration); 8] = [
     (64, Duration::ZERO),
     (32, Duration::from_micros(50)),
 ];
-/// Frames alone after every burst: most of a feed is quiet, so its hold is to be known best. Eight
-/// bursts with theirs take half a second, so four seconds bring more than the thousand after which
-/// the hold stops guarding against what it has not seen.
+/// Single frames after each burst. Most of a feed is quiet, so the hold of a quiet frame must be
+/// known best. Eight bursts with their single frames take half a second. Four seconds therefore
+/// bring more than the thousand frames after which the hold no longer adds a guard for a small
+/// sample.
 const REHEARSED_ALONE: usize = 20;
-/// How long the tree rests after a burst: at least, and for each frame of it.
+/// How long the tree rests after a burst, at least. The rest grows with the frames of the burst.
 const REST_MIN: Duration = Duration::from_millis(2);
 const REST_PER_FRAME: Duration = Duration::from_micros(400);
 /// Frames of a burst that leave in one turn: as many as `PUBLISH_BATCH` messages fill.
 const REHEARSED_BATCH: usize = 8;
-/// Messages published before arrivals and departures get their turn.
+/// Messages that are published before arrivals and departures get their turn.
 const PUBLISH_BATCH: usize = 256;
-/// How long the root stays after the last receiver finished, for repairs on their way.
+/// How long the root stays after the last receiver finished, for repairs under way.
 const LINGER: Duration = Duration::from_millis(200);
 /// How long receivers have to finish after a signal.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
-/// How often the root says whom it waits for.
+/// How often the root prints the nodes that it waits for.
 const SAY_AWAITED_EVERY: Duration = Duration::from_secs(5);
-/// How long after the tree stands the first message is due.
+/// Time from the tree's standing until the first message is due.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// What the root leaves behind.
+/// The summary of a root.
 #[derive(Clone, Debug, Serialize)]
 pub struct RootSummary {
-    /// Its name.
+    /// Name of the root.
     pub name: String,
     /// Messages read from the feed and sent.
     pub messages: u64,
-    /// Hash of what it sent, in order, over all trees.
+    /// Hash of the sent messages, in order, over all trees.
     pub content_hash: String,
-    /// Its counters, a tree each.
+    /// Counters of the root, one entry per tree.
     pub trees: Vec<RootStatus>,
     /// Times that a message had to wait because the send queue was full.
     pub held_back: u64,
-    /// Datagrams that were no messages.
+    /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
     pub resident_bytes_max: u64,
-    /// What came in over a live feed; none for a file.
+    /// Figures of a live feed; `None` for a file.
     pub feed: Option<FeedStatus>,
-    /// Why it ended.
+    /// Why the root ended.
     pub ended: String,
 }
 
-/// The run as it proceeds.
+/// The run under way.
 struct Run<'a> {
     settings: &'a Settings,
     intake: &'a mut dyn Intake,
@@ -85,28 +87,26 @@ struct Run<'a> {
     book: Book,
     hash: ContentHash,
     held_back: u64,
-    /// Trees that have the message that is published now, when the message goes by all of them.
+    /// Trees that have taken the present message, when the message goes to all trees.
     published: u32,
-    /// Frames of the rehearsal so far.
+    /// Rehearsed frames so far.
     rehearsed: usize,
     started_unix_s: u64,
 }
 
-/// Seconds since 1970 by the clock of this host; 1 when the clock is before them.
+/// Seconds since 1970 by the clock of this host. The result is 1 when the clock is before 1970.
 fn unix_s() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(1, |since| since.as_secs())
 }
 
-/// A run of the root: the second of the start orders it after earlier runs, and its random number
-/// tells it from a run that began in the same second or under a clock that was set back.
+/// A run of the root. The second of the start orders it after earlier runs. Its random number tells
+/// it from a run that began in the same second, or under a clock that was set back.
 fn new_run() -> Result<RunId, RoleError> {
     let epoch = unix_s() as u32;
     let mut random = [0; 24];
-    getrandom::fill(&mut random).map_err(|error| {
-        let error = std::io::Error::other(error.to_string());
-        file_error("the random numbers of the system".as_ref(), error)
-    })?;
+    evenfall_host::random::fill(&mut random)
+        .map_err(|error| file_error("the random numbers of the system".as_ref(), error))?;
     Ok(RunId::new(epoch, random))
 }
 
@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    /// One turn, and whatever is due at the side. `false` when a signal came.
+    /// Does one turn and all housekeeping that is due. `false` when a signal came.
     fn turn(&mut self, until: Option<Timestamp>) -> Result<bool, RoleError> {
         let Self { process, roots, book, .. } = self;
         process.keep_time(roots, false, &mut |m, now, event| book.on(m, now, event))?;
@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
 
     fn look_around(&mut self) -> Result<(), RoleError> {
         while let Some(order) = self.process.base.telemetry.order() {
-            // Checked when it was taken.
+            // The word was checked when the order was taken.
             if let Ok(mode) = super::mode(&order) {
                 self.change_mode(mode)?;
             }
@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
         self.each_root(|root, now| root.set_mode(now, mode))
     }
 
-    /// Waits for the first tree, then measures the paths. `false` when a signal came.
+    /// Waits for the first tree, then rehearses. `false` when a signal came.
     fn form(&mut self) -> Result<bool, RoleError> {
         let mut say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
         while !self.book.formed() {
@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
         let start = MonotonicClock::now();
         let apart = apart.max(self.settings.multicast.framing.coalesce);
         for sent in 1..=frames {
-            // As messages do, a frame goes to one of the trees.
+            // As with messages, each frame goes to one tree.
             let tree = self.rehearsed % self.roots.len();
             self.rehearsed += 1;
             self.on_root(tree, Root::warm_up)?;
@@ -283,7 +283,7 @@ impl<'a> Run<'a> {
         self.turn_until(MonotonicClock::now() + REST_MIN + REST_PER_FRAME * frames as u32)
     }
 
-    /// Takes turns, one at least, until this moment. `false` when a signal came.
+    /// Takes turns until this moment, and at least one. `false` when a signal came.
     fn turn_until(&mut self, until: Timestamp) -> Result<bool, RoleError> {
         loop {
             if !self.turn(Some(until))? {
@@ -295,7 +295,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sends the whole feed, each message when it is due. `false` when a signal came.
+    /// Sends the whole feed, each message at its time. `false` when a signal came.
     fn send_feed(&mut self) -> Result<bool, RoleError> {
         self.intake.begin(MonotonicClock::now() + LEAD, self.process.base.port.as_mut())?;
         loop {
@@ -311,7 +311,8 @@ impl<'a> Run<'a> {
                             self.intake.take();
                             published += 1;
                         } else {
-                            // Openly late: its latency counts from the time at which it was due.
+                            // The message is openly late: its latency counts from the time at which
+                            // it was due.
                             self.held_back += 1;
                             until = Some(MonotonicClock::now());
                         }
@@ -331,7 +332,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Writes down what the feed had to say, and says it.
+    /// Records the feed's news, and prints it.
     fn spread_news(&mut self) {
         for (kind, text) in self.intake.news() {
             tracing::warn!("{}: {text}", self.process.base.name);
@@ -343,8 +344,8 @@ impl<'a> Run<'a> {
         IntakeError::Broken { error, sent: self.hash.messages() }.into()
     }
 
-    /// Tells everybody where the stream ends, and waits until all have it. A signal does not cut
-    /// this short (a second one does): what was sent is to be received.
+    /// Tells all receivers where the stream ends, and waits until all have it. Sent messages shall
+    /// arrive, so a first signal does not cut the wait short. A second signal does.
     fn finish(&mut self, waited: Duration) -> Result<(), RoleError> {
         self.process.base.port.watch(Vec::new());
         self.each_root(Root::finish)?;
@@ -365,8 +366,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Writes down what is known of the run beside the logs: when the tree stands, so that a root
-    /// that is killed leaves something to judge the run by, and at the end.
+    /// Writes the description of the run when the tree stands, and again at the end. A root that is
+    /// killed therefore leaves a description by which the run can be judged.
     fn write_info(&self) -> Result<(), RoleError> {
         if !self.settings.run.log {
             return Ok(());
@@ -408,7 +409,7 @@ impl<'a> Run<'a> {
 }
 
 /// Hands a message to its tree, or to every tree when the message concerns all keys. `false` when a
-/// tree has no room now: the next call goes on with that tree.
+/// tree has no room. The next call continues with that tree.
 fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<bool, RoleError> {
     let trees = trees_of(message.shard_key, run.settings.course.trees);
     for tree in trees.skip(run.published as usize) {
@@ -427,7 +428,7 @@ fn publish_by(
     message: &Message,
     scheduled: SyncTime,
 ) -> Result<bool, RoleError> {
-    // Before the message can be in a frame, its time must be in the queue.
+    // The time of a message must be in the queue before the message can be in a frame.
     run.book.due(tree, scheduled.nanos());
     match run.on_root(tree, |root, now| root.publish(now, message.format, &message.bytes))? {
         Ok(_) => {
@@ -442,14 +443,15 @@ fn publish_by(
     }
 }
 
-/// Runs the root on the feed of its settings until the feed has been sent and everybody has it, or
-/// a signal comes.
+/// Runs the root on the feed of its settings until the feed has been sent and all receivers have
+/// it, or a signal comes.
 ///
 /// # Errors
-/// [`RoleError`]. A damaged feed is an error after all that could be read was sent and received.
+/// [`RoleError`]. A damaged feed is reported as an error after all readable messages were sent and
+/// received.
 #[cfg(feature = "roles")]
 pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
-    // Before anybody waits for a feed that is not there.
+    // The feed is opened first, so that no node waits for a feed that is missing.
     let mut intake =
         evenfall_feed_service::intake::open(&settings.feed, &settings.run, &settings.io)?;
     run_with(settings, node, &mut *intake)
@@ -464,17 +466,17 @@ pub(crate) fn run_with(
     let mut run = Run::start(settings, node, intake)?;
     let sent = match run.form() {
         Ok(true) => run.send_feed(),
-        // There is nobody yet who could finish.
+        // No receiver has joined that could finish.
         Ok(false) => return run.end(Ok("asked to stop before the tree stood: nothing was sent")),
         Err(error) => Err(error),
     };
     let patience = settings.course.finish_timeout;
     let ended = match sent {
         Ok(true) => run.finish(patience).map(|()| "the stream ended"),
-        // Whoever asked wants it to end, so receivers that are gone are not waited for so long.
+        // A signal asked for the end, so the root waits less for receivers that are gone.
         Ok(false) => run.finish(patience.min(STOP_PATIENCE)).map(|()| "asked to stop"),
         Err(error) => {
-            // What was sent is brought home first.
+            // The messages that were sent shall arrive first.
             run.finish(patience).ok();
             Err(error)
         }
