@@ -11,7 +11,8 @@
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
 //! | [`placement`] | pools of machines, and planners compared on them |
-//! | [`profile`] | the cloud on which studies run, and the sources of its constants |
+//! | [`model`] | the clouds on which studies run: a file each, and the source of every number |
+//! | [`published`] | what others have measured, to fit models and to judge them |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
 //! | [`store`] | the store on disks that tear and objects that fail: acknowledged means readable |
 //! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
@@ -30,10 +31,11 @@ pub mod commands;
 #[cfg(feature = "program")]
 pub mod fanout;
 pub mod files;
+pub mod model;
 pub mod multicast;
 pub mod order;
 pub mod placement;
-pub mod profile;
+pub mod published;
 pub mod shuffle;
 pub mod store;
 pub mod studies;

@@ -142,7 +142,7 @@ impl Network for Paths {
     }
 
     /// Lasting delays stay: a slow host is slow with its processor.
-    fn slow(&mut self, _: HostIndex, _: f64) {}
+    fn slow(&mut self, _: SimTime, _: HostIndex, _: f64) {}
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::model::{Model, Stack};
 use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, run_seen};
-use crate::profile::FITTED;
 use crate::studies::overlay::Effort;
 use crate::studies::{Table, hedging, overlay, replacement};
 use clap::{Subcommand, ValueEnum};
@@ -93,6 +93,12 @@ struct Study {
     /// Messages in every run. By default, each study has its own number.
     #[arg(long)]
     messages: Option<u32>,
+    /// The cloud: aws, gcp, quiet, or the path of a file of the same form.
+    #[arg(long, value_name = "NAME|FILE", default_value = "aws", value_parser = Model::named)]
+    model: Model,
+    /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
+    #[arg(long, default_value = "kernel-bypass")]
+    stack: Stack,
     /// Seed of every run. For placement, the seed of the first pool; for replacement, the first of
     /// ten seeds.
     #[arg(long, default_value_t = 1)]
@@ -160,6 +166,12 @@ struct Multicast {
         value_parser = humantime::parse_duration
     )]
     duration: Duration,
+    /// The cloud: aws, gcp, quiet, or the path of a file of the same form.
+    #[arg(long, value_name = "NAME|FILE", default_value = "aws", value_parser = Model::named)]
+    model: Model,
+    /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
+    #[arg(long, default_value = "sockets")]
+    stack: Stack,
     /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -201,9 +213,9 @@ pub fn main(args: &Args) -> Outcome {
 const TRIALS: usize = 100_000;
 
 fn study(args: &Study) -> Outcome {
-    let standard = Effort::default();
+    let standard = Effort::on(args.model.clone());
     let messages = args.messages.unwrap_or(standard.messages);
-    let effort = Effort { messages, seed: args.seed, ..standard };
+    let effort = Effort { messages, seed: args.seed, stack: args.stack, ..standard };
     let shown = Progress::new();
     let progress = &mut |name: &str| shown.stage(name, None);
     let one = *args.receivers.first().ok_or("--receivers: name one at least")?;
@@ -215,7 +227,7 @@ fn study(args: &Study) -> Outcome {
         Name::Modes => overlay::modes(&effort, progress),
         Name::Scale => overlay::scale(&effort, progress),
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
-        Name::Replacement => replacement::table(args.seed, 10, progress),
+        Name::Replacement => replacement::table(&args.model, args.seed, 10, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
         Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
         Name::Shuffle => {
@@ -336,10 +348,9 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         times: args.feed.as_deref().map(|path| times(path, args)).transpose()?,
         seed: args.seed,
         key: args.key.then(|| SharedKey::new(1, [7; 32])),
-        cloud: FITTED.cloud(),
-        host: FITTED.host(),
         ..Params::default()
     };
+    params = params.on(&args.model, args.stack);
     let config = &mut params.config;
     config.mode = args.mode;
     config.shape.depth = args.depth;

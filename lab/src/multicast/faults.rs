@@ -430,6 +430,7 @@ impl Scene {
             1 => Duration::from_millis(20),
             _ => Duration::ZERO,
         };
+        let stalls = stalls.into_iter().collect();
         (HostSpec { clock, stalls, receive_queue, moderation, ..HostSpec::default() }, origin)
     }
 
