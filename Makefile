@@ -23,6 +23,7 @@ help:
 
 # The lean program, without link-time optimisation: somebody waits for the first build.
 demo:
+	@echo "demo: nothing is installed; cargo downloads the crates of Cargo.lock that are missing, and builds in target/"
 	$(CARGO) run --profile lean --package evenfall-cli -- demo --dir target/demo
 
 # Cheapest first, and the tests last, so that their closing lines stand above the table of times.

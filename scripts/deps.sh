@@ -2,11 +2,13 @@
 # Installs what evenfall can use and does not need: everything builds and runs without it, but some
 # tests say `skipped:` and `--lab` has nothing to stand on. Idempotent: what is there is left alone.
 #
-#   scripts/deps.sh           install what is missing (root or password-less sudo, apt; cargo-fuzz with
-#                             cargo, where there is a nightly Rust), each named with what it is for
+#   scripts/deps.sh           install what is missing, each named with what it is for: packages by apt (as
+#                             root or with password-less sudo), cargo-fuzz by cargo where there is a nightly
+#                             Rust, and three Python packages by pip into target/venv-store
 #   NO_INSTALL=1 scripts/deps.sh   the same as --check, and no failure
 #   scripts/deps.sh --check   only say what is missing; exit 1 if anything is
 set -euo pipefail
+cd "$(dirname "$0")/.."
 [[ ${NO_INSTALL:-} == 1 ]] && set -- --check
 
 # command, Debian package, what it is for
@@ -44,7 +46,13 @@ fi
 cargo deny --version >/dev/null 2>&1 \
   || echo "missing, and not installed, for it builds ten minutes: cargo-deny, for licences and advisories"
 
-if [[ ${#missing[@]} -eq 0 && $fuzzer -eq 0 ]]; then
+readers=0
+if [[ ! -x target/venv-store/ready ]]; then
+  readers=1
+  echo "missing: duckdb, polars and pyarrow (pip, into target/venv-store), for the test that opens Parquet in them"
+fi
+
+if [[ ${#missing[@]} -eq 0 && $fuzzer -eq 0 && $readers -eq 0 ]]; then
   [[ ${1:-} == --check ]] || echo "all there"
   exit 0
 fi
@@ -57,6 +65,7 @@ if [[ $fuzzer -eq 1 ]]; then
   echo "installing cargo-fuzz with cargo"
   cargo install --quiet --locked cargo-fuzz || echo "cargo-fuzz does not install here"
 fi
+[[ $readers -eq 0 ]] || bench-peers/store/check.sh --install
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
@@ -71,6 +80,7 @@ if [[ $(id -u) -ne 0 ]]; then
   fi
   as_root=(sudo -n)
 fi
+echo "installing with apt-get: ${missing[*]}"
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
   apt-get install -y -qq --no-install-recommends "${missing[@]}"

@@ -14,7 +14,11 @@ elif command -v minio >/dev/null 2>&1; then
   command -v minio
 elif [[ -x target/minio ]]; then
   echo "$PWD/target/minio"
+elif [[ ${NO_INSTALL:-} == 1 ]]; then
+  echo "skipped: MinIO is not here, and NO_INSTALL=1 keeps it from being downloaded and built" >&2
+  exit 1
 elif command -v go >/dev/null 2>&1; then
+  echo "downloading and building MinIO $version into target/, for the tests of a store on S3" >&2
   mkdir -p target
   GOBIN="$PWD/target" go install "github.com/minio/minio@$version" >&2
   echo "$PWD/target/minio"

@@ -3,15 +3,22 @@
 # opened by pyarrow: counts and sums equal.
 #
 #   bench-peers/store/check.sh [PROGRAM] [FEED...]
+#   bench-peers/store/check.sh --install      only install what the check needs
 #
 # PROGRAM is evenfall (default: built here); without feeds, those of EVENFALL_DATA or ../shared/data
-# beside the repository. Needs Python 3 with venv; duckdb, polars and pyarrow go into target/venv-store by
-# themselves. What is not there is said in one line that begins with "skipped:".
+# beside the repository. The check needs Python 3 with venv. The script installs duckdb, polars and
+# pyarrow into target/venv-store where they are missing, or with NO_INSTALL=1 names them. What is not
+# there is said in one line that begins with "skipped:".
 set -eu
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 venv=$root/target/venv-store
 if [ ! -x "$venv/ready" ] || [ ! -d "$(echo "$venv"/lib/python3*/site-packages/pyarrow)" ]; then
+    if [ "${NO_INSTALL:-}" = 1 ]; then
+        echo "skipped: no Python with duckdb, polars and pyarrow in target/venv-store (make deps)"
+        exit 0
+    fi
+    echo "installing duckdb, polars and pyarrow into target/venv-store, to open what the store exports"
     mkdir -p "$root/target"
     if ! { python3 -m venv "$venv" &&
         "$venv/bin/pip" install --quiet --disable-pip-version-check duckdb==2.0.0 polars==2.1.0 \
@@ -22,6 +29,7 @@ if [ ! -x "$venv/ready" ] || [ ! -d "$(echo "$venv"/lib/python3*/site-packages/p
         exit 0
     fi
 fi
+[ "${1:-}" != --install ] || exit 0
 program=${1:-}
 [ $# -gt 0 ] && shift
 if [ -z "$program" ]; then

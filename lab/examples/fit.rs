@@ -1,82 +1,89 @@
-//! Recomputes the constants of `sims/src/profile.rs` and shows how well they do:
-//! `cargo run --release -p evenfall-sims --example fit`. Data: `$EVENFALL_DATA`, or
-//! `../shared/data`.
+//! Fits a model to published rows, and judges it by others:
+//! `cargo run --release -p evenfall-lab --example fit -- MODEL SEEDS [show]`.
+//!
+//! With `show` nothing is fitted. Prints the numbers, every row with ours beside it, and the errors
+//! of the rows that were in the fit and of those that were not.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use evenfall_core::math;
-use evenfall_lab::multicast::{Params, Run, run};
-use evenfall_lab::profile::{Constants, FITTED, ROWS, Row};
+use evenfall_lab::model::{Model, Stack};
+use evenfall_lab::multicast::{Params, run};
+use evenfall_lab::published::{ROWS, Row};
 
-/// Messages per row: enough for a 99th percentile.
-const MESSAGES: u32 = 1_500;
+/// Messages per row and seed while fitting: a 99th percentile of 15 samples a seed.
+const MESSAGES_FIT: u32 = 1_500;
+/// Messages per row and seed when rows are shown.
+const MESSAGES_SHOWN: u32 = 5_000;
+/// What the fit may change, by key.
+const KEYS: [&str; 7] = [
+    "path.base_us",
+    "path.wait.median_us",
+    "path.spikes.gap_ms",
+    "path.spikes.length.least_us",
+    "stack.kernel-bypass.copy_ns",
+    "host.stalls.0.gap_ms",
+    "host.stalls.0.length.mean_us",
+];
+/// Factors of the steps of the descent.
+const STEPS: [f64; 3] = [1.3, 1.15, 1.07];
 
-fn measure(constants: &Constants, row: &Row) -> Run {
-    let mut params = Params {
-        receivers: row.receivers,
-        cloud: constants.cloud(),
-        host: constants.host(),
-        // Direct unicast of 100 copies at 2.7 us cannot carry more than 3,700 messages a second.
-        rate: 1_000.0,
-        duration: Duration::from_millis(1) * MESSAGES,
-        warm_up: Duration::from_millis(20),
-        ..Params::default()
-    };
-    params.config.mode = row.mode;
-    params.config.shape.depth = Some(row.depth);
-    params.config.shape.fanout = Some(row.fanout);
-    params.config.shape.hedging = evenfall_core::Hedging(row.hedging);
-    run(&params)
-}
-
-/// Published and simulated values of a row.
-fn pairs(constants: &Constants, row: &Row) -> Vec<(&'static str, f64, f64)> {
-    let results = measure(constants, row).results;
-    let oml = results.oml_us;
-    let mut pairs = Vec::new();
-    for (name, published, ours) in
-        [("p50", row.oml[0], oml.p50), ("p90", row.oml[1], oml.p90), ("p99", row.oml[2], oml.p99)]
-    {
-        pairs.extend(published.map(|published| (name, published, ours)));
+/// Published and simulated values of a row, the latter as the mean over seeds.
+fn pairs(model: &Model, row: &Row, seeds: u64, messages: u32) -> Vec<(&'static str, f64, f64)> {
+    let mut sums = [0.0; 4];
+    for seed in 1..=seeds {
+        let mut params = Params {
+            receivers: row.receivers,
+            receivers_per_host: row.per_host,
+            // Direct unicast of 100 copies at 2.7 us cannot carry more than 3,700 messages a
+            // second; tails do not depend on the rate.
+            rate: 1_000.0,
+            duration: Duration::from_millis(1) * messages,
+            warm_up: Duration::from_millis(20),
+            seed,
+            ..Params::default()
+        }
+        .on(model, Stack::KernelBypass);
+        params.config.mode = row.mode;
+        params.config.shape.depth = Some(row.depth);
+        params.config.shape.fanout = Some(row.fanout);
+        params.config.shape.hedging = evenfall_core::Hedging(row.hedging);
+        let results = run(&params).results;
+        let oml = results.oml_us;
+        let values = [oml.p50, oml.p90, oml.p99, results.arrival_window_us.p50];
+        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value / seeds as f64);
     }
-    let window = results.arrival_window_us.p50;
-    pairs.extend(row.window.map(|published| ("window", published, window)));
-    pairs
+    let published = row.oml.into_iter().chain([row.window]);
+    let named = ["p50", "p90", "p99", "window"].into_iter().zip(published.zip(sums));
+    named.filter_map(|(name, (published, ours))| Some((name, published?, ours))).collect()
 }
 
-fn loss(constants: &Constants) -> f64 {
-    let square = |(_, published, ours): (_, f64, f64)| math::square(math::ln(ours / published));
-    ROWS.iter().flat_map(|row| pairs(constants, row)).map(square).sum()
+fn square((_, published, ours): (&str, f64, f64)) -> f64 {
+    math::square(math::ln(ours / published))
 }
 
-fn fields(c: &mut Constants) -> [&mut f64; 7] {
-    [
-        &mut c.base,
-        &mut c.jitter,
-        &mut c.spike_chance,
-        &mut c.spike,
-        &mut c.copy,
-        &mut c.stall_gap_ms,
-        &mut c.stall,
-    ]
+/// The sum of squared logarithms over the rows of the fit.
+fn loss(model: &Model, seeds: u64) -> f64 {
+    let rows = ROWS.iter().filter(|row| row.in_fit);
+    rows.flat_map(|row| pairs(model, row, seeds, MESSAGES_FIT)).map(square).sum()
 }
 
 /// Coordinate descent by factors that shrink.
-fn fit(mut best: Constants) -> Constants {
-    let mut least = loss(&best);
-    for step in [1.4, 1.2, 1.1, 1.05] {
+fn fit(mut best: Model, seeds: u64) -> Model {
+    let mut least = loss(&best, seeds);
+    for step in STEPS {
         let mut moved = true;
         while moved {
             moved = false;
-            for field in 0..7 {
+            for key in KEYS {
                 for factor in [step, 1.0 / step] {
-                    let mut trial = best;
-                    *fields(&mut trial)[field] *= factor;
-                    let value = loss(&trial);
-                    if value < least {
+                    let Ok(trial) = best.scaled(key, factor) else { continue };
+                    let value = loss(&trial, seeds);
+                    // Less than a thousandth is luck.
+                    if value < least * 0.999 {
                         (best, least, moved) = (trial, value, true);
-                        eprintln!("{least:.4} {best:?}");
+                        eprintln!("{least:.4} {key} {:.4}", best.number(key).unwrap_or(f64::NAN));
+                        break;
                     }
                 }
             }
@@ -85,45 +92,42 @@ fn fit(mut best: Constants) -> Constants {
     best
 }
 
-/// Spread of medians over pairs, and of delays within a pair.
-fn shapes() -> Option<(f64, f64)> {
-    let data = std::env::var_os("EVENFALL_DATA").map(PathBuf::from);
-    let data = data.unwrap_or_else(|| "../shared/data".into());
-    let text = std::fs::read_to_string(data.join("latency/gcp_pairs_owd_us.csv")).ok()?;
-    let rows: Vec<Vec<f64>> = text
-        .lines()
-        .skip(1)
-        .map(|line| line.split(',').skip(4).take(4).filter_map(|n| n.parse().ok()).collect())
-        .filter(|row: &Vec<f64>| row.len() == 4 && row[1] > 0.0)
-        .collect();
-    let logs: Vec<f64> = rows.iter().map(|row| math::ln(row[1])).collect();
-    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-    let variance = logs.iter().map(|l| math::square(l - mean)).sum::<f64>() / logs.len() as f64;
-    // Of a lognormal above some base, (p75 - p50) / (p50 - p25) = exp(0.674 sigma).
-    let mut skews: Vec<f64> = rows
-        .iter()
-        .filter(|row| row[1] > row[0] && row[2] > row[1])
-        .map(|row| math::ln((row[2] - row[1]) / (row[1] - row[0])) / 0.6745)
-        .collect();
-    skews.sort_by(f64::total_cmp);
-    Some((variance.sqrt(), skews[skews.len() / 2]))
+fn root_mean_square(errors: &[f64]) -> f64 {
+    (errors.iter().sum::<f64>() / errors.len().max(1) as f64).sqrt()
 }
 
-fn main() {
-    match shapes() {
-        Some((base, jitter)) => println!("BASE_SIGMA {base:.3}, JITTER_SIGMA {jitter:.3}"),
-        None => println!("shapes skipped: no data"),
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let model = Model::named(&arguments.next().unwrap_or("aws".into()))?;
+    let seeds: u64 = arguments.next().map_or(Ok(3), |text| text.parse())?;
+    let shown = arguments.next().as_deref() == Some("show");
+    let model = if shown { model } else { fit(model, seeds) };
+    for key in KEYS {
+        println!("{key} {:.4}", model.number(key)?);
     }
-    let constants =
-        if std::env::args().nth(1).as_deref() == Some("show") { FITTED } else { fit(FITTED) };
-    println!("{constants:#?}\nsum of squared logarithms {:.4}", loss(&constants));
-    println!("{:<10} {:>4} {:>2} {:>4} {:>2}", "mode", "N", "D", "F", "H");
+    println!("{:<8} {:>5} {:>2} {:>4} {:>2}  published / ours", "mode", "N", "D", "F", "H");
+    let (mut fitted, mut judged) = (Vec::new(), Vec::new());
     for row in &ROWS {
         let Row { mode, receivers, depth, fanout, hedging, .. } = row;
-        print!("{mode:<10?} {receivers:>4} {depth:>2} {fanout:>4} {hedging:>2}");
-        for (name, published, ours) in pairs(&constants, row) {
-            print!("  {name} {published:.0} / {ours:.0}");
+        let mode = format!("{mode:?}");
+        print!("{mode:<8} {receivers:>5} {depth:>2} {fanout:>4} {hedging:>2}");
+        let messages = if row.receivers > 1_000 { MESSAGES_FIT } else { MESSAGES_SHOWN };
+        for pair in pairs(&model, row, seeds, messages) {
+            let (name, published, ours) = pair;
+            let percent = 100.0 * (ours / published - 1.0);
+            print!("  {name} {published:.0} / {ours:.0} ({percent:+.0} %)");
+            let errors = if row.in_fit { &mut fitted } else { &mut judged };
+            errors.push(square(pair));
         }
-        println!();
+        println!("{}", if row.in_fit { "" } else { "  judges" });
     }
+    println!(
+        "root mean square of the logarithm: {:.3} over {} values in the fit, {:.3} over {} that \
+         judge; {seeds} seeds",
+        root_mean_square(&fitted),
+        fitted.len(),
+        root_mean_square(&judged),
+        judged.len()
+    );
+    Ok(())
 }

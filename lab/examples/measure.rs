@@ -1,9 +1,10 @@
 //! One measured run, with its speed:
-//! `cargo run --release -p evenfall-sims --example measure -- RECEIVERS HEDGING SECONDS`.
+//! `cargo run --release -p evenfall-lab --example measure -- RECEIVERS HEDGING SECONDS [MODEL]`.
 
 use std::time::{Duration, Instant};
 
 use evenfall_core::Summary;
+use evenfall_lab::model::{Model, Stack};
 use evenfall_lab::multicast::{Params, run};
 
 fn argument<T: std::str::FromStr>(n: usize, default: T) -> T {
@@ -13,6 +14,10 @@ fn argument<T: std::str::FromStr>(n: usize, default: T) -> T {
 fn main() {
     let duration = Duration::from_secs_f64(argument(3, 2.0));
     let mut params = Params { receivers: argument(1, 100), duration, ..Params::default() };
+    if let Some(name) = std::env::args().nth(4) {
+        let model = Model::named(&name).expect("the fourth argument names a model");
+        params = params.on(&model, Stack::Sockets);
+    }
     params.config.shape.hedging = argument(2, evenfall_core::Hedging::DEFAULT);
     let start = Instant::now();
     let run = run(&params);

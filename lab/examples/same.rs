@@ -9,9 +9,9 @@ use evenfall_core::{Prng, math, statistics};
 use evenfall_feed_formats::Source;
 use evenfall_feed_formats::synthetic::{Config, Generator};
 use evenfall_lab::campaigns;
+use evenfall_lab::model::{Model, Stack};
 use evenfall_lab::multicast::{Params, run};
 use evenfall_lab::placement::model::Pool;
-use evenfall_lab::profile;
 use evenfall_placement_planner::planner::{Method, Planner};
 use evenfall_placement_planner::qap::generator::{Family, generate};
 use evenfall_placement_planner::tree::Shape;
@@ -71,10 +71,10 @@ fn overlay() {
         rate: 2_000.0,
         duration: Duration::from_millis(300),
         warm_up: Duration::from_millis(20),
-        cloud: profile::FITTED.cloud(),
-        host: profile::FITTED.host(),
         ..Params::default()
     };
+    let model = Model::named("aws").expect("a built-in model");
+    params = params.on(&model, Stack::Sockets);
     params.config.shape.hedging = evenfall_core::Hedging(1);
     say("multicast results", told(&run(&params).results));
 }

@@ -1,4 +1,4 @@
-//! The program `evenfall-lab`, which `evenfall sim` and `evenfall bench` hand over to.
+//! The program `evenfall-lab`, to which `evenfall sim` and `evenfall bench` hand over.
 
 use clap::{Parser, Subcommand};
 use evenfall_runtime::program::Outcome;

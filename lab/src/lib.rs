@@ -1,14 +1,18 @@
 //! Scenarios, checkers and studies: the machines of evenfall, run in its simulator.
 //!
-//! A scenario builds a world and runs it; what comes out is a value. Checkers are separate from
-//! scenarios and watch the same events; a study is a function that returns a table.
+//! A scenario builds a world and runs it, and its result is a value. Checkers are separate from
+//! scenarios and watch the same events. A study is a function that returns a table.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`campaigns`] | the list of all fault campaigns |
+//! | [`clock`] | one time for all nodes: errors and bounds of clocks, beside rivals |
+//! | [`files`] | bulk reads: which copy, over which path, beside rivals and a bound |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
-//! | [`placement`] | pools of machines, planners compared on them |
-//! | [`profile`] | the cloud that studies run on, and where its constants come from |
+//! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
+//! | [`placement`] | pools of machines, and planners compared on them |
+//! | [`model`] | the clouds on which studies run: a file each, and the source of every number |
+//! | [`published`] | what others have measured, to fit models and to judge them |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
 //! | [`store`] | the store on disks that tear and objects that fail: acknowledged means readable |
 //! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
@@ -21,13 +25,17 @@
 extern crate evenfall_runtime;
 
 pub mod campaigns;
+pub mod clock;
 #[cfg(feature = "program")]
 pub mod commands;
 #[cfg(feature = "program")]
 pub mod fanout;
+pub mod files;
+pub mod model;
 pub mod multicast;
+pub mod order;
 pub mod placement;
-pub mod profile;
+pub mod published;
 pub mod shuffle;
 pub mod store;
 pub mod studies;

@@ -1,14 +1,16 @@
-//! The store on a disk that tears and forgets, with an object store that fails: a node that
-//! appends, flushes, checkpoints, publishes and crashes, by a seed, beside a plain list of what it
-//! was given.
+//! The store on a disk that tears and forgets, with an object store that fails. By a seed, a node
+//! appends, flushes, checkpoints, publishes and crashes. A plain list of the appended records
+//! stands beside it.
 //!
-//! The checks, after every crash:
+//! After every crash, four checks hold:
 //!
-//! - what was acknowledged `local` is there, and `object` in the objects alone;
-//! - what is there is a beginning of what was appended, byte for byte;
-//! - what was acknowledged `replica` is on a second node, which crashes on its own, and holds
-//!   nothing that the first has not;
-//! - a disk that lies about syncs may lose what it promised, and may not give anything false.
+//! - records that were acknowledged `local` are present, and records acknowledged `object` are in
+//!   the objects alone;
+//! - the present records are a beginning of the appended records, byte for byte;
+//! - records that were acknowledged `replica` are on a second node, which crashes independently and
+//!   has no record that the first node lacks;
+//! - a disk that lies about syncs may lose records that it promised, and must not give false
+//!   records.
 
 mod second;
 

@@ -1,4 +1,4 @@
-//! `evenfall config`: can a run begin with a settings file, and what are the defaults?
+//! `evenfall config`: checks a settings file, and prints the defaults.
 
 use std::path::{Path, PathBuf};
 
@@ -23,15 +23,15 @@ enum Command {
     /// Check a settings file, and name the first mistake with its key, its line and the allowed
     /// values. A run can begin with a file that passes.
     Check {
-        /// The file; evenfall.toml when left out.
+        /// The settings file; evenfall.toml when left out.
         file: Option<PathBuf>,
-        /// The file, as other commands name it.
+        /// The settings file, under the option that other commands use.
         #[arg(long, value_name = "FILE", conflicts_with = "file")]
         config: Option<PathBuf>,
-        /// Change a setting first; may be repeated.
+        /// Change a setting before the check; may be repeated.
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<String>,
-        /// Print the settings that result, as JSON.
+        /// Print the resulting settings as JSON.
         #[arg(long)]
         json: bool,
     },
@@ -66,7 +66,7 @@ fn describe(all: &Union) {
         (settings.count(RoleName::Proxy), settings.count(RoleName::Receiver));
     let recorders = settings.count(RoleName::Recorder);
     let m = &settings.multicast;
-    // A recorder has its place beside the receivers.
+    // A recorder takes a place beside the receivers.
     let tree = Dimensions::of(&m.shape, m.mode, receivers + recorders);
     let wanted = tree.proxies(&m.shape);
     let mut nodes = vec!["1 root".to_owned(), counted(proxies, "proxy")];

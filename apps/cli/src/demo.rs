@@ -1,5 +1,5 @@
-//! `evenfall demo`: a whole run on this machine: root, proxies and receivers as processes, then a
-//! judgement of their logs.
+//! `evenfall demo`: a whole run on this machine. Root, proxies and receivers are processes, and
+//! their logs are judged afterwards.
 
 mod cast;
 mod faults;
@@ -37,21 +37,25 @@ pub use folder::write_key;
 use folder::{Folder, KEY_FILE, SETTINGS_FILE};
 use verdict::{Judged, verdict};
 
-/// Mean messages per second that two cores carry to twenty receivers with room for bursts.
+/// Mean messages per second by default. Two cores carry this rate to twenty receivers with room for
+/// bursts.
 const RATE_DEFAULT: f64 = 2_500.0;
-/// Shortest and longest replay by default: enough messages for a tail, and within a minute.
+/// Shortest and longest replay by default. Six seconds have enough messages for a tail, and the
+/// longest replay stays within a minute.
 const FIT_MIN: Duration = Duration::from_secs(6);
 const FIT_MAX: Duration = Duration::from_secs(30);
-/// How far apart frames leave where processes outnumber cores: a frame wakes them all.
+/// Distance between frames where processes outnumber cores, because a frame wakes all processes.
 const COALESCE: Duration = Duration::from_micros(200);
 
-/// Messages between two looks whether to stop while a feed is read: well below a millisecond.
+/// Messages between two looks for a signal while a feed is read. They take well below a
+/// millisecond.
 const LOOK_EVERY: u64 = 4_096;
 
 /// Arguments of `evenfall demo`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// A market-data file: ITCH 5.0 (plain or gzip), pcap, LOBSTER. Generated when left out.
+    /// A market-data file: ITCH 5.0 (plain or gzip), pcap or LOBSTER. Without it the feed is
+    /// generated.
     #[arg(long)]
     feed: Option<PathBuf>,
     /// Number of receivers.
@@ -60,23 +64,24 @@ pub struct Args {
     /// Hops from the root to a receiver.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
     depth: u8,
-    /// Children per node; the smallest that reaches all receivers when left out.
+    /// Children of the root and of each proxy; without it, the smallest number that reaches all
+    /// receivers.
     #[arg(long)]
     fanout: Option<u16>,
     /// Extra copies that each node below the first layer gets.
     #[arg(long, default_value_t = Hedging::DEFAULT)]
     hedging: Hedging,
-    /// unicast, tree, hedge, release or cloudex.
+    /// How messages travel: unicast, tree, hedge, release or cloudex.
     #[arg(long, default_value = "release", value_parser = mode)]
     mode: Mode,
-    /// Play the same feed in modes unicast, tree, hedge and release, one after the other, and set
-    /// their windows side by side. Each has a directory of its own in --dir.
+    /// Play the same feed in the modes unicast, tree, hedge and release, one after the other, and
+    /// compare their windows. Each mode has a directory of its own in --dir.
     #[arg(long, conflicts_with_all = ["mode", "record"])]
     compare: bool,
     /// Trees side by side, over which symbols are sharded.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     trees: u32,
-    /// Proxies beyond those that the tree needs, ready to take a place.
+    /// Proxies beyond those that the tree needs. They replace slow or dead proxies.
     #[arg(long, default_value_t = 0)]
     spares: u32,
     /// Replay at this many messages per second.
@@ -87,12 +92,13 @@ pub struct Args {
         conflicts_with_all = ["speed", "fit"]
     )]
     rate: Option<f64>,
-    /// Replay by the messages' own times, this many times faster.
+    /// Replay by the messages' own times, this many times as fast.
     #[arg(long, value_name = "TIMES", value_parser = above_zero, conflicts_with = "fit")]
     speed: Option<f64>,
-    /// Replay by the messages' own times, scaled so that all of it takes this long, such as 30s.
-    /// The default takes 6 s to 30 s, at a mean of 2,500 messages per second at most: as it
-    /// happened with the longest silences cut when it lasted longer, scaled when it was shorter.
+    /// Replay by the messages' own times, scaled so that the whole feed takes this long, such as
+    /// 30s. By default the replay takes 6 s to 30 s, at a mean of 2,500 messages per second at
+    /// most. A longer feed keeps its own times and has its longest silences cut. A shorter feed is
+    /// stretched.
     #[arg(
         long,
         value_name = "DURATION",
@@ -100,7 +106,7 @@ pub struct Args {
         conflicts_with = "silence"
     )]
     fit: Option<Duration>,
-    /// Cut silences between two messages to this at most, such as 500ms.
+    /// Cut silences between two messages to this length, such as 500ms.
     #[arg(
         long,
         value_name = "DURATION",
@@ -114,22 +120,23 @@ pub struct Args {
     /// Seed of the generated feed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// A network namespace per host instead of loopback; needs root.
+    /// Give each process a host of its own, as a network namespace, instead of loopback; needs
+    /// root.
     #[arg(long)]
     lab: bool,
     /// Authenticate every datagram and seal bodies under a fresh key.
     #[arg(long)]
     key: bool,
-    /// Hurt a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS or
-    /// slow:NAME@SECONDS+DURATION (from then on, each way), counted from the first message. Such
-    /// as kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms; may be repeated. Processes
-    /// are root, proxy-1, ..., receiver-1, ...
+    /// Harm a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS, or
+    /// slow:NAME@SECONDS+DURATION, which delays all its datagrams from then on. Times count from
+    /// the first message, as in kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms. May be
+    /// repeated. The processes are root, proxy-1, ..., receiver-1, ...
     #[arg(long)]
     fault: Vec<Fault>,
-    /// Where logs and the page go. What an earlier demo left there is replaced.
+    /// Directory of logs and page. It replaces the files of an earlier demo.
     #[arg(long, default_value = "evenfall-demo")]
     dir: PathBuf,
-    /// Record every message in a store in this directory. The recorder is one more receiver.
+    /// Record every message in a store in this directory. The recorder joins as one more receiver.
     #[arg(long, value_name = "DIR", conflicts_with = "lab")]
     record: Option<PathBuf>,
     /// Change any setting, such as --set multicast.deadline.target=.999; may be repeated.
@@ -151,12 +158,12 @@ fn mode(text: &str) -> Result<Mode, String> {
     serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
 }
 
-/// What the feed holds, found by reading it before the run.
+/// The contents of the feed, found by reading it before the run.
 struct Expected {
     messages: u64,
     gaps: Gaps,
     hash: String,
-    /// The feed is damaged here; everything before it is to be sent.
+    /// Where the feed is damaged. All messages before that place are to be sent.
     damage: Option<String>,
 }
 
@@ -196,7 +203,7 @@ fn expect(
 
 fn feed_of(args: &Args) -> Result<Feed, Box<dyn std::error::Error>> {
     let synthetic = Synthetic { seed: args.seed, messages: args.messages, ..Synthetic::default() };
-    // The settings file lies in another directory than the one the path is relative to.
+    // The settings file lies in another directory than the directory to which the path is relative.
     let file = match &args.feed {
         Some(path) => {
             Some(fs::canonicalize(path).map_err(|e| format!("--feed {}: {e}", path.display()))?)
@@ -214,7 +221,7 @@ fn feed_of(args: &Args) -> Result<Feed, Box<dyn std::error::Error>> {
     })
 }
 
-/// Settings of the run, written where every process reads them.
+/// Writes the settings of the run to the place where every process reads them.
 fn prepare(
     args: &Args,
     lab: Option<&Lab>,
@@ -228,7 +235,8 @@ fn prepare(
         let at_rate = Duration::from_secs_f64(expected.messages as f64 / RATE_DEFAULT);
         let fit = at_rate.max(span).clamp(FIT_MIN, FIT_MAX);
         if span > fit {
-            // Bursts as they happened: scaled, an hour's would come at once.
+            // The bursts stay as they happened. If scaled, the bursts of an hour would come at
+            // once.
             feed.silence = Some(expected.gaps.silence_for(fit));
         } else {
             feed.fit = Some(fit);
@@ -242,7 +250,7 @@ fn prepare(
     };
     let mut multicast = Config { mode: args.mode, shape, ..Config::default() };
     if lab.is_none() {
-        // Loopback carries datagrams of 64 KiB whole: a burst shares few of them.
+        // Loopback carries datagrams of 64 KiB whole, so a burst fits into few datagrams.
         multicast.framing.datagram_bytes = 16_000;
         multicast.framing.messages_max = 512;
     }
@@ -250,7 +258,7 @@ fn prepare(
     let run = Run {
         dir: PathBuf::from("."),
         key_file: keyed.then(|| PathBuf::from(KEY_FILE)),
-        // All of it is one host, namespaces or not.
+        // All processes run on this host, with or without namespaces.
         clock: "same-host".into(),
         ..Run::default()
     };
@@ -268,7 +276,8 @@ fn prepare(
         write_key(&args.dir.join(KEY_FILE))?;
     }
     fs::write(&path, settings.to_toml())?;
-    // As the processes will read it, so that a mistake in --set is said once and before the run.
+    // The settings are read as the processes will read them, so that a mistake in --set is reported
+    // once and before the run.
     Ok((Settings::load(&path, &args.set)?, expected))
 }
 
@@ -276,20 +285,21 @@ fn settings_path(dir: &Path) -> PathBuf {
     dir.join(SETTINGS_FILE)
 }
 
-/// What a process said at its end; null when it said nothing.
+/// The summary that a process wrote at its end; null when it wrote none.
 fn summary(args: &Args, name: &str) -> Value {
     let path = args.dir.join(format!("summary-{name}.json"));
     serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
 }
 
-/// Hash of what was sent: a run that was stopped is judged by what the root sent before.
+/// Hash of the sent messages. A run that was stopped is judged by the messages that the root sent
+/// before.
 fn sent_hash(args: &Args, settings: &Settings, expected: &Expected) -> Value {
     let root = settings.root().map(|root| summary(args, &root.name)).unwrap_or_default();
     let stopped = root["messages"].as_u64().is_some_and(|sent| sent < expected.messages);
     if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() }
 }
 
-/// What the receivers say they released, against the file, and what the report says they lost.
+/// Compares each receiver's released messages with the file, and its losses with the report.
 fn judged(args: &Args, settings: &Settings, expected: &Expected, report: &Report) -> Vec<Judged> {
     let reference = sent_hash(args, settings, expected);
     let lines = &report.outcome.series.receivers;
@@ -309,7 +319,7 @@ pub fn main(args: &Args) -> Outcome {
     if args.compare { modes::compare(args, &progress) } else { once(args, &progress).map(drop) }
 }
 
-/// Plays and judges one run in the directory, which is this demo's.
+/// Plays and judges one run in the directory, which belongs to this demo.
 fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::Error>> {
     let hosts = cast::hosts(args, args.receivers) as usize;
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
@@ -342,13 +352,13 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
         Some(recording) => {
             let sent = sent_hash(args, &settings, &expected);
             let kept = recording.finish(sent.as_str().unwrap_or_default());
-            // Standard output is one JSON object when that was asked for.
+            // With --json, standard output holds only the JSON object.
             kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
         }
     };
     let (report, judged) = match judge(args, &settings, &expected, &played, progress) {
         Ok(judged) => judged,
-        // Why there is nothing to judge matters more than that there is nothing.
+        // When there is nothing to judge, the reason from the play is the better error.
         Err(error) => return Err(played.outcome.err().map_or(error, Into::into)),
     };
     if let Some(damage) = expected.damage {

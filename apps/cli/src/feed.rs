@@ -1,5 +1,5 @@
-//! `evenfall feed`: what a market-data file holds, a generated one, and a file played as a live
-//! MoldUDP64 session.
+//! `evenfall feed`: the contents of a market-data file, a generated file, and a file played as a
+//! live MoldUDP64 session.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,9 +25,9 @@ use serde_json::json;
 
 use crate::Outcome;
 
-/// Bytes gathered before they are written or compressed.
+/// Bytes that are gathered before they are written or compressed.
 const WRITE_BYTES: usize = 64 << 10;
-/// First bytes of a file by which its format is told.
+/// First bytes of a file, by which its format is recognised.
 const HEAD_BYTES: u64 = 512;
 
 /// Arguments of `evenfall feed`.
@@ -39,45 +39,45 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Play a file as a live MoldUDP64 session, lossy if wanted, with a re-request server.
+    /// Play a file as a live MoldUDP64 session, with losses if wanted, and with a re-request
+    /// server.
     Play(Box<Play>),
-    /// Say what a file holds: format, messages, time span, messages by type, content hash.
+    /// Print the contents of a file: format, messages, time span, messages by type, content hash.
     Info(Info),
-    /// Write generated ITCH 5.0 into a file, compressed if its name ends in .gz.
+    /// Write generated ITCH 5.0 into a file, compressed if the file's name ends in .gz.
     Make(Make),
 }
 
 /// Arguments of `evenfall feed play`.
 #[derive(clap::Args, Debug)]
 struct Play {
-    /// A market-data file of any format; see `evenfall feed info`.
+    /// A market-data file of any format of `evenfall feed info`.
     file: PathBuf,
     #[arg(long, help = format_help())]
     format: Option<String>,
-    /// Of a capture with sides A and B, play the first copy of each packet (true) or all (false);
-    /// by default the first where two sides are recognised.
+    /// For a capture with sides A and B: play only the first copy of each packet (true), or all
+    /// copies (false). By default the first copies are played where two sides are recognised.
     #[arg(long, value_name = "BOOL")]
     arbitrate: Option<bool>,
-    /// Where side A goes: an address or a multicast group.
+    /// Destination of side A: an address or a multicast group.
     #[arg(long, value_name = "ADDR:PORT")]
     mold: SocketAddr,
-    /// Where side B goes, with losses of its own.
+    /// Destination of side B, which loses packets independently of side A.
     #[arg(long, value_name = "ADDR:PORT")]
     mold_b: Option<SocketAddr>,
     /// Address of the interface over which a group is reached.
     #[arg(long, value_name = "ADDR")]
     interface: Option<Ipv4Addr>,
-    /// Serve requests for messages again at this address.
+    /// Answer requests for missing messages at this address.
     #[arg(long, value_name = "ADDR:PORT")]
     serve_requests: Option<SocketAddr>,
     /// Play at this many messages per second.
     #[arg(long, value_name = "MSG/S", conflicts_with_all = ["speed", "fit"])]
     rate: Option<f64>,
-    /// Play by the messages' own times, this many times faster.
+    /// Play by the messages' own times, this many times as fast.
     #[arg(long, value_name = "TIMES", conflicts_with = "fit")]
     speed: Option<f64>,
-    /// Play by the messages' own times, scaled so that all of it takes this long, such as
-    /// 30s.
+    /// Play by the messages' own times, scaled so that the whole file takes this long, such as 30s.
     #[arg(
         long,
         value_name = "DURATION",
@@ -85,7 +85,7 @@ struct Play {
         conflicts_with = "silence"
     )]
     fit: Option<Duration>,
-    /// Cut silences between two messages to this at most, such as 500ms.
+    /// Cut silences between two messages to this length, such as 500ms.
     #[arg(
         long,
         value_name = "DURATION",
@@ -93,13 +93,14 @@ struct Play {
         conflicts_with = "rate"
     )]
     silence: Option<Duration>,
-    /// Share of packets that each side loses, by its own luck: .05 is 5 %.
+    /// Share of packets that each side loses at random: .05 is 5 %.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     drop: f64,
-    /// Seed of that luck.
+    /// Seed of the random losses.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How long the end is announced and requests are served, from the end or the last request.
+    /// How long the end is announced and requests are answered, counted from the end or the last
+    /// request.
     #[arg(
         long,
         default_value = "5s",
@@ -107,7 +108,7 @@ struct Play {
         value_parser = humantime::parse_duration
     )]
     linger: Duration,
-    /// The key file of the run. MoldUDP64 itself carries no key, but without one evenfall sends
+    /// The key file of the run. MoldUDP64 itself carries no key, but without a key evenfall sends
     /// nothing beyond loopback.
     #[arg(long)]
     key_file: Option<PathBuf>,
@@ -116,7 +117,7 @@ struct Play {
     json: bool,
 }
 
-/// Help of `--format`, wherever there is a feed file.
+/// The help of `--format`, for all commands with a feed file.
 pub fn format_help() -> String {
     format!("The format of its messages: {}; the content says it by default", codec::words())
 }
@@ -124,7 +125,7 @@ pub fn format_help() -> String {
 /// Arguments of `evenfall feed info`.
 #[derive(clap::Args, Debug)]
 struct Info {
-    /// The file.
+    /// The market-data file.
     file: PathBuf,
     #[arg(long, help = format_help())]
     format: Option<String>,
@@ -138,19 +139,19 @@ struct Info {
 struct Make {
     /// The file to write.
     out: PathBuf,
-    /// Messages in all.
+    /// Number of messages.
     #[arg(long, default_value_t = Synthetic::default().messages)]
     messages: u64,
-    /// The same seed gives the same file.
+    /// Seed of the feed. The same seed gives the same file.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Securities.
+    /// Number of securities.
     #[arg(long, default_value_t = Synthetic::default().symbols)]
     symbols: u16,
-    /// Messages per second in the mean.
+    /// Mean number of messages per second.
     #[arg(long, value_name = "MSG/S", default_value_t = Synthetic::default().mean_rate)]
     mean_rate: f64,
-    /// The same rate all the time, instead of the bursts of a real open.
+    /// Keep the rate constant, instead of following the bursts of a real open.
     #[arg(long)]
     steady: bool,
 }
@@ -214,7 +215,7 @@ fn play(args: &Play) -> Outcome {
     Ok(())
 }
 
-/// What was found in a file.
+/// The contents of a file.
 struct Found {
     shape: &'static str,
     format: Format,
@@ -334,7 +335,8 @@ fn make(args: &Make) -> Outcome {
     Ok(())
 }
 
-/// Writes every message behind its length, and the mark that ends a session. How many.
+/// Writes every message after its length, and the mark that ends a session. Returns the number of
+/// messages.
 fn write_all(
     source: &mut dyn Source,
     out: &mut impl Write,

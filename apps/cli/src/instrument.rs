@@ -1,5 +1,5 @@
-//! `evenfall sim` and `evenfall bench`: instruments are a program of their own, `evenfall-lab`, so
-//! that a person who runs a feed builds no simulator. The commands stay the same.
+//! `evenfall sim` and `evenfall bench`. The instruments are a program of their own, `evenfall-lab`,
+//! so that a person who runs a feed does not build a simulator. The commands stay the same.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -11,24 +11,24 @@ use crate::Outcome;
 /// The program that has the instruments.
 const PROGRAM: &str = "evenfall-lab";
 
-/// Arguments, as they are handed over.
+/// Arguments, which are handed over unchanged.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What evenfall-lab takes; --help lists it.
+    /// Arguments for evenfall-lab; --help lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }
 
-/// Beside this program, or else on the PATH.
+/// Looks for the program beside this program, then on the PATH.
 fn program() -> PathBuf {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(PROGRAM)));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PROGRAM.into())
 }
 
-/// Becomes the other program.
+/// Replaces this process by the other program.
 ///
 /// # Errors
-/// When there is no such program, and how to get it.
+/// When the program is missing. The error says how to get it.
 pub fn hand_over(noun: &str, arguments: impl IntoIterator<Item = OsString>) -> Outcome {
     let error = Command::new(program()).arg(noun).args(arguments).exec();
     Err(format!(

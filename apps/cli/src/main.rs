@@ -4,11 +4,11 @@
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
 //! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent`: one process of a run over several hosts |
-//! | [`plan`] | `evenfall plan tree`: which machine takes which place |
+//! | [`plan`] | `evenfall plan tree`: chooses the machine for each place in the tree |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`instrument`] | `evenfall sim`, `evenfall bench`: handed over to the program `evenfall-lab` |
-//! | `missing` | what stands in the place of a command that is not in this build |
+//! | `missing` | the answer to a command that is not in this build |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
@@ -27,7 +27,6 @@ mod feed;
 mod instrument;
 #[cfg(feature = "man")]
 mod man;
-#[cfg(not(all(feature = "agents", feature = "arrow")))]
 mod missing;
 #[cfg(test)]
 mod pages;
@@ -44,7 +43,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use evenfall_runtime::program::{self, Outcome, Stopped};
 
-/// Fair, fast market data on cloud machines that nobody can wire or trust.
+/// Fair, fast market data on cloud machines whose network nobody can wire or trust.
 #[derive(Parser)]
 #[command(name = "evenfall", version, max_term_width = 100)]
 struct Cli {
@@ -64,15 +63,15 @@ enum Command {
     Stat(stat::Args),
     /// Choose machines by their measured delays.
     Plan(plan::Args),
-    /// Run the same machines in the simulator.
+    /// Run the multicast, the shuffle and the store in the simulator.
     #[command(disable_help_flag = true)]
     Sim(instrument::Args),
-    /// Measure what things cost on this machine: copies, an exchange, the store.
+    /// Measure costs on this machine: copies of messages, an exchange, the store.
     #[command(disable_help_flag = true)]
     Bench(instrument::Args),
     /// Record feeds, read them back, export and verify them.
     Store(store::Args),
-    /// Look into a feed file, make one, or play one as a live MoldUDP64 session.
+    /// Inspect a feed file, generate one, or play one as a live MoldUDP64 session.
     Feed(feed::Args),
     /// Check a settings file, or print one with every default.
     Config(config::Args),

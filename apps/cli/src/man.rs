@@ -9,7 +9,7 @@ use crate::{Cli, Outcome};
 /// Arguments of `evenfall man`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The directory that gets a page for each command; it is made when it is not there.
+    /// The directory for the pages. A missing directory is created.
     dir: PathBuf,
 }
 

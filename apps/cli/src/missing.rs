@@ -3,7 +3,7 @@
 #[cfg(not(feature = "agents"))]
 use crate::Outcome;
 
-/// Arguments, which are not looked at.
+/// Arguments, which are ignored.
 #[cfg(not(feature = "agents"))]
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -17,7 +17,7 @@ pub fn main(what: &str, feature: &str) -> Outcome {
     Err(words(what, feature).into())
 }
 
-/// What is missing, and how to get it.
+/// The missing command, and how to get it.
 pub fn words(what: &str, feature: &str) -> String {
     format!(
         "{what} is not in this build; get it with `cargo install --path apps/cli --features full`, \

@@ -1,4 +1,4 @@
-//! `evenfall plan`: which machine takes which place.
+//! `evenfall plan`: chooses the machine for each place in the tree.
 
 #[cfg(feature = "agents")]
 mod apply;
@@ -48,20 +48,21 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Write what brings up the pool of an experiment: settings, Terraform values, manifests.
+    /// Write the files that bring up the pool of an experiment: settings, Terraform values,
+    /// manifests.
     Deploy(deploy::Args),
-    /// Measure running agents, and choose a tree out of them.
+    /// Measure running agents, and choose a tree from them.
     Live(live::Args),
     /// Measure agents in namespaces of this machine, some of them slow, and choose a tree; needs
     /// root.
     Lab(lab::Args),
-    /// Choose a multicast tree out of a pool whose delays are in a file.
+    /// Choose a multicast tree from a pool whose delays are in a file.
     Tree(tree::Args),
-    /// Solve a quadratic assignment out of a QAPLIB file.
+    /// Solve a quadratic assignment problem from a QAPLIB file.
     Qap(qap::Args),
     /// Carry out an experiment file: live, in the simulator, or on recorded delays.
     Run(run::Args),
-    /// Draw an experiment that was carried out, as one page.
+    /// Draw a finished experiment as one page.
     Report(report::Args),
 }
 

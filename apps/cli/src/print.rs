@@ -1,6 +1,6 @@
-//! How results look on a terminal.
+//! Formats results for a terminal.
 
-/// A number of things, as people say it.
+/// A number of things, in words.
 pub fn counted(number: usize, thing: &str) -> String {
     match (number, thing.strip_suffix('y')) {
         (1, _) => format!("1 {thing}"),

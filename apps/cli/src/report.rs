@@ -14,13 +14,13 @@ use crate::Outcome;
 /// Arguments of `evenfall report`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The directory of the run. Logs of several hosts are copied into one.
+    /// The directory of the run. Copy the logs of several hosts into one directory first.
     #[arg(default_value = "run")]
     dir: PathBuf,
-    /// Where the page goes; `report.html` in the directory by default.
+    /// The page to write; `report.html` in the directory by default.
     #[arg(long)]
     html: Option<PathBuf>,
-    /// Write the fairness log here: a line for each message.
+    /// Write the fairness log into this file, with a line for each message.
     #[arg(long)]
     csv: Option<PathBuf>,
     /// Print the figures as JSON.

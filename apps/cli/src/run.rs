@@ -14,7 +14,7 @@ use evenfall_runtime::settings;
 use crate::Outcome;
 use crate::settings::Union;
 
-/// Nodes that an error lists: what fits into two lines.
+/// Nodes that an error lists. Six fit into two lines.
 const NODES_LISTED_MAX: usize = 6;
 
 /// The role of this process.
@@ -42,11 +42,12 @@ pub struct Args {
     /// The settings file, the same on every host.
     #[arg(long, default_value = "evenfall.toml")]
     config: PathBuf,
-    /// Which `[[node]]` of the settings this is. May be left out when only one has the role.
+    /// Name of the `[[node]]` of the settings that this process is. Not needed when only one node
+    /// has the role.
     #[arg(long)]
     name: Option<String>,
-    /// Where a receiver begins: start (of what a recorder has), live, the number of a message, or a
-    /// time such as 2026-11-21T14:30:00Z. Overrides `from` of the settings.
+    /// Where a receiver begins: start (of a recorder's messages), live, the number of a message, or
+    /// a time such as 2026-11-21T14:30:00Z. Overrides `from` of the settings.
     #[arg(long, value_name = "WHERE")]
     from: Option<String>,
     /// Directory of the store that a recorder writes. Overrides `record` of the settings.
@@ -55,15 +56,16 @@ pub struct Args {
     /// Change a setting, such as --set multicast.mode=tree; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// End at once when standard input ends: whoever started this process holds the other end.
+    /// End at once when standard input ends. The program that started this process holds the other
+    /// end.
     #[arg(long, hide = true)]
     lifeline: bool,
-    /// Print the summary as JSON when it ends.
+    /// Print the summary as JSON at the end.
     #[arg(long)]
     json: bool,
 }
 
-/// Nodes by name and role, as many as a line takes.
+/// Nodes by name and role, as many as fit into a line.
 fn listed<'a>(nodes: impl Iterator<Item = &'a Node>) -> String {
     let all: Vec<String> = nodes.map(|node| format!("{} ({})", node.name, node.role)).collect();
     match all.len() {

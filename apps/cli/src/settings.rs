@@ -1,4 +1,5 @@
-//! The union of all settings: every service brings its section, and this program knows all of them.
+//! The union of all settings. Every service brings its section, and this program knows all
+//! sections.
 
 use std::path::Path;
 
@@ -15,12 +16,12 @@ mod tests;
 
 pub use self::example::default_file;
 
-/// Everything that a settings file says.
+/// All settings of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Union {
-    /// What root, proxies, receivers and recorders read.
+    /// Settings of root, proxies, receivers and recorders.
     pub multicast: Settings,
-    /// What agents and surveyors read.
+    /// Settings of agents and surveyors.
     pub survey: evenfall_placement_survey::Settings,
 }
 
@@ -28,16 +29,16 @@ impl Union {
     /// Reads the file, then the environment, then `sets` (`key=value`).
     ///
     /// # Errors
-    /// Which file, line and key, or which override, and what is allowed.
+    /// The file, line and key, or the override, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
         Self::of(&Document::load(path, sets)?)
     }
 
-    /// Settings with which a run can begin: refused is also what `evenfall run` would refuse later,
-    /// or wait for without end.
+    /// Settings with which a run can begin. Also refuses settings that `evenfall run` would refuse
+    /// later, or that would make it wait without end.
     ///
     /// # Errors
-    /// As [`load`](Self::load), and what is missing.
+    /// As for [`load`](Self::load), and the missing part.
     pub fn load_runnable(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
         let document = Document::load(path, sets)?;
         let settings = Self::of(&document)?;

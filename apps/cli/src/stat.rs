@@ -1,4 +1,4 @@
-//! `evenfall stat`: the state of running nodes, as they report it.
+//! `evenfall stat`: shows the state of running nodes, as they report it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,16 +18,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Arguments of `evenfall stat`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The settings file; nodes that have `http` in it are asked.
+    /// The settings file. Nodes with `http` in it are asked.
     #[arg(long, default_value = "evenfall.toml")]
     config: PathBuf,
-    /// Ask this address instead; may be repeated.
+    /// Ask this address instead of the nodes of the settings file; may be repeated.
     #[arg(long)]
     http: Vec<SocketAddr>,
-    /// Tell the root to travel in another mode: unicast, tree, hedge, release or cloudex.
+    /// Switch the root to another mode: unicast, tree, hedge, release or cloudex.
     #[arg(long)]
     set_mode: Option<String>,
-    /// Print what the nodes answer, as JSON.
+    /// Print the answers of the nodes as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -75,7 +75,7 @@ pub fn main(args: &Args) -> Outcome {
             Ok(status) => show(name, &status),
             Err(error) => {
                 silent += 1;
-                // Named by its address alone, it has said so itself.
+                // A node that was named by its address states its own name.
                 let name = if args.http.is_empty() { format!("{name}: ") } else { String::new() };
                 eprintln!("{name}{error}");
             }
@@ -91,7 +91,7 @@ pub fn main(args: &Args) -> Outcome {
 }
 
 fn set_mode(root: SocketAddr, mode: &str) -> Outcome {
-    // Said here as well, so that a slip needs no running root to be found.
+    // The word is also checked here, so that a mistake needs no running root to be found.
     serde_json::from_value::<Mode>(Value::String(mode.to_owned()))
         .map_err(|error| format!("--set-mode {mode}: {error}"))?;
     let url = format!("http://{root}/mode?to={mode}");
@@ -101,7 +101,7 @@ fn set_mode(root: SocketAddr, mode: &str) -> Outcome {
     if answer.status().is_success() { Ok(()) } else { Err("the root refused".into()) }
 }
 
-/// One line a tree: every number that is not inside a list, by its name.
+/// Prints one line per tree: every number outside of lists, by its name.
 fn show(name: &str, status: &Value) {
     let trees = status.as_array().cloned().unwrap_or_else(|| vec![status.clone()]);
     for (tree, status) in trees.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `evenfall store`: the files of a store, from its directory or from its objects alone.
+//! `evenfall store`: works with the files of a store, from its directory or from its objects alone.
 
 mod append;
 mod backing;
@@ -16,8 +16,7 @@ use clap::Subcommand;
 use evenfall_feed_service::Feed;
 use evenfall_multicast_recorder::recording::is_file_of;
 use evenfall_store_engine::{
-    Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,
-    Store, StoreConfig, StoreFile,
+    Archive, Client, Opened, RecordSource, RemoteSource, Store, StoreConfig, StoreFile,
 };
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::Loss;
@@ -39,9 +38,9 @@ enum Command {
     Serve(serve::Serve),
     /// List the files and recordings.
     Ls(Ls),
-    /// Create a file or an empty recording, and keep the way in which later appends fill it.
+    /// Create a file or an empty recording, and keep the options for later appends to it.
     Create(create::Create),
-    /// Record a feed file, every message byte for byte; or append records out of a table.
+    /// Record a feed file, every message byte for byte; or append records from a table.
     Append(append::Append),
     /// Print the records of a file, or the messages of a recording or of one symbol in it.
     Read(read::Read),
@@ -51,22 +50,22 @@ enum Command {
     Export(read::Export),
     /// Limit the age or the bytes of a file or a recording; older records are deleted.
     Retain(Retain),
-    /// Delete a file or a recording, its objects too.
+    /// Delete a file or a recording, with its objects.
     Delete(Delete),
     /// Read every byte and name damage; compare a recording with its feed.
     Verify(proof::Verify),
 }
 
-/// Where a store is.
+/// The place of a store.
 #[derive(clap::Args, Debug)]
 struct Place {
-    /// The store's directory, tcp://127.0.0.1:7410 of a server, or etcd://127.0.0.1:2379/name of a
-    /// cluster; with --objects, the directory or address of its objects.
+    /// The store's directory, tcp://127.0.0.1:7410 for a server, or etcd://127.0.0.1:2379/name for
+    /// a cluster. With --objects, the directory or address of its objects.
     dir: PathBuf,
-    /// Read objects alone, as a second node does.
+    /// Read only the objects, as a second node does.
     #[arg(long)]
     objects: bool,
-    /// Of a cluster: see what is not published yet too, from each file's primary.
+    /// In a cluster, also read unpublished records, from each file's primary.
     #[arg(long)]
     fresh: bool,
 }
@@ -88,10 +87,11 @@ struct Retain {
     dir: PathBuf,
     /// A file or a recording.
     name: String,
-    /// Records that are older than this by the wall clock may go, such as 30d.
+    /// Age by the wall clock beyond which records may be deleted, such as 30d.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     age: Option<std::time::Duration>,
-    /// Bytes of each file above this may go, the oldest first; counted in chunks of 4 MiB.
+    /// Bytes of each file beyond which the oldest records may be deleted, counted in chunks of 4
+    /// MiB.
     #[arg(long)]
     bytes: Option<u64>,
     #[command(flatten)]
@@ -124,7 +124,7 @@ pub fn main(args: &Args) -> Outcome {
     }
 }
 
-/// The store, once it was said on stderr what it dropped.
+/// Returns the store, after printing on stderr what it dropped.
 fn said(opened: Opened) -> Store {
     tell(&opened.losses);
     opened.store
@@ -137,17 +137,17 @@ fn tell(losses: &[Loss]) {
     }
 }
 
-/// Opens a store to write, and says on stderr what it dropped.
+/// Opens a store to write, and prints on stderr what it dropped.
 pub fn open(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
     open_as(backing::remembered(dir)?)
 }
 
-/// Opens a store of these limits to write, and says on stderr what it dropped.
+/// Opens a store with these limits to write, and prints on stderr what it dropped.
 pub fn open_as(config: StoreConfig) -> Result<Store, Box<dyn std::error::Error>> {
     Ok(said(Store::open(config)?))
 }
 
-/// Opens a store without changing a byte of it, and says on stderr what a crash took.
+/// Opens a store without changing a byte of it, and prints on stderr what a crash took.
 pub fn open_to_read(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
     if !dir.is_dir() {
         return Err(format!("{}: no such directory", dir.display()).into());
@@ -155,14 +155,14 @@ pub fn open_to_read(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
     Ok(said(Store::open_to_read(backing::remembered(dir)?)?))
 }
 
-/// Connects to a server; gives up after five seconds when it does not answer.
+/// Connects to a server, and gives up after five seconds without an answer.
 fn connect(address: &str) -> Result<Client, Box<dyn std::error::Error>> {
     let wrong = |error| format!("tcp://{address}: {error}: write tcp://127.0.0.1:7410");
     Ok(Client::connect(address.parse().map_err(wrong)?)?)
 }
 
-/// A name as it may go to a terminal: whoever creates a file chooses it, escape sequences and line
-/// ends too.
+/// A name in a form that is safe for a terminal. The creator of a file chooses its name, which may
+/// contain escape sequences and line ends.
 fn printable(name: &str) -> String {
     let shown = |c: char| match c {
         '"' | '\'' => c.to_string(),
@@ -172,9 +172,22 @@ fn printable(name: &str) -> String {
 }
 
 impl Place {
-    /// Whether it is a server's address.
+    /// Whether the place is a server's address.
     fn is_served(&self) -> bool {
         !self.objects && self.dir.to_str().is_some_and(|place| place.starts_with("tcp://"))
+    }
+
+    #[cfg(feature = "etcd")]
+    fn cluster(&self, names: &str) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
+        use evenfall_store_engine::{BucketOptions, ClusterSource, Freshness};
+        let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
+        let options = BucketOptions::default();
+        Ok(Box::new(ClusterSource::open(names, None, &options, freshness)?))
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    fn cluster(&self, _: &str) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
+        Err(backing::missing_names())
     }
 
     fn source(&self) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
@@ -184,9 +197,7 @@ impl Place {
         }
         let place = self.dir.display().to_string();
         if place.starts_with("etcd://") {
-            let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
-            let options = BucketOptions::default();
-            return Ok(Box::new(ClusterSource::open(&place, None, &options, freshness)?));
+            return self.cluster(&place);
         }
         if !self.objects {
             return Ok(Box::new(open_to_read(&self.dir)?));
@@ -217,7 +228,7 @@ fn feed_of(path: &Path) -> Feed {
     Feed { file: Some(path.to_owned()), ..Feed::default() }
 }
 
-/// The files that a name stands for: its own, or those of a recording.
+/// The files for which a name stands: the file of that name, or the files of a recording.
 fn files_of(store: &Store, name: &str) -> Result<Vec<Arc<StoreFile>>, Box<dyn std::error::Error>> {
     let is_part = |file: &Arc<StoreFile>| file.name == name || is_file_of(&file.name, name);
     let files: Vec<_> = store.files().into_iter().filter(is_part).collect();
@@ -227,7 +238,7 @@ fn files_of(store: &Store, name: &str) -> Result<Vec<Arc<StoreFile>>, Box<dyn st
     }
 }
 
-/// Does something in a store and closes it, whatever came of it.
+/// Works in a store, and closes the store whatever the result.
 fn change(dir: &Path, backing: &Backing, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
     if !dir.is_dir() {
         return Err(format!("{}: no such directory", dir.display()).into());

@@ -1,8 +1,8 @@
 //! Seeded randomness: xoshiro256++ seeded through splitmix64 (Blackman and Vigna, 2019).
 //!
 //! The generator is written here and is not a dependency: a seed that a failing run prints must
-//! give the same run after every update of the dependencies. [`math`] makes the run the same on
-//! every computer.
+//! give the same run after every update of the dependencies. [`math`] makes the run the same on any
+//! computer.
 
 use crate::math;
 

@@ -1,4 +1,4 @@
-//! What can go wrong between evenfall and the kernel. Every message says what to do about it.
+//! Errors between evenfall and the kernel. Every message says what to do about the error.
 
 use std::fmt;
 use std::io;
@@ -12,34 +12,34 @@ pub enum Error {
     Unkeyed {
         /// The address that was refused.
         address: SocketAddr,
-        /// What was wanted of it: "bind to", "send to".
+        /// The refused action: "bind to", "send to".
         verb: &'static str,
     },
     /// A system call failed.
     Os {
-        /// What was tried, and with what.
+        /// The attempted action and its object.
         what: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
-        /// What to do about it; may be empty.
+        /// Advice for the user; may be empty.
         advice: &'static str,
     },
-    /// Something that a lab needs is missing.
+    /// A part that a lab needs is missing.
     Lab {
-        /// What is missing or failed.
+        /// The missing or failed part.
         what: String,
-        /// What to do about it.
+        /// Advice for the user.
         advice: &'static str,
     },
     /// A clock source cannot be read.
     Clock {
-        /// Which source, and why not.
+        /// The source, and the reason.
         what: String,
     },
 }
 
 impl Error {
-    /// The last error of the operating system, as `what` with `advice`.
+    /// The last error of the operating system, with the action and the advice.
     pub fn last_os(what: impl Into<String>, advice: &'static str) -> Self {
         Self::Os { what: what.into(), source: io::Error::last_os_error(), advice }
     }

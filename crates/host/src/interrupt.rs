@@ -1,10 +1,10 @@
-//! SIGINT and SIGTERM: a flag, and a wake-up for whoever waits.
+//! SIGINT and SIGTERM as a flag and a wake-up of waiting threads.
 //!
-//! The first signal asks the program to end in order, so that reports are written. The second ends
-//! it at once, as without this module.
+//! The first signal asks the program to end in order, so that reports are written. The second
+//! signal ends it at once, as without this module.
 //!
-//! A program asks for that by [`install`]. One that embeds this library and does not keeps its own
-//! ways with signals; the flag stays down and [`watch`] does nothing.
+//! A program turns this behaviour on by [`install`]. A program that embeds this library without
+//! [`install`] keeps its own handling of signals: the flag stays down, and [`watch`] does nothing.
 
 use std::io;
 use std::mem;
@@ -13,20 +13,20 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering::
 use crate::waker::{self, Waker};
 use crate::{Error, sys::checked};
 
-/// Wakers that a signal can reach: a handler may touch nothing but atomics. More than a process
-/// has drivers.
+/// Wakers that a signal can reach. The array is fixed, because a handler may use nothing but
+/// atomics. No process has 64 drivers.
 const WAKERS_MAX: usize = 64;
 const FREE: i32 = -1;
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// The number of the first signal that came; 0 before.
+/// The number of the first signal; 0 before it.
 static RAISED: AtomicU8 = AtomicU8::new(0);
 static WAKE: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(FREE) }; WAKERS_MAX];
-/// Handlers at work, which may be about to write to a descriptor of [`WAKE`].
+/// Handlers that run now, and may be about to write to a descriptor of [`WAKE`].
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on SIGINT and SIGTERM raise the flag and wake whoever [`watch`]es. For the program
-/// itself to say, before it starts anything: it replaces the handlers that were there.
+/// From now on SIGINT and SIGTERM raise the flag and wake all watched wakers. The program calls
+/// this before it starts anything, because it replaces the earlier handlers.
 ///
 /// # Errors
 /// When the kernel refuses the handler.
@@ -36,10 +36,11 @@ pub fn install() -> Result<(), Error> {
         // SAFETY: `sigaction` is plain integers and pointers, for which zero is a value.
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
         action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
-        // No SA_RESTART: a wait shall end. After the first signal the default is back.
+        // Without SA_RESTART a signal ends a wait. After the first signal the default handler is
+        // back.
         action.sa_flags = libc::SA_RESETHAND;
-        // SAFETY: the handler only stores to atomics and writes to descriptors, both allowed in a
-        // handler; `action` outlives the call.
+        // SAFETY: the handler only stores to atomics and writes to descriptors, and a handler may
+        // do both. `action` outlives the call.
         let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
         checked(result).map_err(|source| Error::Os {
             what: "handle signals".into(),
@@ -50,7 +51,7 @@ pub fn install() -> Result<(), Error> {
     Ok(())
 }
 
-/// A waker that signals reach until this is dropped.
+/// A waker that signals reach until this value is dropped.
 #[derive(Debug)]
 #[must_use = "signals reach the waker only as long as this is kept"]
 pub struct Watch {
@@ -59,10 +60,11 @@ pub struct Watch {
     _waker: Waker,
 }
 
-/// Wakes this waker when a signal comes. Call it for every driver. Without [`install`] none does.
+/// Registers a waker that every signal wakes. A program calls this for every driver. Without
+/// [`install`], no signal wakes it.
 ///
 /// # Errors
-/// When there are 64 wakers.
+/// When 64 wakers are registered.
 pub fn watch(waker: Waker) -> Result<Watch, Error> {
     if !INSTALLED.load(SeqCst) {
         return Ok(Watch { slot: None, _waker: waker });
@@ -83,8 +85,8 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let Some(slot) = self.slot else { return };
         slot.store(FREE, SeqCst);
-        // A handler in another thread that has read the slot before is done with the descriptor
-        // before it is closed. One in this thread has returned.
+        // A handler in another thread that has read the slot finishes with the descriptor before
+        // the descriptor is closed. A handler in this thread has returned.
         while AT_WORK.load(SeqCst) > 0 {
             std::thread::yield_now();
         }
@@ -108,7 +110,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     for slot in &WAKE {
         let fd = slot.load(SeqCst);
         if fd != FREE {
-            // SAFETY: errno belongs to the interrupted code; it is put back below.
+            // SAFETY: errno belongs to the interrupted code, and is put back below.
             let errno = unsafe { *libc::__errno_location() };
             waker::signal(fd);
             // SAFETY: as above.

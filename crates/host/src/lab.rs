@@ -6,10 +6,11 @@
 //! ```
 //!
 //! The bridge has a namespace of its own, so that the host's connection tracking and firewall do
-//! not see the traffic: they add 10 to 50 % to every packet. Every neighbour and every forwarding
-//! entry is static: nothing is resolved, learned or flooded while something is measured.
+//! not see the traffic. Both would add 10 to 50 % to every packet. Every neighbour and every
+//! forwarding entry is static, so that no address is resolved, learned or flooded during a
+//! measurement.
 //!
-//! [`Lab::with_racks`] makes racks instead, whose links have limited rates: [`Racks`].
+//! [`Lab::with_racks`] makes hosts in racks, whose links have limited rates: [`Racks`].
 
 mod racks;
 
@@ -30,17 +31,17 @@ use crate::sys::checked;
 
 pub use racks::{FIRST_DSCP, RackHost, Racks};
 
-/// Most hosts of a lab: what a bridge takes as ports is 1,023.
+/// Hosts that a lab may have. A bridge takes 1,023 ports.
 pub const HOSTS_MAX: usize = 1000;
 
-/// Where `ip netns` keeps its handles.
+/// The directory in which `ip netns` keeps its handles.
 const HANDLES: &str = "/run/netns";
-/// How long links may take to come up: the kernel looks at them at least once a second.
+/// How long links may take to come up. The kernel looks at them at least once a second.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Labs of this process so far: several may exist at a time, in tests.
+/// Labs that this process has made. Tests have several labs at a time.
 static LABS: AtomicU32 = AtomicU32::new(0);
 
-/// Some hosts on one bridge; gone when dropped.
+/// Some hosts on one bridge. Dropping the lab removes them.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
@@ -49,12 +50,12 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes `hosts` hosts. About a second, most of it until the kernel has brought the links up.
-    /// Sweeps what dead processes left first.
+    /// Makes `hosts` hosts, after sweeping the remains of dead processes. The call takes about a
+    /// second, most of it until the kernel has brought the links up.
     ///
     /// # Errors
-    /// When this process is not root, `ip` is missing, or the kernel has no veth or bridge; says
-    /// what to do.
+    /// When this process is not root, `ip` is missing, or the kernel has no veth or bridge. The
+    /// message says what to do.
     pub fn new(hosts: usize) -> Result<Self, Error> {
         Self::make(hosts, None)
     }
@@ -62,7 +63,7 @@ impl Lab {
     /// Makes racks of hosts with links of limited rate.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and when the kernel has no htb.
+    /// As for [`new`](Self::new), and when the kernel has no htb.
     pub fn with_racks(racks: Racks) -> Result<Self, Error> {
         Self::make(racks.hosts.len(), Some(racks))
     }
@@ -83,7 +84,7 @@ impl Lab {
         }
         Self::sweep_stale()?;
         let number = LABS.fetch_add(1, Ordering::Relaxed);
-        // Owned from here on, so that a failure half-way is taken down as well.
+        // The value is owned from here on, so that a failure half-way also removes the hosts.
         let lab = Self { prefix: format!("ef{}-{number}", std::process::id()), hosts, racks };
         lab.build()?;
         Ok(lab)
@@ -104,7 +105,7 @@ impl Lab {
         address(host)
     }
 
-    /// Bytes that wait now in front of each limited link of the racks; of none without racks.
+    /// Bytes that wait at present before each limited link of the racks; empty without racks.
     ///
     /// # Errors
     /// When `tc` cannot be run.
@@ -118,7 +119,7 @@ impl Lab {
     /// Makes a command run inside a host.
     ///
     /// # Errors
-    /// When the host is not (any more) there.
+    /// When the host does not exist, or not any more.
     pub fn inside(&self, host: usize, command: &mut Command) -> Result<(), Error> {
         let handle = self.handle(host)?;
         let enter = move || enter(&handle);
@@ -127,13 +128,14 @@ impl Lab {
         Ok(())
     }
 
-    /// Runs a function inside a host, in a thread of its own: sockets that it opens stay there.
+    /// Runs a function inside a host, in a thread of its own. Sockets that the function opens stay
+    /// in the host.
     ///
     /// # Errors
-    /// When the host is not there, or cannot be entered.
+    /// When the host does not exist, or cannot be entered.
     ///
     /// # Panics
-    /// When the function does.
+    /// When the function panics.
     pub fn within<T: Send>(
         &self,
         host: usize,
@@ -154,7 +156,7 @@ impl Lab {
         })
     }
 
-    /// Removes the namespaces that labs of dead processes left. How many.
+    /// Removes the namespaces that labs of dead processes left. Returns their number.
     ///
     /// # Errors
     /// When `ip` cannot be run.
@@ -215,7 +217,7 @@ impl Lab {
     }
 
     /// Waits until every link forwards. The kernel brings a link up in the background, up to a
-    /// second after it was told to, and until then drops what is sent without a word.
+    /// second after the command. Until then the link silently drops packets.
     fn settle(&self, bridge: &str) -> Result<(), Error> {
         let end = MonotonicClock::now() + SETTLE;
         // A rack's uplink has two ports, one at each bridge.
@@ -251,7 +253,7 @@ impl Lab {
             }
             Ok(count)
         };
-        // In a thread of its own, which ends in the last host.
+        // A thread of its own enters the last host and ends there.
         std::thread::scope(|scope| match scope.spawn(work).join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -259,8 +261,8 @@ impl Lab {
     }
 
     fn build_bridge(&self, namespace: &str) -> Result<(), Error> {
-        // No spanning tree, no multicast snooping: ports forward at once, and nothing is sent that
-        // the hosts did not send.
+        // Without spanning tree and multicast snooping, ports forward at once, and the bridge sends
+        // no packets of its own.
         let mut script =
             "link add br0 type bridge stp_state 0 mcast_snooping 0 ageing_time 0\n".to_owned();
         let mut entries = String::new();
@@ -284,12 +286,12 @@ impl Drop for Lab {
         let mut names: Vec<String> = (0..self.hosts).map(|host| self.name(host)).collect();
         names.push(format!("{}-br", self.prefix));
         names.retain(|name| fs::exists(format!("{HANDLES}/{name}")).unwrap_or(false));
-        // What cannot be removed now is swept by the next lab.
+        // Namespaces that cannot be removed now are swept by the next lab.
         drop(delete(names.iter()));
     }
 }
 
-/// Address of a host: 250 per third byte, so that no address ends in 0 or 255.
+/// Address of a host. The last byte takes 250 values, so that no address ends in 0 or 255.
 fn address(host: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, (host / 250) as u8, (host % 250 + 1) as u8)
 }
@@ -303,7 +305,7 @@ fn neighbour(host: usize) -> String {
     format!("neigh add {} lladdr {} dev eth0 nud permanent\n", address(host), mac(host))
 }
 
-/// The process that made a namespace of this name, when a lab did.
+/// The process that made a namespace of this name, if a lab made it.
 fn owner(name: &str) -> Option<u32> {
     let (pid, rest) = name.strip_prefix("ef")?.split_once('-')?;
     let (number, kind) = rest.split_once('-')?;
@@ -323,7 +325,7 @@ fn ip(arguments: &[&str], script: &str) -> Result<(), Error> {
     tool("ip", arguments, script).map(drop)
 }
 
-/// Runs a tool of iproute2 with a script on its standard input. What it printed.
+/// Runs a tool of iproute2 with a script on its standard input. Returns its output.
 fn tool(name: &str, arguments: &[&str], script: &str) -> Result<String, Error> {
     let missing = |error: std::io::Error| Error::Lab {
         what: format!("`{name}` cannot be run: {error}"),
@@ -337,7 +339,8 @@ fn tool(name: &str, arguments: &[&str], script: &str) -> Result<String, Error> {
         .spawn()
         .map_err(missing)?;
     if let Some(mut input) = child.stdin.take() {
-        // A tool that stopped at a bad line closes its input; its own message says more.
+        // A tool that stopped at a bad line closes its input. The tool's own message says more than
+        // the write error.
         drop(input.write_all(script.as_bytes()));
     }
     let output = child.wait_with_output().map_err(missing)?;
@@ -364,7 +367,7 @@ fn is_running(name: &str) -> std::io::Result<bool> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     // SAFETY: `ifreq` is a name and plain integers, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays zero: the name ends there at the latest.
+    // The last byte stays zero, so that the name ends there at the latest.
     for (to, from) in request.ifr_name[..15].iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }

@@ -8,6 +8,7 @@
 //! | [`pin`] | cores and scheduling of a thread |
 //! | [`process`] | children that do not outlive their parent |
 //! | [`procstat`] | processor time and memory of a process |
+//! | [`random`] | random bytes of the kernel |
 //! | [`lab`] | hosts as network namespaces on this machine |
 //! | [`writes`] | a thread that writes and syncs for machines |
 //! | [`waker`] | ends the wait of another thread |
@@ -22,6 +23,7 @@ pub mod lab;
 pub mod pin;
 pub mod process;
 pub mod procstat;
+pub mod random;
 mod sys;
 pub mod waker;
 pub mod writes;

@@ -1,4 +1,4 @@
-//! Which cores a thread runs on, and before whom.
+//! The cores and the scheduling of a thread.
 
 use std::io;
 use std::mem;
@@ -11,8 +11,8 @@ use crate::sys::checked;
 pub enum Schedule {
     /// Real time, until it waits. Priority 1 to 99.
     Fifo(u8),
-    /// Ordinary, but waking up interrupts nobody: where many threads share a core, one sends to all
-    /// its children before the first of them runs.
+    /// Ordinary scheduling in which a waking thread interrupts no other. Where many threads share a
+    /// core, a thread then sends to all its children before the first of them runs.
     Batch,
 }
 
@@ -33,7 +33,7 @@ pub fn available_cores() -> Vec<usize> {
 /// Confines the calling thread to these cores.
 ///
 /// # Errors
-/// When none of them exists, or this process may not use them.
+/// When none of the cores exists, or this process may not use them.
 pub fn to_cores(cores: &[usize]) -> Result<(), Error> {
     // SAFETY: a CPU set is an array of integers, for which zero is a value.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
@@ -53,10 +53,11 @@ pub fn to_cores(cores: &[usize]) -> Result<(), Error> {
 /// Schedules the calling thread.
 ///
 /// # Errors
-/// When it is not permitted: real time needs CAP_SYS_NICE or a limit.
+/// When the process has no permission. Real time needs CAP_SYS_NICE or a limit.
 pub fn schedule(schedule: Schedule) -> Result<(), Error> {
     let result = match schedule {
-        // Children must not inherit real time: a tool started from here could stall the host.
+        // Children must not inherit real time, because a tool started by this process could then
+        // stall the host.
         Schedule::Fifo(priority) => policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority),
         Schedule::Batch => policy(libc::SCHED_BATCH, 0),
     };
@@ -72,8 +73,8 @@ pub fn schedule(schedule: Schedule) -> Result<(), Error> {
     })
 }
 
-/// Whether so many processes have fewer cores than they are: then to spin, or to run at once when
-/// woken, only takes the time of another one.
+/// Whether this number of processes exceeds the number of cores. A process that spins, or that runs
+/// at once when it wakes, then only takes the time of another process.
 pub fn is_crowded(processes: usize) -> bool {
     available_cores().len() < processes
 }

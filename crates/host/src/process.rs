@@ -1,16 +1,16 @@
-//! Processes that this one starts: signals, and an end with their parent.
+//! Processes that this process starts: signals to them, and ties that end them with their parent.
 //!
-//! A process that outlives the program that started it spins on, and nobody knows whom to stop. Two
-//! ties hold such a process, because each has a gap. The kernel's parent-death signal reaches a
-//! process that is stopped, but the kernel forgets the signal when it executes a program with file
-//! capabilities. The end of a pipe ([`Lifeline`]) has no such gap, but only a process that runs can
-//! notice the end.
+//! A process that outlives the program that started it keeps spinning, and nobody knows that it
+//! should be stopped. Two ties hold such a process, because each tie has a gap. The kernel's
+//! parent-death signal also reaches a stopped process, but the kernel forgets the signal when the
+//! process executes a program with file capabilities. The end of a pipe ([`Lifeline`]) has no such
+//! gap, but only a running process can notice it.
 
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command};
 
-/// Stack of the thread that reads the lifeline, which calls `read` and `kill` only.
+/// Stack of the thread that reads the lifeline. The thread calls only `read` and `kill`.
 const LIFELINE_STACK_BYTES: usize = 64 << 10;
 
 /// A signal that a run sends to its processes.
@@ -37,16 +37,17 @@ impl Signal {
     }
 }
 
-/// Sends a signal to a process; one that has ended does not mind.
+/// Sends a signal to a process. A process that has ended is no error.
 pub fn send(pid: u32, signal: Signal) {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return };
-    // SAFETY: takes integers; a pid of a child that was not waited for cannot be another's.
+    // SAFETY: takes integers. The pid of a child that was not waited for cannot belong to another
+    // process.
     unsafe { libc::kill(pid, signal.number()) };
 }
 
-/// Makes the process get this signal when the thread that starts it ends, however that ends. Start
-/// it in the main thread, which ends with the program: a thread that ends earlier takes the process
-/// with it.
+/// Makes the process get this signal when the thread that starts it ends, in whatever way. The
+/// caller should be the main thread, which ends with the program, because a thread that ends
+/// earlier ends the process too.
 pub fn end_with_parent(command: &mut Command, signal: Signal) {
     let parent = process::id();
     let tie = move || {
@@ -56,10 +57,10 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) {
             return Err(io::Error::last_os_error());
         }
         // The parent may have ended between the fork and the call above. The process then has
-        // another parent already and would never be told.
-        // SAFETY: takes nothing and cannot fail.
+        // another parent already, and the signal would never come. SAFETY: takes nothing and cannot
+        // fail.
         if unsafe { libc::getppid() }.cast_unsigned() != parent {
-            // SAFETY: ends this process without running what the parent registered for its exit.
+            // SAFETY: ends this process without running the exit handlers of the parent.
             unsafe { libc::_exit(libc::EXIT_FAILURE) };
         }
         Ok(())
@@ -69,8 +70,8 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) {
     unsafe { command.pre_exec(tie) };
 }
 
-/// A pipe into which nobody writes. This process holds the only end that can be written, so reading
-/// comes to an end when this process is gone.
+/// A pipe into which no process writes. Only this process holds the writing end, so a reader sees
+/// the end of the pipe when this process is gone.
 #[derive(Debug)]
 pub struct Lifeline {
     reader: PipeReader,
@@ -78,19 +79,19 @@ pub struct Lifeline {
 }
 
 impl Lifeline {
-    /// Makes the pipe. It costs two file descriptors, however many processes hang on it.
+    /// Makes the pipe. The pipe takes two file descriptors for any number of processes.
     ///
     /// # Errors
-    /// Those of the kernel: too many open files.
+    /// The errors of the kernel, such as too many open files.
     pub fn new() -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         Ok(Self { reader, _writer: writer })
     }
 
-    /// Ties a process to this one by both ties. The process has to call [`end_with_stdin`].
+    /// Ties a process to this one by both ties. The process must call [`end_with_stdin`].
     ///
     /// # Errors
-    /// Those of the kernel: too many open files.
+    /// The errors of the kernel, such as too many open files.
     pub fn tie(&self, command: &mut Command) -> io::Result<()> {
         command.stdin(self.reader.try_clone()?);
         end_with_parent(command, Signal::Kill);

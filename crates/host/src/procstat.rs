@@ -7,51 +7,52 @@ use std::time::Duration;
 use crate::clock::process_cpu;
 use crate::{Error, pin};
 
-/// What a process has used.
+/// Processor time and memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessUsage {
-    /// Processor time of all its threads, user and system together. Soft interrupts that ran on top
-    /// of it are in it, unless the kernel accounts interrupt time apart.
+    /// Processor time of all threads, user and system together. It includes soft interrupts that
+    /// ran during the process' time, unless the kernel accounts interrupt time separately.
     pub cpu: Duration,
     /// Resident memory.
     pub resident_bytes: u64,
 }
 
-/// Processor time of the whole host since it started, all cores added. In clock ticks of 10 ms.
+/// Processor time of the whole host since its start, summed over all cores, in clock ticks of 10
+/// ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostUsage {
-    /// In programs.
+    /// Time in programs.
     pub user: Duration,
-    /// In the kernel, for programs.
+    /// Time in the kernel for programs.
     pub system: Duration,
-    /// In soft interrupts.
+    /// Time in soft interrupts.
     pub softirq: Duration,
-    /// Not used.
+    /// Unused time.
     pub idle: Duration,
-    /// Taken by the hypervisor.
+    /// Time that the hypervisor took.
     pub steal: Duration,
 }
 
-/// This process.
+/// Usage of this process.
 ///
 /// # Errors
-/// When `/proc` is not there.
+/// When `/proc` is missing.
 pub fn this_process() -> Result<ProcessUsage, Error> {
     Ok(ProcessUsage { cpu: process_cpu(), resident_bytes: resident("self")? })
 }
 
-/// Another process.
+/// Usage of another process.
 ///
 /// # Errors
-/// When it does not exist (any more).
+/// When the process does not exist, or not any more.
 pub fn process(pid: u32) -> Result<ProcessUsage, Error> {
     let name = pid.to_string();
     let cpu = tasks_cpu(&name).or_else(|_| ticks_cpu(&name))?;
     Ok(ProcessUsage { cpu, resident_bytes: resident(&name)? })
 }
 
-/// Processor time of the kernel's threads that run soft interrupts when there are too many to run
-/// them on top of whoever caused them.
+/// Processor time of the kernel threads that run soft interrupts, when there are too many to run
+/// them during the time of their cause.
 ///
 /// # Errors
 /// When `/proc` cannot be listed.
@@ -75,7 +76,7 @@ pub fn ksoftirqd_cpu() -> Result<Duration, Error> {
     Ok(sum)
 }
 
-/// The host.
+/// Usage of the host.
 ///
 /// # Errors
 /// When `/proc/stat` cannot be read.
@@ -100,10 +101,11 @@ fn tasks_cpu(pid: &str) -> Result<Duration, Error> {
     Ok(Duration::from_nanos(sum))
 }
 
-/// From `/proc/pid/stat`: includes threads that ended, but in ticks.
+/// Processor time from `/proc/pid/stat`. It includes threads that ended, but counts in ticks.
 fn ticks_cpu(pid: &str) -> Result<Duration, Error> {
     let text = text(&format!("/proc/{pid}/stat"))?;
-    // The name is in brackets and may hold anything, brackets too: count from the last one.
+    // The name is in brackets and may contain brackets too, so the text is read from the last
+    // bracket on.
     let after = text.rsplit_once(')').map_or("", |(_, after)| after);
     let fields: Vec<&str> = after.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
@@ -118,12 +120,12 @@ fn resident(pid: &str) -> Result<u64, Error> {
     Ok(pages * page.max(0) as u64)
 }
 
-/// What the machine has left for more processes. What it does not say is not known.
+/// Room that the machine has for more processes. `None` stands for an unknown value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// Cores that this process may use.
     pub cores: u64,
-    /// Memory that can be had, of the machine and of this process's control group.
+    /// Memory that is available to the machine and to this process's control group.
     pub memory_bytes: Option<u64>,
     /// Threads that the user and the control group may still start.
     pub tasks: Option<u64>,
@@ -131,7 +133,7 @@ pub struct Room {
     pub files: Option<u64>,
 }
 
-/// Looks what is left.
+/// Looks up the room of the machine.
 pub fn room() -> Room {
     let free = number_after("/proc/meminfo", "MemAvailable:").map(|kib| kib << 10);
     let own = group_left("memory", ["memory.max", "memory.current"])
@@ -147,8 +149,8 @@ pub fn room() -> Room {
     }
 }
 
-/// A limit of this process; none when there is none. The kernel does not hold root to the number of
-/// its processes.
+/// A limit of this process; `None` without a limit. The kernel does not apply the limit of
+/// processes to root.
 fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     // SAFETY: takes and returns integers.
     if resource == libc::RLIMIT_NPROC && unsafe { libc::geteuid() } == 0 {
@@ -170,19 +172,19 @@ fn own_tasks() -> u64 {
     ours.filter_map(|entry| number_after(&status(entry), "Threads:")).sum()
 }
 
-/// The number behind a word at the beginning of a line.
+/// The number after a word at the beginning of a line.
 fn number_after(path: &str, word: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(word))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What this process's control group has left of something, by the files of limit and use. Version
-/// two has one group for all; version one has a tree for each controller.
+/// The rest that this process's control group may still use, from its files of limit and use.
+/// Version two has one group for all controllers, and version one has a tree for each.
 fn group_left(controller: &str, files: [&str; 2]) -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let read = |tree: &str, group: &str, file: &str| -> Option<u64> {
-        // In a container the group is the root of what can be seen.
+        // In a container the group is the root of the visible tree.
         let paths =
             [format!("/sys/fs/cgroup{tree}{group}/{file}"), format!("/sys/fs/cgroup{tree}/{file}")];
         let text = paths.iter().find_map(|path| fs::read_to_string(path).ok())?;
@@ -225,7 +227,7 @@ mod tests {
         let outside = process(std::process::id()).unwrap();
         let more = Duration::from_millis(20);
         let mut sum = 0_u64;
-        // Ends when both have seen it: the two need not tick together.
+        // The loop ends when both counters have grown, because the two need not tick together.
         while process_cpu() < inside.cpu + more
             || process(std::process::id()).unwrap().cpu < outside.cpu + more
         {

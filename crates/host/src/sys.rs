@@ -1,4 +1,4 @@
-//! System calls report their failure in a global variable; here it becomes a result.
+//! Turns the failure of a system call, which stands in a global variable, into a result.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! A wake-up that another thread or a signal handler can give to a waiting driver.
+//! A wake-up that another thread or a signal handler gives to a waiting driver.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -12,48 +12,49 @@ use crate::sys::checked;
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// A handle of its own, for a thread that waits for signals without a driver.
+    /// A handle without a driver, for a thread that waits for signals.
     ///
     /// # Errors
-    /// When the process may open no more files.
+    /// When the process may not open more files.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers; the result is checked before it is owned.
         let fd = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: `eventfd` returned this descriptor, and nobody else owns it.
+        // SAFETY: `eventfd` returned this descriptor, and no other value owns it.
         Ok(Self(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// Ends the driver's current wait, or its next one.
+    /// Ends the driver's present wait, or its next wait.
     pub fn wake(&self) {
         signal(self.0.as_raw_fd());
     }
 
-    /// Forgets the wake-ups so far.
+    /// Forgets the wake-ups that have come.
     pub fn clear(&self) {
         let mut count = 0_u64;
-        // SAFETY: an eventfd read writes eight bytes, the size of `count`. It fails only when there
-        // was nothing to read, which is what is wanted.
+        // SAFETY: an eventfd read writes eight bytes, the size of `count`. It fails only when no
+        // wake-up had come, which is fine.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 
-    /// A descriptor of the caller's own that polls readable from a wake-up until it is forgotten.
+    /// A descriptor that belongs to the caller. It polls readable from a wake-up until
+    /// [`clear`](Self::clear).
     ///
     /// # Errors
-    /// When the process may open no more files.
+    /// When the process may not open more files.
     pub fn handle(&self) -> io::Result<OwnedFd> {
         self.0.try_clone()
     }
 
-    /// What a wait polls beside its own sockets.
+    /// The descriptor that a wait polls beside its own sockets.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 }
 
-/// Wakes whoever polls the eventfd. Safe inside a signal handler.
+/// Wakes the threads that poll the eventfd. The call is safe inside a signal handler.
 pub fn signal(fd: RawFd) {
     let one = 1_u64;
-    // SAFETY: `one` is eight readable bytes. A full counter fails with EAGAIN, and then a wake-up
-    // is already pending.
+    // SAFETY: `one` is eight readable bytes. A full counter fails with EAGAIN, and a wake-up is
+    // then already pending.
     unsafe { libc::write(fd, (&raw const one).cast(), 8) };
 }

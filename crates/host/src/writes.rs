@@ -1,8 +1,7 @@
-//! The writes of machines on a real disk: a thread that writes and syncs, so that no machine waits.
+//! The writes of machines on a real disk. A thread writes and syncs, so that no machine waits.
 //!
-//! The thread takes everything that is asked for at one time, writes all of it, syncs each log
-//! once, and answers. Many writes share one sync that way, and a machine that asks for little waits
-//! for one.
+//! The thread takes all requests that have come, writes all of them, syncs each log once, and
+//! answers. Many writes then share one sync, and a machine with few requests waits for one sync.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -19,19 +18,19 @@ use evenfall_core::{StorageError, Timestamp};
 
 use crate::Waker;
 
-/// Logs of one directory, each with an open file: a machine has two or three.
+/// Logs of one directory, each with an open file. A machine has two or three.
 const LOGS_MAX: usize = 64;
 
 type Answer = (WriteId, Result<(), StorageError>);
 
-/// Carries out what machines ask for, in one directory. When it is dropped, what was polled is
-/// carried out, and nobody is told.
+/// Carries out the writes of machines in one directory. Dropping the value completes the polled
+/// writes, and no machine gets the answers.
 #[derive(Debug)]
 pub struct Writes {
     directory: PathBuf,
     requests: Option<SyncSender<Write>>,
     answers: Receiver<Answer>,
-    /// Answers that came while somebody waited.
+    /// Answers that came during a wait.
     came: VecDeque<Answer>,
     under_way: usize,
     /// Ends the wait of a driver when answers have come.
@@ -40,10 +39,10 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// In this directory, which is made when it is not there.
+    /// Opens the writes in this directory. A missing directory is created.
     ///
     /// # Errors
-    /// When it cannot be made or opened.
+    /// When the directory cannot be created or opened.
     pub fn open(directory: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         let (requests, taken) = sync_channel(WRITES_MAX);
@@ -62,12 +61,13 @@ impl Writes {
         Ok(Self { directory, requests, answers, came, under_way: 0, waker, thread })
     }
 
-    /// From now on answers end the wait of the driver that this wakes. The first call counts.
+    /// From now on, answers end the wait of the driver that `waker` wakes. Only the first call
+    /// counts.
     pub fn wake(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
 
-    /// Gives the machine the answers that have come, and takes what it wants written.
+    /// Hands the machine the answers that have come, and takes its writes.
     pub fn drive(&mut self, now: Timestamp, machine: &mut (impl Durable + ?Sized)) {
         while let Some((id, done)) = self.answer() {
             machine.handle_written(now, id, done);
@@ -82,7 +82,7 @@ impl Writes {
         Some(answer)
     }
 
-    /// Takes what the machine wants written.
+    /// Takes the writes that the machine asks for.
     pub fn ask(&mut self, machine: &mut (impl Durable + ?Sized)) {
         while self.under_way < WRITES_MAX {
             let Some(write) = machine.poll_write() else { return };
@@ -97,7 +97,7 @@ impl Writes {
         }
     }
 
-    /// Sleeps until there is an answer, or for this long.
+    /// Sleeps until an answer comes, or for `timeout`.
     pub fn wait(&mut self, timeout: Duration) {
         if !self.came.is_empty() || self.under_way == 0 {
             return;
@@ -108,10 +108,10 @@ impl Writes {
         }
     }
 
-    /// The bytes of a log, none when it is not there: what a machine starts from.
+    /// The bytes of a log, with which a machine starts; empty when the log is missing.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The errors of the disk.
     pub fn read(&self, log: &str) -> Result<Bytes, StorageError> {
         match std::fs::read(self.directory.join(log)) {
             Ok(bytes) => Ok(bytes.into()),
@@ -143,7 +143,7 @@ struct Logs {
     directory: PathBuf,
     handle: File,
     open: BTreeMap<String, File>,
-    /// Logs whose end is unknown, because a write of them failed.
+    /// Logs whose end is unknown, because a write of the log failed.
     broken: BTreeSet<String>,
 }
 
@@ -153,7 +153,7 @@ impl Logs {
             let writes: Vec<Write> =
                 std::iter::once(first).chain(taken.try_iter().take(WRITES_MAX - 1)).collect();
             for done in self.carry_out(&writes) {
-                // Nobody may be there to be told.
+                // The receiver of the answer may be gone.
                 let _ = answer.send(done);
             }
             if let Some(waker) = waker.get() {
@@ -175,7 +175,7 @@ impl Logs {
         for log in logs {
             let Some(file) = self.open.get(log) else { continue };
             let Err(error) = file.sync_data() else { continue };
-            // Nobody knows which of them the disk has.
+            // Nobody knows which of the bytes the disk has.
             self.broken.insert(log.clone());
             for (write, (_, done)) in writes.iter().zip(&mut answers) {
                 if write.log == *log && done.is_ok() {
@@ -204,7 +204,7 @@ impl Logs {
             Change::Replace(bytes) => {
                 let new = self.staged(log, bytes).map_err(failed)?;
                 let renamed = std::fs::rename(&new, self.directory.join(log));
-                // Until then the old file is synced for the writes before this one. From now on the
+                // Up to this point the old file is synced for the earlier writes. From here on the
                 // handle may be of a file without a name, also when the sync below fails.
                 self.open.remove(log);
                 renamed.and_then(|()| self.handle.sync_all()).map_err(failed)?;
@@ -214,7 +214,8 @@ impl Logs {
         Ok(())
     }
 
-    /// A file of another name that is whole and synced, to take the place of the log in one step.
+    /// Writes and syncs a whole file under another name, which then takes the place of the log in
+    /// one step.
     fn staged(&self, log: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         let new = self.directory.join(format!("{log}.new"));
         let mut file = File::create(&new)?;
@@ -233,7 +234,8 @@ impl Logs {
             }
             let path = self.directory.join(log);
             let file = OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
-            // Also when the log is there: an earlier life may have died before it synced the name.
+            // The directory is synced also when the log exists, because an earlier life may have
+            // died before it synced the name.
             self.handle.sync_all().map_err(failed)?;
             self.open.insert(log.to_owned(), file);
         }
@@ -247,7 +249,8 @@ mod tests {
 
     use super::*;
 
-    /// A directory of which no change of a name can be synced: the kernel syncs no null device.
+    /// A directory in which no change of a name can be synced, because the kernel cannot sync a
+    /// null device.
     fn logs_that_lose_names(directory: &std::path::Path) -> Logs {
         let handle = File::open("/dev/null").unwrap();
         let (open, broken) = (BTreeMap::new(), BTreeSet::new());
@@ -265,7 +268,7 @@ mod tests {
         let write = |change| Write { id: WriteId(1), log: "log".into(), change };
         let new = Bytes::from_static(b"new");
         assert!(logs.change(&write(Change::Replace(new))).is_err(), "the sync failed");
-        // The disk works again, and the machine does what the error asks for.
+        // The disk works again, and the machine replaces the log as the error demands.
         logs.handle = File::open(directory.path()).unwrap();
         logs.change(&write(Change::Truncate(3))).unwrap();
         let answers = logs.carry_out(&[write(Change::Append(Bytes::from_static(b" more")))]);

@@ -1,4 +1,4 @@
-//! What a receive costs: processor time per datagram of a driver that finds its socket full.
+//! Measures the processor time of a receive, per datagram, of a driver that finds its socket full.
 //!
 //! `cargo run --release -p evenfall-port --example receive [rounds]`
 
@@ -22,7 +22,8 @@ fn receive(bytes: usize, segmented: bool, options: &Options, rounds: usize) -> R
     let mut sender = UdpDriver::bind(loopback, send)?;
     let body = Bytes::from(vec![7; bytes]);
     let mut arrivals = Vec::new();
-    // What a machine holds: the arrivals of the last round, dropped in the order they came.
+    // The arrivals that a machine would hold: those of the last round, dropped in the order in
+    // which they came.
     let mut held = Vec::new();
     let (mut spent, mut count) = (Duration::ZERO, 0);
     for _ in 0..rounds {

@@ -1,4 +1,4 @@
-//! What a port has to tell its machines, until somebody takes it.
+//! The answers of a port to its machines, which wait here to be taken.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,15 @@ use evenfall_core::{Sent, StampedBy, Timestamp, Token};
 
 use crate::{Answer, Counters};
 
-/// Answers that wait. A loop takes them after every 256 transmits; whoever asks and never takes
-/// loses the oldest.
+/// Answers that may wait. A loop takes the answers after every 256 transmits. A caller that never
+/// takes them loses the oldest.
 const ANSWERS_MAX: usize = 4_096;
 
 #[derive(Default)]
 pub(crate) struct Answers(VecDeque<Answer>);
 
 impl Answers {
-    /// A transmit that asked has left, by this process' own clock, or never will.
+    /// A transmit with a token has left, by this process' own clock, or will never leave.
     pub(crate) fn left(
         &mut self,
         owner: usize,
@@ -25,7 +25,7 @@ impl Answers {
         self.sent(owner, Sent { token, at, stamped_by: StampedBy::User }, counters);
     }
 
-    /// A transmit that asked has left, or never will.
+    /// A transmit with a token has left, or will never leave.
     pub(crate) fn sent(&mut self, owner: usize, sent: Sent, counters: &mut Counters) {
         if self.0.len() >= ANSWERS_MAX {
             self.0.pop_front();

@@ -1,5 +1,5 @@
-//! What every port refuses alike: groups that are not installed, addresses beyond loopback without
-//! a key, datagrams that are too long.
+//! Refusals that all ports share: groups that are not installed, addresses beyond loopback without
+//! a key, and datagrams that are too long.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::{DATAGRAM_BYTES_MAX, Options, Refusal};
 /// The groups of the machines on one port, in the form `G` that the port sends with.
 pub(crate) struct Groups<G>(BTreeMap<(usize, GroupId), Arc<G>>);
 
-/// The receivers of a transmit, fixed when it was queued.
+/// The receivers of a transmit, fixed when the transmit was queued.
 pub(crate) enum Members<G> {
     One(SocketAddr),
     Group(Arc<G>),
@@ -43,7 +43,7 @@ impl<G> Groups<G> {
         Ok(())
     }
 
-    /// Where a transmit of this machine goes.
+    /// The receivers of a transmit of this machine.
     pub(crate) fn resolve(
         &self,
         owner: usize,
@@ -65,9 +65,9 @@ impl<G> Groups<G> {
     }
 }
 
-/// Whether datagrams may go to this address, or be taken at it.
+/// Whether datagrams may be sent to this address, or received at it.
 pub(crate) fn is_open(address: SocketAddr, options: &Options) -> bool {
-    // A group is where its interface is.
+    // A multicast group is as open as its interface.
     let group = address.ip().is_multicast()
         && options.multicast_interface.is_some_and(|interface| interface.is_loopback());
     options.keyed || address.ip().is_loopback() || group

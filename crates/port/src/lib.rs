@@ -1,19 +1,21 @@
-//! What moves the packets of evenfall's machines: ports, and the loop that drives machines on them.
+//! Ports, which move the packets of evenfall's machines, and the loop that drives machines on a
+//! port.
 //!
-//! A protocol is a [`Machine`](evenfall_core::Machine): it never sends, it names what is to be
-//! sent. A [`Port`] carries that out. The first kind of port is a UDP socket, used in the cheapest
-//! way that Linux has without a privileged data path:
+//! A protocol is a [`Machine`](evenfall_core::Machine). A machine never sends: it names the
+//! datagrams to send, and a [`Port`] sends them. The first kind of port is a UDP socket, used in
+//! the cheapest way that Linux offers without a privileged data path:
 //!
 //! - **fan-out**: one `sendmmsg` for all copies of a datagram, whose `iovec`s all point at the one
-//!   head and the one body ([`udp`]); when several datagrams wait for the same destination, one
+//!   head and the one body ([`udp`]). When several datagrams wait for the same destination, one
 //!   segmented send (`UDP_SEGMENT`) per destination carries up to 64 of them;
-//! - **receive**: `recvmmsg` with coalescing (`UDP_GRO`), each datagram a slice of a shared buffer;
+//! - **receive**: `recvmmsg` with coalescing (`UDP_GRO`). Each datagram is a slice of a shared
+//!   buffer;
 //! - **waiting**: sleep, then spin, so that a deadline is met to the microsecond;
 //! - **the drive loop** that obeys the contract: [`run::Loop`].
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`Port`], [`open`] | the one door, and the only function that knows the kinds |
+//! | [`Port`], [`open`] | the trait of all ports, and the only function that knows their kinds |
 //! | [`udp`] | [`UdpDriver`](udp::UdpDriver): queues, batched send and receive |
 //! | [`memory`] | [`Switch`](memory::Switch): ports of one process, without sockets |
 //! | [`run`] | [`Loop`](run::Loop): machines on a port, by the rule of the contract |

@@ -1,8 +1,8 @@
 //! Ports without a network: machines of one process reach each other through shared memory.
 //!
 //! A [`Switch`] knows its ports by address. A port has the queues, the refusals and the waits of a
-//! socket, and no system call on the way but the wake-up of a thread that waits. A program that
-//! drives all its machines in one process, on one thread or several, needs no other kind of port.
+//! socket, and its only system call wakes a waiting thread. A program that drives all its machines
+//! in one process, on one thread or several, needs no other kind of port.
 //!
 //! ```
 //! use evenfall_core::{Class, Destination, Head, Transmit};
@@ -21,11 +21,11 @@
 //! ```
 //!
 //! [`MemoryPort::forwarding`] makes a port that carries out forwarding installs
-//! ([`evenfall_core::forward`]). It stands for every port that can, in the tests that run with and
-//! without.
+//! ([`evenfall_core::forward`]). It stands for all such ports in tests that run with and without
+//! forwarding.
 //!
 //! Limits: [`Options::queue_frames_max`] frames wait per class, and arrivals wait up to
-//! [`Options::receive_buffer_bytes`]; the newest is dropped and counted in both.
+//! [`Options::receive_buffer_bytes`]. At both limits the newest is dropped and counted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -45,20 +45,21 @@ use crate::groups::{Groups, Members, is_open};
 use crate::wait::{Blocked, Waiting, eventfd};
 use crate::{Answer, Counters, Options, Port, Refusal, Wake};
 
-/// Arrivals taken at once: what a loop sends in one turn.
+/// Arrivals taken at once, as many as a loop sends in one turn.
 const ARRIVALS_PER_BATCH: usize = 256;
 /// Bytes that a waiting arrival takes besides its datagram: its record and its reference count.
 const ARRIVAL_BYTES: usize = 128;
-/// How often counters of installed state are told: often enough for a live page, and seldom beside
-/// the frames that they count.
+/// How often counters of installed state are told. Ten milliseconds are often enough for a live
+/// page, and the reports are few beside the counted frames.
 const COUNTERS_EVERY: Duration = Duration::from_millis(10);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the lock guards is whole after every statement, so a panic elsewhere broke nothing.
+    // The guarded value is whole after every statement, so a panic in another thread has not broken
+    // it.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What connects the ports of one process. Clones are the same switch.
+/// Connects the ports of one process. Clones are the same switch.
 #[derive(Clone, Default)]
 pub struct Switch(Arc<Mutex<BTreeMap<SocketAddr, Arc<Inbox>>>>);
 
@@ -68,15 +69,15 @@ impl Switch {
         Self::default()
     }
 
-    /// A port at the first free address: 127.0.0.1, from port 1 on.
+    /// Opens a port at the first free address: 127.0.0.1, from port 1 on.
     ///
     /// # Errors
-    /// When the process may open no more files, or all 65,535 addresses are taken.
+    /// When the process may not open more files, or all 65,535 addresses are taken.
     pub fn port(&self, options: Options) -> Result<MemoryPort, Error> {
         self.open(None, options)
     }
 
-    /// A port at this address.
+    /// Opens a port at this address.
     ///
     /// # Errors
     /// [`Error::Unkeyed`] beyond loopback without a key, and when the address is taken or the
@@ -105,6 +106,7 @@ impl Switch {
                 .ok_or_else(|| in_use((Ipv4Addr::LOCALHOST, 0).into()))?,
         };
         ports.insert(address, Arc::clone(&inbox));
+        let notes = lacks(&options);
         Ok(MemoryPort {
             switch: self.clone(),
             address,
@@ -120,8 +122,50 @@ impl Switch {
             waiting,
             is_drained: false,
             counted_at: Timestamp::ZERO,
+            notes,
         })
     }
+}
+
+/// What these options ask for and no port in memory has. All fields are named here, so that a new
+/// option is either carried out or noted.
+fn lacks(options: &Options) -> Vec<String> {
+    let Options {
+        kernel_timestamps,
+        multicast_interface,
+        busy_poll,
+        dscp,
+        inject,
+        // Memory has no segments and no kernel that joins datagrams; both are defaults, and what
+        // arrives is the same without them.
+        segmentation: _,
+        coalescing: _,
+        // Nothing waits between a sender's queue and the receiver's.
+        send_buffer_bytes: _,
+        // A datagram arrives in memory of exactly its size, which is shared and never pooled.
+        datagram_bytes_max: _,
+        receive_batch: _,
+        pinned_bytes_max: _,
+        // What a port in memory carries out.
+        kind: _,
+        keyed: _,
+        receive_buffer_bytes: _,
+        queue_frames_max: _,
+        never_sleep: _,
+        spin: _,
+        spin_share: _,
+        moderation: _,
+        yield_for: _,
+    } = options;
+    let asked = [
+        ("kernel_timestamps", *kernel_timestamps, "the sender's thread stamps arrivals"),
+        ("multicast_interface", multicast_interface.is_some(), "there are no interfaces"),
+        ("busy_poll", busy_poll.is_some(), "there is no card to poll"),
+        ("dscp", dscp.is_some(), "no network reads code points"),
+        ("inject", inject.is_some(), "nothing holds arrivals back"),
+    ];
+    let asked = asked.into_iter().filter(|(_, is_asked, _)| *is_asked);
+    asked.map(|(name, _, why)| format!("{name} has no effect on a port in memory: {why}")).collect()
 }
 
 fn in_use(address: SocketAddr) -> Error {
@@ -132,10 +176,10 @@ fn in_use(address: SocketAddr) -> Error {
     }
 }
 
-/// What has arrived at a port and was not yet received.
+/// The arrivals of a port that were not received yet.
 struct Inbox {
     bytes_max: usize,
-    /// Readable while something waits.
+    /// Readable while an arrival waits.
     arrived: Waker,
     waiting: Mutex<Arrived>,
 }
@@ -162,7 +206,7 @@ impl Inbox {
         }
     }
 
-    /// Takes one batch. Whether nothing is left.
+    /// Takes one batch. Returns whether no arrival is left.
     fn take(&self, out: &mut Vec<Arrival>, counters: &mut Counters) -> bool {
         let mut waiting = lock(&self.waiting);
         counters.overrun = waiting.overrun;
@@ -207,17 +251,18 @@ pub struct MemoryPort {
     address: SocketAddr,
     inbox: Arc<Inbox>,
     sender: Sender,
-    /// `None` when forwarding installs are ignored.
+    /// Carries out forwarding installs; `None` when the port ignores them.
     forwarder: Option<Forwarder>,
     waiting: Waiting,
     is_drained: bool,
     counted_at: Timestamp,
+    notes: Vec<String>,
 }
 
-/// The sending half, which forwarding uses as machines do.
+/// The sending half of a port. Forwarding uses it as machines do.
 struct Sender {
     options: Options,
-    /// By class: the first lane leaves first.
+    /// Queues by class. The first leaves first.
     lanes: [VecDeque<Frame>; 4],
     groups: Groups<Box<[SocketAddr]>>,
     answers: Answers,
@@ -251,7 +296,7 @@ impl MemoryPort {
         self
     }
 
-    /// Sends on what machines installed tables for, and marks it.
+    /// Sends on the arrivals for which machines installed tables, and marks them.
     fn forward(&mut self, arrivals: &mut [Arrival]) {
         let Some(forwarder) = self.forwarder.as_mut().filter(|f| !f.is_empty()) else { return };
         let sender = &mut self.sender;
@@ -384,7 +429,7 @@ impl Port for MemoryPort {
     }
 
     fn notes(&self) -> &[String] {
-        &[]
+        &self.notes
     }
 
     fn counters(&self) -> &Counters {
@@ -393,5 +438,29 @@ impl Port for MemoryPort {
 
     fn waiting_bytes(&self) -> u64 {
         lock(&self.inbox.waiting).bytes as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Inject;
+
+    #[test]
+    fn what_a_port_in_memory_cannot_do_is_noted_by_the_options_name() {
+        let notes = |options| Switch::new().port(options).expect("a port").notes().to_vec();
+        assert_eq!(notes(Options::default()), Vec::<String>::new());
+        let all = Options {
+            kernel_timestamps: true,
+            multicast_interface: Some(Ipv4Addr::LOCALHOST),
+            busy_poll: Some(Duration::from_micros(50)),
+            dscp: Some([46, 46, 0, 0]),
+            inject: Some(Inject { file: "delays".into(), seed: 1, queue_datagrams_max: 1 }),
+            ..Options::default()
+        };
+        let noted = notes(all);
+        let names = ["kernel_timestamps", "multicast_interface", "busy_poll", "dscp", "inject"];
+        let begins = noted.iter().zip(names).all(|(note, name)| note.starts_with(name));
+        assert!(begins && noted.len() == names.len(), "{noted:?}");
     }
 }

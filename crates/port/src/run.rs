@@ -1,18 +1,18 @@
 //! The loop that drives machines by the rule of the contract ([`evenfall_core::machine`]).
 //!
-//! One thread owns some machines and one port, and calls [`Loop::turn`] until it has enough.
-//! A turn takes one batch of arrivals and the timeouts that are due, sends what the machines want
-//! sent, and then waits, unless there is more to do. After a rest ([`Machine::poll_lull`]) what is
-//! due goes first, and arrivals wait until others on this core have done what was due for them.
+//! One thread owns some machines and one port, and calls [`Loop::turn`] as long as it likes. A turn
+//! takes one batch of arrivals and the timeouts that are due, sends the machines' transmits, and
+//! then waits, unless there is more to do. After a rest ([`Machine::poll_lull`]) the due timeouts
+//! go first. Arrivals then wait until other processes on this core have handled their timeouts.
 //!
-//! After every single input the machine's events and installs are drained before the next input;
-//! what a machine that is durable wants written goes to its disk ([`Loop::with_writes`]), and
-//! transmits are pulled only while the port has room. What the port answers about transmits and
-//! installs is handed in after the transmits, and the next turn follows without a wait.
+//! After every single input the machine's events and installs are drained before the next input.
+//! The writes of a durable machine go to its disk ([`Loop::with_writes`]). Transmits are pulled
+//! only while the port has room. The port's answers are handed in after the transmits, and the next
+//! turn follows without a wait.
 //!
 //! Several machines share a socket through a *dispatch* function, which reads the number of the
-//! machine at a fixed place in the datagram. It runs before any authentication: its answer is a
-//! hint, checked against the number of machines.
+//! machine at a fixed place in the datagram. The function runs before any authentication. Its
+//! answer is therefore only a hint, and is checked against the number of machines.
 
 use std::time::Duration;
 
@@ -23,35 +23,38 @@ use evenfall_host::Error;
 use evenfall_host::clock::{ClockWatch, MonotonicClock};
 use evenfall_host::writes::Writes;
 
-/// Which machine a datagram is for; `None` when it cannot say, which counts as malformed.
+/// Returns the number of the machine for a datagram; `None` when it cannot tell, which counts as
+/// malformed.
 pub type Dispatch = fn(&[u8]) -> Option<usize>;
 
-/// Transmits pulled in one turn before arrivals get their turn: four full segmented sends per
-/// destination.
+/// Transmits that are pulled in one turn before arrivals get their turn: four full segmented sends
+/// per destination.
 const TRANSMITS_PER_TURN: usize = 256;
-/// Transmits pulled before they are handed to the kernel: one full segmented send.
+/// Transmits that are pulled before they are handed to the kernel: one full segmented send.
 const TRANSMITS_PER_FLUSH: usize = 64;
-/// Arrivals handled between two looks at the clock, so that a timeout is never later than about
-/// ten microseconds behind a burst.
+/// Arrivals that are handled between two looks at the clock. With eight, a timeout is at most about
+/// ten microseconds late during a burst.
 const ARRIVALS_PER_CLOCK: usize = 8;
-/// How late a timeout after a rest may be and still go before the arrivals. Beyond, this process
-/// was stopped or starved, and what lies in its socket may have answered what is due.
+/// How late a timeout after a rest may be and still go before the arrivals. A longer delay means
+/// that this process was stopped or starved. Datagrams in its socket may then already answer the
+/// timeout.
 const PROMPT: Duration = Duration::from_millis(1);
-/// The longest wait, so that a clock reading or a caller's flag is never unseen for longer.
+/// The longest wait, so that a clock reading or a caller's flag is seen after this time at the
+/// latest.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// What a loop did so far.
+/// Counters of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopCounters {
     /// Turns.
     pub turns: u64,
     /// Arrivals that no machine understood.
     pub malformed: u64,
-    /// Arrivals for a machine that does not exist, or for none.
+    /// Arrivals without a machine: the dispatch function named none, or a number beyond the last.
     pub undispatched: u64,
     /// Timeouts handed in.
     pub timeouts: u64,
-    /// The longest that a timeout was handed in after its time.
+    /// The longest delay of a timeout.
     pub timeout_late_ns_max: u64,
 }
 
@@ -63,13 +66,13 @@ pub struct Loop {
     counters: LoopCounters,
     last_malformed: Option<Malformed>,
     clock: Option<ClockWatch>,
-    /// The disks of machines that are durable, by the number of the machine.
+    /// The disks of durable machines, by the number of the machine.
     writes: Vec<(usize, Writes)>,
-    /// The machine that is asked for transmits first, in turn.
+    /// The machine that is asked for transmits first. It changes with every turn.
     first: usize,
-    /// The last wait was a rest, and ended with its time.
+    /// Whether the last wait was a rest that ended at its time.
     is_rested: bool,
-    /// The last turn took all that was there: this one need not ask the kernel again.
+    /// Whether the last turn took all arrivals, so that this turn need not ask the kernel again.
     is_drained: bool,
 }
 
@@ -107,8 +110,8 @@ impl Loop {
         self
     }
 
-    /// Carries out what the machine of this number wants written. A write that is done ends the
-    /// wait of the port.
+    /// Carries out the writes of the machine with this number. A finished write ends the wait of
+    /// the port.
     pub fn with_writes(mut self, owner: usize, writes: Writes) -> Self {
         self.writes.push((owner, writes));
         self
@@ -119,13 +122,13 @@ impl Loop {
         &self.counters
     }
 
-    /// What was wrong with the last malformed arrival, for a log line.
+    /// The error of the last malformed arrival, for a log line.
     pub fn last_malformed(&self) -> Option<Malformed> {
         self.last_malformed
     }
 
-    /// One turn: arrivals, timeouts, clock, transmits; then a wait until there is something to do,
-    /// `until` at the latest.
+    /// One turn: arrivals, timeouts, clock and transmits, then a wait until there is work, and at
+    /// most until `until`.
     ///
     /// # Errors
     /// When a machine installs a group beyond loopback and there is no key.
@@ -147,7 +150,7 @@ impl Loop {
                 drain(owner, now, machine, port, events)?;
             }
         }
-        // Before arrivals: a machine's first input is a clock reading, here as in the simulator.
+        // A machine's first input is a clock reading, as in the simulator, so arrivals come later.
         self.take_clock(machines, port, events)?;
         if std::mem::take(&mut self.is_rested) {
             self.take_prompt_timeouts(machines, port, events)?;
@@ -194,7 +197,7 @@ impl Loop {
         Ok(output)
     }
 
-    /// Takes one batch. Whether there was anything.
+    /// Takes one batch of arrivals. Returns whether there were any.
     fn take_arrivals<M: Machine>(
         &mut self,
         machines: &mut [M],
@@ -235,7 +238,8 @@ impl Loop {
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<(), Error> {
         for (owner, machine) in machines.iter_mut().enumerate() {
-            // Once per look: a machine that is always due must not keep arrivals waiting.
+            // Each look hands in at most one timeout, because a machine that is always due must not
+            // keep arrivals waiting.
             if let Some(due) = machine.poll_timeout()
                 && due <= now
             {
@@ -249,7 +253,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Hands in what became of transmits and installs. Whether there was anything.
+    /// Hands in the answers about transmits and installs. Returns whether there were any.
     fn take_answers<M: Machine>(
         &mut self,
         machines: &mut [M],
@@ -306,7 +310,8 @@ impl Loop {
         let due = machines.iter().filter_map(Machine::poll_timeout).min();
         if due.is_some_and(|due| due <= now && now.since(due) < PROMPT) {
             self.take_timeouts(now, machines, port, events)?;
-            // Receivers on one host are due at the same time: first all release, then all read.
+            // Receivers on one host are due at the same time. All of them release first, then all
+            // read.
             std::thread::yield_now();
         }
         Ok(())
@@ -344,11 +349,12 @@ impl Loop {
         Ok(())
     }
 
-    /// Pulls and sends. Whether a machine may have more although the port has room.
+    /// Pulls transmits and sends them. Returns whether a machine may have more although the port
+    /// has room.
     fn transmit<M: Machine>(&mut self, machines: &mut [M], port: &mut dyn Port) -> bool {
         let mut pulled = 0;
         let count = machines.len();
-        // The machine to be asked first changes, so that a busy one cannot starve the others.
+        // The machine that is asked first changes, so that a busy machine cannot starve the others.
         self.first = (self.first + 1) % count.max(1);
         for turn in 0..count {
             let owner = (self.first + turn) % count;
@@ -360,11 +366,11 @@ impl Loop {
                 let now = MonotonicClock::now();
                 let transmit = match port.has_room(Class::Bulk) {
                     true => machines[owner].poll_transmit(now),
-                    // Repairs that the kernel does not take yet must not hold up the feed.
+                    // Repairs that the kernel does not take yet must not delay the feed.
                     false => machines[owner].poll_urgent(now),
                 };
                 let Some(transmit) = transmit else { break };
-                // A refusal is in the port's counters, and the machine's repair is the remedy.
+                // The port counts the refusal, and the machine's repair makes up for it.
                 let _: Result<(), Refusal> = port.send(owner, transmit);
                 pulled += 1;
                 if pulled % TRANSMITS_PER_FLUSH == 0 {

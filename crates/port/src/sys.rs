@@ -1,4 +1,4 @@
-//! Thin, checked words around `libc`: socket options and addresses in the kernel's form.
+//! Thin, checked wrappers of `libc`: socket options, and addresses in the kernel's form.
 
 use std::io;
 use std::mem;
@@ -45,8 +45,8 @@ pub(crate) fn option(fd: RawFd, level: i32, name: i32) -> io::Result<libc::c_int
     checked(result).map(|_| value)
 }
 
-/// A socket address in the kernel's form. A quarter of `sockaddr_storage`, so that the addresses
-/// of a fan-out of ten share five cache lines.
+/// A socket address in the kernel's form. It takes a quarter of `sockaddr_storage`, so that ten
+/// addresses of a fan-out fill five cache lines.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) union RawAddress {
@@ -120,7 +120,7 @@ impl From<SocketAddr> for RawAddress {
     }
 }
 
-/// Room for the control messages of one datagram: enough for a segment size and a time stamp.
+/// Room for the control messages of one datagram: a segment size and a time stamp.
 pub(crate) const CONTROL_BYTES: usize = 64;
 
 /// A control buffer, aligned as `cmsghdr` wants it.
@@ -131,7 +131,7 @@ pub(crate) struct Control(pub(crate) [u8; CONTROL_BYTES]);
 impl Control {
     pub(crate) const EMPTY: Self = Self([0; CONTROL_BYTES]);
 
-    /// A control message that asks for segments of `bytes`; the used length goes with it.
+    /// A control message that asks for segments of `bytes` bytes, and its used length.
     pub(crate) fn segment(bytes: u16) -> (Self, usize) {
         let mut control = Self::EMPTY;
         // SAFETY: CMSG_LEN and CMSG_SPACE only compute.

@@ -1,13 +1,12 @@
-//! Sleep, then spin.
+//! Waits for arrivals and deadlines: first sleep, then spin.
 //!
-//! A thread that sleeps until a deadline wakes late: the timer fires when it fires (the kernel may
-//! delay it by the thread's timer slack, 50 us by default), and the processor has to leave its
-//! idle state. So the slack is set to the smallest there is, the sleep ends a stated time before
-//! the deadline, and the rest is spent watching the clock. While spinning, arrivals are still
-//! looked for.
+//! A thread that sleeps until a deadline wakes late. The kernel may delay the timer by the thread's
+//! timer slack (50 us by default), and the processor has to leave its idle state. The slack is
+//! therefore set to its minimum, the sleep ends a stated time before the deadline, and the thread
+//! watches the clock for the rest. While it spins, it still looks for arrivals.
 //!
-//! To fall asleep and be woken by an arrival takes tens of microseconds on a virtual machine. Where
-//! answers come sooner than that, a wait may look for them first, and yield its core in between.
+//! Falling asleep and waking up for an arrival takes tens of microseconds on a virtual machine.
+//! Where answers come sooner, a wait may first look for them and yield its core between two looks.
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -20,10 +19,10 @@ use crate::Options;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::{Error, Waker};
 
-/// When to try again after a queue below the socket was full: about what 50 frames of 1,500 bytes
-/// take at 10 Gb/s, and short enough that a deadline survives it.
+/// When to try again after a queue below the socket was full. 50 frames of 1,500 bytes take about
+/// 60 us at 10 Gb/s, and the time is short enough that a deadline survives it.
 const DEVICE_RETRY: Duration = Duration::from_micros(50);
-/// Clock reads between two looks at the socket while spinning: a look costs about 20 clock reads,
+/// Clock reads between two looks at the socket while spinning. A look costs about 20 clock reads,
 /// and should not delay the end of the spin.
 const READS_PER_LOOK: u32 = 64;
 
@@ -33,7 +32,7 @@ pub const OTHERS_MAX: usize = 3;
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Something arrived, here or at a socket that is watched.
+    /// A datagram arrived, at this port or at a watched socket.
     Readable,
     /// The kernel takes datagrams again.
     Writable,
@@ -46,15 +45,15 @@ pub enum Wake {
 /// Why sending stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocked {
-    /// Nothing is left to be sent.
+    /// All frames have been sent.
     No,
-    /// The socket buffer is full: the socket will say when it is not.
+    /// The socket buffer is full. The socket reports when it has room again.
     Socket,
-    /// A queue below the socket is full, of which nobody tells.
+    /// A queue below the socket is full. Nothing reports when it has room again.
     Device,
 }
 
-/// How the waits of one port are made, and what ends them besides its own arrivals.
+/// How the waits of one port are made, and which events end them besides its own arrivals.
 pub(crate) struct Waiting {
     pub(crate) waker: Waker,
     /// Descriptors whose arrivals end the wait as well.
@@ -73,7 +72,7 @@ impl Waiting {
         self.others = others;
     }
 
-    /// Waits for what arrives at `fd`, unless a lull allows to leave it there, and for the rest.
+    /// Waits for arrivals at `fd`, unless a lull allows them to wait, and for all other events.
     pub(crate) fn wait(
         &mut self,
         fd: RawFd,
@@ -118,7 +117,7 @@ impl Waiting {
         wake
     }
 
-    /// How long to spin now, so that its share of the time is kept.
+    /// How long to spin now, so that spinning keeps to its share of the time.
     pub(crate) fn spin(&self, options: &Options) -> Duration {
         let Options { spin, spin_share, .. } = *options;
         if spin_share >= 1.0 {
@@ -150,7 +149,7 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Waits while nobody tells when there is room again.
+    /// Waits for a full device, which does not report when it has room again.
     fn retry(&self, deadline: Option<Timestamp>) -> Wake {
         let retry = MonotonicClock::now() + DEVICE_RETRY;
         match self.until(Some(deadline.map_or(retry, |deadline| deadline.min(retry)))) {
@@ -178,13 +177,14 @@ impl Wait<'_> {
         self.spin_until(deadline)
     }
 
-    /// Looks as long as there is hope that something comes soon. Whoever else wants the core gets
-    /// it between two looks, and nobody has to be woken.
+    /// Looks for arrivals for a short time. Between two looks it yields the core to other threads,
+    /// and no thread has to be woken.
     fn yield_until(&self, deadline: Option<Timestamp>) -> Option<Wake> {
         let hope = MonotonicClock::now() + self.yield_for;
         let end = deadline.map_or(hope, |deadline| (deadline - self.spin).min(hope));
         loop {
-            // Before the first look as well: nothing was there a moment ago.
+            // The core is also yielded before the first look, because there was no arrival a moment
+            // ago.
             std::thread::yield_now();
             if let Some(wake) = self.look(Some(Duration::ZERO)) {
                 return Some(wake);
@@ -229,7 +229,7 @@ impl Wait<'_> {
         // SAFETY: the descriptors and the timeout are live locals, and there is no signal mask.
         let ready = unsafe { libc::ppoll(polled.as_mut_ptr(), count, timeout, ptr::null()) };
         if ready < 0 {
-            // EINTR: a signal. Its handler may have ended the program's main job, so the owner
+            // EINTR: a signal arrived. Its handler may have asked the program to end, so the owner
             // gets to look.
             return Some(Wake::Woken);
         }
@@ -237,7 +237,7 @@ impl Wait<'_> {
             self.waker.clear();
             return Some(Wake::Woken);
         }
-        // An error pending on the socket (POLLERR) is cleared by receiving.
+        // Receiving clears an error that is pending on the socket (POLLERR).
         let arrived = |p: &libc::pollfd| p.revents & (libc::POLLIN | libc::POLLERR) != 0;
         if arrived(&polled[0]) || polled[2..].iter().any(arrived) {
             return Some(Wake::Readable);
@@ -246,7 +246,7 @@ impl Wait<'_> {
     }
 }
 
-/// Asks for timers that are not delayed to be batched with others. Once per thread.
+/// Asks the kernel not to delay this thread's timers. Called once per thread.
 fn sharpen_timers() {
     thread_local!(static SHARP: Cell<bool> = const { Cell::new(false) });
     if !SHARP.replace(true) {

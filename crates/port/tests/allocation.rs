@@ -1,4 +1,4 @@
-//! Sending allocates nothing once it is warm, and receiving nothing per datagram.
+//! Once it is warm, sending allocates nothing, and receiving allocates nothing per datagram.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,8 @@ fn a_warm_driver_does_not_allocate() {
     }
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     println!("{allocations} allocations for {datagrams} datagrams received");
-    // Owners of handed-over buffers and shares of fresh chunks: one per many datagrams.
+    // The allocations are owners of handed-over buffers and shares of fresh chunks, one for many
+    // datagrams.
     assert!(allocations * 20 < datagrams, "{allocations} for {datagrams}");
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     for _ in 0..64 {

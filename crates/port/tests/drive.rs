@@ -1,4 +1,4 @@
-//! The loop obeys the contract: the same rule that the simulator asserts.
+//! The loop obeys the rule of the contract, as the simulator asserts it.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -26,7 +26,7 @@ struct Echo {
     transmits: VecDeque<Transmit>,
     next: Timestamp,
     clock: Option<ClockReading>,
-    /// Whether arrivals are of no use before the next tick.
+    /// Whether arrivals are useless before the next tick.
     rests: bool,
 }
 
@@ -146,7 +146,8 @@ fn after_a_rest_what_is_due_goes_before_what_has_arrived() {
     let mut machines = [Echo { rests: true, ..Echo::new(0, outside.local_addr().unwrap()) }];
     let mut drive = Loop::new();
     let mut log = Vec::new();
-    // A tick that is late by a millisecond is none any more, so it may take some tries.
+    // A tick that is late by a millisecond does not count as a rest, so the test may need some
+    // tries.
     for _ in 0..200 {
         log.clear();
         let mut events = |_: &Echo, _: Timestamp, event: String| log.push(event);
@@ -160,7 +161,7 @@ fn after_a_rest_what_is_due_goes_before_what_has_arrived() {
     panic!("an arrival always went first");
 }
 
-/// Has repairs without end, and one frame of the feed that comes up after some of them.
+/// A machine with endless repairs, and one frame of the feed that comes up after some of them.
 struct Repairing {
     to: SocketAddr,
     repairs: usize,

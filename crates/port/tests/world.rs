@@ -1,4 +1,4 @@
-//! The parts that touch the operating system beyond a socket: namespaces and signals.
+//! The parts that touch the operating system besides sockets: namespaces and signals.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -135,7 +135,7 @@ fn leftovers_of_dead_processes_are_swept() {
     // A process number beyond the kernel's greatest.
     let name = "ef4194999-0-h0";
     assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
-    // Another test that makes a lab may have swept it first.
+    // Another test that makes a lab may have swept the namespace first.
     Lab::sweep_stale().unwrap();
     assert!(!std::fs::exists(format!("/run/netns/{name}")).unwrap());
 }
@@ -152,7 +152,7 @@ fn signalled_child() {
     let loopback = "127.0.0.1:0".parse().unwrap();
     let mut driver = UdpDriver::bind(loopback, Options::default()).unwrap();
     interrupt::install().unwrap();
-    // A waker that is gone leaves its place to the next one.
+    // A waker that is gone leaves its place to the next.
     for _ in 0..100 {
         drop(interrupt::watch(driver.waker()).unwrap());
     }

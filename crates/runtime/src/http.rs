@@ -1,10 +1,10 @@
-//! An HTTP server for the pages of a process: state, metrics, orders. It knows no role.
+//! An HTTP server for the pages of a process: state, metrics and orders. The server knows no role.
 //!
-//! A service registers plain functions from a [`Request`] to a [`Response`]. All of them run on one
-//! thread beside the service, so a function only looks at what the service left for it.
+//! A service registers plain functions from a [`Request`] to a [`Response`]. All functions run on
+//! one thread beside the service, so a function only reads the values that the service left for it.
 //!
 //! Anybody who reaches the port may send anything. Therefore every connection has a time limit at
-//! every moment of its life, and everything that a client can make larger has a bound:
+//! every moment of its life, and every size that a client can enlarge has a bound:
 //!
 //! ```text
 //! accepted --headers, within header_timeout--> request --within request_timeout--> answered
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A connection that is late in any phase is closed. Memory is bounded by `connections_max` times
-//! the headers and the body of one request. HTTP/1.1 itself is hyper's.
+//! the headers and the body of one request. The crate hyper implements HTTP/1.1.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -37,39 +37,40 @@ use tokio::time::Instant;
 #[cfg(test)]
 mod tests;
 
-/// Connections at once: some scrapers, some people, a probe of the orchestrator. A process has
-/// other uses for its file descriptors, of which 1,024 is a common limit.
+/// Connections at once: some scrapers, some people and a probe of the orchestrator. A process also
+/// needs file descriptors for other uses, and 1,024 is a common limit.
 const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request line with its headers. A browser with the cookies of other services on the
-/// same host sends up to 8 KiB; hyper accepts no smaller limit than that.
+/// same host sends up to 8 KiB. hyper accepts no limit below 8 KiB.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 /// Headers of a request. A browser sends about 20.
 const HEADERS_MAX: usize = 64;
-/// From the accept, or from the last answer on the same connection, to the end of the headers.
-/// A client of another continent needs under a second; a scraper that keeps its connection between
-/// scrapes connects again.
+/// Time from the accept, or from the last answer on the same connection, to the end of the headers.
+/// A client on another continent needs less than a second. A scraper that keeps its connection
+/// between scrapes connects again.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// From the end of the headers to the end of the answer: the body must arrive, and the client must
-/// take the answer. A page of a thousand receivers over a slow line takes a second or two.
+/// Time from the end of the headers to the end of the answer: the body must arrive, and the client
+/// must take the answer. A page of a thousand receivers over a slow line takes a second or two.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long accepting rests when the kernel refuses a connection, for example for want of file
-/// descriptors.
+/// How long accepting pauses when the kernel refuses a connection, for example because file
+/// descriptors are short.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// What clients may use.
+/// The limits of what clients may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at once. Over it the newest is closed at once, and counted.
+    /// Connections at once. Beyond this number the newest is closed at once, and counted.
     pub connections_max: usize,
-    /// Bytes of a request line and its headers, 8 KiB at least. Over it the answer is 431.
+    /// Bytes of a request line and its headers, 8 KiB at least. A longer request is answered by
+    /// 431.
     pub header_bytes_max: usize,
-    /// Headers of a request. Over it the answer is 431.
+    /// Headers of a request. A request with more is answered by 431.
     pub headers_max: usize,
-    /// For the headers of a request, counted from the accept or the last answer. It is the limit of
-    /// an idle connection as well. A connection over it is closed.
+    /// Time for the headers of a request, counted from the accept or the last answer. It also
+    /// limits an idle connection. A connection that takes longer is closed.
     pub header_timeout: Duration,
-    /// For the body of a request and the answer. Over it the answer is 408 if the body is late, and
-    /// the connection is closed if the client does not take the answer.
+    /// Time for the body of a request and the answer. A late body is answered by 408. When the
+    /// client does not take the answer in time, the connection is closed.
     pub request_timeout: Duration,
 }
 
@@ -85,16 +86,16 @@ impl Default for Limits {
     }
 }
 
-/// A request, all of it.
+/// A whole request.
 #[derive(Debug)]
 pub struct Request {
-    /// GET, POST and so on.
+    /// The method: GET, POST and so on.
     pub method: Method,
-    /// Such as `/metrics`.
+    /// The path, such as `/metrics`.
     pub path: String,
-    /// What follows the question mark; empty without one.
+    /// The text after the question mark; empty without one.
     pub query: String,
-    /// Empty unless its route takes a body.
+    /// The body; empty unless the route takes one.
     pub body: Bytes,
     /// The client's address.
     pub from: SocketAddr,
@@ -102,16 +103,17 @@ pub struct Request {
 }
 
 impl Request {
-    /// The value of a header, if it is there and is text.
+    /// The value of a header; `None` when it is missing or is no text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Whether a page of this server, or no page at all, made the request.
+    /// Whether the request came from a page of this server, or from no page at all.
     ///
-    /// A browser lets any page of the web send a POST to this host; it states the page's origin.
-    /// A page whose own name was made to point to this host has the origin of the server, so the
-    /// server's name must be an address or `localhost`, which nobody else can own.
+    /// A browser lets any page of the web send a POST to this host, and states the page's origin.
+    /// An attacker can also point the name of a page to this host, so that the page's origin equals
+    /// the server's name. The server's name must therefore be an address or `localhost`, which no
+    /// attacker can own.
     pub fn is_of_this_site(&self) -> bool {
         let Some(host) = self.header("host") else { return false };
         let name = host.rsplit_once(':').map_or(host, |(name, port)| {
@@ -119,7 +121,7 @@ impl Request {
         });
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         let is_ours = name == "localhost" || bare.parse::<std::net::IpAddr>().is_ok();
-        // An origin that is not text is nobody's.
+        // An origin that is no text belongs to no page.
         let of_page = self.headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
         is_ours && of_page.is_none_or(|origin| origin.strip_prefix("http://") == Some(host))
     }
@@ -128,7 +130,7 @@ impl Request {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// 200 and so on.
+    /// The status, 200 and so on.
     pub status: StatusCode,
     /// The content type.
     pub kind: &'static str,
@@ -148,18 +150,18 @@ impl Response {
     }
 }
 
-/// What a route does. It must not wait: all requests share its thread.
+/// The function of a route. It must not wait, because all requests share its thread.
 type Answer = Box<dyn Fn(&Request) -> Response + Send + Sync>;
 
 struct Route {
     method: Method,
     path: &'static str,
-    /// Bytes of a body that it takes.
+    /// Bytes that the body may have.
     body_bytes_max: usize,
     answer: Answer,
 }
 
-/// What a server answers.
+/// The routes of a server.
 #[derive(Default)]
 pub struct Routes(Vec<Route>);
 
@@ -170,7 +172,7 @@ impl fmt::Debug for Routes {
 }
 
 impl Routes {
-    /// A page.
+    /// Adds a page.
     #[must_use]
     pub fn get(
         self,
@@ -180,7 +182,7 @@ impl Routes {
         self.with(Method::GET, path, 0, answer)
     }
 
-    /// Something to do, with a body of so many bytes at most; 0 refuses any body.
+    /// Adds an action that takes a body of at most `body_bytes_max` bytes; 0 refuses any body.
     #[must_use]
     pub fn post(
         self,
@@ -203,7 +205,7 @@ impl Routes {
     }
 
     fn find(&self, method: &Method, path: &str) -> Option<&Route> {
-        // Whether a page is there is asked by HEAD; hyper leaves its body out.
+        // HEAD asks whether a page exists. hyper leaves the body of the answer out.
         let method = if method == Method::HEAD { &Method::GET } else { method };
         self.0.iter().find(|route| route.method == method && route.path == path)
     }
@@ -214,7 +216,7 @@ impl Routes {
         Response::text(StatusCode::NOT_FOUND, format_args!("try {all}"))
     }
 
-    /// Answers a request of which the headers are here.
+    /// Answers a request whose headers have arrived.
     async fn answer(
         &self,
         request: hyper::Request<Incoming>,
@@ -224,7 +226,7 @@ impl Routes {
         let (head, body) = request.into_parts();
         let route = self.find(&head.method, head.uri.path());
         let limit = route.map_or(0, |route| route.body_bytes_max);
-        // What will not be read is refused before it arrives.
+        // A body that is too long is refused before it arrives.
         if body.size_hint().lower() > limit as u64 {
             return too_large(limit);
         }
@@ -252,13 +254,14 @@ fn too_large(limit: usize) -> Response {
     Response::text(StatusCode::PAYLOAD_TOO_LARGE, why)
 }
 
-/// What a server did so far.
+/// Counters of a server.
 #[derive(Debug, Default)]
 struct Counts {
     turned_away: AtomicU64,
 }
 
-/// Serves until it is dropped, which takes no longer than a function of a route.
+/// A server, which serves until it is dropped. Dropping it takes no longer than a function of a
+/// route.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -271,7 +274,7 @@ impl Server {
     /// Starts to serve; port 0 takes any free port.
     ///
     /// # Errors
-    /// When the address cannot be bound, or there are no threads.
+    /// When the address cannot be bound, or no thread can be started.
     pub fn bind(address: SocketAddr, limits: Limits, routes: Routes) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind(address))?;
@@ -286,13 +289,13 @@ impl Server {
                     _ = stopped => {}
                 }
             });
-            // Connections are tasks of the runtime, and end where they are when it is dropped.
+            // Connections are tasks of the runtime. They end at once when the runtime is dropped.
         };
         let thread = std::thread::Builder::new().name("http".into()).spawn(work)?;
         Ok(Self { address, counts, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it serves.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -307,13 +310,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed.
+            // A panic in the thread has been printed.
             drop(thread.join());
         }
     }
 }
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
@@ -343,8 +346,9 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 /// Serves one connection until it ends or is late.
 async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
     let limits = shared.limits;
-    // hyper limits the time for headers. Nothing of it limits the time in which a client takes an
-    // answer, so the connection as a whole is due a request and the next headers from now, always.
+    // hyper limits the time for headers, but not the time in which a client takes an answer.
+    // Therefore the whole connection must always finish its request and the next headers within
+    // this time.
     let whole = limits.header_timeout + limits.request_timeout;
     let due = Arc::new(Mutex::new(Instant::now() + whole));
     let service = hyper::service::service_fn(|request| {
@@ -364,7 +368,7 @@ async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
     loop {
         let until = read(&due);
         tokio::select! {
-            // Whatever the client did wrong, it has been answered or is gone.
+            // A client that made a mistake has been answered or is gone.
             _ = connection.as_mut() => return,
             () = tokio::time::sleep_until(until) => if read(&due) <= until { return },
         }

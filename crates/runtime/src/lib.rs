@@ -1,21 +1,21 @@
-//! What every evenfall process shares, and no role is known to: settings, the process around the
-//! machines, telemetry, memory.
+//! The parts that all evenfall processes share: settings, the process around the machines,
+//! telemetry and memory. This crate knows no role.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`settings`] | the tables that every process reads; from a TOML file (feature `settings`) |
 //! | [`process`] | port, loop, clock, signals and telemetry of one process |
 //! | `http` | a small HTTP server with limits, and routes that services bring (feature `http`) |
 //! | [`telemetry`] | metrics, health and state; served as pages (feature `http`) |
 //! | `page` | the frame of a page: one file, no network (feature `page`) |
-//! | `notes` | what a process says of itself, on standard error (feature `notes`) |
+//! | `notes` | messages of a process about itself, on standard error (feature `notes`) |
 //! | `program` | the frame of a program: arguments, output, exit code (feature `program`) |
-//! | `progress` | what a person sees while a command works (feature `program`) |
+//! | `progress` | progress that a person sees while a command works (feature `program`) |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //!
 //! A service brings its own section of the settings, its checks, its routes and its errors.
 #![forbid(unsafe_code)]
-// A note that cannot be written costs the note; these macros panic.
+// The print macros panic when a note cannot be written, and a note must not end a process.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 #[cfg(feature = "http")]
@@ -39,5 +39,5 @@ pub use settings::Document;
 pub use settings::SettingsError;
 pub use telemetry::TelemetryError;
 
-/// The variable that names the least level of a note: off, error, warn, info, debug or trace.
+/// The variable that names the lowest level of a note: off, error, warn, info, debug or trace.
 pub const LEVEL_VARIABLE: &str = "EVENFALL_LOG";

@@ -1,4 +1,4 @@
-//! How much memory a process has over a run: `memory-NAME.csv` in the run's directory, a row per
+//! The memory of a process over a run: `memory-NAME.csv` in the run's directory, with a row per
 //! second.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //! 0.200,7340032,0.012
 //! ```
 //!
-//! The file is bounded without losing the end of a long run: after every 3,600 rows the rows
-//! become half as frequent, so a day has some 16,000 of them.
+//! The file is bounded without losing the end of a long run: after every 3,600 rows the rows become
+//! half as frequent. A day has about 16,000 rows.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use evenfall_core::Timestamp;
 use evenfall_host::procstat;
 
-/// Time between two rows at first.
+/// Time between two rows at the start.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Rows after which the time between two rows doubles.
 const ROWS_PER_PERIOD: u32 = 3_600;
@@ -44,17 +44,17 @@ pub struct MemoryLog {
 }
 
 impl MemoryLog {
-    /// Makes the file, or empties an earlier one.
+    /// Creates the file, or empties an earlier one.
     ///
     /// # Errors
-    /// When the directory does not take the file.
+    /// When the file cannot be created.
     pub fn create(dir: &Path, name: &str, now: Timestamp) -> io::Result<Self> {
         let mut out = File::create(path(dir, name))?;
         out.write_all(b"seconds,resident_bytes,cpu_seconds\n")?;
         Ok(Self { out, start: now, next: now, period: PERIOD, rows: 0 })
     }
 
-    /// Writes a row if it is time; a full disk costs rows, not the run.
+    /// Writes a row when it is due. A full disk costs rows, not the run.
     pub fn sample(&mut self, now: Timestamp) {
         if now < self.next {
             return;
@@ -71,24 +71,25 @@ impl MemoryLog {
     }
 }
 
-/// Curves that a report shows: those of the processes that used most. More lines than this cannot
-/// be told apart in a picture.
+/// Curves that a report shows: those of the processes that used most. A reader cannot tell more
+/// lines apart in a picture.
 pub const CURVES_MAX: usize = 40;
-/// Points of a curve that a report shows: every third unit of the picture's width has a point.
+/// Points of a curve in a report. Every third unit of the picture's width has a point.
 pub const POINTS_MAX: usize = 360;
 
 /// Resident bytes of one process over its run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct MemoryCurve {
-    /// The node.
+    /// Name of the node.
     pub name: String,
-    /// Seconds since its start, at most [`POINTS_MAX`].
+    /// Seconds since the start of the node, at most [`POINTS_MAX`] values.
     pub seconds: Vec<f64>,
-    /// Resident memory then, bytes. A point stands for the rows around it with their largest value.
+    /// Resident memory at these times, in bytes. A point stands for the rows around it, with their
+    /// largest value.
     pub resident_bytes: Vec<u64>,
 }
 
-/// Reads the file of a node; none when there is none. Rows that are cut or damaged are left out.
+/// Reads the file of a node; `None` when it is missing. Rows that are cut or damaged are left out.
 pub fn read(dir: &Path, name: &str) -> Option<MemoryCurve> {
     let lines = BufReader::new(File::open(path(dir, name)).ok()?).lines();
     let mut points = Vec::new();
@@ -105,7 +106,8 @@ pub fn read(dir: &Path, name: &str) -> Option<MemoryCurve> {
     Some(MemoryCurve { name: name.to_owned(), seconds, resident_bytes })
 }
 
-/// At most [`POINTS_MAX`] points: the first, the last, and the largest of every stretch between.
+/// At most [`POINTS_MAX`] points: the first, the last, and the largest of every stretch between
+/// them.
 fn thinned(points: Vec<(f64, u64)>) -> Vec<(f64, u64)> {
     let [first, inner @ .., last] = points.as_slice() else { return points };
     if points.len() <= POINTS_MAX {

@@ -1,17 +1,16 @@
-//! What a process says of itself while it runs: lines on standard error, which an orchestrator
-//! keeps.
+//! The notes of a running process: lines on standard error, which an orchestrator keeps.
 //!
 //! The code of roles and services states an event by the macros of `tracing`, so a program of your
-//! own may take the events elsewhere. The programs of evenfall [`start`] this writer. A role must
-//! go on when nobody can take its notes, so its thread never writes:
+//! own may send the events elsewhere. The programs of evenfall [`start`] this writer. A role must
+//! continue when nobody takes its notes, so its thread never writes them:
 //!
 //! ```text
 //! role's thread --formatted line--> queue of 1,024 lines --> thread "notes" --> standard error
 //!                                      | full: the line is dropped and counted
 //! ```
 //!
-//! A full disk, a reader that has gone and a reader that stands still cost notes and nothing else.
-//! How many lines were dropped is said when lines go out again.
+//! A full disk, a reader that has gone and a reader that does not read cost notes and nothing else.
+//! When lines are written again, a line states how many were dropped.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -30,20 +29,21 @@ use crate::LEVEL_VARIABLE;
 #[cfg(test)]
 mod tests;
 
-/// Lines that may wait: a tree of a thousand nodes that changes at once says a line for each.
+/// Lines that may wait. A tree of a thousand nodes that changes at once writes a line for each
+/// node.
 const LINES_MAX: usize = 1_024;
 /// How long a process that ends waits for its last notes to be taken.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// How often a process that ends looks whether the queue has room.
+/// How often a process that ends looks for room in the queue.
 const LOOK: Duration = Duration::from_millis(5);
 
 enum Line {
     Note(Vec<u8>),
-    /// Nothing after this is written. The answer says that everything before it is.
+    /// The end of the notes. The answer comes after all earlier notes are written.
     Last(SyncSender<()>),
 }
 
-/// The end of the queue that notes are put into.
+/// The end of the queue into which notes are put.
 #[derive(Clone)]
 struct Queue {
     to: SyncSender<Line>,
@@ -51,7 +51,7 @@ struct Queue {
 }
 
 impl Write for &Queue {
-    /// Takes one note; the formatter hands over whole lines.
+    /// Takes one note. The formatter hands over whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.to.try_send(Line::Note(line.to_vec())).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -78,9 +78,9 @@ impl<'a> MakeWriter<'a> for Queue {
 pub enum NotesError {
     /// [`LEVEL_VARIABLE`] names no level.
     Level(String),
-    /// There is no thread for the writer.
+    /// The thread of the writer could not be started.
     Thread(io::Error),
-    /// The notes of this process go elsewhere already.
+    /// The notes of this process already go elsewhere.
     Taken(tracing::subscriber::SetGlobalDefaultError),
 }
 
@@ -109,7 +109,7 @@ impl std::error::Error for NotesError {
     }
 }
 
-/// Writes notes until it is dropped, which waits half a second at most for the last of them.
+/// Writes notes until it is dropped. Dropping it waits half a second at most for the last notes.
 #[must_use = "notes are written as long as this is kept"]
 pub struct Notes {
     queue: Queue,
@@ -118,17 +118,17 @@ pub struct Notes {
 /// Writes the notes of this process to standard error from now on.
 ///
 /// # Errors
-/// When the level of [`LEVEL_VARIABLE`] is none, or notes of this process go elsewhere already.
+/// When [`LEVEL_VARIABLE`] names no level, or the notes of this process already go elsewhere.
 pub fn start() -> Result<Notes, NotesError> {
     let level = std::env::var_os(LEVEL_VARIABLE);
     let level = level_of(level.as_ref().map(|text| text.to_string_lossy()).as_deref())?;
     let notes = Notes::new(io::stderr()).map_err(NotesError::Thread)?;
-    // What the libraries say at lesser levels is about their own workings.
+    // Below this level, the notes of libraries are about their own workings.
     let filter = Targets::new().with_default(LevelFilter::WARN.min(level));
     let filter = filter.with_target("evenfall", level);
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
-        // A write that fails must not be said by a macro that panics.
+        // A macro that panics must not report a failed write.
         .log_internal_errors(false)
         .with_writer(notes.queue.clone());
     let subscriber = tracing_subscriber::registry().with(lines).with(filter);
@@ -165,7 +165,7 @@ impl Drop for Notes {
             }
             std::thread::sleep(LOOK);
         }
-        // Whether they were taken or not, the process ends.
+        // The process ends whether or not its last notes were taken.
         is_done.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
     }
 }

@@ -1,5 +1,5 @@
-//! One process around the machines of a role: the port and its loop, the clock, signals,
-//! telemetry and the log of its memory.
+//! One process around the machines of a role: the port and its loop, the clock, signals, telemetry,
+//! and the log of its memory.
 
 use std::fmt;
 use std::io;
@@ -18,11 +18,11 @@ use crate::telemetry::{Orders, Telemetry, TelemetryError};
 
 /// How often a role looks at signals and orders, and publishes its state.
 pub const HOUSEKEEPING: Duration = Duration::from_millis(200);
-/// How long before a deadline a thread spins where cores are plenty: what a sleeping thread of a
-/// virtual machine wakes late.
+/// How long before a deadline a thread spins where there are enough cores. A sleeping thread of a
+/// virtual machine wakes late by about this time.
 const SPIN: Duration = Duration::from_micros(100);
-/// How long a thread spins where cores are few, and the greatest share of the process' time that
-/// may go there.
+/// How long a thread spins where cores are few, and the greatest share of the process' time for
+/// spinning.
 const SPIN_CROWDED: Duration = Duration::from_micros(40);
 const SPIN_CROWDED_SHARE: f64 = 0.01;
 /// How long a receiver leaves arrivals in its socket where cores are few.
@@ -30,7 +30,7 @@ const MODERATION: Duration = Duration::from_millis(2);
 /// How often the synchronised clock is compared with the local one.
 const CLOCK_PERIOD: Duration = Duration::from_millis(500);
 
-/// Why a process cannot begin or go on.
+/// Why a process cannot begin or continue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProcessError {
@@ -58,10 +58,10 @@ impl fmt::Display for ProcessError {
 impl std::error::Error for ProcessError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Settings(error) => Some(error),
-            Self::Host(error) => Some(error),
+            Self::Settings(error) => std::error::Error::source(error),
+            Self::Host(error) => std::error::Error::source(error),
             Self::File(_, error) => Some(error),
-            Self::Telemetry(error) => Some(error),
+            Self::Telemetry(error) => std::error::Error::source(error),
         }
     }
 }
@@ -78,16 +78,16 @@ impl From<evenfall_host::Error> for ProcessError {
     }
 }
 
-/// What a role wants of its process.
+/// What a role asks of its process.
 #[derive(Clone, Copy)]
 pub struct Manner<'a> {
-    /// What the settings say.
+    /// The settings of the run.
     pub run: &'a Run,
     /// Sockets and threads.
     pub io: &'a Io,
     /// Injected delays.
     pub inject: &'a Inject,
-    /// Which machine a datagram is for.
+    /// Finds the machine for a datagram.
     pub dispatch: Dispatch,
     /// Whether more evenfall processes than cores share the host.
     pub is_crowded: bool,
@@ -95,27 +95,28 @@ pub struct Manner<'a> {
     pub is_one_host: bool,
     /// Whether arrivals may wait in the socket until the next release.
     pub may_moderate: bool,
-    /// What may be ordered over HTTP.
+    /// The orders that the role takes over HTTP.
     pub orders: Option<Orders>,
 }
 
-/// What every role has around its machines.
+/// The parts that every role has around its machines.
 pub struct Process {
     /// What people call the node.
     pub name: String,
     /// The key of the run.
     pub key: Option<SharedKey>,
-    /// What moves the packets.
+    /// The port, which moves the packets.
     pub port: Box<dyn Port>,
     /// Wakes the port when a signal comes.
     _signals: interrupt::Watch,
     /// Drives the machines.
     pub turn: Loop,
-    /// What the process says of itself over HTTP.
+    /// The pages of the process over HTTP.
     pub telemetry: Telemetry,
     memory: Option<MemoryLog>,
     clock: Clock,
-    /// When the process started: what tells it from an earlier process of its name.
+    /// When the process started. The time tells the process from an earlier process with the same
+    /// name.
     pub started: SyncTime,
     watch: Option<ClockWatch>,
     housekeeping_at: Timestamp,
@@ -123,11 +124,11 @@ pub struct Process {
     pub resident_bytes_max: u64,
 }
 
-/// The loop and the port of a role, without what is around them.
+/// The loop and the port of a role.
 pub struct Turning<'a> {
     /// Drives the machines.
     pub turn: &'a mut Loop,
-    /// What moves the packets.
+    /// The port, which moves the packets.
     pub port: &'a mut dyn Port,
 }
 
@@ -195,10 +196,10 @@ impl Process {
         })
     }
 
-    /// From now on the memory of this process is written to a file in this directory.
+    /// From now on, the memory of this process is recorded in a file in this directory.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// When the file cannot be created.
     pub fn log_memory(&mut self, dir: &Path) -> Result<(), ProcessError> {
         let memory = MemoryLog::create(dir, &self.name, MonotonicClock::now());
         self.memory = Some(memory.map_err(|error| ProcessError::File(dir.to_owned(), error))?);
@@ -210,18 +211,18 @@ impl Process {
         Turning { turn: &mut self.turn, port: self.port.as_mut() }
     }
 
-    /// The synchronised time of this very moment.
+    /// The synchronised time at this moment.
     pub fn sync_now(&self) -> SyncTime {
         self.clock.sync(MonotonicClock::now())
     }
 
-    /// The clock as it was read last.
+    /// The last reading of the clock.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Hands the clock to the machines when there is a new reading; call once before the first
-    /// turn with `first`. Returns the clock's error when it has changed.
+    /// Hands the clock to the machines when there is a new reading. The first call, before the
+    /// first turn, sets `first`. Returns the clock's error when it has changed.
     ///
     /// # Errors
     /// As [`Loop::adopt_clock`].
@@ -244,13 +245,13 @@ impl Process {
         Ok(changed)
     }
 
-    /// Datagrams refused so far: no messages, forged, or for no machine that is here.
+    /// Datagrams refused so far: no messages, forged, or for a machine that is not here.
     pub fn refused(&self) -> u64 {
         let counters = self.turn.counters();
         counters.malformed + counters.undispatched
     }
 
-    /// Whether it is time to look around.
+    /// Whether housekeeping is due.
     pub fn housekeeping_due(&mut self) -> bool {
         let now = MonotonicClock::now();
         if now < self.housekeeping_at {

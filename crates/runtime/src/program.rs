@@ -1,14 +1,14 @@
 //! The frame of a program of evenfall: its arguments, its output, its exit code.
 //!
 //! A program writes `#[macro_use] extern crate evenfall_runtime;`, so that its `println!` and
-//! `eprintln!` are those of this module: what goes to standard error and cannot be written is given
-//! up, and a result that is not taken ends the command.
+//! `eprintln!` are those of this module. Text for standard error that cannot be written is dropped.
+//! When standard output is closed, the command ends.
 
 use std::fmt::{self, Arguments};
 use std::io::{ErrorKind, Result, Write, stderr, stdout};
 use std::process::ExitCode;
 
-/// Says something beside the result; nothing happens when it cannot be said.
+/// Prints a text beside the result. A text that cannot be written is dropped.
 #[macro_export]
 macro_rules! eprint {
     ($($words:tt)*) => { $crate::program::aside(format_args!($($words)*)) };
@@ -20,7 +20,7 @@ macro_rules! eprintln {
         $crate::program::aside(format_args!("{}\n", format_args!($($words)*)))
     };
 }
-/// Prints a part of the result; ends the command when it is not taken.
+/// Prints a part of the result. The command ends when standard output is closed.
 #[macro_export]
 macro_rules! print {
     ($($words:tt)*) => { $crate::program::out(format_args!($($words)*)) };
@@ -33,10 +33,10 @@ macro_rules! println {
     };
 }
 
-/// What a command ends with: success, or words for people.
+/// The end of a command: success, or an error for people.
 pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// A signal asked the program to stop before it was done. What there was has been printed.
+/// A signal asked the program to stop before it was done. The partial result has been printed.
 #[derive(Debug)]
 pub struct Stopped(pub u8);
 
@@ -48,11 +48,11 @@ impl fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// Standard output took no more. It is thrown as a panic, so that it passes through every library
-/// between the command and its output, and `main` ends the program by it.
+/// Standard output is closed. This value is thrown as a panic, so that it passes through every
+/// library between the command and its output, and `main` then ends the program.
 pub struct Unwritten(pub std::io::Error);
 
-/// Ends the command: its result is not taken.
+/// Ends the command, because its result cannot be written.
 pub fn unwritten(error: std::io::Error) -> ! {
     std::panic::panic_any(Unwritten(error))
 }
@@ -62,22 +62,22 @@ pub fn out(words: Arguments<'_>) {
     stdout().lock().write_fmt(words).unwrap_or_else(|error| unwritten(error));
 }
 
-/// Prints something to whom it may concern; the process goes on if nobody takes it.
+/// Prints a text that may be lost. The process continues when nobody takes the text.
 pub fn offer(words: Arguments<'_>) {
     stdout().lock().write_fmt(words).ok();
 }
 
-/// Everything printed so far is taken.
+/// Returns when all printed text has been written.
 pub fn flush() {
     stdout().flush().unwrap_or_else(|error| unwritten(error));
 }
 
-/// Says something beside the result, if it can be said.
+/// Prints a text beside the result, if it can be written.
 pub fn aside(words: Arguments<'_>) {
     stderr().lock().write_fmt(words).ok();
 }
 
-/// Standard output for what is written piece by piece; see [`Unwritten`].
+/// Standard output for text that is written piece by piece. See [`Unwritten`].
 pub struct Stdout;
 
 impl Write for Stdout {
@@ -94,7 +94,7 @@ impl Write for Stdout {
     }
 }
 
-/// A number of things, as people say it.
+/// A number of things, in words.
 pub fn counted(number: usize, thing: &str) -> String {
     match (number, thing.strip_suffix('y')) {
         (1, _) => format!("1 {thing}"),
@@ -103,11 +103,11 @@ pub fn counted(number: usize, thing: &str) -> String {
     }
 }
 
-/// Parses the arguments and runs the command; all that it printed is out then.
+/// Parses the arguments and runs the command. When it returns, all printed text is written.
 fn run<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
     let arguments = match P::try_parse() {
         Ok(arguments) => arguments,
-        // Help goes to standard output, mistakes go to standard error.
+        // Help goes to standard output, and mistakes go to standard error.
         Err(words) if words.use_stderr() => {
             words.print().ok();
             return ExitCode::from(words.exit_code() as u8);
@@ -123,7 +123,7 @@ fn run<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
         Err(error) => return failure(name, &with_causes(&error)),
     };
     let outcome = command(arguments);
-    // The last words are those of the command.
+    // The notes end first, so that the last words are those of the command.
     drop(notes);
     match outcome {
         Ok(()) => {
@@ -131,7 +131,7 @@ fn run<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => match error.downcast_ref() {
-            // As shells count it.
+            // The exit code by which shells report a signal.
             Some(Stopped(signal)) => ExitCode::from(128 + signal),
             None => failure(name, &with_causes(&*error)),
         },
@@ -143,7 +143,8 @@ fn failure(name: &str, error: &(impl fmt::Display + ?Sized)) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// An error and the chain of its causes. Most errors repeat the words of their causes, so a cause
+/// An error and the chain of its causes. An error that only wraps another one has the words and the
+/// cause of that one. Some errors put words in front and repeat those of their cause, so a cause
 /// is added only when its words have not been said.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut words = error.to_string();
@@ -158,7 +159,7 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     words
 }
 
-/// Runs a program: its arguments, the command, the exit code.
+/// Runs a program: parses its arguments, runs the command, and returns the exit code.
 pub fn main<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
     let standard = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -166,10 +167,10 @@ pub fn main<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode 
             standard(panic);
         }
     }));
-    // Unwound, so that what runs beside is taken down.
+    // The panic unwinds, so that processes and threads beside the command are ended.
     std::panic::catch_unwind(|| run(name, command)).unwrap_or_else(|panic| {
         match panic.downcast_ref() {
-            // Whoever reads the output has seen enough, such as `| head`.
+            // The reader of the output has seen enough, as with `| head`.
             Some(Unwritten(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Some(Unwritten(error)) => failure(name, &format_args!("standard output: {error}")),
             None => std::panic::resume_unwind(panic),

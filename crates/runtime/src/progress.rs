@@ -1,8 +1,8 @@
-//! What a person sees while a command works: a line for each stage, and a bar that moves.
+//! The progress that a person sees while a command works: a line for each stage, and a moving bar.
 //!
-//! Progress goes to standard error, so that standard output carries the answer alone. A terminal
-//! shows the stage at work as a bar below the stages that are over. Elsewhere (a file, a pipe) each
-//! stage is a plain line, and a long stage says now and then how far it is.
+//! Progress goes to standard error, so that standard output carries only the answer. A terminal
+//! shows the present stage as a bar below the finished stages. In a file or a pipe each stage is a
+//! plain line, and a long stage writes a line from time to time.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often a long stage writes a line where there is no terminal: a log of an hour stays below
+/// How often a long stage writes a line where there is no terminal. A log of an hour stays below
 /// four hundred lines.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 /// How often the bar moves by itself, so that a person sees that the program is alive.
@@ -22,7 +22,7 @@ pub struct Progress {
     bar: ProgressBar,
     is_terminal: bool,
     stage: Cell<Instant>,
-    /// When a plain line was written last.
+    /// When the last plain line was written.
     said: Cell<Instant>,
 }
 
@@ -43,7 +43,8 @@ impl Progress {
         Self { bar, is_terminal, stage: Cell::new(now), said: Cell::new(now) }
     }
 
-    /// A stage begins, of so many steps where that is known. The stage before is over.
+    /// Begins a stage, and ends the one before. `steps` is the number of its steps, where that is
+    /// known.
     pub fn stage(&self, words: &str, steps: Option<u64>) {
         self.end_stage();
         self.stage.set(Instant::now());
@@ -64,7 +65,7 @@ impl Progress {
         self.bar.enable_steady_tick(TICK);
     }
 
-    /// So many steps of the stage are done.
+    /// Reports that `done` of the stage's steps are done.
     pub fn at(&self, done: u64, steps: u64) {
         self.bar.set_position(done);
         if !self.is_terminal && self.said.get().elapsed() >= PLAIN_EVERY {
@@ -73,7 +74,7 @@ impl Progress {
         }
     }
 
-    /// The stage is over. The terminal keeps its line, with how long it took.
+    /// Ends the stage. The terminal keeps its line, with the time that it took.
     fn end_stage(&self) {
         let words = self.bar.message();
         if self.is_terminal && !words.is_empty() {
@@ -91,7 +92,7 @@ impl Progress {
         }
     }
 
-    /// Everything is over: what follows is the answer.
+    /// Ends the progress. The answer follows.
     pub fn end(&self) {
         self.end_stage();
         self.bar.set_message("");
@@ -99,7 +100,7 @@ impl Progress {
     }
 }
 
-/// A line on standard error. Nobody may read it, and that is no reason to end.
+/// Writes a line to standard error. When nobody reads it, the command still continues.
 fn say(words: &str) {
     writeln!(io::stderr(), "{words}").ok();
 }

@@ -1,4 +1,4 @@
-//! Settings: what every process reads of them, and one TOML file for all hosts of a run.
+//! Settings: the tables that every process reads, and one TOML file for all hosts of a run.
 //!
 //! The tables that every process reads are plain values with checks. A program may fill them in by
 //! itself. With the feature `settings` a [`Document`] reads them from a file, then from
@@ -22,12 +22,12 @@ pub use self::document::{Document, apply, line_of, overrides, put};
 #[cfg(feature = "settings")]
 pub use self::part::keys_of;
 
-/// What is wrong with the settings: where, what, and what to do.
+/// An error in the settings: its place, its reason, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError(String);
 
 impl SettingsError {
-    /// An error in these words, which say where, what and what to do.
+    /// An error in these words, which state the place, the reason and what to do.
     pub fn new(words: impl Into<String>) -> Self {
         Self(words.into())
     }

@@ -1,5 +1,5 @@
-//! What a role says of itself: `/metrics` for Prometheus, `/healthz`, `/status` as JSON, and orders
-//! to a running role. The role's thread only swaps in a page a few times a second. With the feature
+//! The pages of a role: `/metrics` for Prometheus, `/healthz`, `/status` as JSON, and orders to a
+//! running role. The role's thread only swaps in a page a few times a second. With the feature
 //! `http` a server in a thread of its own serves the pages.
 
 use std::collections::VecDeque;
@@ -17,12 +17,12 @@ use crate::SettingsError;
 #[cfg(feature = "http")]
 mod pages;
 
-/// What may be asked of a role while it runs: `POST PATH?to=VALUE`.
+/// An order that a running role takes: `POST PATH?to=VALUE`.
 #[derive(Clone, Copy)]
 pub struct Orders {
     /// Where the order is posted, such as `/mode`.
     pub path: &'static str,
-    /// Refuses a value that the role does not know, in words that name what is allowed.
+    /// Refuses a value that the role does not know. The error names the allowed values.
     pub check: fn(&str) -> Result<(), SettingsError>,
 }
 
@@ -65,18 +65,18 @@ impl std::error::Error for TelemetryError {
     }
 }
 
-/// What the role publishes.
+/// The contents that the role publishes.
 #[derive(Debug, Default)]
 #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "the server alone reads the page"))]
 struct Page {
     metrics: String,
     status: String,
-    /// Why it is not well.
+    /// Why the role is not well.
     ill: Option<String>,
     orders: VecDeque<String>,
 }
 
-/// The page of one role, served if it has an address.
+/// The pages of one role. They are served if the role has an address.
 #[derive(Default)]
 pub struct Telemetry {
     page: Arc<Mutex<Page>>,
@@ -121,7 +121,7 @@ impl Telemetry {
         Err(TelemetryError::NotBuilt(at))
     }
 
-    /// Where the pages are served, if anywhere.
+    /// The address at which the pages are served, if any.
     pub fn address(&self) -> Option<SocketAddr> {
         #[cfg(feature = "http")]
         return self.server.as_ref().map(Server::address);
@@ -129,7 +129,7 @@ impl Telemetry {
         None
     }
 
-    /// Publishes the state of now, where somebody may look at the state.
+    /// Publishes the present state, where the pages are served.
     #[cfg(feature = "http")]
     pub fn publish(&self, mut m: Metrics, status: &impl Serialize, ill: Option<String>) {
         if let Some(server) = &self.server {
@@ -141,11 +141,11 @@ impl Telemetry {
         (page.metrics, page.status, page.ill) = (m.text(), status, ill);
     }
 
-    /// Publishes the state of now, where somebody may look at the state.
+    /// Publishes the present state, where the pages are served.
     #[cfg(not(feature = "http"))]
     pub fn publish(&self, _: Metrics, _: &impl Serialize, _: Option<String>) {}
 
-    /// The value of the next order, if one came in.
+    /// The value of the next order, if an order has come.
     pub fn order(&self) -> Option<String> {
         lock(&self.page).orders.pop_front()
     }
@@ -158,7 +158,7 @@ pub struct Metrics {
     families: Vec<Family>,
 }
 
-/// The lines of one metric: the format wants them together.
+/// The lines of one metric, which the format wants together.
 #[derive(Debug)]
 struct Family {
     name: String,
@@ -194,7 +194,7 @@ impl Metrics {
         self.metric("counter", name, help, tree, value as f64);
     }
 
-    /// A value of now.
+    /// A present value.
     pub fn gauge(&mut self, name: &str, help: &str, tree: u32, value: f64) {
         self.metric("gauge", name, help, tree, value);
     }

@@ -79,7 +79,7 @@ fn world(fanout: u32, levels: u32) -> World<Forwarder, Cloud> {
         mean_gap: Duration::from_millis(50),
         length: Quantiles::exponential(Duration::from_micros(100)),
     };
-    let spec = HostSpec { stalls: Some(stalls), ..HostSpec::default() };
+    let spec = HostSpec { stalls: vec![stalls], ..HostSpec::default() };
     // The tree in the order of its levels: the children of node i are F i + 1 to F i + F.
     let parents = (0..levels).map(|level| fanout.pow(level)).sum();
     let nodes = parents + fanout.pow(levels);

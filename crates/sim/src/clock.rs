@@ -5,6 +5,8 @@ use core::time::Duration;
 use evenfall_core::time::nanos;
 use evenfall_core::{ClockError, ClockReading, Prng, Timestamp};
 
+use crate::math::{mix, normal_quantile};
+
 /// Drift is kept in units of 2^-40, fine enough for a nanosecond in a quarter of an hour, so that
 /// a conversion is one multiplication and one shift.
 const RATE_BITS: u32 = 40;
@@ -20,8 +22,20 @@ pub struct ClockSpec {
     pub origin: Option<Timestamp>,
     /// How much faster than true time the local clock runs, in parts per billion.
     pub drift_ppb: i64,
+    /// Each host has a drift of its own besides, which the seed draws: up to this much either way.
+    pub drift_spread_ppb: u32,
+    /// How far the rate wanders about the drift, in parts per billion: the crystal follows the
+    /// temperature of its host. The standard deviation; a rate is renewed in `wander_period`.
+    pub wander_ppb: u32,
+    /// The time in which the rate is renewed: values this far apart are independent.
+    pub wander_period: Duration,
     /// Lasting error of the synchronised clock.
     pub offset_ns: i64,
+    /// Each host has an error of its own besides, which the seed draws: up to this much either way.
+    pub offset_spread: Duration,
+    /// At most how fast the synchronised clock goes back to its lasting error after a step, in
+    /// parts per billion; 0 for never. A daemon such as chrony slews and does not step back.
+    pub slew_ppb: u32,
     /// Each reading is wrong by up to this much more, either way.
     pub noise: Duration,
     /// The bound that readings state, be it true or not.
@@ -37,7 +51,12 @@ impl Default for ClockSpec {
         Self {
             origin: None,
             drift_ppb: 0,
+            drift_spread_ppb: 0,
+            wander_ppb: 0,
+            wander_period: Duration::from_secs(60),
             offset_ns: 0,
+            offset_spread: Duration::ZERO,
+            slew_ppb: 0,
             noise: Duration::ZERO,
             stated: ClockError::Within(Duration::ZERO),
             period: Duration::from_millis(100),
@@ -54,20 +73,67 @@ pub(crate) struct HostClock {
     rate: i64,
     inverse: i64,
     prng: Prng,
+    /// What the rate wanders by.
+    wander_key: u64,
+    /// By how much a step has moved the synchronised clock from its lasting error, and when that
+    /// was last looked at.
+    stepped: i64,
+    slewed_to: u64,
 }
 
 impl HostClock {
-    pub(crate) fn new(spec: ClockSpec, mut prng: Prng) -> Self {
+    pub(crate) fn new(mut spec: ClockSpec, mut prng: Prng) -> Self {
         // Between one second and about 2.4 hours, so that early times can be subtracted from.
         let drawn = 1_000_000_000 + prng.below(1 << 43);
         let origin = spec.origin.map_or(drawn, Timestamp::nanos);
-        let mut clock = Self { base: (0, origin), rate: 0, inverse: 0, prng, spec };
+        let mut own = Prng::new(drawn);
+        let mut either_way = |most: u64| own.below(2 * most + 1) as i64 - most as i64;
+        spec.drift_ppb += either_way(spec.drift_spread_ppb.into());
+        spec.offset_ns = spec.offset_ns.saturating_add(either_way(nanos(spec.offset_spread)));
+        let (wander_key, base) = (mix(drawn), (0, origin));
+        let (rate, inverse, stepped, slewed_to) = (0, 0, 0, 0);
+        let mut clock = Self { base, rate, inverse, prng, wander_key, stepped, slewed_to, spec };
         clock.set_drift(0, clock.spec.drift_ppb);
         clock
     }
 
+    /// Whether the rate changes by itself.
+    pub(crate) fn wanders(&self) -> bool {
+        self.spec.wander_ppb > 0
+    }
+
+    /// The rate follows the temperature. Called when the clock is read: between two readings the
+    /// temperature does not change much.
+    pub(crate) fn wander(&mut self, now: u64) {
+        let rate = self.rate_at(now);
+        self.set_rate(now, rate);
+    }
+
+    /// Drift and wander at a time, in parts per billion. The wander is straight lines between
+    /// hashed values, one per period.
+    fn rate_at(&self, at: u64) -> f64 {
+        let period = nanos(self.spec.wander_period).max(1);
+        let (number, within) = (at / period, at % period);
+        let value = |k: u64| {
+            let word = mix(self.wander_key ^ k.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            normal_quantile(((word >> 11) as f64 / TWO_53).clamp(1e-9, 1.0 - 1e-9))
+        };
+        let drift = self.spec.drift_ppb as f64;
+        if self.spec.wander_ppb == 0 {
+            return drift;
+        }
+        let (from, to) = (value(number), value(number + 1));
+        let wander = from + (to - from) * (within as f64 / period as f64);
+        drift + wander * f64::from(self.spec.wander_ppb)
+    }
+
     pub(crate) fn period(&self) -> Duration {
         self.spec.period
+    }
+
+    /// The time from the first reading to the second, from the seed.
+    pub(crate) fn phase(&mut self) -> u64 {
+        self.prng.below(nanos(self.spec.period).max(1))
     }
 
     /// The local clock at a true time.
@@ -101,28 +167,52 @@ impl HostClock {
 
     /// Changes the rate of the local clock; it goes on from where it is.
     pub(crate) fn set_drift(&mut self, now: u64, drift_ppb: i64) {
-        self.base = (now, self.local(now).nanos());
-        let per_billion = |n: i128, d: i128| ((n << RATE_BITS) / d) as i64;
-        self.rate = per_billion(drift_ppb.into(), 1_000_000_000);
-        self.inverse = per_billion(drift_ppb.into(), 1_000_000_000 + i128::from(drift_ppb));
+        self.spec.drift_ppb = drift_ppb;
+        let rate = self.rate_at(now);
+        self.set_rate(now, rate);
     }
 
-    /// The synchronised clock is wrong by this much more from now on.
-    pub(crate) fn step(&mut self, by_ns: i64) {
-        self.spec.offset_ns = self.spec.offset_ns.saturating_add(by_ns);
+    fn set_rate(&mut self, now: u64, ppb: f64) {
+        self.base = (now, self.local(now).nanos());
+        // Thousandths of a part per billion: finer than any crystal is known.
+        let thousandths = (ppb * 1e3) as i128;
+        let share = |n: i128, d: i128| ((n << RATE_BITS) / d) as i64;
+        self.rate = share(thousandths, 1_000_000_000_000);
+        self.inverse = share(thousandths, 1_000_000_000_000 + thousandths);
+    }
+
+    /// The synchronised clock is wrong by this much more from now on, or until it has slewed back.
+    pub(crate) fn step(&mut self, now: u64, by_ns: i64) {
+        self.slew(now);
+        self.stepped = self.stepped.saturating_add(by_ns);
+    }
+
+    /// Goes back towards the lasting error, as far as the time since the last look allows.
+    fn slew(&mut self, now: u64) {
+        let passed = now.saturating_sub(core::mem::replace(&mut self.slewed_to, now));
+        let most = (u128::from(passed) * u128::from(self.spec.slew_ppb) / 1_000_000_000) as i64;
+        self.stepped -= self.stepped.clamp(-most, most);
+    }
+
+    fn wrong_by(&self) -> i64 {
+        self.spec.offset_ns.saturating_add(self.stepped)
     }
 
     /// What the clock source says at a true time.
     pub(crate) fn reading(&mut self, at: u64) -> ClockReading {
+        self.slew(at);
         let right = at as i64 - self.local(at).nanos() as i64;
         let noise = nanos(self.spec.noise);
         let wrong = self.prng.below(2 * noise + 1) as i64 - noise as i64;
         ClockReading {
-            offset_ns: right.saturating_add(self.spec.offset_ns).saturating_add(wrong),
+            offset_ns: right.saturating_add(self.wrong_by()).saturating_add(wrong),
             error: self.spec.stated,
         }
     }
 }
+
+/// 2^53.
+const TWO_53: f64 = 9_007_199_254_740_992.0;
 
 #[inline]
 fn scaled(ns: u64, rate: i64) -> i64 {
@@ -171,7 +261,7 @@ mod tests {
         let noise = Duration::from_nanos(300);
         let spec = ClockSpec { drift_ppb: 9_000, offset_ns: -500, noise, ..ClockSpec::default() };
         let mut clock = HostClock::new(spec, Prng::new(2));
-        clock.step(100_000);
+        clock.step(0, 100_000);
         for at in (0..1_000_000_000).step_by(1_000_003) {
             let shown = clock.local(at).nanos() as i64 + clock.reading(at).offset_ns;
             assert!((shown - at as i64 - 99_500).abs() <= 300);

@@ -453,7 +453,7 @@ impl Network for FatTree {
         self.chances = Chances::new(rates);
     }
 
-    fn slow(&mut self, _: HostIndex, _: f64) {}
+    fn slow(&mut self, _: SimTime, _: HostIndex, _: f64) {}
 }
 
 #[cfg(test)]

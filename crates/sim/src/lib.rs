@@ -32,10 +32,11 @@
 //! |---|---|
 //! | [`world`] | [`World`]: nodes, hosts, the run; start reading here |
 //! | [`network`] | [`Network`], the trait that models implement; [`Wire`], the simplest one |
-//! | [`cloud`] | [`Cloud`]: delays per pair, jitter, spikes, stragglers, network cards |
+//! | [`cloud`] | [`Cloud`]: paths as processes in time, stragglers, load, losses, network cards |
 //! | [`fattree`] | [`FatTree`]: racks and a core, priorities, buffers, oversubscription |
-//! | [`host`] | [`HostSpec`]: processor costs, cores, socket buffers, pre-emptions |
-//! | [`clock`] | [`ClockSpec`]: drift of the local clock, error of the synchronised one |
+//! | [`fluid`] | [`Fluid`]: long flows that share links max-min fairly, without packets |
+//! | [`host`] | [`HostSpec`]: processor costs, cores, card, socket buffers, late timers, pre-emptions |
+//! | [`clock`] | [`ClockSpec`]: drift and wander of the local clock, error of the synchronised one |
 //! | [`quantiles`] | [`Quantiles`]: any distribution of delays, parametric or measured |
 //! | [`observer`] | [`Observer`]: who watches a run and acts in it |
 //! | [`faults`] | [`Fault`], plans of faults from a seed, coverage |
@@ -47,8 +48,8 @@
 //! | [`transcript`] | a run as text |
 //! | [`strict`] | [`Strict`]: the rule of the contract, asserted |
 //!
-//! Absent on purpose: sockets' kernel behaviour beyond a bounded buffer, contention at the
-//! receiver's card, congestion inside the cloud (its effect is in the measured delays).
+//! Absent on purpose: sockets' kernel behaviour beyond a bounded buffer, and links inside the cloud
+//! that several pairs share (their effect is in the measured delays of each pair by itself).
 //!
 //! Two machines that throw a ball, by hand:
 //!
@@ -116,6 +117,7 @@ pub mod cloud;
 pub mod disk;
 pub mod fattree;
 pub mod faults;
+pub mod fluid;
 pub mod host;
 pub mod network;
 pub mod objects;
@@ -136,10 +138,13 @@ use evenfall_core::math;
 pub use altered::{Alteration, Altered, Asked};
 pub use campaign::{AnyCampaign, Campaign, Run, Violation};
 pub use clock::ClockSpec;
-pub use cloud::{Cloud, CloudProfile};
+pub use cloud::{
+    Cloud, CloudProfile, Load, Outages, PathLoss, Reroutes, Spread, Stragglers, Waits,
+};
 pub use disk::{DiskFaults, SimDisk};
 pub use fattree::{Costs, FatTree, FatTreeSpec, Occupancy, Priorities};
 pub use faults::{Bounds, Coverage, Fault, FaultKind, Plan, Victims};
+pub use fluid::{Fluid, FluidFlow, FluidLink};
 pub use host::{HostSpec, StallSpec};
 pub use network::{Loss, Network, Packet, Rates, Verdict, Wire};
 pub use objects::{ObjectFaults, SimObjects};

@@ -53,7 +53,7 @@ pub struct Ticket(pub u64);
 pub enum Loss {
     /// By chance, at the rate in force.
     Random,
-    /// A finite buffer inside the network was full.
+    /// A finite buffer inside the network, or of the receiver's card, was full.
     Buffer,
     /// A partition was in force when it was sent.
     Partition,
@@ -127,7 +127,7 @@ pub trait Network {
     fn set_rates(&mut self, rates: Rates);
 
     /// From now on this host is slower than its specification by this factor.
-    fn slow(&mut self, host: HostIndex, factor: f64);
+    fn slow(&mut self, now: SimTime, host: HostIndex, factor: f64);
 }
 
 /// The simplest network: every packet takes the same time, nothing queues. For tests.
@@ -163,7 +163,7 @@ impl Network for Wire {
         self.chances = Chances::new(rates);
     }
 
-    fn slow(&mut self, _: HostIndex, _: f64) {}
+    fn slow(&mut self, _: SimTime, _: HostIndex, _: f64) {}
 }
 
 /// [`Rates`] as thresholds for one random word, for models to share.

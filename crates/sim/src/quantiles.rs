@@ -152,6 +152,26 @@ impl Quantiles {
         }
     }
 
+    /// The share of samples of at most so many nanoseconds.
+    pub fn share_below(&self, ns: f64) -> f64 {
+        let cells = &self.0;
+        let share = |table: &[u32], cell: usize| {
+            let (low, high) = (f64::from(table[cell]), f64::from(table[cell + 1]));
+            let part = if high > low { (ns - low) / (high - low) } else { 1.0 };
+            (cell as f64 + part.clamp(0.0, 1.0)) / (table.len() - 1) as f64
+        };
+        let above = cells.body.partition_point(|&value| f64::from(value) <= ns);
+        if above == 0 {
+            return 0.0;
+        }
+        if above < BODY {
+            return share(&cells.body, above - 1);
+        }
+        let above = cells.tail.partition_point(|&value| f64::from(value) <= ns);
+        let within = if above > TAIL { 1.0 } else { share(&cells.tail, above.max(1) - 1) };
+        ((BODY - 1) as f64 + within) / BODY as f64
+    }
+
     /// The quantile of this probability, in nanoseconds.
     pub fn at(&self, q: f64) -> u64 {
         self.sample((q.clamp(0.0, 1.0) * 18_446_744_073_709_551_616.0) as u64)

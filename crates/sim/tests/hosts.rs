@@ -172,7 +172,7 @@ fn a_slow_host_takes_longer_to_receive() {
 #[test]
 fn pre_emption_hits_all_nodes_of_a_host_and_no_other() {
     let stalls = StallSpec { mean_gap: 20 * MS, length: Quantiles::constant(5 * MS) };
-    let spec = HostSpec { stalls: Some(stalls), ..HostSpec::ideal() };
+    let spec = HostSpec { stalls: vec![stalls], ..HostSpec::ideal() };
     let mut world = World::new(Wire::new(50 * US), 5);
     let sender = world.add(quiet(), HostSpec::ideal());
     let hosts = [world.add_host(spec.clone()), world.add_host(spec)];
@@ -196,4 +196,56 @@ fn pre_emption_hits_all_nodes_of_a_host_and_no_other() {
     }
     let both = late[0].iter().zip(&late[2]).filter(|(a, b)| **a && **b).count();
     assert!((10..=90).contains(&both), "4 % if independent: {both}");
+}
+
+#[test]
+fn many_senders_at_once_queue_at_the_receivers_card_which_drops_what_it_cannot_hold() {
+    // 934 and 66 bytes at 1 Gb/s are 8 us; the card holds 200 us of them.
+    let spec =
+        HostSpec { nic_bits_per_s: 1_000_000_000, ingress_queue: 200 * US, ..HostSpec::ideal() };
+    let cloud = Cloud::new(CloudProfile::constant(20 * US), 3);
+    let (mut world, mut watch) = probes_on(cloud, 41, &spec);
+    for from in 1..41 {
+        send(&mut world, &mut watch, (from, 0), &[2; 934]);
+    }
+    world.run_until(ms(1), &mut watch);
+    let heard = heard(&watch, 0);
+    // One is through at once, and 26 wait from 0 to 200 us.
+    assert_eq!((heard.len(), world.tally().lost(Loss::Buffer)), (27, 13));
+    assert!(heard.windows(2).all(|pair| pair[1].0 - pair[0].0 == 8_000), "{heard:?}");
+    assert!(heard[0].0.abs_diff(28_000) < 10, "an idle card adds nothing: {heard:?}");
+}
+
+#[test]
+fn a_card_takes_so_many_packets_a_second_however_short() {
+    let spec = HostSpec { nic_packets_per_s: 100_000, ..HostSpec::ideal() };
+    let cloud = Cloud::new(CloudProfile::constant(20 * US), 3);
+    let (mut world, mut watch) = probes_on(cloud, 2, &spec);
+    (0..10).for_each(|_| send(&mut world, &mut watch, (0, 1), &[2]));
+    world.run_until(ms(1), &mut watch);
+    let expected: Vec<_> = (1..=10).map(|i| (20_000 + 10_000 * i, 2)).collect();
+    assert_eq!(heard(&watch, 1), expected);
+}
+
+/// The review found no pause above .81 ms.
+#[test]
+fn a_host_has_short_pauses_often_and_long_ones_rarely() {
+    let short = StallSpec { mean_gap: 10 * MS, length: Quantiles::constant(MS) };
+    let long = StallSpec { mean_gap: 1_000 * MS, length: Quantiles::constant(40 * MS) };
+    let spec = HostSpec { stalls: vec![short, long], ..HostSpec::ideal() };
+    let mut world = World::new(Wire::new(50 * US), 5);
+    let sender = world.add(quiet(), HostSpec::ideal());
+    let host = world.add(quiet(), spec);
+    let mut watch = Collect::default();
+    for at in 0..40_000 {
+        world.run_until(SimTime::from_micros(500 * at), &mut watch);
+        send(&mut world, &mut watch, (sender.0, host.0), &[2]);
+    }
+    world.run_until(ms(21_000), &mut watch);
+    let heard = heard(&watch, host.0);
+    let late: Vec<u64> =
+        heard.iter().enumerate().map(|(i, (at, _))| at - 50_000 - i as u64 * 500_000).collect();
+    let longer = |ns| late.windows(2).filter(|w| w[0] <= ns && w[1] > ns).count();
+    assert!((1_000..2_500).contains(&longer(0)), "{} pauses in 20 s", longer(0));
+    assert!((10..35).contains(&longer(30_000_000)), "{} long ones", longer(30_000_000));
 }

@@ -7,6 +7,7 @@ mod clocks;
 mod common;
 mod durable;
 mod faults;
+mod fluid;
 mod hosts;
 mod network;
 mod runs;

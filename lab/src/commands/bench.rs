@@ -1,4 +1,4 @@
-//! `evenfall bench`: what things cost on this machine.
+//! `evenfall bench`: measures costs on this machine.
 
 mod cross;
 mod mpi;
@@ -29,7 +29,7 @@ enum Command {
     Fanout(Fanout),
     /// Records per second that the store takes, and how fast it gives them back.
     Store(self::store::Args),
-    /// Shuffles between processes over real sockets, against what the links allow.
+    /// Shuffles between processes over real sockets, compared with the bound of the links.
     Shuffle(shuffle::Args),
     /// One rank of `bench shuffle`.
     #[command(hide = true)]
@@ -42,16 +42,16 @@ enum Command {
 /// Arguments of `evenfall bench fanout`.
 #[derive(clap::Args, Debug)]
 struct Fanout {
-    /// Receivers.
+    /// Number of receivers.
     #[arg(long, default_value_t = 10)]
     fanout: usize,
     /// Bytes of a message.
     #[arg(long, default_value_t = 40)]
     size: usize,
-    /// Messages in one datagram, flat out.
+    /// Messages in one datagram at full speed.
     #[arg(long, default_value_t = 20)]
     pack: usize,
-    /// Rounds; the median is printed.
+    /// Number of rounds. The median is printed.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Length of one measurement.
@@ -62,7 +62,7 @@ struct Fanout {
         value_parser = humantime::parse_duration
     )]
     duration: Duration,
-    /// Seal and authenticate under a key.
+    /// Seal and authenticate datagrams under a key.
     #[arg(long)]
     key: bool,
     /// Print one JSON object.

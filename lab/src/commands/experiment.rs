@@ -1,4 +1,4 @@
-//! `evenfall-lab experiment`: an experiment file, also on a simulated pool.
+//! `evenfall-lab experiment`: carries out an experiment file, also on a simulated pool.
 
 use evenfall_host::interrupt;
 use evenfall_placement_survey::experiment::command::{self, Args};
@@ -9,8 +9,8 @@ use evenfall_runtime::program::Outcome;
 
 use crate::survey::pool::{PoolSpec, survey};
 
-/// Agents and surveyor in the simulator: a world of its own for every run, so that runs of one
-/// repetition meet the same pool and the same luck.
+/// Agents and surveyor in the simulator. Every run has a world of its own, so that runs of one
+/// repetition have the same pool and the same random numbers.
 struct InSimulator(Simulated);
 
 impl Field for InSimulator {

@@ -1,6 +1,8 @@
-//! `evenfall sim`: the same machines in the simulator.
+//! `evenfall sim`: runs the machines of the product in the simulator.
 
 mod campaign;
+mod clock;
+mod files;
 mod placement;
 mod shuffle;
 mod shuffle_study;
@@ -10,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::model::{Model, Stack};
 use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, run_seen};
-use crate::profile::FITTED;
 use crate::studies::overlay::Effort;
 use crate::studies::{Table, hedging, overlay, replacement};
 use clap::{Subcommand, ValueEnum};
@@ -40,52 +42,65 @@ pub struct Args {
 enum Command {
     /// Multicast in a simulated cloud region.
     Multicast(Box<Multicast>),
-    /// A campaign of faults: many seeds, or one seed told.
+    /// A campaign of faults: many seeds, or the events of one seed.
     Campaign(campaign::Args),
-    /// A shuffle on a fat tree, ours or a rival's, against the bound of its links.
+    /// A shuffle on a fat tree, by our exchange or a rival, compared with the bound of its links.
     Shuffle(Box<shuffle::Args>),
-    /// Tables that stand beside the papers': see docs/results/.
+    /// Bulk reads in a data centre: which copy, over which path.
+    Files(files::Args),
+    /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
+    Clock(Box<clock::Args>),
+    /// Tables that compare with the papers' figures: see docs/results/.
     Study(Study),
 }
 
 /// A table to make.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
-    /// Hedging over random links: independent copies, and real siblings.
+    /// Hedging over random links, with independent copies and with real siblings.
     Hedging,
-    /// OML by depth and fan-out.
+    /// Overall latency (OML) by depth and fan-out.
     Shapes,
     /// OML percentiles and windows of every mode, 100 receivers.
     Modes,
-    /// What was published of 1,000 receivers and more, and variants of 100.
+    /// The published runs of 1,000 receivers and more, and variants of 100.
     Scale,
     /// P(F) by number of receivers and hedging.
     Fairness,
-    /// P(F) against held OML.
+    /// P(F) against held overall latency.
     Curve,
     /// Planners of trees on pools fitted to public measurements.
     Placement,
-    /// A proxy's host turns slow: with live re-placement and without.
+    /// A proxy's host turns slow, with live re-placement and without.
     Replacement,
-    /// The figures of the shuffle thesis, resumable: see docs/results/shuffle.md.
+    /// The figures of the shuffle thesis, which can be continued: see docs/results/shuffle.md.
     Shuffle,
+    /// The figures of the Mayflower thesis: see docs/results/files.md.
+    Files,
 }
 
 /// Arguments of `evenfall sim study`.
 #[derive(clap::Args, Debug)]
 struct Study {
-    /// Which table.
+    /// The table to make.
     name: Name,
-    /// Numbers of receivers: all for fairness, the first for curve.
+    /// Numbers of receivers. fairness takes all of them, and curve takes the first.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     receivers: Vec<u32>,
-    /// Extra copies (curve only).
+    /// Extra copies (for curve).
     #[arg(long, default_value_t = Hedging::DEFAULT)]
     hedging: Hedging,
-    /// Messages in every run; the default of each study when left out.
+    /// Messages in every run. By default, each study has its own number.
     #[arg(long)]
     messages: Option<u32>,
-    /// Seed of every run; of the first pool for placement, the first of ten for replacement.
+    /// The cloud: aws, gcp, quiet, or the path of a file of the same form.
+    #[arg(long, value_name = "NAME|FILE", default_value = "aws", value_parser = Model::named)]
+    model: Model,
+    /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
+    #[arg(long, default_value = "kernel-bypass")]
+    stack: Stack,
+    /// Seed of every run. For placement, the seed of the first pool; for replacement, the first of
+    /// ten seeds.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -100,31 +115,32 @@ struct Study {
 /// Arguments of `evenfall sim multicast`.
 #[derive(clap::Args, Debug)]
 struct Multicast {
-    /// Receivers.
+    /// Number of receivers.
     #[arg(long, default_value_t = 100)]
     receivers: u32,
-    /// Hops from the root to a receiver; round(log10 N) when left out.
+    /// Hops from the root to a receiver. By default, round(log10 N).
     #[arg(long)]
     depth: Option<u8>,
-    /// Children per node; 10, or the smallest that reaches all in --depth hops.
+    /// Children of the root and of each proxy. By default 10, or the smallest number that reaches
+    /// all receivers in --depth hops.
     #[arg(long)]
     fanout: Option<u16>,
     /// Extra copies that each node below the first layer gets.
     #[arg(long, default_value_t = Hedging::DEFAULT)]
     hedging: Hedging,
-    /// Who sends them: siblings, or extra (the F+H variant).
+    /// The senders of extra copies: siblings, or extra (the F+H variant).
     #[arg(long, default_value = "siblings", value_parser = named::<Scheme>)]
     scheme: Scheme,
-    /// unicast, tree, hedge, release or cloudex.
+    /// How messages travel: unicast, tree, hedge, release or cloudex.
     #[arg(long, default_value = "release", value_parser = named::<Mode>)]
     mode: Mode,
-    /// What sets the deadline: on-time or max-p95.
+    /// The rule for deadlines: on-time or max-p95.
     #[arg(long, default_value = "on-time", value_parser = named::<Rule>)]
     rule: Rule,
     /// Share of messages that the on-time rule brings to every receiver before the deadline.
     #[arg(long, value_name = "SHARE", default_value_t = Deadline::default().target)]
     target: f64,
-    /// Trees side by side.
+    /// Trees side by side, over which the feed is sharded.
     #[arg(long, default_value_t = 1)]
     trees: u32,
     /// Messages per second.
@@ -133,16 +149,16 @@ struct Multicast {
     /// Bytes of a message.
     #[arg(long, default_value_t = 40)]
     size: usize,
-    /// Send at the times of this feed file instead of a steady --rate (the warm-up keeps to it).
+    /// Send at the times of this feed file instead of a steady --rate. The warm-up keeps the rate.
     #[arg(long)]
     feed: Option<PathBuf>,
-    /// Times faster than the feed's own times.
+    /// Factor by which the feed's own times are sped up.
     #[arg(long, default_value_t = 1.0)]
     speed: f64,
-    /// Take no more messages than this from --feed.
+    /// Take at most this many messages from --feed.
     #[arg(long)]
     messages: Option<usize>,
-    /// How long the feed lasts, in simulated time.
+    /// Duration of the feed in simulated time.
     #[arg(
         long,
         default_value = "2s",
@@ -150,10 +166,16 @@ struct Multicast {
         value_parser = humantime::parse_duration
     )]
     duration: Duration,
-    /// The same seed gives the same run, on any machine.
+    /// The cloud: aws, gcp, quiet, or the path of a file of the same form.
+    #[arg(long, value_name = "NAME|FILE", default_value = "aws", value_parser = Model::named)]
+    model: Model,
+    /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
+    #[arg(long, default_value = "sockets")]
+    stack: Stack,
+    /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Authenticate and seal under a key.
+    /// Seal and authenticate datagrams under a key.
     #[arg(long)]
     key: bool,
     /// The same as `sim campaign multicast --seed SEED`.
@@ -167,7 +189,7 @@ struct Multicast {
     json: bool,
 }
 
-/// A value by the name that settings files use for it.
+/// Reads a value by its name in settings files.
 fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
 }
@@ -181,17 +203,19 @@ pub fn main(args: &Args) -> Outcome {
         Command::Multicast(args) => multicast(args),
         Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
+        Command::Files(args) => files::main(args),
+        Command::Clock(args) => clock::main(args),
         Command::Study(args) => study(args),
     }
 }
 
-/// Trials of the hedging study, as many as the paper's.
+/// Trials of the hedging study, as many as in the paper.
 const TRIALS: usize = 100_000;
 
 fn study(args: &Study) -> Outcome {
-    let standard = Effort::default();
+    let standard = Effort::on(args.model.clone());
     let messages = args.messages.unwrap_or(standard.messages);
-    let effort = Effort { messages, seed: args.seed, ..standard };
+    let effort = Effort { messages, seed: args.seed, stack: args.stack, ..standard };
     let shown = Progress::new();
     let progress = &mut |name: &str| shown.stage(name, None);
     let one = *args.receivers.first().ok_or("--receivers: name one at least")?;
@@ -203,11 +227,17 @@ fn study(args: &Study) -> Outcome {
         Name::Modes => overlay::modes(&effort, progress),
         Name::Scale => overlay::scale(&effort, progress),
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
-        Name::Replacement => replacement::table(args.seed, 10, progress),
+        Name::Replacement => replacement::table(&args.model, args.seed, 10, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
         Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
         Name::Shuffle => {
             let tables = shuffle_study::tables(&args.shuffle, progress)?;
+            shown.end();
+            return show(&tables, args.json);
+        }
+        Name::Files => {
+            let shuffle_study::Args { figure, runs, .. } = &args.shuffle;
+            let tables = files::tables(figure, args.seed, *runs, progress)?;
             shown.end();
             return show(&tables, args.json);
         }
@@ -227,7 +257,7 @@ fn show(tables: &[Table], json: bool) -> Outcome {
     Ok(())
 }
 
-/// Tells on a terminal and in a log how far a run is.
+/// Reports progress on a terminal and in a log.
 fn told(shown: &Progress) -> impl FnMut(Seen) {
     let mut words = "";
     move |seen| {
@@ -285,7 +315,7 @@ fn multicast(args: &Multicast) -> Outcome {
     if done.finished { Ok(()) } else { Err("some receivers did not finish".into()) }
 }
 
-/// When the messages of the feed file are due, after the first.
+/// When the messages of the feed file are due, counted from the first.
 fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::error::Error>> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;
@@ -318,10 +348,9 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         times: args.feed.as_deref().map(|path| times(path, args)).transpose()?,
         seed: args.seed,
         key: args.key.then(|| SharedKey::new(1, [7; 32])),
-        cloud: FITTED.cloud(),
-        host: FITTED.host(),
         ..Params::default()
     };
+    params = params.on(&args.model, args.stack);
     let config = &mut params.config;
     config.mode = args.mode;
     config.shape.depth = args.depth;

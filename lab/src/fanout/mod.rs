@@ -1,12 +1,12 @@
 //! The cost of a copy: processor time of the sending side per delivered copy of a message.
 //!
-//! One thread sends to `fanout` sockets on loopback, which one other thread drains. Loopback runs
-//! the receive half of the stack, up to the receiver's socket queue, on top of the sender, so the
-//! sender's thread clock has that too; what the kernel moved to its own threads (`ksoftirqd`) is
-//! added. Draining is not in it: that is the receivers' time.
+//! One thread sends to `fanout` sockets on loopback, and another thread drains them. Loopback runs
+//! the receiving half of the stack, up to the receiver's socket queue, in the sender's thread, so
+//! the sender's thread clock includes that half. Time that the kernel moved to its own threads
+//! (`ksoftirqd`) is added. Draining is left out, because it is the receivers' time.
 //!
-//! What sends is a [`Source`] in front of a [`Port`], or any closure ([`measure`]), so that a
-//! protocol or another system is measured by exactly the same code.
+//! The sender is a [`Source`] in front of a [`Port`], or any closure ([`measure`]). A protocol and
+//! another system are therefore measured by exactly the same code.
 
 pub mod root;
 

@@ -1,5 +1,5 @@
-//! The multicast root in front of the driver, as a source for `crate::fanout`: what a copy
-//! costs with numbering, framing, deadline, repair ring and header, not only with sending.
+//! The multicast root in front of the driver, as a source for `crate::fanout`. It measures a copy
+//! with numbering, framing, deadline, repair ring and header, and not only with sending.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A recorder whose archive is memory, and answers at once.
+//! A recorder whose archive is in memory and answers at once.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The fault campaigns of the overlay: everything that may go wrong at once, and three scenes that
-//! test a single promise on an otherwise quiet network.
+//! The fault campaigns of the overlay: one with all kinds of faults at once, and three scenes that
+//! each test one promise on an otherwise quiet network.
 
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{Campaign, FaultKind, Run, Transcript};

@@ -1,4 +1,4 @@
-//! Who plays in a run: numbers, addresses and settings of one tree's machines.
+//! The machines of a run: their numbers, addresses and settings.
 
 use core::time::Duration;
 use std::net::SocketAddr;

@@ -1,12 +1,11 @@
-//! What must hold in every run, whatever goes wrong.
+//! The checks that must hold in every run, whatever goes wrong.
 //!
-//! The checks see what machines tell their owners and what the owner gave to the root, nothing
-//! else: they know no internals and share no code with what they check.
+//! The checks see only the events that machines give to their owners, and the messages that the
+//! owner gave to the root. They know no internals and share no code with the machines.
 //!
-//! A receiver is judged life by life: a crash ends one, a restart begins another with a machine
-//! that knows nothing of the first. Within a life the frames of one run of the root must come as
-//! one
-//! unbroken sequence of `Released` and `Lost`.
+//! A receiver is judged life by life. A crash ends a life, and a restart begins another with a
+//! machine that knows nothing of the first. Within a life, the frames of one run of the root must
+//! come as one unbroken sequence of `Released` and `Lost`.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

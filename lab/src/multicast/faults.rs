@@ -1,4 +1,4 @@
-//! Fault runs: a seed is a topology, a feed, and everything that goes wrong with them.
+//! Fault runs. A seed gives a topology, a feed, and all faults of a run.
 //!
 //! ```text
 //! 0      0.1 s                        last fault      calm                  end of feed
@@ -430,6 +430,7 @@ impl Scene {
             1 => Duration::from_millis(20),
             _ => Duration::ZERO,
         };
+        let stalls = stalls.into_iter().collect();
         (HostSpec { clock, stalls, receive_queue, moderation, ..HostSpec::default() }, origin)
     }
 

@@ -1,8 +1,8 @@
 //! A measured run.
 //!
-//! Times that compare two hosts (OML, windows) are the simulator's true time, so that the error of
-//! the hosts' clocks shows in the figures instead of hiding in them. Release lateness is by the
-//! receiver's own clock, the one it promised its deadline by.
+//! Times that compare two hosts (overall latency, windows) are the simulator's true time, so that
+//! the error of the hosts' clocks shows in the figures. Release lateness is measured by the
+//! receiver's own clock, by which the receiver promised its deadline.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! The overlay in the simulator.
 //!
-//! [`run`] measures: a feed at a steady pace through one or several trees on the cloud model,
-//! judged by the same fairness ledger that judges real runs. [`faults`] draws what goes wrong from
-//! a seed, and [`checks`] watch. [`mutants`] are machines that the checks must catch. [`campaign`]
-//! brings the three together.
+//! [`run`] measures: it sends a feed at a steady pace through one or several trees on the cloud
+//! model, and the fairness ledger of real runs judges the result. [`faults`] draws faults from a
+//! seed, and [`checks`] watch the run. [`mutants`] are machines that the checks must catch.
+//! [`campaign`] combines the three.
 
 pub mod archive;
 pub mod campaign;

@@ -1,8 +1,8 @@
-//! Machines with one thing wrong, to check the checkers.
+//! Machines with one defect each, which test the checkers.
 //!
-//! A mutation sits between a real machine and the world and alters what goes in or out, so that
-//! production code has no switches: swallowing requests for repair *is* a machine that forgets to
-//! repair.
+//! A mutation sits between a real machine and the world, and alters its input or output. Production
+//! code therefore needs no switches: a machine whose requests for repair are swallowed *is* a
+//! machine that forgets to repair.
 
 use std::collections::VecDeque;
 

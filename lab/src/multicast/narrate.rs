@@ -1,7 +1,7 @@
-//! Small scenarios, told: what happens, in words, one line each.
+//! Small scenarios as stories: each event is one line of words.
 //!
-//! The texts are kept beside the tests and compared line by line: a change of behaviour shows as a
-//! change of a story that a reviewer can read.
+//! The texts are kept beside the tests and compared line by line. A change of behaviour therefore
+//! shows as a change of a story, which a reviewer can read.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! One machine type for all roles, since a world has one.
+//! One machine type for all roles, because a world has one type.
 
 use evenfall_core::{
     Arrival, ClockReading, ForwardCounters, ForwardId, Install, Machine, Malformed, NodeId, Sent,

@@ -1,4 +1,4 @@
-//! What a measured run looks like.
+//! The parameters of a measured run.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use evenfall_sim::{CloudProfile, Fault, HostIndex, HostSpec, Network, World};
 
 use super::cast::Cast;
 use super::node::{Actor, Node};
+use crate::model::{Model, Stack};
 
 /// A run of the overlay at a steady pace or a feed's own times, without faults but those of the
 /// cloud model.
@@ -110,6 +111,11 @@ impl Layout {
 }
 
 impl Params {
+    /// The same run on a model's network and hosts.
+    pub fn on(self, model: &Model, stack: Stack) -> Self {
+        Self { cloud: model.cloud(), host: model.host(stack), ..self }
+    }
+
     /// Proxies of one tree.
     pub fn proxies(&self) -> u32 {
         let config = &self.config;

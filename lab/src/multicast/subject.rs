@@ -1,4 +1,5 @@
-//! The machine of a fault run: the real one, with tampering and mutations between it and the world.
+//! The machine of a fault run: the real machine, with tampering and mutations between it and the
+//! world.
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, Prng, Timestamp};

@@ -1,5 +1,5 @@
-//! Placement studied: which trees the planners choose from what they measured, and what those
-//! trees are worth on messages that nobody has seen.
+//! Placement studies: which trees the planners choose from measurements, and how good those trees
+//! are for messages that no planner has seen.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! A pool of cloud machines for placement, fitted to public measurements between 20 of them.
 //!
-//! The model of [`profile`](crate::profile) gives a host one slowness both ways. The measurements
-//! (`latency/gcp_pairs_owd_us.csv`) say otherwise: a host matters nearly twice as much to what it
-//! receives as to what it sends. So a pool has its own model:
+//! The model of [`profile`](crate::profile) gives a host one slowness for both directions. The
+//! measurements (`latency/gcp_pairs_owd_us.csv`) differ: a host slows the messages that it receives
+//! nearly twice as much as those that it sends. A pool therefore has its own model:
 //!
 //! ```text
 //! delay(i, j) = 82.4 us * send(i) * receive(j) * link(i, j) * drift    lognormal factors
@@ -10,9 +10,9 @@
 //!               + now and then a spike
 //! ```
 //!
-//! One host in twenty is a straggler as host 3 of the measurements is: it sends 1.22 times and
-//! receives 1.57 times as slowly as others, and its own part spreads 1.36 times as wide. [`fit`]
-//! puts the measurements and the model side by side.
+//! One host in twenty is a straggler like host 3 of the measurements. It sends 1.22 times and
+//! receives 1.57 times as slowly as other hosts, and its own part spreads 1.36 times as wide.
+//! [`fit`] compares the measurements with the model.
 
 use evenfall_core::{Prng, math};
 use evenfall_placement_planner::delays::{Delays, EdgeStats};

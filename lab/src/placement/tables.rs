@@ -1,4 +1,4 @@
-//! Tables: the thesis' beside ours, planners by shape, probing against all-to-all.
+//! Tables: the thesis' tables beside ours, planners by shape, and probing against all-to-all.
 
 use core::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The fault campaign of group communication: under loss, duplicates, reordering and crashes each
-//! call ends once at every rank that lives, with the right outcome or with a failure that names
-//! the dead rank.
+//! The fault campaign of group communication. Under loss, duplicates, reordering and crashes, each
+//! call ends once at every living rank, with the right outcome or with a failure that names the
+//! dead rank.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,8 @@
-//! The figures of chapter 6 that show how a shuffle goes on in time: 6.2, 6.3, 6.4 and 6.9.
+//! The figures of chapter 6 that show a shuffle over time: 6.2, 6.3, 6.4 and 6.9.
 //!
-//! Time is divided by what the links allow at best, so that shuffles of different seeds can be
-//! laid over each other. The thesis shows one workload; here each point has one value per seed.
+//! Time is divided by the least time that the links allow, so that shuffles of different seeds can
+//! be laid over each other. The thesis shows one workload. In our figures each point has one value
+//! per seed.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use super::curves::Curves;
 use super::rivals::Rival;
 use super::scene::{Params, timeline};
 use super::study::{HADOOPS, Run, Setup, randomised};
+use super::unfinished::Unfinished;
 use super::watch::Sample;
 
 /// Samples while the links at best need, and in all: the slowest of the rivals takes twice that.
@@ -77,7 +79,7 @@ impl Course {
     ///
     /// # Errors
     /// As [`timeline`].
-    pub fn run(run: &Run) -> Result<Self, String> {
+    pub fn run(run: &Run) -> Result<Self, Unfinished> {
         let params = run.params();
         let sample_every = Some(params.shortest() / SAMPLES_PER_BOUND);
         let (_, samples) = timeline(&Params { sample_every, ..params })?;

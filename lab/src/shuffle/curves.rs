@@ -1,4 +1,4 @@
-//! Curves with several values a point, whatever they show: what tables and drawings are made of.
+//! Curves with several values per point, from which tables and drawings are made.
 
 use evenfall_core::statistics::half_width;
 

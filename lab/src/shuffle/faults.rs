@@ -1,8 +1,8 @@
-//! The fault campaign of the exchange: loss up to 5 %, duplicates, reordering and crashes must
-//! leave every message whole and once, or a failure that names the dead rank.
+//! The fault campaign of the exchange. Under loss up to 5 %, duplicates, reordering and crashes,
+//! every message arrives whole and once, or a failure names the dead rank.
 //!
-//! The campaign of group communication in [`calls`](super::calls) has the same checks, mutants
-//! and faults, and another load.
+//! The campaign of group communication in [`calls`](super::calls) has the same checks, mutants and
+//! faults, with another load.
 
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -3,13 +3,14 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
-//! | [`watch`] | what watches it: its end, how far it is, pauses |
-//! | [`rivals`] | [`Rival`]: how others would send the same matrix |
+//! | [`unfinished`] | why a shuffle did not end: nodes that wait for each other in a circle |
+//! | [`watch`] | watches a shuffle: its end, its progress, pauses |
+//! | [`rivals`] | [`Rival`]: how other schemes would send the same matrix |
 //! | [`plain`] | the machine of rivals and of printed variants |
 //! | [`faults`] | loss, crashes and what must hold; mutants that must be caught |
-//! | [`calls`] | the same for group communication |
+//! | [`calls`] | faults, checks and mutants for group communication |
 //! | [`study`] | the figures of chapter 6 of the thesis, run by run |
-//! | [`course`] | those of its figures that show how a shuffle goes on in time |
+//! | [`course`] | the figures that show a shuffle over time |
 //! | [`curves`], [`plot`] | figures as tables and as drawings |
 //! | [`preempt`] | pre-emption schedules, and the bound that they leave |
 
@@ -24,8 +25,10 @@ pub mod preempt;
 pub mod rivals;
 pub mod scene;
 pub mod study;
+pub mod unfinished;
 pub mod watch;
 
 pub use rivals::{Ablation, Rival};
 pub use scene::{Control, Done, Params, run, timeline};
+pub use unfinished::Unfinished;
 pub use watch::Sample;

@@ -1,11 +1,11 @@
-//! Pre-emption: each node is taken away half of the time (section 6.2 of the thesis).
+//! Pre-emption: each node loses the processor half of the time (section 6.2 of the thesis).
 //!
 //! Intervals without the processor (pauses) and with it (runs) alternate. The lengths of pauses
 //! are normal with a standard deviation of a quarter of the mean. The thesis does not say how long
 //! the runs are: [`Runs`] has two readings. Each node starts at a random point of the cycle.
 //!
-//! As in the thesis, whose simulator goes by packet times, a node comes back at a whole packet
-//! time and is taken away just before a whole one, so that a run has room for whole packets only.
+//! The thesis' simulator counts in packet times. As there, a node comes back at a whole packet time
+//! and is taken away just before one, so a run has room for whole packets only.
 
 use evenfall_core::Prng;
 

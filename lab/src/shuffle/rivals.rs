@@ -1,8 +1,8 @@
-//! How others would send the same matrix, on the same network.
+//! How other schemes would send the same matrix on the same network.
 //!
-//! What makes a rival is the rules of the [plain machine](super::plain), as the thesis adapted
-//! them (chapter 6). GRPF as a whole is the exchange itself; GRPF with a part taken away, or as
-//! printed, is the plain machine, too.
+//! A rival is a set of rules of the [plain machine](super::plain), as the thesis adapted the scheme
+//! (chapter 6). The whole GRPF is the exchange itself. GRPF without some part, or as printed, is
+//! also the plain machine.
 
 use core::fmt;
 use core::str::FromStr;

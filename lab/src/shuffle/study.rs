@@ -1,9 +1,8 @@
 //! Chapter 6 of the thesis, figure by figure.
 //!
-//! A figure is curves over message skewness; a point of a curve is several [`Run`]s with seeds of
-//! their own. Figures share runs: throughput and buffers of one setup come from the same ones. A
-//! [`Record`] is one finished run as a line of text, so that a study can be stopped and go on
-//! where it was.
+//! A figure has curves over message skewness. A point of a curve is several [`Run`]s with seeds of
+//! their own. Figures share runs: throughput and buffers of one setup come from the same runs. A
+//! [`Record`] is one finished run as a line of text, so that a stopped study can be continued.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -16,6 +15,7 @@ use super::curves::Curves;
 use super::preempt::Runs;
 use super::rivals::{Ablation, Rival};
 use super::scene::{Control, Done, LINK_BITS_PER_S, Params, RACK_HOSTS, run};
+use super::unfinished::Unfinished;
 
 /// Everything of a run but its matrix and its seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,7 +123,7 @@ impl Run {
     ///
     /// # Errors
     /// As [`run`].
-    pub fn run(&self) -> Result<Record, String> {
+    pub fn run(&self) -> Result<Record, Unfinished> {
         Ok(Record::new(self.key(), &run(&self.params())?))
     }
 }

@@ -1,5 +1,5 @@
-//! The second node of the level `replica`: it gets what the first has committed, commits it too,
-//! and must have it whatever becomes of either.
+//! The second node of the level `replica`. It gets the commits of the first node, commits them too,
+//! and must keep them whatever happens to either node.
 
 use evenfall_core::Prng;
 use evenfall_sim::{DiskFaults, SimDisk};

@@ -1,16 +1,16 @@
-//! How much sibling hedging can win: the Monte Carlo of Jasper section 5.2, and the same with real
+//! How much sibling hedging can gain: the Monte Carlo of Jasper section 5.2, and the same with real
 //! siblings.
 //!
-//! Links are uniform on (0, 1). A node at level 1 has one way. Below, it takes the first of `H + 1`
-//! copies. In the published recursion each copy is drawn independently from the distribution of the
-//! level above, as if the aunts had nothing in common:
+//! Links are uniform on (0, 1). A node at level 1 has one way. A node below takes the first of `H +
+//! 1` copies. In the published recursion each copy is drawn independently from the distribution of
+//! the level above, as if the aunts had no edge in common:
 //!
 //! ```text
 //! X(1) = U,   X(d) = min over H + 1 of (X'(d-1) + U)
 //! ```
 //!
-//! Real siblings have the same parent and the same aunts, so that a slow link above hits several of
-//! the copies at once, and the gain is smaller.
+//! Real siblings have the same parent and the same aunts. A slow link above delays several of the
+//! copies at once, so the gain is smaller.
 
 use evenfall_core::{Prng, math};
 

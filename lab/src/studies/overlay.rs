@@ -1,4 +1,4 @@
-//! The overlay on the fitted cloud: latency by shape and mode, fairness by size, the price of P(F).
+//! The overlay on a model of a cloud: latency by shape and mode, fairness by size, the price of P(F).
 
 use core::time::Duration;
 
@@ -7,12 +7,16 @@ use evenfall_multicast_machine::Mode;
 use evenfall_multicast_machine::config::{Rule, Scheme};
 
 use super::Table;
+use crate::model::{Model, Stack};
 use crate::multicast::{Params, Run, run};
-use crate::profile::FITTED;
 
-/// How much a study spends.
-#[derive(Clone, Copy, Debug)]
+/// How much a study spends, and where.
+#[derive(Clone, Debug)]
 pub struct Effort {
+    /// The cloud.
+    pub model: Model,
+    /// How hosts send and receive.
+    pub stack: Stack,
     /// Messages per second.
     pub rate: f64,
     /// Messages in every run.
@@ -23,23 +27,25 @@ pub struct Effort {
     pub seed: u64,
 }
 
-impl Default for Effort {
-    fn default() -> Self {
-        // 5,000 messages a second is what the papers use; two in a hundred lie beyond p98.
-        Self { rate: 5_000.0, messages: 10_000, warm_up: 5_000, seed: 1 }
-    }
-}
-
 impl Effort {
+    /// The usual effort on a model. The stack is that of the published measurements that stand
+    /// beside ours.
+    pub fn on(model: Model) -> Self {
+        // 5,000 messages a second is what the papers use; two in a hundred lie beyond p98.
+        let (rate, messages, warm_up) = (5_000.0, 10_000, 5_000);
+        Self { model, stack: Stack::KernelBypass, rate, messages, warm_up, seed: 1 }
+    }
+
     fn method(&self) -> String {
-        let Self { rate, messages, warm_up, seed } = self;
+        let Self { model, stack, rate, messages, warm_up, seed } = self;
+        let model = &model.name;
         format!(
-            "our machines on the fitted cloud, {rate} msg/s, {messages} messages after {warm_up} \
+            "our machines on the model {model} with the stack {stack}, {rate} msg/s, {messages} messages after {warm_up} \
              empty ones, seed {seed}; microseconds"
         )
     }
 
-    /// A run of this size on the fitted cloud.
+    /// A run of this size on the model.
     pub fn params(&self, receivers: u32, mode: Mode, hedging: Hedging) -> Params {
         let mut params = Params {
             receivers,
@@ -47,10 +53,9 @@ impl Effort {
             duration: Duration::from_secs_f64(f64::from(self.messages) / self.rate),
             warm_up: Duration::from_secs_f64(f64::from(self.warm_up) / self.rate),
             seed: self.seed,
-            cloud: FITTED.cloud(),
-            host: FITTED.host(),
             ..Params::default()
         };
+        params = params.on(&self.model, self.stack);
         params.config.mode = mode;
         params.config.shape.hedging = hedging;
         params
@@ -65,7 +70,7 @@ fn measured(params: &Params, progress: &mut dyn FnMut(&str), name: &str) -> Run 
 /// Median OML by shape, published beside ours.
 pub fn shapes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
     // A sender of 100 copies at a time cannot do 5,000 messages a second at 2.7 us a copy.
-    let effort = &Effort { rate: effort.rate.min(1_000.0), ..*effort };
+    let effort = &Effort { rate: effort.rate.min(1_000.0), ..effort.clone() };
     let mut table =
         Table::new("Median OML by tree shape", effort.method(), &["shape", "published", "ours"]);
     for (n, depth, fanout, published) in [
@@ -106,7 +111,7 @@ pub fn modes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
         // Direct modes saturate their sender above this rate.
         let rate = if mode.direct() { effort.rate.min(1_000.0) } else { effort.rate };
         let slower = if rate < effort.rate { format!(", {rate} msg/s") } else { String::new() };
-        let mut params = Effort { rate, ..*effort }.params(100, mode, Hedging(hedging));
+        let mut params = Effort { rate, ..effort.clone() }.params(100, mode, Hedging(hedging));
         params.config.deadline.rule = Rule::MaxP95;
         let run = measured(&params, progress, name);
         let r = &run.results;

@@ -1,4 +1,4 @@
-//! A proxy's host turns slow while the feed runs: what re-placement makes of it.
+//! The effect of re-placement when a proxy's host turns slow during the feed.
 
 use core::time::Duration;
 
@@ -9,6 +9,7 @@ use evenfall_sim::{Fault, NodeIndex};
 
 use super::Table;
 use super::overlay::Effort;
+use crate::model::Model;
 use crate::multicast::{Params, Run, run};
 
 /// When the host turns slow, from the first message.
@@ -47,9 +48,10 @@ impl Case {
     }
 }
 
-/// A run of this case: 100 receivers, ten proxies and two spares on the fitted cloud.
-pub fn scenario(case: Case, hedging: Hedging, seed: u64) -> Params {
-    let effort = Effort { rate: 1_000.0, messages: 1_000, warm_up: 1_000, seed };
+/// A run of this case: 100 receivers, ten proxies and two spares.
+pub fn scenario(model: &Model, case: Case, hedging: Hedging, seed: u64) -> Params {
+    let effort = Effort::on(model.clone());
+    let effort = Effort { rate: 1_000.0, messages: 1_000, warm_up: 1_000, seed, ..effort };
     let mut params = effort.params(100, Mode::Release, hedging);
     params.spares = 2;
     params.duration = FEED;
@@ -90,15 +92,16 @@ fn mean(values: &[Option<f64>]) -> Option<f64> {
 
 /// Every case with and without hedging, over so many seeds; the same seeds in every row, so that
 /// rows differ by what was done and not by luck.
-pub fn table(first_seed: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Table {
+pub fn table(model: &Model, first_seed: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Table {
     let mut table = Table::new(
         "A proxy's host turns slow",
         format!(
-            "our machines on the fitted cloud, 100 receivers, ten proxies and two spares, 1,000 \
+            "our machines on the model {}, 100 receivers, ten proxies and two spares, 1,000 \
              msg/s for 9 s; after 2 s a proxy's host is {FACTOR} times slower; deadline window \
              2 s; microseconds, means over seeds {first_seed} to {}. \"Late\": share of frames \
              late somewhere, made in the second after the switch of the same seed's replaced run \
              (when it had none, after 3 s)",
+            model.name,
             first_seed + seeds - 1
         ),
         &[
@@ -118,7 +121,7 @@ pub fn table(first_seed: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Tab
         let mut rows: [Vec<Vec<Option<f64>>>; 4] = Default::default();
         for seed in first_seed..first_seed + seeds {
             progress(&format!("H={hedging}, seed {seed}"));
-            let runs = Case::ALL.map(|case| run(&scenario(case, Hedging(hedging), seed)));
+            let runs = Case::ALL.map(|case| run(&scenario(model, case, Hedging(hedging), seed)));
             let switch = switched_at(&runs[3]);
             let from = switch.unwrap_or(SLOW_AT + SECOND);
             for ((rows, run), case) in rows.iter_mut().zip(&runs).zip(Case::ALL) {
@@ -155,7 +158,8 @@ mod tests {
     #[test]
     fn the_deadline_comes_down_again_and_the_switch_makes_nothing_late() {
         let cases = [Case::Undisturbed, Case::Endured, Case::Replaced];
-        let runs = cases.map(|case| run(&scenario(case, Hedging::NONE, 1)));
+        let model = Model::named("aws").expect("built in");
+        let runs = cases.map(|case| run(&scenario(&model, case, Hedging::NONE, 1)));
         let [undisturbed, endured, replaced] = &runs;
         let switch = switched_at(replaced).expect("a switch");
         assert!(switch > SLOW_AT && switch < SLOW_AT + SECOND * 3, "{switch:?}");

@@ -1,6 +1,7 @@
-//! What must hold in every survey, whatever goes wrong.
+//! The checks that must hold in every survey, whatever goes wrong.
 //!
-//! The checks see what machines tell their owners and what the network delivers.
+//! The checks see the events that machines give to their owners, and the datagrams that the network
+//! delivers.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,4 @@
-//! Live measurement in the simulator: agents and a surveyor, and everything that goes wrong with
-//! them.
+//! Live measurement in the simulator: agents and a surveyor, with all kinds of faults.
 //!
 //! ```text
 //! 0         0.1 s                                   the end          idle
@@ -8,8 +7,8 @@
 //!           |   go on from what it kept                 |  idle        |
 //! ```
 //!
-//! A seed is a pool, a plan that is wanted, and faults. [`checks`] watch that every run ends in
-//! time with a plan or with words; [`subject`] has the mutants that they must catch.
+//! A seed gives a pool, a wanted plan, and faults. [`checks`] make sure that every run ends in time
+//! with a plan or with an error in words. [`subject`] has the mutants that they must catch.
 
 pub mod checks;
 pub mod pool;
@@ -168,7 +167,7 @@ impl Scene {
             root: if prng.chance(0.3) { RootRule::Reach(2) } else { RootRule::Random },
             racing: Racing { rounds, rounds_min: rounds.min(2) },
             seed,
-            ..Planner::new(method, Shape { depth: plan.knob("depth") as u32, fanout })
+            ..Planner::new(method, Shape { depth: plan.knob("depth") as u8, fanout })
         };
         let pace = Pace {
             rate_hz: plan.knob("rate") as u32,

@@ -1,10 +1,10 @@
-//! A pool in the simulator on which surveys are run that nothing is wrong with: agents and a
-//! surveyor over a cloud fitted to the public measurements.
+//! A pool in the simulator for surveys without faults: agents and a surveyor over a cloud that is
+//! fitted to the public measurements.
 //!
-//! The constants are those of [`placement::model`](crate::placement): the delay of a pair is about
-//! 82 us at the median, half of it lasting and half a probe's own part. The simulator's hosts have
-//! one slowness both ways, where the measurements have one for sending and one for receiving, so
-//! here it is the geometric mean of the two. Processor time of hosts comes on top.
+//! The constants are those of [`placement::model`](crate::placement). The delay of a pair is about
+//! 82 us at the median. Half of that delay lasts, and half varies by probe. The simulator's
+//! hosts have one slowness for both directions, where the measurements have one for sending and one
+//! for receiving, so the geometric mean of the two is used. Processor time of hosts comes on top.
 
 use core::time::Duration;
 
@@ -16,24 +16,26 @@ use evenfall_placement_machine::{
     Agent, AgentConfig, JobOutcome, Program, Reason, Step, Surveyor, SurveyorConfig, SurveyorEvent,
 };
 use evenfall_sim::{
-    ClockSpec, Cloud, CloudProfile, HostSpec, NodeIndex, Observer, Quantiles, Seen, World,
+    ClockSpec, Cloud, CloudProfile, HostSpec, NodeIndex, Observer, Outages, Quantiles, Seen,
+    Spread, Stragglers, Waits, World,
 };
 
 /// The lasting part of a pair at the median, us, and the standard deviation of its logarithm.
 const BASE_US: f64 = 42.4;
-const BASE_SIGMA: f64 = 0.083;
+const PAIR_SIGMA: f64 = 0.083;
 /// A probe's own part: the lognormal distribution with the median and the p90 / p50 of the gamma
 /// distribution that was fitted.
 const JITTER_US: f64 = 40.0;
 const JITTER_SIGMA: f64 = 0.537;
-/// One probe in 8,192 meets a spike.
-const SPIKE_CHANCE: f64 = 1.0 / 8_192.0;
+/// One probe in 8,192 met a spike at 5,000 probes a second. A spike of 1.9 ms is met by ten
+/// probes, so that spikes are ten times rarer.
+const SPIKE_GAP: Duration = Duration::from_millis(16_384);
 const SPIKE: Duration = Duration::from_micros(1_900);
-/// Root of the mean of the squares of 0.07 (sending) and 0.11 (receiving).
-const SLOWNESS_SIGMA: f64 = 0.092;
-/// The one of twenty: root of 1.22 x 1.57.
+/// Standard deviations of the logarithm of a host's slowness, sending and receiving.
+const SEND_SIGMA: f64 = 0.07;
+const RECEIVE_SIGMA: f64 = 0.11;
+/// The one of twenty hosts, which sends 1.22 and receives 1.57 times as slowly.
 const STRAGGLER_SHARE: f64 = 0.05;
-const STRAGGLER_FACTOR: f64 = 1.38;
 /// The bound that clocks state, and within which they are.
 const CLOCK_BOUND: Duration = Duration::from_micros(1);
 
@@ -53,14 +55,19 @@ pub struct PoolSpec {
 fn cloud() -> CloudProfile {
     let us = |us: f64| Duration::from_nanos((us * 1e3) as u64);
     CloudProfile {
-        base: Quantiles::lognormal(us(BASE_US), BASE_SIGMA),
-        jitter: Quantiles::lognormal(us(JITTER_US), JITTER_SIGMA),
-        spike_chance: SPIKE_CHANCE,
-        spike: Quantiles::exponential(SPIKE),
-        slowness_sigma: SLOWNESS_SIGMA,
-        straggler_share: STRAGGLER_SHARE,
-        straggler_factor: STRAGGLER_FACTOR,
-        ..CloudProfile::default()
+        spread: Spread {
+            sender: SEND_SIGMA,
+            receiver: RECEIVE_SIGMA,
+            pair: PAIR_SIGMA,
+            ..Spread::default()
+        },
+        stragglers: Stragglers { share: STRAGGLER_SHARE, send: 1.22, receive: 1.57 },
+        waits: Waits::new(
+            &Quantiles::lognormal(us(JITTER_US), JITTER_SIGMA),
+            Duration::from_micros(50),
+        ),
+        spikes: Some(Outages { mean_gap: SPIKE_GAP, length: Quantiles::exponential(SPIKE) }),
+        ..CloudProfile::constant(us(BASE_US))
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a plan costs: probes and time, grown parent by parent, or by min-max out of all pairs or
-//! of some.
+//! The cost of a plan in probes and time: grown parent by parent, or by min-max from all pairs or
+//! from some.
 
 use core::fmt;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! The machines of a survey as one type, watched by [`Strict`], and what may be wrong with them.
+//! The machines of a survey as one type, watched by [`Strict`], with their mutants.
 
 use core::time::Duration;
 use std::net::SocketAddr;

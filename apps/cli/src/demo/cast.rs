@@ -1,7 +1,6 @@
-//! The cast of a demo: which processes there are, how they are started, watched and ended.
+//! The cast of a demo: its processes, and how they are started, watched and ended.
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
@@ -31,12 +30,13 @@ use evenfall_runtime::progress::Progress;
 const LOOK: Duration = Duration::from_millis(50);
 /// How often progress is shown.
 const PROGRESS: Duration = Duration::from_millis(1_000);
-/// How long processes may take to end after the root has, or after they should have missed it.
+/// How long processes may take to end after the root has ended, or after they should have noticed
+/// its death.
 const AFTER_ROOT: Duration = Duration::from_secs(8);
-/// How long a run that was told to stop may take to end in order. What is left then is killed, so
-/// that nothing of a demo is there two seconds after the signal, on a busy machine too.
+/// How long a run may take to end in order after a signal. Processes that are left are then killed,
+/// so that no process of a demo lives two seconds after the signal, on a busy machine too.
 const STOP_MAX: Duration = Duration::from_millis(1_400);
-/// How long processes that were told to end may take before they are killed.
+/// How long processes may take to end after they were told to, before they are killed.
 const INSIST: Duration = Duration::from_secs(2);
 /// File of injected delays, in the directory of the run.
 pub const DELAYS_FILE: &str = "delays.txt";
@@ -49,18 +49,18 @@ fn proxies_per_tree(args: &Args, receivers: u32) -> u64 {
     (wanted as u64).saturating_add(args.spares.into())
 }
 
-/// Whether a process is to be slowed.
+/// Whether the demo slows any process.
 pub fn slows(args: &Args) -> bool {
     args.fault.iter().any(|fault| matches!(fault.harm, Harm::Slow(_)))
 }
 
-/// Processes that a demo of so many receivers needs, each a host of its own in a lab.
+/// Processes of a demo with this many receivers. Each has a host of its own in a lab.
 pub fn hosts(args: &Args, receivers: u32) -> u64 {
     let proxies = proxies_per_tree(args, receivers).saturating_mul(args.trees.into());
     proxies.saturating_add(1 + u64::from(receivers))
 }
 
-/// The nodes of the run: the root, the proxies of each tree, the receivers.
+/// The nodes of the run: the root, the proxies of each tree, and the receivers.
 pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
     let mut nodes: Vec<Node> = Vec::new();
     let mut add = |name: String, role: RoleName, tree: u32| -> Result<(), String> {
@@ -68,7 +68,8 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let address = match lab {
             Some(lab) => SocketAddr::new(IpAddr::V4(lab.address(id)), LAB_PORT),
-            // Only the root must be found by others, and who is slow by the rules of delays.
+            // Other processes must find the root. The rules of delays must find the slowed
+            // processes.
             None if role == RoleName::Root || slows(args) => {
                 SocketAddr::new(loopback, free_udp_port()?)
             }
@@ -117,10 +118,10 @@ pub fn receivers(settings: &Settings) -> impl Iterator<Item = &Node> {
     settings.nodes.iter().filter(|node| node.role == RoleName::Receiver)
 }
 
-/// A key from the system's randomness, as the settings want it.
+/// A key from the system's randomness, in the form of a key file.
 pub fn fresh_key() -> std::io::Result<String> {
     let mut bytes = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    evenfall_host::random::fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -151,7 +152,7 @@ fn start(
     command.arg(super::settings_path(&args.dir));
     command.args(args.set.iter().flat_map(|set| ["--set", set.as_str()]));
     command.stdout(Stdio::null()).stderr(stderr);
-    // A Ctrl-C on the terminal is for this process, which ends the others in the right order.
+    // Ctrl-C on the terminal goes to this process alone, which ends the others in the right order.
     command.process_group(0);
     lifeline.tie(&mut command).map_err(|error| format!("{}: {error}", node.name))?;
     if let Some(lab) = lab {
@@ -161,7 +162,7 @@ fn start(
 }
 
 impl Actor {
-    /// Looks whether it has ended.
+    /// Looks whether the process has ended.
     fn look(&mut self, args: &Args) {
         if self.ended.is_none()
             && let Ok(Some(status)) = self.child.try_wait()
@@ -187,35 +188,35 @@ impl Actor {
 
 /// How a play ended.
 pub struct Played {
-    /// The processes that failed, other than by a planted fault.
+    /// The processes that failed for another reason than a planted fault.
     pub outcome: Result<(), String>,
-    /// What was done to the processes, for the timeline.
+    /// The faults that were planted, for the timeline.
     pub events: Vec<RunEvent>,
-    /// Somebody asked this program to stop.
+    /// Whether a signal asked this program to stop.
     pub stopped: bool,
-    /// The rehearsal was over, so there is something to judge.
+    /// Whether the rehearsal was over, so that there is something to judge.
     pub is_fed: bool,
 }
 
-/// Processes and what is done to them.
+/// The running processes, and the faults that are planted in them.
 struct Stage<'a> {
     args: &'a Args,
     settings: &'a Settings,
     actors: Vec<Actor>,
     faults: Vec<Planned>,
     delays_file: Option<PathBuf>,
-    /// Rules of injected delays so far.
+    /// The rules of injected delays so far.
     delays: String,
     events: Vec<RunEvent>,
-    /// When the tree was seen to stand.
+    /// When the tree was first seen to stand.
     stood: Option<Instant>,
-    /// By when everybody is killed, once somebody asked this program to stop.
+    /// Time by which all processes are killed, after a signal asked this program to stop.
     stop_by: Option<Instant>,
-    /// What the processes hang on.
+    /// The lifeline that holds the processes.
     lifeline: Lifeline,
 }
 
-/// Starts everybody, plants the faults, and waits until all have ended.
+/// Starts all processes, plants the faults, and waits until all have ended.
 pub fn play(
     args: &Args,
     settings: &Settings,
@@ -261,12 +262,12 @@ pub fn play(
     Ok(Played { outcome, events: mem::take(&mut stage.events), stopped, is_fed })
 }
 
-/// No process of the cast outlives the stage, whatever ends it.
+/// No process of the cast outlives the stage, in whatever way the stage ends.
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.signal_all(Signal::Kill);
         for actor in self.actors.iter_mut().filter(|actor| actor.ended.is_none()) {
-            // It was killed: how it ended is of no use to anybody.
+            // The process was killed, so its exit status tells nothing.
             drop(actor.child.wait());
         }
     }
@@ -289,12 +290,12 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Whether the root is still at work, and may be.
+    /// Whether the root is still running, and may be.
     fn root_plays(&self) -> bool {
         self.actors[0].ended.is_none() && !self.is_overdue()
     }
 
-    /// Whether the rehearsal was over when this run was told to stop, if it was.
+    /// Whether the rehearsal was over when a signal stopped this run, if one did.
     fn is_fed(&self) -> bool {
         let until = self.stop_by.map_or_else(Instant::now, |by| by - STOP_MAX);
         self.stood.is_some_and(|stood| until >= stood + self.settings.course.rehearsal())
@@ -304,10 +305,10 @@ impl Stage<'_> {
         self.stop_by.is_some_and(|by| Instant::now() >= by)
     }
 
-    /// Looks at the processes, does to them what is due, and heeds who asked to stop.
+    /// Looks at the processes, plants the faults that are due, and obeys signals.
     fn turn(&mut self) {
         self.actors.iter_mut().for_each(|actor| actor.look(self.args));
-        // The root writes it when the tree stands, and feeds after the rehearsal.
+        // The root writes the file when the tree stands, and feeds after the rehearsal.
         if self.stood.is_none() && self.settings.run.dir.join(RUN_FILE).exists() {
             let now = Instant::now();
             self.stood = Some(now);
@@ -321,10 +322,10 @@ impl Stage<'_> {
         }
     }
 
-    /// Ends the run in order: the root tells the others where the stream ends.
+    /// Ends the run in order: the root tells the other processes where the stream ends.
     fn stop(&mut self) {
         for planned in mem::take(&mut self.faults) {
-            // Who stands still must go on to end.
+            // A paused process must continue before it can end.
             if planned.act == Act::Signal(Signal::Continue) {
                 self.signal(&planned.name, Signal::Continue);
             }
@@ -361,16 +362,17 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits for the rest, then insists. Who failed.
+    /// Waits for the other processes, then ends them. Returns the processes that failed.
     fn wind_up(&mut self) -> Result<(), String> {
         let hurt = |name: &str| {
             self.args.fault.iter().any(|fault| fault.name == name && fault.is_excuse())
         };
         let root_failed = matches!(self.actors[0].ended, Some(Err(_)));
         let patience = match (root_failed, hurt(&self.actors[0].node.name)) {
-            // Half of what is left: proxies stay for a while to repair, unless told to end.
+            // Half of the time that is left, because proxies stay for a while to repair unless they
+            // are told to end.
             _ if let Some(by) = self.stop_by => by.saturating_duration_since(Instant::now()) / 2,
-            // To see that the others notice by themselves.
+            // The time in which the others should notice the root's death by themselves.
             (true, true) => self.settings.multicast.membership.root_timeout + AFTER_ROOT,
             (true, false) => Duration::ZERO,
             (false, _) => AFTER_ROOT,
@@ -388,7 +390,7 @@ impl Stage<'_> {
             }
         }
         if self.stop_by.is_some() {
-            // A process that did not end in order was told to leave what it was doing.
+            // A process that did not end in order was told to stop early.
             return Ok(());
         }
         let bystanders = self.actors.iter().filter(|actor| !hurt(&actor.node.name));
@@ -400,7 +402,7 @@ impl Stage<'_> {
         Err(format!("{first}{rest}; their messages are in {logs}/*.stderr"))
     }
 
-    /// Does what is due to be done to the processes.
+    /// Plants the faults that are due.
     fn plant(&mut self) {
         while self.faults.first().is_some_and(|planned| planned.at <= Instant::now()) {
             let Planned { name, act, .. } = self.faults.remove(0);
@@ -422,7 +424,7 @@ impl Stage<'_> {
                 },
             };
             self.events.push(RunEvent {
-                // All of it is one host, whose clock is the synchronised one.
+                // All processes run on this host, whose clock is the synchronised clock.
                 at_ns: MonotonicClock::now().nanos(),
                 kind: kind.to_owned(),
                 node: Some(node),
@@ -431,8 +433,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Makes everything to and from an address take so much longer, from the next look of the
-    /// processes at the file on.
+    /// Delays all datagrams to and from an address by this much, from the processes' next look at
+    /// the file on.
     fn slow(&mut self, address: SocketAddr, by: Duration) -> std::io::Result<()> {
         let Some(file) = &self.delays_file else { return Ok(()) };
         let us = by.as_micros();
@@ -443,21 +445,21 @@ impl Stage<'_> {
     }
 }
 
-/// What is done to a process.
+/// An action on a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Signal(Signal),
     Slow(Duration),
 }
 
-/// Something to be done to a process.
+/// An action on a process, and its time.
 struct Planned {
     at: Instant,
     name: String,
     act: Act,
 }
 
-/// What is to be done, in order of time.
+/// The planned actions, in order of time.
 fn plan(args: &Args, first_message: Instant) -> Vec<Planned> {
     let mut planned = Vec::new();
     for fault in &args.fault {
@@ -476,9 +478,9 @@ fn plan(args: &Args, first_message: Instant) -> Vec<Planned> {
     planned
 }
 
-/// Messages that the root has sent, as the root says, about every second. A thread of its own asks,
-/// because a root that stands still answers late, and a stop has to be heeded meanwhile. The thread
-/// ends when nobody reads the number any more.
+/// The number of messages that the root reports as sent, about every second. A thread of its own
+/// asks, because a paused root answers late and signals must be obeyed meanwhile. The thread ends
+/// when the number has no reader any more.
 fn sent_by(root: &Node) -> Arc<AtomicU64> {
     let sent = Arc::new(AtomicU64::new(0));
     let Some(address) = root.http else { return sent };

@@ -10,23 +10,23 @@ pub struct Fault {
     pub name: String,
     /// When, counted from the first message.
     pub at: Duration,
-    /// What is done to it.
+    /// The harm that is done to the process.
     pub harm: Harm,
 }
 
-/// What is done to a process.
+/// A harm to a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Harm {
     /// The process dies.
     Kill,
-    /// The process stands still for this long.
+    /// The process is paused for this long.
     Pause(Duration),
-    /// From then on every datagram to it and from it takes so much longer.
+    /// From then on, every datagram to and from the process takes this much longer.
     Slow(Duration),
 }
 
 impl Fault {
-    /// Whether a process that was hurt so may fail.
+    /// Whether a process with this harm may fail.
     pub fn is_excuse(&self) -> bool {
         !matches!(self.harm, Harm::Slow(_))
     }

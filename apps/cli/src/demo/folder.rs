@@ -1,4 +1,5 @@
-//! The directory of a demo: one demo at a time; a demo removes only files that demos write.
+//! The directory of a demo. One demo plays there at a time, and removes only files that demos
+//! write.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
@@ -7,15 +8,15 @@ use std::path::Path;
 
 use super::cast::{DELAYS_FILE, fresh_key};
 
-/// Held by the demo that plays in a directory. Whoever finds it there, and not held, may replace
-/// what an earlier demo left.
+/// A file that the demo in a directory holds locked. A demo that finds the file unlocked may
+/// replace the files of an earlier demo.
 const LOCK_FILE: &str = "demo.lock";
 /// Name of the key of a run.
 pub const KEY_FILE: &str = "evenfall.key";
 /// Name of the settings of a run.
 pub const SETTINGS_FILE: &str = "evenfall.toml";
 
-/// A directory that is this demo's alone for as long as this value is there.
+/// A directory that belongs to this demo as long as this value lives.
 pub struct Folder {
     _lock: File,
 }
@@ -30,7 +31,7 @@ fn is_ours(name: &str) -> bool {
 }
 
 impl Folder {
-    /// Makes the directory, and removes what an earlier demo left there and nothing else.
+    /// Makes the directory, and removes only the files of an earlier demo.
     pub fn take(dir: &Path) -> Result<Self, String> {
         let failed = |error| format!("--dir {}: {error}", dir.display());
         fs::create_dir_all(dir).map_err(failed)?;
@@ -67,7 +68,7 @@ impl Folder {
     }
 }
 
-/// Writes a fresh key that nobody else can read.
+/// Writes a fresh key that no other user can read.
 pub fn write_key(path: &Path) -> Result<(), String> {
     let failed = |error| format!("{}: {error}", path.display());
     let mut options = OpenOptions::new();

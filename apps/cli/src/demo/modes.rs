@@ -1,4 +1,5 @@
-//! `evenfall demo --compare`: the same feed in several modes in one sitting, set side by side.
+//! `evenfall demo --compare`: plays the same feed in several modes, one after the other, and
+//! compares them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,8 @@ use super::{Args, Folder, once};
 use crate::Outcome;
 use evenfall_runtime::progress::Progress;
 
-/// The modes, the held one last: each adds something to the one before.
+/// The modes in the order of play. Each adds a technique to the mode before, and the last one holds
+/// messages.
 const MODES: [Mode; 4] = [Mode::Unicast, Mode::Tree, Mode::Hedge, Mode::Release];
 
 /// Plays the feed in every mode and prints the comparison.

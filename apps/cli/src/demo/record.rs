@@ -1,5 +1,5 @@
-//! The recorder of a demo: one more leaf of the tree, in this process, that keeps every message and
-//! answers nodes that missed messages.
+//! The recorder of a demo, a leaf of the tree in this process. It keeps every message and repairs
+//! messages for other nodes.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -14,17 +14,17 @@ use crate::store;
 
 /// Name of the recorder's node.
 pub const NODE: &str = "recorder";
-/// The longest that objects are behind the disk; a demo is over before the usual time.
+/// How often the objects are brought up to date. A demo is over before the usual time.
 const PUBLISH_EVERY: Duration = Duration::from_secs(2);
 
-/// A recorder at work.
+/// A recorder that runs.
 pub struct Recording {
     dir: PathBuf,
     thread: JoinHandle<Result<RecorderSummary, String>>,
 }
 
 impl Recording {
-    /// Starts it.
+    /// Starts the recorder.
     pub fn start(dir: &Path, settings: &Settings) -> Result<Self, Box<dyn std::error::Error>> {
         let config = StoreConfig { publish_every: PUBLISH_EVERY, ..StoreConfig::new(dir) };
         let store = store::open_as(config)?;
@@ -43,7 +43,7 @@ impl Recording {
         Ok(Self { dir: dir.to_owned(), thread })
     }
 
-    /// Waits for its end, and compares what it kept with what was sent.
+    /// Waits for the recorder's end, and compares its messages with the sent messages.
     pub fn finish(self, hash: &str) -> Result<String, Box<dyn std::error::Error>> {
         let summary = match self.thread.join() {
             Ok(done) => done.map_err(|error| format!("recorder: {error}"))?,

@@ -1,27 +1,28 @@
-//! Whether a demo fits the machine. Every node of a demo is a process, so a large number of
-//! receivers takes the machine down long before it says anything about the multicast.
+//! Checks that a demo fits the machine. Every node of a demo is a process, and too many processes
+//! overload the machine long before they show anything about the multicast.
 
 use evenfall_host::procstat::Room;
 
 use super::{Args, cast};
 use crate::print::counted;
 
-/// Processes that a core carries: with 320 on two cores every message still arrives, though half of
-/// them late; with twice as many the root gives up waiting for its nodes.
+/// Processes that a core carries. With 320 processes on two cores every message still arrives,
+/// though half of them late. With twice as many the root gives up waiting for its nodes.
 const PER_CORE_MAX: u64 = 200;
-/// Memory of a process: a receiver has 2.7 MB of its own and a proxy 4.1 MB, measured, and the
-/// kernel as much again for their sockets.
+/// Memory of a process. A receiver has 2.7 MB of its own and a proxy 4.1 MB (measured), and the
+/// kernel needs about as much again for their sockets.
 const PROCESS_BYTES: u64 = 8 << 20;
-/// Memory beside the processes: the judge joins their logs in at most so much.
+/// Memory besides the processes. The judge joins their logs within this limit.
 const JUDGE_BYTES: u64 = 256 << 20;
-/// Threads of a process: its own, and the watch on its lifeline.
+/// Threads of a process: its own thread, and the watch on its lifeline.
 const PROCESS_TASKS: u64 = 2;
-/// Threads beside: the root serves HTTP with six, this program has three.
+/// Threads besides: six of the root's HTTP server, and three of this program.
 const SPARE_TASKS: u64 = 16;
-/// Files beside the log of each process, all of which the judge opens: half of them in use already.
+/// Open files besides one log per process, all of which the judge opens. Half of this number is in
+/// use already.
 const SPARE_FILES: u64 = 64;
 
-/// Processes that fit, and what of the machine allows no more.
+/// The number of processes that fit, and the resource that allows no more.
 fn most(room: &Room) -> (u64, String) {
     let cores = {
         let words = counted(room.cores as usize, "core");
@@ -46,7 +47,7 @@ fn most(room: &Room) -> (u64, String) {
     all.min_by_key(|(processes, _)| *processes).unwrap_or_default()
 }
 
-/// Refuses a demo that does not fit, and says what does.
+/// Refuses a demo that does not fit, and says how many receivers fit.
 pub fn check(args: &Args) -> Result<(), String> {
     check_in(&evenfall_host::procstat::room(), args)
 }
@@ -58,7 +59,8 @@ fn check_in(room: &Room, args: &Args) -> Result<(), String> {
     if wanted <= most {
         return Ok(());
     }
-    // More receivers never need fewer processes: the largest number that fits is between these.
+    // More receivers never need fewer processes, so the largest number that fits lies between these
+    // two.
     let (mut fits, mut fits_not) = (0, args.receivers);
     while fits_not - fits > 1 {
         let between = fits + (fits_not - fits) / 2;

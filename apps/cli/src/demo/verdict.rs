@@ -1,20 +1,21 @@
-//! Whether a demo kept its promise: every receiver has every sent message.
+//! Checks the promise of a demo: every receiver has every sent message.
 
 use super::faults::Fault;
 
-/// What one receiver came to.
+/// The result of one receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// Its name.
     pub name: String,
-    /// What it released is what was sent.
+    /// Whether it released exactly the sent messages.
     pub is_equal: bool,
-    /// Copies that it should have had and has not.
+    /// Copies that it should have had and does not have.
     pub lost: u64,
 }
 
-/// Says who does not have what was sent, unless a planted fault may be why: a receiver that was
-/// killed or paused may fail by itself, and whatever else was may cost everybody.
+/// Names the receivers that do not have the sent messages, unless a planted fault explains it. A
+/// receiver that was killed or paused may fail by itself. A fault in any other process may cost
+/// every receiver.
 pub fn verdict(receivers: &[Judged], faults: &[Fault]) -> Result<(), String> {
     let hurt = |name: &str| faults.iter().any(|fault| fault.is_excuse() && fault.name == name);
     let is_receiver = |name: &str| receivers.iter().any(|receiver| receiver.name == name);

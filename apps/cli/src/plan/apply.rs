@@ -1,10 +1,10 @@
 //! `plan live --apply`: writes a plan into the settings of a feed.
 //!
 //! A node of the feed belongs to the agent at the same IP address. The root of a running feed gives
-//! its places by id: proxies level by level, then receivers, spread evenly over the last proxies.
-//! So `--apply` gives the nodes their roles, and deals the ids of the file anew in the order of the
-//! plan's places. Machines without a place become proxies with the highest ids, which a feed keeps
-//! as spares. Everything else in the file stays as it is, comments too.
+//! out places by id: proxies level by level, then receivers, spread evenly over the last proxies.
+//! `--apply` therefore gives the nodes their roles, and reassigns the ids of the file in the order
+//! of the plan's places. Machines without a place become proxies with the highest ids, which a feed
+//! keeps as spares. All other lines of the file stay as they are, with their comments.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -18,22 +18,23 @@ use evenfall_placement_planner::tree::Tree;
 use evenfall_runtime::settings;
 use toml_edit::{DocumentMut, Item, value};
 
-/// A settings file that a plan over these agents can be written into.
+/// A settings file into which a plan over these agents can be written.
 #[derive(Debug)]
 pub struct Feed {
     path: PathBuf,
     text: String,
     nodes: Vec<Node>,
-    /// By node: the agent at its address.
+    /// By node, the agent at its address.
     agents: Vec<usize>,
     agent_names: Vec<String>,
 }
 
 impl Feed {
-    /// Reads the file. `agents` are names and addresses, by the numbers that trees use.
+    /// Reads the file. `agents` are names and addresses, in the order of the numbers that trees
+    /// use.
     ///
     /// # Errors
-    /// What does not fit, with its line and key.
+    /// The part that does not fit, with its line and key.
     pub fn read(path: &Path, names: &[String], agents: &[SocketAddr]) -> Result<Self, String> {
         let shown = path.display();
         let text = fs::read_to_string(path).map_err(|error| format!("--apply {shown}: {error}"))?;
@@ -85,7 +86,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// What a plan of one tree cannot express.
+    /// Refuses settings that a plan of one tree cannot express.
     fn refuse_other_shapes(&self, settings: &Settings) -> Result<(), String> {
         if settings.course.trees > 1 {
             let why = format!("is {}; a plan is of one tree", settings.course.trees);
@@ -102,17 +103,17 @@ impl Feed {
         Ok(())
     }
 
-    /// The plan in the file's own words: its new text, and a line for each thing that changes.
+    /// The new text of the file with the plan, and a line for each change.
     ///
     /// # Errors
-    /// What does not fit, with its line and key.
+    /// The part that does not fit, with its line and key.
     pub fn with(&self, tree: &Tree) -> Result<(String, Vec<String>), String> {
         let (shape, order) = (tree.shape(), self.order(tree)?);
         let mut document: DocumentMut = self.text.parse().map_err(|error| {
             format!("--apply {}: {error}", self.path.display()) // It was parsed before.
         })?;
         let mut said = Vec::new();
-        for (key, new) in [("depth", shape.depth), ("fanout", shape.fanout)] {
+        for (key, new) in [("depth", u32::from(shape.depth)), ("fanout", shape.fanout)] {
             let multicast = document.entry("multicast").or_insert_with(implicit);
             let table = multicast.as_table_like_mut().ok_or("multicast is no table")?;
             let inner = table.entry("shape").or_insert_with(toml_edit::table);
@@ -207,13 +208,13 @@ impl Feed {
         format!("--apply {}: {place}{node}{key} {why}", self.path.display())
     }
 
-    /// Puts the text in the place of the file: whoever reads the file finds the old or the new one.
+    /// Replaces the file by the text in one step: a reader finds the old file or the new one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn save(&self, text: &str) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("--apply {}: {error}", self.path.display());
-        // A link stays a link: what it leads to is replaced.
+        // A link stays a link: the file behind it is replaced.
         let path = self.path.canonicalize().map_err(failed)?;
         if fs::read_to_string(&path).map_err(failed)? != self.text {
             let shown = self.path.display();
@@ -242,7 +243,7 @@ fn implicit() -> Item {
     Item::Table(table)
 }
 
-/// Sets a value, and keeps the comment behind it.
+/// Sets a value, and keeps the comment after it.
 fn put(slot: &mut Item, new: impl Into<toml_edit::Value>) {
     let decor = slot.as_value().map(|old| old.decor().clone());
     *slot = value(new);
@@ -315,7 +316,7 @@ address = "10.0.0.4:9000"
         for words in ["multicast.shape.depth: 2 -> 1", "node m0: role root -> proxy, id 10 -> 13"] {
             assert!(all.contains(words), "{words} in:\n{all}");
         }
-        // A plan that the file has already changes nothing.
+        // A plan that the file already has changes nothing.
         let (again, said) = feed(&text).expect("it fits").with(&tree).expect("it fits");
         assert_eq!((again, said), (text, Vec::new()));
     }

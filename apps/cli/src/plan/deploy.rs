@@ -15,13 +15,13 @@ use serde_json::json;
 
 use crate::Outcome;
 
-/// Agents answer here, over TCP and UDP.
+/// Port of the agents, over TCP and UDP.
 const AGENT_PORT: u16 = 9_400;
-/// The feed goes from here to here.
+/// Port of the feed on every machine.
 const FEED_PORT: u16 = 9_000;
-/// Metrics and health.
+/// Port of metrics and health.
 const HTTP_PORT: u16 = 9_100;
-/// The first address of a subnet that a machine gets: below it clouds keep their own.
+/// The first address of a subnet that a machine gets. Clouds keep lower addresses for themselves.
 const FIRST_HOST: u32 = 10;
 
 /// Arguments of `evenfall plan deploy`.
@@ -29,28 +29,28 @@ const FIRST_HOST: u32 = 10;
 pub struct Args {
     /// The experiment file; its `[pool]` states the number and the kind of the machines.
     file: PathBuf,
-    /// Where everything is written.
+    /// The directory into which all files are written.
     #[arg(long)]
     out: PathBuf,
-    /// Network of the machines; the first gets its tenth address, and so on.
+    /// Network of the machines. The first machine gets the tenth address.
     #[arg(long, default_value = "10.77.0.0/20")]
     subnet: String,
-    /// Machines that are there already, NAME=ADDRESS; Kubernetes needs them, its nodes.
+    /// Existing machines, as NAME=ADDRESS. Kubernetes needs them: they are its nodes.
     #[arg(long, value_delimiter = ',')]
     hosts: Vec<String>,
-    /// Where the key file is on every machine.
+    /// Place of the key file on every machine.
     #[arg(long, default_value = "/etc/evenfall/evenfall.key")]
     key_file: String,
     /// The clock that all machines share, as in run.clock.
     #[arg(long, default_value = "auto")]
     clock: String,
-    /// The feed file on the first machine; a generated feed when left out.
+    /// The feed file on the first machine. Without it the feed is generated.
     #[arg(long)]
     feed: Option<String>,
-    /// Depth of the feed's tree; that of the first `[[run]]` when left out.
+    /// Depth of the feed's tree. Without it, the depth of the first `[[run]]`.
     #[arg(long)]
-    feed_depth: Option<u32>,
-    /// Fan-out of the feed's tree; that of the first `[[run]]` when left out.
+    feed_depth: Option<u8>,
+    /// Fan-out of the feed's tree. Without it, the fan-out of the first `[[run]]`.
     #[arg(long)]
     feed_fanout: Option<u32>,
 }
@@ -100,7 +100,7 @@ fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
     Ok(all)
 }
 
-/// The experiment, on the agents of this deployment.
+/// The experiment, to be carried out on the agents of this deployment.
 fn planned(file: &Path) -> Result<String, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
     let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
@@ -113,10 +113,10 @@ fn planned(file: &Path) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-/// Processors of an agent on Kubernetes: one for the probes, one for everything else.
+/// Processors of an agent on Kubernetes: one for the probes, one for all other work.
 const AGENT_CPUS: u32 = 2;
 
-/// What every settings file begins with.
+/// The beginning of every settings file.
 fn settings_head(args: &Args) -> String {
     let Args { key_file, clock, .. } = args;
     format!("[run]\nkey_file = {key_file:?}\nclock = {clock:?}\ndir = \"run\"\n")
@@ -144,7 +144,7 @@ fn roles<'a>(
     shape: Shape,
 ) -> Result<Vec<(String, &'static str, &'a Machine)>, String> {
     let Shape { depth, fanout } = shape;
-    let width = |level| u64::from(fanout).saturating_pow(level);
+    let width = |level| u64::from(fanout).saturating_pow(u32::from(level));
     let proxies = (1..depth).map(width).fold(0, u64::saturating_add);
     let needed = proxies.saturating_add(2);
     if (all.len() as u64) < needed {
@@ -176,9 +176,9 @@ fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: Shape) -> String
     text
 }
 
-/// One pod on every node of the cluster, in its host's network: agents are known by address.
-/// Arguments of a pod cannot be changed, so each pod is made by a deployment, which replaces it.
-/// Edited settings replace it too: kustomize names them by their content.
+/// One pod on every node of the cluster, in its host's network, because agents are known by
+/// address. The arguments of a pod cannot be changed, so a deployment makes each pod and replaces
+/// it. Edited settings also replace the pod, because kustomize names settings by their content.
 fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
     let image = if pool.image.is_empty() { "evenfall:local" } else { &pool.image };
     let agent = |machine: &Machine| {
@@ -193,7 +193,7 @@ fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
             "metadata": {"name": name, "namespace": "evenfall", "labels": labels},
             "spec": {
                 "replicas": 1,
-                // Two pods cannot have one port of a host, not even for a moment.
+                // Two pods cannot share a port of a host, not even for a moment.
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": pod},
@@ -205,12 +205,12 @@ fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
 }
 
 fn pod(machine: &Machine, image: &str) -> serde_json::Value {
-    // Whole processors, as much as is asked for at most: a kubelet with the static CPU policy then
-    // gives the container processors of its own, on which releases may spin.
+    // Requests and limits are the same number of whole processors. A kubelet with the static CPU
+    // policy then gives the container processors of its own, on which releases may spin.
     let resources = json!({"cpu": AGENT_CPUS, "memory": "1Gi"});
     json!({
         "hostNetwork": true,
-        // Nodes that are kept for a feed are tainted `evenfall=...`.
+        // Nodes that are reserved for a feed are tainted `evenfall=...`.
         "tolerations": [{"key": "evenfall", "operator": "Exists"}],
         "nodeSelector": {"kubernetes.io/hostname": machine.name},
         "restartPolicy": "Always",

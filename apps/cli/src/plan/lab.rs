@@ -1,5 +1,5 @@
-//! `evenfall plan lab`: agents on hosts that are namespaces of this machine, some of them slow, and
-//! a live plan over them.
+//! `evenfall plan lab`: starts agents on hosts that are namespaces of this machine, some of them
+//! slow, and plans over them live.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -20,30 +20,31 @@ use super::live::Wanted;
 use crate::Outcome;
 use crate::demo::write_key;
 
-/// Port of every agent: each has an address of its own.
+/// Port of every agent. Each agent has an address of its own.
 const PORT: u16 = 9_400;
-/// How long agents may take to listen.
+/// How long agents may take until they listen.
 const STARTUP: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `evenfall plan lab`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Hosts, each with an agent.
+    /// Number of hosts. Each has an agent.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(2..=200))]
     hosts: u16,
-    /// Hosts that are slow, by number from 0; commas separate them, such as 3,7.
+    /// Slow hosts, by number from 0, separated by commas, such as 3,7.
     #[arg(long, value_delimiter = ',')]
     slow: Vec<u16>,
-    /// Delay of every path, us; half as much again comes as exponential jitter.
+    /// Delay of every path in us. Exponential jitter adds half as much.
     #[arg(long, default_value_t = 50)]
     delay_us: u32,
-    /// What a slow host adds both ways, us.
+    /// Delay in us that a slow host adds both ways.
     #[arg(long, default_value_t = 500)]
     slow_us: u32,
     #[command(flatten)]
     wanted: Wanted,
-    /// Where settings, delays and what agents said go. What an earlier lab left is replaced.
+    /// Directory of settings, delays and the output of agents. It replaces the files of an earlier
+    /// lab.
     #[arg(long, default_value = "evenfall-lab")]
     dir: PathBuf,
     /// Print the plan as one JSON object.
@@ -51,7 +52,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Delays as the drivers of the agents read them.
+/// The delays, in the form that the drivers of the agents read.
 fn delays(args: &Args, lab: &Lab) -> String {
     let mut text = format!("* * {} {}\n", args.delay_us, args.delay_us / 2);
     for &host in &args.slow {
@@ -63,7 +64,7 @@ fn delays(args: &Args, lab: &Lab) -> String {
     text
 }
 
-/// Writes what every process reads: settings, key, delays.
+/// Writes the files that every process reads: settings, key and delays.
 fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("--dir {}: {error}", args.dir.display());
     fs::create_dir_all(&args.dir).map_err(failed)?;
@@ -77,7 +78,7 @@ fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
     let run = Run {
         dir: PathBuf::from("."),
         key_file: Some(PathBuf::from("evenfall.key")),
-        // All of it is one host, namespaces or not.
+        // All agents run on this host, with or without namespaces.
         clock: "same-host".into(),
         ..Run::default()
     };
@@ -100,24 +101,24 @@ fn settings_path(dir: &Path) -> PathBuf {
 fn program() -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
     let mut command = Command::new(program);
-    // A Ctrl-C on the terminal is for this process, which ends the others in the right order.
+    // Ctrl-C on the terminal goes to this process alone, which ends the others in the right order.
     command.process_group(0);
     Ok(command)
 }
 
-/// Agents that end with this value.
+/// Agents that end when this value is dropped.
 struct Agents {
     children: Vec<Child>,
-    /// What they hang on.
+    /// The lifeline that holds the agents.
     lifeline: Lifeline,
 }
 
 impl Drop for Agents {
     fn drop(&mut self) {
-        // An agent has nothing to write down: it may be killed.
+        // An agent has nothing to save, so it may be killed.
         self.children.iter().for_each(|child| send(child.id(), Signal::Kill));
         for child in &mut self.children {
-            // It has been told; a status is of no use to anybody.
+            // The agent was killed, so its exit status tells nothing.
             drop(child.wait());
         }
     }
@@ -144,7 +145,7 @@ fn start(args: &Args, lab: &Lab) -> Result<Agents, String> {
     Ok(agents)
 }
 
-/// Waits until every agent listens. Asked from the host of the surveyor.
+/// Waits until every agent listens. The surveyor's host asks.
 fn wait(args: &Args, lab: &Lab) -> Result<(), String> {
     let until = Instant::now() + STARTUP;
     let listens = |host: u16| {
@@ -167,7 +168,7 @@ pub fn main(args: &Args) -> Outcome {
         return Err(format!("--slow {none}: hosts are 0 to {}", args.hosts - 1).into());
     }
     interrupt::install()?;
-    // One more for the surveyor.
+    // The additional host is for the surveyor.
     let lab = Lab::new(usize::from(args.hosts) + 1)?;
     prepare(args, &lab)?;
     let agents = start(args, &lab)?;

@@ -27,26 +27,26 @@ use serde_json::{Value, json};
 use super::apply::Feed;
 use crate::Outcome;
 
-/// What is wanted of the tree, and how it is measured.
+/// The wanted tree, and how its delays are measured.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Wanted {
     /// Hops from the root to a leaf.
     #[arg(long, default_value_t = 2)]
-    pub depth: u32,
-    /// Children of every inner place.
+    pub depth: u8,
+    /// Children of the root and of every inner node.
     #[arg(long, default_value_t = 2)]
     pub fanout: u32,
-    /// Candidates per parent; twice the fan-out when left out.
+    /// Candidates for each parent's children. Without it, twice the fan-out.
     #[arg(long)]
     pub candidates: Option<usize>,
-    /// weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)", which measure
-    /// parent by parent; minmax, greedy or lemondrop, which measure all pairs.
+    /// The planner. weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)"
+    /// measure parent by parent. minmax, greedy and lemondrop measure all pairs.
     #[arg(long, alias = "strategy", default_value = "weighted")]
     pub method: String,
     /// The agent that is the root, by name or address.
     #[arg(long, conflicts_with = "roots")]
     pub root: Option<String>,
-    /// Agents that are tried as root; the one with the best reach is taken.
+    /// Agents that are tried as root. The agent with the best reach is taken.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub roots: u32,
     /// Probes per second from a sender to each receiver.
@@ -60,7 +60,7 @@ pub struct Wanted {
         value_parser = humantime::parse_duration
     )]
     pub duration: Duration,
-    /// Time before, in which probes warm the path up.
+    /// Time before the measurement, in which probes warm the path up.
     #[arg(
         long,
         default_value = "100ms",
@@ -68,23 +68,24 @@ pub struct Wanted {
         value_parser = humantime::parse_duration
     )]
     pub warmup: Duration,
-    /// Rounds into which a measurement is cut: it ends early when the choice is clear. 1 for none.
+    /// Rounds into which a measurement is cut. It ends early when the choice is clear. With 1 it is
+    /// not cut.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// Measure every pair first, instead of parent by parent.
     #[arg(long)]
     pub all_to_all: bool,
-    /// Measure this many pairs at most, those that minmax asks for. Left out, minmax measures every
-    /// pair of up to 512 agents, and forty pairs an agent of more.
+    /// Measure at most this many pairs, chosen by the search of minmax. Without it, minmax measures
+    /// every pair of up to 512 agents, and forty pairs per agent in larger pools.
     #[arg(long, conflicts_with = "all_to_all")]
     pub pairs: Option<u64>,
-    /// The same seed and the same delays give the same tree.
+    /// Seed of the search. The same seed and the same delays give the same tree.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
 impl Wanted {
-    /// As another process is told.
+    /// The arguments, as another process gets them.
     pub fn as_arguments(&self) -> Vec<String> {
         let mut all = vec![
             format!("--depth={}", self.depth),
@@ -110,10 +111,10 @@ impl Wanted {
 /// Arguments of `evenfall plan live`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Agents, as address:port with commas between; those of the settings file when left out.
+    /// Agents, as address:port separated by commas. Without it, the agents of the settings file.
     #[arg(long, value_delimiter = ',')]
     agents: Vec<SocketAddr>,
-    /// Settings file: its nodes of role agent, its key, its `[survey]`.
+    /// Settings file. It has the nodes of role agent, the key, and `[survey]`.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Change a setting, such as --set survey.lease=2s; may be repeated.
@@ -121,11 +122,11 @@ pub struct Args {
     set: Vec<String>,
     #[command(flatten)]
     wanted: Wanted,
-    /// Keep what was measured here; when the file is there, go on with what it holds.
+    /// Keep the measurements in this file. An existing file is continued.
     #[arg(long)]
     state: Option<PathBuf>,
     /// Write the plan into the settings file of a feed on the agents' machines: roles, ids and the
-    /// shape. A file that does not fit is refused before anything is measured.
+    /// shape. A file that does not fit is refused before any measurement.
     #[arg(long, value_name = "FILE")]
     apply: Option<PathBuf>,
     /// Print the plan as one JSON object.
@@ -133,7 +134,7 @@ pub struct Args {
     json: bool,
 }
 
-/// A pool: names and addresses.
+/// The names and addresses of a pool.
 struct Pool {
     names: Vec<String>,
     addresses: Vec<SocketAddr>,
@@ -167,7 +168,7 @@ fn pool(args: &Args, settings: &Settings) -> Result<Pool, Failed> {
     Ok(Pool { names, addresses })
 }
 
-/// Which pairs the method needs.
+/// The pairs that the method needs.
 fn extent(wanted: &Wanted, method: &Method, hosts: usize) -> Result<Extent, Failed> {
     let extent = match (wanted.pairs, method) {
         (Some(pairs), Method::MinMax) => Extent::Pairs(pairs),
@@ -220,7 +221,7 @@ fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(Planner, Extent, Pace), Fail
     Ok((planner, extent, pace))
 }
 
-/// Lines that an earlier survey kept, and the file for those to come.
+/// Lines that an earlier survey kept, and the file for further lines.
 struct State {
     kept: Vec<Line>,
     file: Option<File>,
@@ -238,7 +239,7 @@ impl State {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(format!("--state {shown}: {error}").into()),
         };
-        // A line that a dying process did not finish was not measured.
+        // A line that a dying process did not finish does not count as measured.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let line = |(number, line): (usize, &str)| {
             serde_json::from_str(line)
@@ -252,7 +253,7 @@ impl State {
         Ok(Self { kept, file: Some(file), written: 0 })
     }
 
-    /// Writes what is new. A line is whole or not there.
+    /// Writes the new lines. After a crash a line is whole or missing.
     fn keep(&mut self, lines: &[Line]) {
         let Some(file) = &mut self.file else { return };
         for line in &lines[self.written.min(lines.len())..] {
@@ -267,7 +268,7 @@ impl State {
     }
 }
 
-/// One line on stderr for each thing that happened.
+/// Prints one line on stderr for each event.
 fn progress(names: &[String], event: &SurveyorEvent) {
     let list = |failures: &[(usize, evenfall_placement_machine::Reason)]| {
         for (host, reason) in failures {
@@ -310,7 +311,8 @@ pub fn main(args: &Args) -> Outcome {
     let key: Option<SharedKey> = settings.run.key()?;
     let pool = pool(args, &settings)?;
     let (planner, extent, pace) = plan_of(&args.wanted, &pool)?;
-    // Before anything is measured: a file that does not fit now does not fit later.
+    // The file is read before any measurement, because a file that does not fit now will not fit
+    // later.
     let feed = args.apply.as_ref().map(|path| Feed::read(path, &pool.names, &pool.addresses));
     let feed = feed.transpose()?;
     let mut state = State::open(args.state.as_deref())?;
@@ -359,19 +361,19 @@ pub fn main(args: &Args) -> Outcome {
     }
 }
 
-/// What was found, for printing.
+/// The result, for printing.
 struct Report<'a> {
     survey: &'a TreeSurvey,
     plan: &'a SurveyPlan,
     names: &'a [String],
     jobs: u32,
     seconds: f64,
-    /// What changed in the settings of a feed.
+    /// The changes in the settings of a feed.
     applied: Option<Vec<String>>,
 }
 
 impl Report<'_> {
-    /// Everything that was measured from host to host.
+    /// All measurements from host to host.
     fn edges(&self) -> impl Iterator<Item = (usize, usize, &EdgeStats)> {
         let delays = self.survey.delays();
         let hosts = 0..delays.hosts();

@@ -1,4 +1,4 @@
-//! `evenfall plan qap`: a quadratic assignment out of a QAPLIB file.
+//! `evenfall plan qap`: solves a quadratic assignment problem from a QAPLIB file.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,10 +14,10 @@ use serde_json::json;
 
 use crate::Outcome;
 
-/// Bytes that are read at most: the largest instance, with 20 bytes for every cell.
+/// Bytes of the largest file: the largest instance, with 20 bytes for every cell.
 const FILE_BYTES_MAX: u64 = 4_000_000_000;
 
-/// The epsilon of the printed variant when none is given: LEMON-1's.
+/// The epsilon of the printed variant by default: that of LEMON-1.
 const PRINTED_EPSILON: f64 = 1e-4;
 
 /// Arguments of `evenfall plan qap`.
@@ -25,26 +25,26 @@ const PRINTED_EPSILON: f64 = 1e-4;
 pub struct Args {
     /// The instance: n and two n x n matrices, in QAPLIB's form.
     file: PathBuf,
-    /// How it is solved.
+    /// The solver.
     #[arg(long, default_value = "search")]
     method: Method,
-    /// The same seed gives the same permutation, on any machine.
+    /// Seed of the search. The same seed gives the same permutation on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Starts of FAQ: the barycentre, then random ones.
+    /// Starts of FAQ. The first is the barycentre, and the others are random.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     starts: u32,
-    /// Ends a start when a step moves by less (Frobenius norm); 0.03 sqrt(n) when left out, or
+    /// A start ends when a step is smaller than this (Frobenius norm). Without it, 0.03 sqrt(n), or
     /// 1e-4 for the printed variant.
     #[arg(long)]
     epsilon: Option<f64>,
-    /// Steps of one start at most.
+    /// Steps that one start may take.
     #[arg(long, default_value_t = 30)]
     iterations: u64,
-    /// Looks of the tabu search at all pairs; by the size when left out.
+    /// Looks of the tabu search at all pairs. Without it, a number that follows from the size.
     #[arg(long)]
     looks: Option<u64>,
-    /// Solve it so often; `seconds` is the median.
+    /// Solve the instance this many times; `seconds` is the median.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
     /// A known solution to compare with, in QAPLIB's form.
@@ -63,7 +63,7 @@ enum Method {
     Faq,
     /// FAQ with the correct step, and nothing after it.
     FaqOnly,
-    /// FAQ as the TreeBuilder thesis prints it: hardly moves.
+    /// FAQ as the TreeBuilder thesis prints it. Its steps hardly move.
     Printed,
 }
 
@@ -102,7 +102,7 @@ fn read<T, E: std::fmt::Display>(
     parse(&text).map_err(|error| format!("{name}: {error}"))
 }
 
-/// A known solution that costs what it says.
+/// A known solution, after a check that it has its stated cost.
 fn checked(path: &Path, instance: &Instance) -> Result<Known, String> {
     let name = path.display();
     let known = read(path, file::known)?;
@@ -164,7 +164,7 @@ fn print(args: &Args, solution: &Solution, seconds: f64, known: Option<&Known>) 
     }
 }
 
-/// Whole costs as JSON integers: 9896, not 9896.0.
+/// Prints whole costs as JSON integers: 9896, not 9896.0.
 fn number(cost: f64) -> serde_json::Value {
     let whole = cost as i64;
     if whole as f64 == cost && whole.unsigned_abs() < 1 << 53 { whole.into() } else { cost.into() }

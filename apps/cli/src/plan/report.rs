@@ -1,4 +1,4 @@
-//! `evenfall plan report`: draws an experiment that was carried out.
+//! `evenfall plan report`: draws a finished experiment.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use crate::Outcome;
 pub struct Args {
     /// The directory of the experiment.
     dir: PathBuf,
-    /// Where the page goes; `report.html` in the directory by default.
+    /// The page to write; `report.html` in the directory by default.
     #[arg(long)]
     html: Option<PathBuf>,
-    /// Print what the page is drawn from as one JSON object.
+    /// Print the data of the page as one JSON object.
     #[arg(long)]
     json: bool,
 }

@@ -7,7 +7,7 @@ pub use evenfall_placement_survey::experiment::command::Args;
 
 use crate::{Outcome, instrument};
 
-/// Runs it. A simulated pool is an instrument.
+/// Carries out the experiment. A simulated pool needs the instruments.
 pub fn main(args: &Args) -> Outcome {
     match args.experiment()?.on {
         On::Simulated(_) => instrument::hand_over("experiment", std::env::args_os().skip(3)),

@@ -1,4 +1,4 @@
-//! `evenfall plan tree`: a multicast tree out of measured delays.
+//! `evenfall plan tree`: plans a multicast tree from measured delays.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -17,35 +17,38 @@ use crate::Outcome;
 /// Arguments of `evenfall plan tree`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Delays: a dense matrix in microseconds, or a list of pairs (first line names its columns).
+    /// File of delays: a dense matrix in microseconds, or a list of pairs whose first line names
+    /// its columns.
     #[arg(long)]
     owd: PathBuf,
     /// Hops from the root to a leaf.
     #[arg(long)]
-    depth: u32,
-    /// Children of every inner place.
+    depth: u8,
+    /// Children of the root and of every inner node.
     #[arg(long)]
     fanout: u32,
-    /// The host that is the root, by name. Left out, minmax takes the best and the others any.
+    /// The host that is the root, by name. Without it, minmax chooses the best host, and the other
+    /// planners may choose any.
     #[arg(long)]
     root: Option<String>,
-    /// Random roots that TreeBuilder tries when none is given: the one with the best reach is kept.
+    /// Random roots that TreeBuilder tries when no root is given. The root with the best reach is
+    /// kept.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     roots: u32,
-    /// Candidates that each parent chooses from; twice the fan-out when left out.
+    /// Candidates from which each parent chooses its children. Without it, twice the fan-out.
     #[arg(long)]
     candidates: Option<usize>,
     /// Extra copies that each node below the first level gets from its parent's siblings.
     #[arg(long, default_value_t = Hedging::DEFAULT)]
     hedging: Hedging,
-    /// The percentile of a path that counts, 50 to 99.9.
+    /// The percentile of a path by which trees are compared, 50 to 99.9.
     #[arg(long, default_value_t = 90.0)]
     percentile: f64,
-    /// minmax, greedy, lemondrop, "lemondrop 30" (starts), weighted, p90, p50, rand, "worst p90",
-    /// or a sum such as "max(p90, mean + 2 * stddev)".
+    /// The planner: minmax, greedy, lemondrop, "lemondrop 30" (30 starts), weighted, p90, p50,
+    /// rand, "worst p90", or a sum such as "max(p90, mean + 2 * stddev)".
     #[arg(long, alias = "strategy", default_value = "minmax")]
     method: String,
-    /// The same seed gives the same tree, on any machine.
+    /// Seed of the search. The same seed gives the same tree on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object.
@@ -137,7 +140,7 @@ fn planner(args: &Args, root: Option<usize>) -> Result<Planner> {
     })
 }
 
-/// The best tree known also bounds what the tree of another method lacks.
+/// The best tree known also bounds how far the tree of another method is from the best.
 fn bounded(planner: &Planner, plan: Plan, delays: &Delays, pool: &[usize]) -> Result<Plan> {
     if plan.bound_us.is_some() || planner.hedging > Hedging::NONE {
         return Ok(plan);
@@ -146,7 +149,7 @@ fn bounded(planner: &Planner, plan: Plan, delays: &Delays, pool: &[usize]) -> Re
     Ok(Plan { bound_us: best.bound_us, ..plan })
 }
 
-/// Nanoseconds are as fine as anybody measures.
+/// Rounds to nanoseconds, because no delay is measured more finely.
 fn rounded(us: f64) -> f64 {
     (us * 1e3).round() / 1e3
 }

@@ -1,4 +1,4 @@
-//! `docs/configuration.md` and the program say the same: every key that is accepted is on the page
+//! Checks that `docs/configuration.md` and the program agree: every accepted key is on the page
 //! with its default, and every key on the page is accepted.
 
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use evenfall_runtime::Document;
 use super::{Union, default_file, defaults};
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
-/// What the page says instead of a default.
+/// The words of the page in place of a default.
 const NO_DEFAULT: [&str; 2] = ["none", "required"];
 
-/// Tables of the page: keys of each with the default as it is written there.
+/// Tables of the page, with the keys of each and their defaults as written there.
 fn page() -> BTreeMap<String, BTreeMap<String, String>> {
     let mut tables = BTreeMap::new();
     let mut table = String::new();
@@ -38,7 +38,7 @@ fn parse(text: &str) -> Result<Settings, String> {
     union.map(|union| union.multicast).map_err(|error| error.to_string())
 }
 
-/// The keys that a table has, as the program itself says when it meets another.
+/// The keys of a table, as the program itself lists them when it meets an unknown key.
 fn accepted(table: &str) -> Vec<String> {
     let heading = if table == "node" { "[[node]]".into() } else { format!("[{table}]") };
     let error = parse(&format!("{heading}\nno_such_key = 1\n")).unwrap_err();
@@ -78,7 +78,7 @@ fn the_default_file_says_every_key_and_its_comments_are_settings() {
             assert!(rest.lines().any(|said| said.starts_with(&line)), "{table}: {line}");
         }
     }
-    // Some of them contradict each other, but each is what its key takes.
+    // Some of the values contradict each other, but each is valid for its key.
     let uncomment = |line: &str| match line.strip_prefix("# ") {
         Some(key) if key.contains(" = ") || key.starts_with('[') => format!("{key}\n"),
         _ => format!("{line}\n"),

@@ -1,29 +1,29 @@
-//! `evenfall config default`: every default as a file to begin with. Keys that are absent by
+//! `evenfall config default`: every default, as a file to begin with. Keys that are absent by
 //! default stand in it as comments, and so does a small run.
 
 use super::defaults;
 
-/// Keys without a default: the table, an example, and what holds without it.
+/// Keys without a default: the table with the key, an example, and the behaviour without the key.
 const ABSENT: [(&str, &str, &str); 19] = [
     ("run", "key_file = \"evenfall.key\"", "none: nothing leaves loopback"),
     ("feed", "file = \"day.itch50\"", "none: the feed is generated"),
-    ("feed", "format = \"itch\"", "none: a file says it itself, a live feed is ITCH"),
-    ("feed", "arbitrate = true", "none: where two sides are recognised"),
+    ("feed", "format = \"itch\"", "none: recognised by the content; a live feed is ITCH"),
+    ("feed", "arbitrate = true", "none: the first copy, where two sides are recognised"),
     ("feed", "mold = \"239.1.1.1:26400\"", "none: no live MoldUDP64 feed"),
     ("feed", "mold_b = \"239.1.1.2:26400\"", "none: no redundant side"),
     ("feed", "mold_request = \"10.0.0.1:26401\"", "none: missing messages are not asked for again"),
     ("feed", "mold_interface = \"10.0.0.2\"", "none: the routing table chooses"),
-    ("feed", "mold_from = 1", "none: whichever message comes first"),
+    ("feed", "mold_from = 1", "none: the first message that arrives"),
     ("feed", "rate = 5000.0", "none: the messages' own times"),
-    ("feed", "fit = \"30s\"", "none: as `speed` says"),
+    ("feed", "fit = \"30s\"", "none: the speed of `speed`"),
     ("feed", "silence = \"1s\"", "none: silences stay"),
     ("io", "spin = \"100us\"", "none: chosen by cores and processes"),
     ("io", "kernel_busy_poll = \"50us\"", "none: the kernel polls no card"),
     ("io", "moderation = \"2ms\"", "none: chosen by cores and processes"),
     ("io", "real_time = 50", "none: chosen by cores and processes"),
     ("inject", "file = \"delays.txt\"", "none: nothing is delayed"),
-    ("multicast.shape", "depth = 2", "none: by the number of receivers"),
-    ("multicast.shape", "fanout = 10", "none: 10, or what the depth takes"),
+    ("multicast.shape", "depth = 2", "none: follows from the number of receivers"),
+    ("multicast.shape", "fanout = 10", "none: 10, or the smallest for the depth"),
 ];
 
 /// A run on one machine.
@@ -50,7 +50,7 @@ const NODES: &str = r#"
 # address = "127.0.0.1:0"
 "#;
 
-/// A settings file with every default, and the rest as comments.
+/// A settings file with every default, and all other keys as comments.
 pub fn default_file() -> String {
     let defaults = toml::to_string(&defaults()).expect("settings are plain tables");
     let mut file = String::from("# docs/configuration.md says what each key does.\n\n");

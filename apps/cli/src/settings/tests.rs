@@ -75,7 +75,7 @@ fn what_is_out_of_range_is_named_by_its_line_or_by_what_set_it() {
         ("[feed]\nspeed = 2.0\nfit = \"1s\"\n", "line 2: feed.fit and feed.speed: each sets"),
         (&format!("{node}{node}"), "line 7: node: a (id 1) and a (id 1) share a name"),
         (&format!("{node}tree = 3\n"), "line 6: node a: tree = 3, but run.trees = 1"),
-        // A key that the file leaves out: its table.
+        // When the file leaves the key out, the error names its table.
         ("\n[multicast.deadline]\nhold_max = \"1ms\"\n", "line 2: multicast.deadline.hold_initial"),
     ];
     for (text, wanted) in cases {
@@ -100,7 +100,7 @@ fn what_is_no_duration_and_no_address_is_told_what_one_looks_like() {
     assert!(error.contains("such as \"10.0.0.2:9000\""), "{error}");
 }
 
-/// What is said of a file that is to be run.
+/// The error for a file that is to be run.
 fn refusal(text: &str) -> String {
     let runnable = || {
         let document = Document::parse(text, "e.toml", std::iter::empty(), &[])?;
@@ -128,7 +128,7 @@ fn what_cannot_run_is_refused_before_it_is_run() {
     for text in [root.clone(), root.clone() + &node(2, "proxy", here)] {
         assert!(refusal(&text).contains("no receivers"), "{text}");
     }
-    // Receivers of another file.
+    // The receivers stand in another file.
     assert_eq!(refusal(&format!("multicast.membership.expect_receivers = 3\n{root}")), "ok");
     let away = root.clone() + &node(2, "receiver", "10.0.0.2:9000");
     let said = refusal(&away);

@@ -24,27 +24,27 @@ type Failure = Box<dyn std::error::Error>;
 /// Arguments of `evenfall store append`.
 #[derive(clap::Args, Debug)]
 pub struct Append {
-    /// The store's directory; made when it is not there. With --csv also tcp://127.0.0.1:7410 of a
-    /// server.
+    /// The store's directory; a missing directory is created. With --csv also tcp://127.0.0.1:7410
+    /// for a server.
     dir: PathBuf,
     /// Name of the recording.
     name: String,
     /// The feed: ITCH 5.0, pcap or LOBSTER.
     #[arg(long)]
     feed: Option<PathBuf>,
-    /// Records of a file that `store create` made, as `store read` prints them; - for standard
-    /// input. Its header names the columns.
+    /// Append these records to a file that `store create` made, in the form of `store read`; - for
+    /// standard input. The header names the columns.
     #[arg(long, conflicts_with_all = ["feed", "arbitrate", "sides", "window"])]
     csv: Option<PathBuf>,
     #[arg(long, help = crate::feed::format_help())]
     format: Option<String>,
-    /// The trading day of a feed whose messages say only times of day, such as 2019-12-30; by
-    /// default the date in the file's name.
+    /// The trading day of a feed whose messages state only times of day, such as 2019-12-30. By
+    /// default, the date in the file's name.
     #[arg(long)]
     date: Option<Date>,
-    /// The capture holds sides A and B of one CME MDP 3.0 feed: record the first copy of each
+    /// The capture holds sides A and B of one CME MDP 3.0 feed. Record the first copy of each
     /// packet, in order of the packets' numbers and under the venue's sending time. This is the
-    /// default where two sides are recognised; --sides apart keeps both.
+    /// default where two sides are recognised; --sides apart keeps both sides.
     #[arg(long, conflicts_with_all = ["sides", "window"])]
     arbitrate: bool,
     #[command(flatten)]
@@ -59,14 +59,14 @@ pub struct Append {
     backing: Backing,
 }
 
-/// How records come. `store create` keeps these arguments for later appends to the same file.
+/// How records arrive. `store create` keeps these arguments for later appends to the same file.
 #[derive(clap::Args, Debug)]
 pub struct ArrivalArgs {
-    /// Sides A and B of a capture of one feed go into "one" recording (as --arbitrate), or
-    /// "apart" into two, NAME-a and NAME-b, each as it was captured.
+    /// Put sides A and B of a captured feed into "one" recording (as --arbitrate does), or "apart"
+    /// into two recordings, NAME-a and NAME-b, each as it was captured.
     #[arg(long, value_parser = sides)]
     sides: Option<Sides>,
-    /// Sort records that go back in time by no more than this, such as 1s, and drop copies (by the
+    /// Sort records that go back in time by at most this, such as 1s, and drop copies (by the
     /// packet's number, where there are sides). Records that go back by more are refused. Records
     /// that wait in the window are not acknowledged.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
@@ -82,14 +82,14 @@ fn sides(word: &str) -> Result<Sides, String> {
 }
 
 impl ArrivalArgs {
-    /// As a property of a file.
+    /// The arrival as a property of a file.
     pub fn arrival(&self) -> Arrival {
         let window_ns = self.window.map_or(0, |window| window.as_nanos());
         let window_ns = u64::try_from(window_ns).unwrap_or(u64::MAX);
         Arrival { window_ns, sides: self.sides, ..Arrival::default() }
     }
 
-    /// Names of the recordings of a feed that comes like this.
+    /// Names of the recordings of a feed with this arrival.
     pub fn names(name: &str, arrival: &Arrival) -> Vec<String> {
         match arrival.sides {
             Some(Sides::Apart) => vec![format!("{name}-a"), format!("{name}-b")],
@@ -98,7 +98,7 @@ impl ArrivalArgs {
     }
 }
 
-/// Refused messages that are named one by one; the others are counted.
+/// Refused messages that are named one by one. Further ones are only counted.
 const NAMED_MAX: u64 = 10;
 
 pub fn append(args: &Append) -> Outcome {
@@ -154,7 +154,7 @@ fn record(
         tapes.push(Tape::new(recorder, format, arrival.window_ns));
     }
     let taken = take_all(first, &mut *messages, days, &mut tapes);
-    // What came before a damage is recorded, and the damage is said.
+    // The messages before a damage are recorded, and the damage is reported.
     let mut refused = 0;
     for (name, tape) in names.iter().zip(&mut tapes) {
         tape.finish()?;
@@ -171,7 +171,7 @@ fn record(
     }
 }
 
-/// What makes nanoseconds since 1970 of the messages' own times.
+/// Turns the messages' own times into nanoseconds since 1970.
 #[derive(Clone, Copy)]
 struct Days {
     clock: Clock,
@@ -179,7 +179,7 @@ struct Days {
 }
 
 impl Days {
-    /// Refuses a feed that would be recorded under a day that nobody said.
+    /// Refuses a feed that would be recorded under an unknown day.
     fn check(self, feed: &Path) -> Outcome {
         if self.clock == Clock::Epoch || self.date.is_some() {
             return Ok(());
@@ -200,7 +200,7 @@ impl Days {
     }
 }
 
-/// What the recording was created with, or what the command says; not one thing and another.
+/// The arrival of the recording, which the command may state but not contradict.
 fn arrival_of_both(args: &Append, store: &Store) -> Result<Arrival, Failure> {
     let mut said = args.arrival.arrival();
     if args.arbitrate {
@@ -222,20 +222,20 @@ fn arrival_of_both(args: &Append, store: &Store) -> Result<Arrival, Failure> {
     }
 }
 
-/// A window for what comes late, and what it refused.
+/// A window for late records, and the number of records that it refused.
 struct Window {
     ordering: Ordering,
     refused: u64,
 }
 
 impl Window {
-    /// Of no width none.
+    /// A window of no width is no window.
     fn of(window_ns: u64) -> Option<Self> {
         let config = OrderingConfig { window_ns, ..OrderingConfig::default() };
         (window_ns > 0).then(|| Self { ordering: Ordering::new(config), refused: 0 })
     }
 
-    /// Takes a record; `what` names it where it comes too late.
+    /// Takes a record. `what` names the record when it is refused.
     fn offer(&mut self, what: impl Display, sequence: u64, time_ns: i64, record: Bytes) {
         if let Offered::TooLate { limit_ns, .. } = self.ordering.offer(time_ns, sequence, record) {
             self.refused += 1;
@@ -245,17 +245,17 @@ impl Window {
         }
     }
 
-    /// The next record whose turn it is.
+    /// The next record in order.
     fn poll(&mut self) -> Option<Bytes> {
         self.ordering.poll()
     }
 
-    /// The next record, once nothing more comes.
+    /// The next record, after the last one was offered.
     fn drain(&mut self) -> Option<Bytes> {
         self.ordering.drain()
     }
 
-    /// Says what it did; gives how much it refused.
+    /// Prints the counts of the window. Returns the number of refused records.
     fn say_counts(&self) -> u64 {
         let counts = self.ordering.counts();
         println!(
@@ -266,7 +266,7 @@ impl Window {
     }
 }
 
-/// A recording that is written, perhaps behind a window.
+/// A recording that is being written, with or without a window.
 struct Tape<'a> {
     recorder: Recorder<'a>,
     format: Format,
@@ -280,7 +280,7 @@ impl<'a> Tape<'a> {
         Self { recorder, format, window: Window::of(window_ns), next: 0 }
     }
 
-    /// Takes a message; its sequence tells copies, and sorts equal times.
+    /// Takes a message. Its sequence identifies copies, and orders equal times.
     fn take(&mut self, sequence: u64, time_ns: i64, bytes: &[u8]) -> Outcome {
         let Some(window) = &mut self.window else { return self.push(time_ns, bytes) };
         let held = [&time_ns.to_le_bytes(), bytes].concat();
@@ -302,7 +302,7 @@ impl<'a> Tape<'a> {
         Ok(())
     }
 
-    /// Everything taken is recorded when it returns.
+    /// Returns when all taken messages are recorded.
     fn finish(&mut self) -> Outcome {
         while let Some(held) = self.window.as_mut().and_then(Window::drain) {
             self.push_held(&held)?;
@@ -311,7 +311,7 @@ impl<'a> Tape<'a> {
     }
 }
 
-/// Records everything: as the feed or, into two tapes, each side as it was captured.
+/// Records all messages: as one feed, or in two tapes with each side as it was captured.
 fn take_all(
     first: Option<Message>,
     messages: &mut dyn Source,
@@ -326,7 +326,8 @@ fn take_all(
         } else {
             let tape = &mut tapes[side_of(&message, &mut channels)?];
             let (mut sequence, mut time_ns) = (message.index, days.epoch_ns(&message)?);
-            // Behind a window sides go by the venue's numbers and times, not the capture's.
+            // With a window, sides are ordered by the venue's numbers and times, not by the
+            // capture's.
             if tape.window.is_some() {
                 let head = head_of(&message)?;
                 sequence = head.sequence;
@@ -348,7 +349,7 @@ fn head_of(message: &Message) -> Result<PacketHead, Failure> {
     })
 }
 
-/// Which side a channel is: the first that sends is A, and has the first tape.
+/// The side of a channel. The channel that sends first is A, and has the first tape.
 fn side_of(message: &Message, channels: &mut Vec<u32>) -> Result<usize, Failure> {
     if !channels.contains(&message.shard_key) {
         channels.push(message.shard_key);

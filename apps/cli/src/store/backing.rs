@@ -1,25 +1,23 @@
-//! The objects and the names behind a store that is opened to write.
+//! The objects and the names of a store that is opened to write.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use evenfall_store_engine::names::cluster::Cluster;
 use evenfall_store_engine::{ClusterConfig, Names, StoreConfig};
 
-/// Where objects and names of a store are. Its directory remembers both.
+/// The places of a store's objects and names. The store's directory remembers both.
 #[derive(clap::Args, Debug)]
 pub struct Backing {
-    /// Where the objects are: a directory, s3://bucket/prefix, gs://bucket/prefix or
-    /// az://container/prefix, with keys from AWS_*, GOOGLE_* or AZURE_*; below the store when
-    /// nothing is said.
+    /// Place of the objects: a directory, s3://bucket/prefix, gs://bucket/prefix or
+    /// az://container/prefix, with keys from AWS_*, GOOGLE_* or AZURE_*. By default, a directory
+    /// below the store.
     #[arg(long, value_name = "PLACE")]
     objects: Option<String>,
     /// Names in etcd, shared by the store nodes of a cluster: etcd://127.0.0.1:2379/name.
     #[arg(long, value_name = "ADDRESS")]
     names: Option<String>,
-    /// A node of the cluster that is silent for this long, such as 10s, may be replaced; 2s at
-    /// least.
+    /// Time after which a silent node of the cluster may be replaced, such as 10s; 2s at least.
     #[arg(
         long,
         default_value = "10s",
@@ -27,11 +25,11 @@ pub struct Backing {
         value_parser = humantime::parse_duration
     )]
     lease: Duration,
-    /// Take over the files whose primary has no lease any more; without --names, the files that
-    /// this directory has copies of.
+    /// Take over the files whose primary has no lease any more. Without --names, take over the
+    /// files of which this directory has copies.
     #[arg(long)]
     pub take_over: bool,
-    /// How far a record's time may lie ahead of this machine's clock; a batch with a later record
+    /// How far a record's time may lie ahead of this machine's clock. A batch with a later record
     /// is refused.
     #[arg(
         long,
@@ -40,8 +38,8 @@ pub struct Backing {
         value_parser = humantime::parse_duration
     )]
     time_ahead: Duration,
-    /// The server of a second node, such as 127.0.0.1:7411, that gets a copy of each append at
-    /// the level replica.
+    /// The server of a second node, such as 127.0.0.1:7411. It gets a copy of each append at the
+    /// level replica.
     #[arg(long, value_name = "ADDRESS")]
     replica: Option<SocketAddr>,
 }
@@ -50,7 +48,7 @@ impl Backing {
     /// The configuration of a store in this directory.
     ///
     /// # Errors
-    /// Of an address: it would be made a directory of that name.
+    /// When `dir` is an address, because a directory of that name would be made.
     pub fn config(&self, dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
         if dir.to_str().is_some_and(|place| place.contains("://")) {
             return Err(format!(
@@ -62,6 +60,9 @@ impl Backing {
             .into());
         }
         let names = self.names.clone().map_or_else(|| Names::cluster_of(dir), |n| Ok(Some(n)))?;
+        if names.is_some() && !cfg!(feature = "etcd") {
+            return Err(missing_names());
+        }
         let cluster = names.map(|address| ClusterConfig {
             address,
             lease: self.lease,
@@ -78,11 +79,27 @@ impl Backing {
         if let Some(place) = &self.objects {
             config.objects = Some(place.clone());
         } else if let (Some(cluster), None) = (&config.cluster, Names::objects_of(dir)?) {
-            let known = Cluster::open(&cluster.address)?.objects()?;
+            let known = objects_of(&cluster.address)?;
             config.objects = known.or(config.objects);
         }
         Ok(config)
     }
+}
+
+/// Where the objects of a cluster are, once a node has said so.
+#[cfg(feature = "etcd")]
+fn objects_of(names: &str) -> Result<Option<String>, Box<dyn std::error::Error>> {
+    Ok(evenfall_store_engine::names::cluster::Cluster::open(names)?.objects()?)
+}
+
+#[cfg(not(feature = "etcd"))]
+fn objects_of(_: &str) -> Result<Option<String>, Box<dyn std::error::Error>> {
+    Err(missing_names())
+}
+
+/// What a build without etcd says to a command that needs names in etcd.
+pub fn missing_names() -> Box<dyn std::error::Error> {
+    crate::missing::words("names in etcd", "etcd").into()
 }
 
 /// The configuration of a store whose objects are where its directory says.

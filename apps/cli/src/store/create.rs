@@ -1,5 +1,5 @@
-//! `evenfall store create`: a file, or an empty recording, and the way in which later appends fill
-//! it.
+//! `evenfall store create`: makes a file, or an empty recording, and keeps the options for later
+//! appends.
 
 use std::path::PathBuf;
 
@@ -15,15 +15,15 @@ use crate::Outcome;
 /// Arguments of `evenfall store create`.
 #[derive(clap::Args, Debug)]
 pub struct Create {
-    /// The store's directory; made when it is not there.
+    /// The store's directory; a missing directory is created.
     dir: PathBuf,
     /// Name of the file or recording.
     name: String,
-    /// What the records of a file mean, as `store ls --json` prints it; without it a recording is
-    /// created.
+    /// The schema of a file's records, in the form that `store ls --json` prints. Without a schema
+    /// a recording is created.
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
-    /// The field that numbers records: behind a window it sorts equal times and tells copies.
+    /// The field that numbers records. With a window it orders equal times and identifies copies.
     #[arg(long, requires = "schema")]
     sequence: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Where what is read goes: CSV, JSON lines, Parquet or Arrow, to standard output or a file.
+//! Writes records and messages as CSV, JSON lines, Parquet or Arrow, to standard output or a file.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,12 +17,12 @@ use self::sheets_absent::{MessageSheet, RecordSheet};
 type Failure = Box<dyn std::error::Error>;
 type Out = Box<dyn Write + Send>;
 
-/// A format.
+/// A format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A header, and a line each; bytes in hex.
+    /// A header, then a line for each record; bytes in hex.
     Csv,
-    /// A JSON object a line; bytes in hex. Messages only.
+    /// A JSON object on each line; bytes in hex. For messages only.
     Json,
     /// Parquet.
     Parquet,
@@ -30,7 +30,8 @@ pub enum Format {
     Arrow,
 }
 
-/// Opens the output. Callers refuse a format before: opening empties a file that is there.
+/// Opens the output. Callers refuse a format before this call, because opening empties an existing
+/// file.
 fn to(out: Option<&Path>) -> Result<Out, Failure> {
     Ok(match out {
         Some(path) => {
@@ -42,10 +43,10 @@ fn to(out: Option<&Path>) -> Result<Out, Failure> {
     })
 }
 
-/// Records of a file, going out.
+/// A writer for the records of a file.
 pub enum Records {
     Csv(Schema, Out),
-    /// As Parquet or Arrow.
+    /// Writes Parquet or Arrow.
     Sheet(Box<RecordSheet>),
 }
 
@@ -71,7 +72,7 @@ impl Records {
         }
     }
 
-    /// What was written is to be seen now; of text only.
+    /// Makes all written text visible at once. Only text can be flushed.
     pub fn flush(&mut self) -> Result<(), Failure> {
         match self {
             Self::Csv(_, out) => Ok(out.flush()?),
@@ -87,11 +88,11 @@ impl Records {
     }
 }
 
-/// Messages of a recording, going out.
+/// A writer for the messages of a recording.
 pub enum Messages {
     Csv(Out),
     Json(Out),
-    /// As Parquet or Arrow.
+    /// Writes Parquet or Arrow.
     Sheet(Box<MessageSheet>),
 }
 
@@ -118,7 +119,7 @@ impl Messages {
         }
     }
 
-    /// What was written is to be seen now; of text only.
+    /// Makes all written text visible at once. Only text can be flushed.
     pub fn flush(&mut self) -> Result<(), Failure> {
         match self {
             Self::Csv(out) | Self::Json(out) => Ok(out.flush()?),
@@ -181,7 +182,7 @@ mod sheets {
     }
 }
 
-/// The same in a build without Arrow: nobody can make one.
+/// The types of `sheets` in a build without Arrow. No value of them can be made.
 #[cfg(not(feature = "arrow"))]
 mod sheets_absent {
     use evenfall_multicast_recorder::messages::Row;

@@ -1,4 +1,5 @@
-//! `evenfall store verify`: every byte is as it was written, and a recording equals its feed.
+//! `evenfall store verify`: checks that every byte is as it was written, and that a recording
+//! equals its feed.
 
 use std::path::PathBuf;
 
@@ -16,29 +17,29 @@ use crate::Outcome;
 pub struct Verify {
     /// The store's directory; with --objects, the directory of its objects.
     dir: PathBuf,
-    /// Check objects alone.
+    /// Check only the objects.
     #[arg(long)]
     objects: bool,
     /// Compare a recording with this feed, byte for byte.
     #[arg(long)]
     feed: Option<PathBuf>,
-    /// Name of that recording.
+    /// Name of the recording.
     #[arg(long, default_value = "feed")]
     name: String,
-    /// The store was left by a crash: a torn end of a journal is no error, nor is a recording that
-    /// ends before its feed does.
+    /// The store was left by a crash: accept a torn end of a journal, and a recording that ends
+    /// before its feed.
     #[arg(long)]
     partial: bool,
 }
 
-/// How a recording compares with a feed.
+/// The comparison of a recording with a feed.
 #[derive(Debug, Default)]
 pub struct Comparison {
     /// Messages that are equal, from the first on, in each stream.
     pub equal: u64,
     /// Messages of the feed that are not recorded.
     pub missing: u64,
-    /// Messages that were recorded behind one that is missing: a crash took it.
+    /// Messages recorded after a missing one, which a crash took.
     pub behind_gap: u64,
     /// The first difference, in words.
     pub difference: Option<String>,
@@ -54,7 +55,7 @@ struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// The next message that follows without a gap; counts what stands behind one.
+    /// The next message that follows without a gap. Messages after a gap are counted.
     fn next_message(&mut self, behind_gap: &mut u64) -> Result<Option<Vec<u8>>, StoreError> {
         if self.ended {
             return Ok(None);
@@ -76,7 +77,7 @@ impl Stream<'_> {
     }
 }
 
-/// Compares the two, message by message.
+/// Compares the recording with the feed, message by message.
 pub fn compare(
     source: &dyn RecordSource,
     name: &str,
@@ -121,7 +122,7 @@ pub fn compare(
     Ok(seen)
 }
 
-/// Hash of a recording, as the demo and its receivers make it of a feed.
+/// Hash of a recording, computed as the demo and its receivers compute the hash of a feed.
 pub fn hash_of(
     source: &dyn RecordSource,
     name: &str,

@@ -1,4 +1,4 @@
-//! `evenfall store read`, `tail` and `export`: they share the choice of records and the output.
+//! `evenfall store read`, `tail` and `export`, which share the choice of records and the output.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -20,25 +20,25 @@ use super::output::{Format, Messages, Records};
 use super::times::{self, time_ns};
 use crate::Outcome;
 
-/// How often a file that is followed is looked at.
+/// How often a followed file is checked for new records.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long a message may be missing behind later ones before it counts as lost.
+/// How long a message may be missing while later ones exist, before it counts as lost.
 const HOLE_CLOSES: Duration = Duration::from_secs(2);
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What to read, and when.
+/// The choice of records: a subject and two times.
 #[derive(clap::Args, Debug)]
 struct Choice {
     #[command(flatten)]
     place: Place,
     /// A file, a recording, or a symbol in the recordings, such as aapl.
     name: String,
-    /// First time: nanoseconds, 2026-11-21T09:30:00Z, or a time of day such as 16:00 or 09:30:00.5,
-    /// of the venue's clock on the recording's day.
+    /// First time: nanoseconds, 2026-11-21T09:30:00Z, or a time of day such as 16:00 or 09:30:00.5
+    /// by the venue's clock on the recording's day.
     #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
     from: Option<i64>,
-    /// Last time, in the same words.
+    /// Last time, in the same forms.
     #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
     to: Option<i64>,
 }
@@ -51,7 +51,7 @@ pub struct Read {
     /// Format of the output.
     #[arg(long, value_enum, default_value = "csv")]
     format: Format,
-    /// The file to write; standard output without it.
+    /// The file to write. Without it, standard output.
     #[arg(long, short)]
     out: Option<PathBuf>,
 }
@@ -67,7 +67,7 @@ pub struct Tail {
     /// Format of the output.
     #[arg(long, value_enum, default_value = "csv")]
     format: Format,
-    /// Go on with what is appended, until Ctrl-C; of a server's file or recording, as text.
+    /// Print new records until Ctrl-C. For a file or recording of a server, as text.
     #[arg(long, short = 'f')]
     follow: bool,
 }
@@ -85,17 +85,16 @@ pub struct Export {
     out: PathBuf,
 }
 
-/// What a name stands for.
+/// The subject of a name.
 enum Subject {
     File(Listed),
     Recording(String),
-    /// A symbol, and the recordings to look through.
+    /// A symbol, and the recordings that are searched for it.
     Symbol(String, Vec<String>),
 }
 
 impl Choice {
-    /// The times that are chosen. A time of day is that of the subject's only day, by the clock of
-    /// the venue.
+    /// The chosen times. A time of day counts on the subject's only day, by the clock of the venue.
     fn times(&self, source: &dyn RecordSource, subject: &Subject) -> Result<(i64, i64), Failure> {
         let (from, to) = self.times_as_given(source, subject)?;
         match from <= to {
@@ -130,7 +129,7 @@ impl Choice {
         Ok((of_day(from), of_day(to)))
     }
 
-    /// A header alone looks like a mistake of the program.
+    /// A header without rows would look like a mistake of the program.
     fn say_if_nothing(&self, source: &dyn RecordSource, subject: &Subject, count: u64) -> Outcome {
         if count == 0 && self.from.or(self.to).is_some() {
             eprintln!("note: no message between these times{}", reach(source, subject)?);
@@ -151,10 +150,10 @@ impl Choice {
     }
 }
 
-/// Reads what messages of a recording say.
+/// Decodes the messages of a recording.
 struct Reader {
     events: Events,
-    /// Of messages that carry no tag.
+    /// The format of messages without a tag.
     untagged: Tag,
 }
 
@@ -172,8 +171,9 @@ impl Reader {
     }
 }
 
-/// Gives the messages of a recording that are between the times and of the symbol. It reads from
-/// the beginning, because the symbol of an execution was said when its order came.
+/// Gives the messages of a recording that lie between the times and belong to the symbol. It reads
+/// from the beginning, because the order of an execution names the symbol, and the execution does
+/// not.
 fn messages(
     source: &dyn RecordSource,
     recording: &str,
@@ -203,7 +203,7 @@ fn messages(
     Ok(())
 }
 
-/// All messages that a recording or a symbol stands for.
+/// All messages for which a recording or a symbol stands.
 fn rows(
     source: &dyn RecordSource,
     subject: &Subject,
@@ -232,7 +232,7 @@ fn rows(
     }
 }
 
-/// The clock of the venue whose messages a subject has.
+/// The clock of the venue of a subject's messages.
 fn clock_of(source: &dyn RecordSource, subject: &Subject) -> Result<Clock, Failure> {
     let name = match subject {
         Subject::File(_) => None,
@@ -268,7 +268,7 @@ fn span(source: &dyn RecordSource, subject: &Subject) -> Result<Option<(i64, i64
     Ok(reach)
 }
 
-/// From when to when a subject has messages, in words behind those that nothing was found.
+/// The first and last time of a subject's messages, in words for an empty result.
 fn reach(source: &dyn RecordSource, subject: &Subject) -> Result<String, Failure> {
     let reach = span(source, subject)?;
     let what = match subject {
@@ -288,7 +288,8 @@ fn time_of(source: &dyn RecordSource, file: &Listed, number: u64) -> Result<i64,
     Ok(i64::from_le_bytes(*time))
 }
 
-/// Symbols have no index: an execution does not say its symbol, the order that it executes does.
+/// Warns of the cost, since symbols have no index: an execution does not name its symbol, and the
+/// order that it executes does.
 fn say_cost(source: &dyn RecordSource, symbol: &str, recordings: &[String]) -> Outcome {
     let is_read =
         |file: &&Listed| recordings.iter().any(|name| is_message_file_of(&file.name, name));
@@ -384,18 +385,18 @@ pub fn tail(args: &Tail) -> Outcome {
     args.choice.say_if_nothing(&*source, &subject, count)
 }
 
-/// The messages of a stream as they are appended.
+/// The messages of a stream that are still being appended.
 struct Following {
     stream: u32,
     reader: Reader,
     next: u64,
-    /// Since when it is not there although a later one is.
+    /// Since when the next message is missing although a later one exists.
     hole: Option<Instant>,
 }
 
 impl Following {
-    /// Gives what is there now. Files of a recording grow one after the other, so a hole is given a
-    /// moment to close.
+    /// Gives the messages that have come. The files of a recording grow one after the other, so a
+    /// missing message gets some time to appear.
     fn look(
         &mut self,
         source: &dyn RecordSource,
@@ -433,7 +434,7 @@ fn follow(args: &Tail) -> Outcome {
     }
 }
 
-/// Sleeps; whether to go on.
+/// Sleeps. Returns whether to continue.
 fn pause() -> bool {
     std::thread::sleep(LOOK_EVERY);
     !interrupt::raised()

@@ -1,4 +1,4 @@
-//! `evenfall store serve`: a store on a port of this machine, until a signal comes.
+//! `evenfall store serve`: serves a store on a port of this machine, until a signal comes.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,46 +14,48 @@ use super::backing::Backing;
 use super::{said, tell};
 use crate::Outcome;
 
-/// A server goes on when nobody reads what it prints.
+/// Prints a line. A server continues when nobody reads its output.
 macro_rules! offer {
     ($($words:tt)*) => {
         evenfall_runtime::program::offer(format_args!("{}\n", format_args!($($words)*)))
     };
 }
 
-/// How soon a signal is seen.
+/// How often the command looks for a signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Arguments of `evenfall store serve`.
 #[derive(clap::Args, Debug)]
 pub struct Serve {
-    /// The store's directory; made when it is not there.
+    /// The store's directory; a missing directory is created.
     dir: PathBuf,
-    /// Where to listen: a loopback address, because connections have no key. Port 0 takes a free
-    /// one.
+    /// Address to listen on. It must be a loopback address, because connections have no key. Port 0
+    /// takes a free port.
     #[arg(long, default_value = "127.0.0.1:7410")]
     listen: SocketAddr,
-    /// Leave chunks on the local disk and upload nothing.
+    /// Keep all chunks on the local disk, and upload nothing.
     #[arg(long, conflicts_with = "objects")]
     no_objects: bool,
     #[command(flatten)]
     backing: Backing,
-    /// Bytes of records that are on no disk yet; above this, appends wait and are then refused.
+    /// Bytes of records that are on no disk yet. Beyond this limit appends wait, and are then
+    /// refused.
     #[arg(long, default_value_t = limits().memory_bytes_max)]
     memory_bytes: u64,
-    /// Bytes of chunks on the local disk above which appends are refused; from half of this limit
+    /// Bytes of chunks on the local disk beyond which appends are refused. From half of this limit
     /// on, uploaded chunks leave the disk.
     #[arg(long, default_value_t = limits().local_bytes_max)]
     local_bytes: u64,
     /// Bytes of recent segments kept in memory for readers.
     #[arg(long, default_value_t = limits().cache_bytes)]
     cache_bytes: u64,
-    /// Bytes kept of each file that has no retention of its own; all of them when left out.
+    /// Bytes that each file without a retention of its own keeps. Without it, files keep all
+    /// records.
     #[arg(long)]
     keep_bytes: Option<u64>,
-    /// Close a connection that asks for nothing for this long. A connection that never asked for
-    /// anything is closed after 30s. When 256 are open, a new connection replaces the one that
-    /// was idle for longest.
+    /// Close a connection that asks for nothing for this long. A connection that has never asked
+    /// for anything is closed after 30s. When 256 connections are open, a new one replaces the
+    /// connection that was idle for longest.
     #[arg(
         long,
         default_value = "1h",
@@ -61,12 +63,12 @@ pub struct Serve {
         value_parser = humantime::parse_duration
     )]
     idle_timeout: Duration,
-    /// Print the sizes of the stages so often, such as 10s, each time one line of JSON.
+    /// Print the sizes of the stages at this interval, such as 10s, each time as one line of JSON.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     occupancy_every: Option<Duration>,
 }
 
-/// The limits of a store that nobody set.
+/// The limits of a store by default.
 fn limits() -> StoreConfig {
     StoreConfig::new(Path::new(""))
 }
@@ -121,12 +123,12 @@ pub fn serve(args: &Serve) -> Outcome {
 /// Why a store is closed.
 enum End {
     Signal,
-    /// There are files that only a new life may take over.
+    /// Some files can only be taken over by a new life of the store.
     NewLife,
 }
 
-/// Until a signal comes or the lease is over. Files of nodes that are gone are taken over
-/// meanwhile.
+/// Waits until a signal comes or the lease is over. Meanwhile it takes over files of nodes that are
+/// gone.
 fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreError> {
     let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
     let mut said = BTreeSet::new();
@@ -140,11 +142,11 @@ fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreErro
             offer!("{sizes}");
         }
         let Some(member) = store.member() else { continue };
-        match member.lease().check() {
+        match member.check_lease() {
             Err(error @ NamesError::LeaseLost { is_over: true, .. }) => return Err(error.into()),
-            _ if take_over && looked_at.elapsed() > member.lease().ttl() / 4 => {
+            _ if take_over && looked_at.elapsed() > member.lease_ttl() / 4 => {
                 looked_at = Instant::now();
-                // What fails now is tried again.
+                // A takeover that fails now is tried again.
                 if let Ok(taken) = store.take_over() {
                     tell(&taken.losses);
                     if taken.files > 0 {

@@ -1,15 +1,15 @@
-//! Times as people write and read them: nanoseconds, dates, and times of day for feeds whose time
-//! counts from midnight.
+//! Reads and writes times: nanoseconds, dates, and times of day for feeds whose time counts from
+//! midnight.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use evenfall_store_format::retention::TIMES_OF_DAY_END_NS;
 
-/// What may be written.
+/// The allowed forms of a time.
 const FORMS: &str = "nanoseconds, 2026-11-21T09:30:00Z, 09:30, 09:30:00 or 09:30:00.5";
 const NANOS: i64 = 1_000_000_000;
 
-/// Nanoseconds since 1970, or since midnight of a time of day.
+/// Nanoseconds since 1970, or since midnight for a time of day.
 pub fn time_ns(text: &str) -> Result<i64, String> {
     if let Ok(ns) = text.parse() {
         return Ok(ns);
@@ -24,7 +24,7 @@ pub fn time_ns(text: &str) -> Result<i64, String> {
 fn time_of_day(text: &str) -> Option<i64> {
     let (clock, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let mut parts: Vec<&str> = clock.split(':').collect();
-    // A fraction is one of seconds.
+    // A fraction belongs to the seconds.
     if parts.len() == 2 && clock == text {
         parts.push("0");
     }
@@ -46,7 +46,7 @@ pub fn is_of_day(ns: i64) -> bool {
     (0..TIMES_OF_DAY_END_NS).contains(&ns)
 }
 
-/// A time to the second, as [`time_ns`] takes it.
+/// A time to the second, in a form that [`time_ns`] reads.
 pub fn words(ns: i64) -> String {
     let seconds = ns.div_euclid(NANOS);
     if is_of_day(ns) {

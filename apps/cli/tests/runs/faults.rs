@@ -204,11 +204,16 @@ fn median(all: &[Course], from: f64, to: f64, value: fn(&Course) -> f64) -> f64 
 fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
     // Ten hosts: the root, three proxies and two spares, four receivers. Without hedging, so that a
     // slow proxy cannot hide behind its siblings; with a window of a second, so that the deadline
-    // comes down within a test.
+    // comes down within a test. An edge of a busy machine takes up to thirty quick hops and the
+    // fault adds hundreds: nobody is replaced before the fault.
     let feed = ["--receivers", "4", "--fanout", "3", "--hedging", "0", "--spares", "2"];
-    let pace = ["--messages", "10000", "--fit", "10s", "--fault", "slow:proxy-2@2+20ms"];
-    let limits = ["multicast.deadline.window=1s", "multicast.deadline.hold_max=200ms"];
-    let limits = ["--set", limits[0], "--set", limits[1]];
+    let pace = ["--messages", "10000", "--fit", "10s", "--fault", "slow:proxy-2@2+60ms"];
+    let limits = [
+        "multicast.deadline.window=1s",
+        "multicast.deadline.hold_max=400ms",
+        "multicast.replace.slow_factor=50",
+    ];
+    let limits = limits.map(|limit| ["--set", limit]).concat();
     let hosts: &[&str] = if is_root() { &["--lab"] } else { &[] };
     let scratch = Scratch::alone();
     let child = start_demo(&scratch, &[&feed[..], &pace, &limits, hosts].concat());
@@ -224,15 +229,15 @@ fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
         let found = |event: &&serde_json::Value| event["text"].to_string().contains(text);
         events.iter().any(|event| found(&event))
     };
-    assert!(said("proxy-2 was slowed by 20ms"), "{info}");
+    assert!(said("proxy-2 was slowed by 60ms"), "{info}");
     assert!(said("proxy-2 is replaced by proxy-"), "{info}");
-    // By way of the straggler nothing takes less than twice 20 ms: what follows is judged by what
+    // By way of the straggler nothing takes less than twice 60 ms: what follows is judged by what
     // it took then, on this machine.
     let all = courses(&demo);
     let slow = median(&all, 2.3, 2.6, |course| course.2);
     let after = median(&all, 7.0, 11.0, |course| course.2);
     assert!(
-        slow > 40.0 && after < slow / 2.0,
+        slow > 120.0 && after < slow / 2.0,
         "{slow} ms to the last arrival, then {after}: {info}"
     );
     // The deadline follows the worst of a busy machine; below that it cannot be with a straggler.

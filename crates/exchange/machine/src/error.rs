@@ -49,7 +49,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Known { operation } => write!(
                 f,
-                "operation {operation} was begun here before: take a new number for each one"
+                "operation {operation} was begun here before: take a new number for each operation"
             ),
             Self::Members { members } => {
                 write!(f, "{members} members: an operation has 1 to 65,535")
@@ -59,7 +59,7 @@ impl fmt::Display for StartError {
             }
             Self::Messages { messages, members } => write!(
                 f,
-                "{messages} messages for {members} members: give one to each, empty ones too"
+                "{messages} messages for {members} members: each member gets one, perhaps empty"
             ),
             Self::Lanes { bytes } => {
                 write!(f, "{bytes} bytes of values to reduce: give whole values of 8 bytes")

@@ -1,20 +1,20 @@
-//! One order out of redundant, lossy, reordered copies.
+//! Makes one ordered feed from redundant, lossy and reordered copies.
 //!
-//! A venue sends every packet twice, over networks that fail apart from each other (sides A and
-//! B). The receiver takes whichever copy comes first. So a hole on one side is not a loss yet: it
-//! is reported once, as a range, for a caller who can ask for it again, and what came behind it
-//! is held until the hole is filled, is given up, or the stated limit is reached. Nothing is
-//! passed over without an [`Event::Lost`].
+//! A venue sends every packet twice, over networks that fail independently (sides A and B). The
+//! receiver takes the copy that comes first. A hole on one side is therefore no loss yet. The
+//! arbiter reports the hole once, as a range, so that the caller can ask for the messages again. It
+//! holds the messages behind the hole until the hole is filled, is given up, or a stated limit is
+//! reached. No message is skipped without an [`Event::Lost`].
 //!
 //! A sequence number is only a claim. A damaged or forged packet that claims a place far from all
-//! others would make a hole that nobody can fill, and giving that hole up would pass over the rest
-//! of the feed. So a packet further away than [`Limits::jump_max`] is refused with [`Far`]. After
-//! [`FAR_PACKETS`] packets that follow each other from such a place, and none that carries the feed
-//! on where it was, the feed itself is there: the arbiter follows it. A start that the first packet
-//! chose is held to the same rule until a second packet has carried it on.
+//! others would make a hole that no packet can fill, and giving that hole up would skip the rest of
+//! the feed. A packet further away than [`Limits::jump_max`] is therefore refused with [`Far`]. The
+//! arbiter follows the feed to a far place after [`FAR_PACKETS`] packets that follow each other
+//! from there, while no packet carries the feed on at its old place. The first packet's choice of a
+//! start is held to the same rule until a second packet has carried it on.
 //!
-//! It knows sequence numbers only, so it serves MoldUDP64 ([`crate::mold`]), CME MDP 3.0 and any
-//! other feed that counts its messages.
+//! The arbiter knows only sequence numbers. It therefore serves MoldUDP64 ([`crate::mold`]), CME
+//! MDP 3.0 and any other feed that numbers its messages.
 
 use bytes::Bytes;
 use core::ops::Range;
@@ -27,34 +27,35 @@ pub enum Side {
     A,
     /// The second feed.
     B,
-    /// Neither: an answer to a request for messages again.
+    /// Neither side: an answer to a request for missing messages.
     Again,
 }
 
-/// How much is held behind a hole before the hole is given up.
+/// How many messages may wait behind a hole before the hole is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages held. The default is what a 1 Gb/s feed of 40-byte messages sends in some 20 ms,
-    /// longer than a re-request within one site takes.
+    /// Messages that may wait. The default is the number that a 1 Gb/s feed of 40-byte messages
+    /// sends in about 20 ms, which is longer than a re-request within one site takes.
     pub messages_max: usize,
-    /// Bytes held, so that large messages cannot take what small ones would.
+    /// Bytes that may wait, so that large messages cannot take more memory than small ones.
     pub bytes_max: usize,
-    /// Messages between the last one known and a packet that is believed at once. The default,
-    /// 4,194,304, is what the busiest feed on record (484,460 messages in its first second) sends
-    /// in eight seconds: a longer silence of both sides is a fault that people look at.
+    /// How far from the last known message a packet may lie and still be believed at once, in
+    /// messages. The busiest feed on record (484,460 messages in its first second) sends the
+    /// default, 4,194,304, in eight seconds. A longer silence of both sides is a fault for people
+    /// to look at.
     pub jump_max: u64,
 }
 
-/// Packets that must follow each other from a far place before the place is believed: more than
-/// one fault damages, and on a busy feed less than a millisecond.
+/// Packets that must follow each other from a far place before the place is believed. A single
+/// fault damages fewer, and a busy feed sends eight in less than a millisecond.
 pub const FAR_PACKETS: u32 = 8;
 
-/// A packet that claims a place too far from the others to be believed; it is ignored.
+/// A packet that claims a place too far from the others to be believed. The packet is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Far {
     /// The place that it claims.
     pub sequence: u64,
-    /// One behind the last message known to exist.
+    /// The number after the last message known to exist.
     pub expected: u64,
 }
 
@@ -67,10 +68,10 @@ impl core::fmt::Display for Far {
 
 impl std::error::Error for Far {}
 
-/// A far place that may turn out to be where the feed is.
+/// A far place to which the feed may have moved.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    /// One behind its last message.
+    /// The number after its last message.
     end: u64,
     packets: u32,
 }
@@ -81,7 +82,7 @@ impl Default for Limits {
     }
 }
 
-/// What the arbiter says, in order.
+/// An event of the arbiter. Events come in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The next message.
@@ -91,13 +92,13 @@ pub enum Event {
         /// Its bytes.
         bytes: Bytes,
     },
-    /// Messages that exist and have not come; said once per range, when it is first seen.
+    /// Messages that exist and have not come. Each range is reported once, when it is first seen.
     Gap(Range<u64>),
-    /// Messages that are given up; the next message is behind them.
+    /// Messages that are given up. The next message follows them.
     Lost(Range<u64>),
 }
 
-/// What passed through.
+/// Counts of the messages that passed through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages delivered.
@@ -108,7 +109,7 @@ pub struct Counts {
     pub first_b: u64,
     /// Messages that came first as an answer to a request.
     pub first_again: u64,
-    /// Copies of messages that were delivered, held or given up already.
+    /// Copies of messages that had been delivered, held or given up before.
     pub ignored: u64,
     /// Messages given up.
     pub lost: u64,
@@ -135,15 +136,15 @@ impl core::ops::Add for Counts {
     }
 }
 
-/// The order-maker. One input, then [`Arbiter::poll`] until it is empty.
+/// Orders the messages of a feed. After each input, the caller drains [`Arbiter::poll`].
 #[derive(Debug)]
 pub struct Arbiter {
     limits: Limits,
     /// The next sequence to deliver; `None` until the first message when the start is open.
     next: Option<u64>,
-    /// One behind the highest sequence known to exist.
+    /// The number after the highest sequence known to exist.
     known_end: u64,
-    /// Whether the start is certain: given, or carried on by a second packet.
+    /// Whether the start is certain: it was given, or a second packet has carried it on.
     is_sure: bool,
     candidate: Option<Candidate>,
     held: BTreeMap<u64, Bytes>,
@@ -176,7 +177,8 @@ impl Arbiter {
         self.offer_all(side, sequence, [bytes])
     }
 
-    /// Takes one copy of a packet of several messages, the first of which has this sequence.
+    /// Takes one copy of a packet of several messages. `sequence` is the number of the first
+    /// message.
     ///
     /// # Errors
     /// [`Far`], and the packet is ignored.
@@ -220,7 +222,7 @@ impl Arbiter {
         }
     }
 
-    /// Learns that all messages before `next_sequence` exist, as heartbeats say it.
+    /// Notes that all messages before `next_sequence` exist, as a heartbeat states.
     ///
     /// # Errors
     /// [`Far`], and the heartbeat is ignored.
@@ -268,12 +270,12 @@ impl Arbiter {
         Err(Far { sequence, expected: self.known_end })
     }
 
-    /// Whether this packet is one of enough that follow each other.
+    /// Whether this packet completes enough packets that follow each other.
     fn believes(&mut self, sequence: u64) -> bool {
         let jump_max = self.limits.jump_max;
         let packets = match self.candidate {
             Some(Candidate { end, packets }) if sequence.abs_diff(end) <= jump_max => {
-                // A copy of a packet is no second word for its place.
+                // A copy of a packet does not count as a second packet.
                 if sequence < end {
                     return false;
                 }
@@ -285,7 +287,7 @@ impl Arbiter {
         packets >= FAR_PACKETS
     }
 
-    /// Gives up the first hole, when there is one: says what is lost and goes on behind it.
+    /// Gives up the first hole, when there is one: reports the loss and continues behind it.
     pub fn abandon(&mut self) {
         let Some(hole) = self.missing().next() else { return };
         self.counts.lost = self.counts.lost.saturating_add(hole.end - hole.start);
@@ -310,12 +312,12 @@ impl Arbiter {
         })
     }
 
-    /// The sequence that is delivered next; `None` before the first.
+    /// The sequence of the next message to deliver; `None` before the first message.
     pub fn next_sequence(&self) -> Option<u64> {
         self.next
     }
 
-    /// One behind the last message known to exist; 0 before the first.
+    /// The number after the last message known to exist; 0 before the first message.
     pub fn known_end(&self) -> u64 {
         self.known_end
     }
@@ -325,7 +327,7 @@ impl Arbiter {
         (self.held.len(), self.held_bytes)
     }
 
-    /// What passed through so far.
+    /// Counts so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -472,8 +474,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plainest model: whatever the order and the copies, what is delivered is
-        /// increasing, and with what is lost and missing it covers every number once.
+        /// Compares with the plainest model. Whatever the order and the copies, delivered numbers
+        /// increase. Delivered, lost and missing numbers together cover every number once.
         #[test]
         fn every_number_is_delivered_lost_or_missing(
             offers in prop::collection::vec((0u64..60, any::<bool>()), 0..200),

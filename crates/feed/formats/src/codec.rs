@@ -1,9 +1,9 @@
 //! The formats: each has a tag, a name, a way to be recognised in a file and a way to be read.
 //!
-//! A message's first bytes do not say its format: 51 of 20,560 datagrams of a MIAX capture have the
-//! length and the first letter of an ITCH message. So the format is found out once, where a feed is
-//! opened, from all of its structure or from the user's word, and travels with each message as a
-//! [`Format`] tag. Whoever looks inside a message asks [`of`] for the tag's codec.
+//! A message's first bytes do not tell its format: 51 of 20,560 datagrams of a MIAX capture have
+//! the length and the first letter of an ITCH message. The format is therefore found once, where a
+//! feed is opened, from all of its structure or from the user's word. It then travels with each
+//! message as a [`Format`] tag. Code that reads a message asks [`of`] for the tag's codec.
 //!
 //! A new format is one file that implements [`Codec`], its `mod` in `lib.rs`, and here its tag and
 //! its line in [`CODECS`]. The recorder, the export and the subscriber ask only [`of`], and help
@@ -29,8 +29,8 @@ pub const MDP3: Format = Format(3);
 /// MIAX MACH, packets of the Top of Market feed.
 pub const MACH: Format = Format(4);
 
-/// All codecs. Where nothing names the format, the first codec that recognises the bytes is taken:
-/// a codec that recognises more than its own format belongs behind the codecs of those formats.
+/// All codecs, in any order. Where nothing names the format, the one codec that recognises the
+/// bytes is taken; see [`Codec::yields_to`] for bytes that several codecs recognise.
 pub const CODECS: &[&dyn Codec] = &[
     &crate::framed::ItchCodec,
     &crate::lobster::LobsterCodec,
@@ -38,19 +38,19 @@ pub const CODECS: &[&dyn Codec] = &[
     &crate::mach::Mach,
 ];
 
-/// What a message's own time counts from.
+/// The origin of a message's own time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Midnight of the trading day, in this zone of the IANA time zone database.
     Midnight {
-        /// Such as `America/New_York`.
+        /// The zone, such as `America/New_York`.
         zone: &'static str,
     },
     /// 1970 in UTC.
     Epoch,
 }
 
-/// Place and time in front of a packet that carries several messages.
+/// The number and the time at the head of a packet of several messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHead {
     /// The packet's number on its channel.
@@ -70,16 +70,16 @@ pub trait Codec: Sync {
     /// The format's name for people.
     fn name(&self) -> &'static str;
 
-    /// What a message's own time counts from.
+    /// The origin of a message's own time.
     fn clock(&self) -> Clock;
 
-    /// Whether a file that starts so is of the format.
+    /// Whether a file with this beginning is of the format.
     fn is_file(&self, _head: &[u8]) -> bool {
         false
     }
 
-    /// Reads a file of the format; `name` is what errors call the file. `None` of a format that
-    /// only comes in captures.
+    /// Reads a file of the format. Errors call the file `name`. `None` for a format that comes only
+    /// in captures.
     fn open(&self, _reader: Box<dyn Read + Send>, _name: &str) -> Option<Box<dyn Source + Send>> {
         None
     }
@@ -89,23 +89,32 @@ pub trait Codec: Sync {
         false
     }
 
-    /// Number and time of a packet, where the format puts both in front.
+    /// Formats whose bytes this codec recognises as well: their codecs go before this one. Two
+    /// families of SBE messages differ in the schema alone, for instance, so that a codec that
+    /// takes any schema yields to the codecs of single schemas.
+    fn yields_to(&self) -> &'static [Format] {
+        &[]
+    }
+
+    /// Number and time of a packet, where the format has both at the head of a packet.
     fn packet_head(&self, _packet: &[u8]) -> Option<PacketHead> {
         None
     }
 
-    /// What a message of a live feed must stay in order with; see [`crate::Message::shard_key`].
+    /// The key of the messages with which this message must stay in order; see
+    /// [`crate::Message::shard_key`].
     fn shard_key(&self, _message: &[u8]) -> u32 {
         0
     }
 
-    /// The name of a message's type, for counts; `None` of bytes that are no such message.
+    /// The name of a message's type, for counts; `None` for bytes that are no message of the
+    /// format.
     fn type_name(&self, message: &[u8]) -> Option<&'static str>;
 
-    /// What a message says; `None` of bytes that are no such message. A format that is not decoded
-    /// gives the name of the type and leaves the rest out. `symbols` is what earlier messages of
-    /// the feed said about securities: a message that names a security goes to [`Symbols::learn`],
-    /// and [`Symbols::symbol`] gives the name to the messages that only number it.
+    /// The contents of a message; `None` for bytes that are no message of the format. A format that
+    /// is not decoded gives only the name of the type. `symbols` has the securities that earlier
+    /// messages named. A message that names a security goes to [`Symbols::learn`], and
+    /// [`Symbols::symbol`] gives the name for messages that have only the number.
     fn event(&self, message: &[u8], _symbols: &mut Symbols) -> Option<Event> {
         Some(Event { kind: Some(self.type_name(message)?), ..Event::default() })
     }
@@ -117,7 +126,7 @@ impl fmt::Debug for dyn Codec {
     }
 }
 
-/// The codec of a tag; `None` of opaque bytes and of a later version's tag.
+/// The codec of a tag; `None` for opaque bytes and for tags of later versions.
 pub fn of(format: Format) -> Option<&'static dyn Codec> {
     CODECS.iter().copied().find(|codec| codec.format() == format)
 }
@@ -125,7 +134,7 @@ pub fn of(format: Format) -> Option<&'static dyn Codec> {
 /// The codec of a word of the command line.
 ///
 /// # Errors
-/// Says which words there are.
+/// The known words.
 pub fn named(word: &str) -> Result<&'static dyn Codec, UnknownFormat> {
     let found = CODECS.iter().copied().find(|codec| codec.word() == word);
     found.ok_or_else(|| UnknownFormat(word.to_owned()))
@@ -142,8 +151,8 @@ pub fn name(format: Format) -> &'static str {
     of(format).map_or("opaque", Codec::name)
 }
 
-/// The format of bytes that carry no tag, such as a recording of an earlier version: the one that
-/// reads every one of them, and opaque when none does.
+/// The format of bytes without a tag, such as a recording of an earlier version. It is the format
+/// that reads all of the messages, and opaque when no format does.
 pub fn of_untagged<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Format {
     let mut left = CODECS.to_vec();
     let mut is_empty = true;
@@ -151,16 +160,32 @@ pub fn of_untagged<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Format {
         left.retain(|codec| codec.type_name(message).is_some());
         is_empty = false;
     }
-    left.first().filter(|_| !is_empty).map_or(Format::OPAQUE, |codec| codec.format())
+    chosen(left).filter(|_| !is_empty).map_or(Format::OPAQUE, |codec| codec.format())
 }
 
-/// The format of a capture whose first datagrams are these; opaque when no codec takes all of them.
+/// The codec of a file that starts so.
+pub(crate) fn of_file(head: &[u8]) -> Option<&'static dyn Codec> {
+    chosen(CODECS.iter().copied().filter(|codec| codec.is_file(head)))
+}
+
+/// Of codecs that all recognise the same bytes, the one that yields to no other of them. `None`
+/// when several are left: then the bytes do not say their format, and nothing is guessed.
+fn chosen<'a>(all: impl IntoIterator<Item = &'a dyn Codec>) -> Option<&'a dyn Codec> {
+    let all: Vec<&dyn Codec> = all.into_iter().collect();
+    let yields = |codec: &&dyn Codec| {
+        codec.yields_to().iter().any(|to| all.iter().any(|other| other.format() == *to))
+    };
+    let mut left = all.iter().copied().filter(|codec| !yields(codec));
+    left.next().filter(|_| left.next().is_none())
+}
+
+/// The format of a capture with these first datagrams; opaque when no codec takes all of them.
 pub(crate) fn of_packets<'a>(datagrams: impl Iterator<Item = &'a [u8]> + Clone) -> Format {
     let takes_all =
         |codec: &&dyn Codec| datagrams.clone().all(|datagram| codec.is_packet(datagram));
     let is_empty = datagrams.clone().next().is_none();
-    let found = CODECS.iter().find(|codec| !is_empty && takes_all(codec));
-    found.map_or(Format::OPAQUE, |codec| codec.format())
+    let found = CODECS.iter().copied().filter(|codec| !is_empty && takes_all(codec));
+    chosen(found).map_or(Format::OPAQUE, |codec| codec.format())
 }
 
 /// Nanoseconds of a day without a change of the clocks.
@@ -170,6 +195,64 @@ pub const DAY_NS: u64 = 86_400_000_000_000;
 mod tests {
     use super::*;
 
+    /// A codec that takes any SBE packet, of whatever schema; or one that takes any bytes.
+    struct Wide(Format, &'static [Format]);
+
+    impl Codec for Wide {
+        fn format(&self) -> Format {
+            self.0
+        }
+
+        fn word(&self) -> &'static str {
+            "wide"
+        }
+
+        fn name(&self) -> &'static str {
+            "any packet"
+        }
+
+        fn clock(&self) -> Clock {
+            Clock::Epoch
+        }
+
+        fn yields_to(&self) -> &'static [Format] {
+            self.1
+        }
+
+        fn type_name(&self, _: &[u8]) -> Option<&'static str> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_codec_of_many_schemas_yields_to_the_codec_of_one_wherever_it_stands() {
+        let any_schema = Wide(Format(201), &[MDP3]);
+        let narrow: &dyn Codec = &crate::mdp3::Mdp3;
+        for both in [[&any_schema, narrow], [narrow, &any_schema]] {
+            assert_eq!(chosen(both).map(Codec::format), Some(MDP3));
+        }
+        assert_eq!(chosen([&any_schema as &dyn Codec]).map(Codec::format), Some(Format(201)));
+    }
+
+    #[test]
+    fn bytes_that_two_codecs_claim_alike_are_of_no_format() {
+        let (one, other) = (Wide(Format(201), &[]), Wide(Format(202), &[]));
+        assert!(chosen([&one as &dyn Codec, &other]).is_none());
+        assert!(chosen([]).is_none());
+    }
+
+    #[test]
+    fn no_codec_yields_in_a_circle_or_to_itself() {
+        for codec in CODECS {
+            let mut asked = codec.yields_to().to_vec();
+            for _ in CODECS {
+                assert!(!asked.contains(&codec.format()), "{}", codec.word());
+                let next = asked.iter().filter_map(|format| of(*format));
+                asked = next.flat_map(Codec::yields_to).copied().collect();
+            }
+        }
+    }
+
     #[test]
     fn tags_and_words_are_each_of_one_codec() {
         for codec in CODECS {
@@ -178,7 +261,7 @@ mod tests {
             assert_eq!(named(codec.word()).unwrap().format(), codec.format());
             assert_ne!(codec.format(), Format::OPAQUE);
         }
-        // Recordings keep tags: these numbers never change, and a new tag need not stand here.
+        // Recordings keep tags, so these numbers never change. New tags need not be listed here.
         assert_eq!([ITCH, LOBSTER, MDP3, MACH].map(|format| format.0), [1, 2, 3, 4]);
         assert!(of(Format(200)).is_none());
     }

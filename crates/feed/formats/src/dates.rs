@@ -1,12 +1,12 @@
-//! The days that times of day belong to: dates in names of files, and the venue's zone.
+//! The dates of times of day: dates in names of files, and the venue's time zone.
 
 pub use jiff::civil::Date;
 
 use crate::codec::{Clock, DAY_NS};
 
 impl Clock {
-    /// A message's own time as nanoseconds since 1970. A time of day is counted from midnight of
-    /// `date`; whole days in `time_ns` are days behind `date`.
+    /// A message's own time as nanoseconds since 1970. A time of day counts from midnight of
+    /// `date`. Whole days in `time_ns` are added to `date`.
     ///
     /// `None` when a time of day has no date, or the result does not fit 64 bits.
     pub fn epoch_ns(self, date: Option<Date>, time_ns: u64) -> Option<i64> {
@@ -21,7 +21,7 @@ impl Clock {
         of_day(self.zone(), date, day_ns)
     }
 
-    /// The zone that people at the venue mean.
+    /// The time zone of the venue.
     fn zone(self) -> &'static str {
         match self {
             Self::Midnight { zone } => zone,
@@ -41,8 +41,8 @@ fn of_day(zone: &str, date: Date, day_ns: u64) -> Option<i64> {
     i64::try_from(midnight + i128::from(day_ns)).ok()
 }
 
-/// The date in a file's name: `2019-12-30`, `20191230` or Nasdaq's `12302019`. `None` when the
-/// name has no date, or two that differ.
+/// The date in a file's name: `2019-12-30`, `20191230` or Nasdaq's `12302019`. `None` when the name
+/// has no date, or two different dates.
 ///
 /// ```
 /// use evenfall_feed_formats::dates::date_in_name;
@@ -56,7 +56,7 @@ pub fn date_in_name(name: &str) -> Option<Date> {
         let (month, rest) = rest.strip_prefix('-')?.split_at_checked(2)?;
         digits_date(&[year, month, rest.strip_prefix('-')?].concat())
     };
-    // Eight digits are a date when no further digit touches them.
+    // Eight digits are a date only when no further digit is next to them.
     let runs = name.split(|c: char| !c.is_ascii_digit()).filter_map(digits_date);
     let dashed = (0..name.len()).filter_map(|at| joined(name.get(at..at + 10)?));
     for date in runs.chain(dashed) {
@@ -74,7 +74,7 @@ fn digits_date(text: &str) -> Option<Date> {
     }
     let part = |range: core::ops::Range<usize>| text[range].parse::<i16>().ok();
     let date = |year: i16, month: i16, day: i16| {
-        // Electronic books begin in the eighties.
+        // Electronic order books begin in the 1980s.
         let is_near = (1980..2100).contains(&year);
         is_near.then(|| Date::new(year, month as i8, day as i8).ok()).flatten()
     };

@@ -1,65 +1,66 @@
-//! What can be wrong with a feed file, where, and what to do about it.
+//! Errors of a feed file: the fault, its place, and advice.
 //!
-//! A replay that stops must account for what it sent, so every error carries the byte offset and
-//! the index of the message that could not be read; all messages with a smaller index have been
-//! handed out before the error is.
+//! A replay that stops must account for the messages that it sent. Every error therefore carries
+//! the byte offset and the index of the message that could not be read. All messages with a smaller
+//! index have been handed out before the error.
 
 use crate::itch::ItchError;
 use core::fmt;
 
-/// A feed that cannot be read on, with the place where it broke.
+/// A feed that cannot be read further, with the place of the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedError {
     /// The name of the source as the caller gave it, usually a path.
     pub name: String,
-    /// Bytes before the bad frame, record or line. For a compressed source they are counted in
-    /// the decompressed stream, because that is where a reader can look.
+    /// Bytes before the bad frame, record or line. For a compressed source the bytes of the
+    /// decompressed stream count, because a person can look there.
     pub offset: u64,
-    /// The index of the message that could not be read; equally the number handed out before it.
+    /// The index of the message that could not be read. It equals the number of messages handed out
+    /// before.
     pub index: u64,
-    /// What was found there.
+    /// The fault at that place.
     pub fault: Fault,
 }
 
-/// What was found where a message should have been.
+/// A fault in the place of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The reader failed; for compressed sources also a damaged stream.
+    /// The reader failed, or a compressed stream is damaged.
     Io {
         /// The kind of failure.
         kind: std::io::ErrorKind,
-        /// The reader's own words.
+        /// The message of the reader.
         detail: String,
     },
     /// The source holds no byte at all.
     Empty,
-    /// The first bytes are of no format that is read here.
+    /// The first bytes belong to no known format.
     Unrecognised {
         /// Up to sixteen first bytes.
         head: Vec<u8>,
     },
-    /// The source ends inside something.
+    /// The source ends inside a part.
     Truncated {
-        /// The thing that is cut.
+        /// The part that is cut.
         what: &'static str,
-        /// Bytes it needs.
+        /// Bytes that the part needs.
         needed: u64,
         /// Bytes that are left.
         found: u64,
     },
     /// A well-framed message that is no ITCH 5.0 message.
     Itch(ItchError),
-    /// A structure that contradicts its format.
+    /// A part that contradicts its format.
     Malformed {
-        /// The thing that is wrong.
+        /// The part that is wrong.
         what: &'static str,
-        /// What was found in its place.
+        /// The contents in its place.
         found: String,
     },
-    /// A claimed size above the limit that this reader keeps.
+    /// A claimed size above the reader's limit.
     TooLarge {
-        /// The thing that is too large.
+        /// The part that is too large.
         what: &'static str,
         /// Bytes claimed.
         found: u64,
@@ -69,7 +70,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What a person can do about it.
+    /// Advice for a person.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Io { .. } => "check the file and the permission to read it, or fetch it again",

@@ -1,9 +1,9 @@
-//! What a message says, in the columns that a person queries: type, symbol, side, shares, price.
+//! The contents of a message in the columns that people query: type, symbol, side, shares, price.
 //!
-//! ITCH has two dozen layouts and LOBSTER is text, and a table has one set of columns. An
-//! [`Event`] holds what most equity feeds share; what a message does not say is `None`. It is a
-//! reading beside the message and never in its place: names of market makers, imbalances and the
-//! like are in the bytes alone.
+//! ITCH has two dozen layouts and LOBSTER is text, but a table has one set of columns. An [`Event`]
+//! holds the fields that most equity feeds share. A field that the message lacks is `None`. An
+//! event stands beside the message and never replaces it: names of market makers, imbalances and
+//! other fields are only in the bytes.
 
 use crate::codec::{self, Format};
 use crate::itch::{Stock, Symbols};
@@ -11,11 +11,11 @@ use crate::itch::{Stock, Symbols};
 /// Decimals of [`Event::price`].
 pub const PRICE_DECIMALS: u8 = 4;
 
-/// What one message says.
+/// The contents of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Type letter of ITCH; digit of LOBSTER, 1 to 7; name of the type where the format is not
-    /// decoded.
+    /// Type letter of ITCH, digit of LOBSTER (1 to 7), or the name of the type where the format is
+    /// not decoded.
     pub kind: Option<&'static str>,
     /// Index of the security in the day's directory.
     pub stock_locate: Option<u16>,
@@ -23,11 +23,11 @@ pub struct Event {
     pub tracking_number: Option<u16>,
     /// The venue's time in nanoseconds since midnight.
     pub event_ns: Option<u64>,
-    /// The security, by the message itself or by an earlier one with the same locate.
+    /// The security, named by the message itself or by an earlier message with the same locate.
     pub symbol: Option<Stock>,
-    /// The order; of a replacement, the one that left.
+    /// The order. For a replacement, the old order.
     pub order_reference: Option<u64>,
-    /// The order that came in a replacement.
+    /// The new order of a replacement.
     pub new_reference: Option<u64>,
     /// B buy, S sell.
     pub side: Option<char>,
@@ -37,25 +37,25 @@ pub struct Event {
     pub price: Option<i64>,
     /// The match, as broken trades name it.
     pub match_number: Option<u64>,
-    /// Of an execution, a trade or a cross: whether it counts towards the volume. The executions
-    /// inside a cross do not, because the cross is reported as a whole.
+    /// For an execution, a trade or a cross: whether it counts towards the volume. Executions
+    /// inside a cross do not count, because the cross is reported as a whole.
     pub printable: Option<bool>,
 }
 
-/// Reads messages in their order; learns the symbols as they pass.
+/// Reads messages in their order, and learns symbols from them.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     symbols: Symbols,
 }
 
 impl Events {
-    /// One that knows no symbol yet.
+    /// A reader that knows no symbol yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the next message of the feed says; nothing of opaque bytes, and of bytes that are no
-    /// message of their format.
+    /// The contents of the next message of the feed. The event is empty for opaque bytes, and for
+    /// bytes that are no message of their format.
     pub fn read(&mut self, format: Format, message: &[u8]) -> Event {
         let codec = codec::of(format);
         codec.and_then(|codec| codec.event(message, &mut self.symbols)).unwrap_or_default()

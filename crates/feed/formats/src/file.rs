@@ -1,4 +1,4 @@
-//! One door for all files: the content says what a file is.
+//! Opens files of all formats. The content decides the format.
 
 use crate::codec::{self, Codec, Format};
 use crate::dates::Date;
@@ -9,22 +9,22 @@ use crate::zip;
 use flate2::read::MultiGzDecoder;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 
-/// What a file is, as [`open`] tells by the first bytes.
+/// The shape of a file, as [`open`] recognises it by the first bytes.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Shape {
     /// Messages of one format.
     Plain(&'static dyn Codec),
-    /// A capture, classic pcap or pcapng; its datagrams say their format later.
+    /// A capture, classic pcap or pcapng. The format of its datagrams is found later.
     Capture,
     /// A zip archive with LOBSTER message CSV in it.
     Zip,
-    /// Gzip of any other shape.
+    /// Gzip with any other shape inside.
     Gzip,
 }
 
 impl Shape {
-    /// What people call it.
+    /// The name of the shape for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain(codec) => codec.name(),
@@ -35,21 +35,22 @@ impl Shape {
     }
 }
 
-/// First bytes that are looked at: more than the longest line or header that tells a format.
+/// First bytes that are looked at. They hold the longest line or header by which a format is
+/// recognised.
 const HEAD_BYTES: usize = 512;
 
-/// The shape of a source that starts with these bytes.
+/// The shape of a source with this beginning.
 pub fn recognise(head: &[u8]) -> Option<Shape> {
     match head {
         [0x1f, 0x8b, ..] => Some(Shape::Gzip),
         [b'P', b'K', 3, 4, ..] => Some(Shape::Zip),
         _ if pcap::is_capture(head) => Some(Shape::Capture),
-        _ => codec::CODECS.iter().copied().find(|codec| codec.is_file(head)).map(Shape::Plain),
+        _ => codec::of_file(head).map(Shape::Plain),
     }
 }
 
-/// What feeds are read from. Only a zip is read from its end; a pipe, which cannot seek, may hold
-/// any other shape.
+/// A source of a feed. Only a zip is read from its end, so a pipe, which cannot seek, may hold any
+/// other shape.
 pub trait ReadSeek: Read + Seek + Send {}
 
 impl<R: Read + Seek + Send> ReadSeek for R {}
@@ -59,14 +60,14 @@ pub type Reader = Box<dyn ReadSeek>;
 
 type Stream = Box<dyn Read + Send>;
 
-/// Opens a feed of any format read here; the content says which, not the name.
+/// Opens a feed of any known format. The content decides the format, not the name.
 ///
-/// `name` is what errors call the source. The reader may be unbuffered; it is read in pieces of
-/// 64 KiB, never as a whole.
+/// Errors call the source `name`. The reader may be unbuffered. It is read in pieces of 64 KiB,
+/// never as a whole.
 ///
 /// # Errors
-/// A source that is empty, fails to be read, or is of no format known here. Everything behind
-/// the first bytes is judged by [`Source::next_message`].
+/// A source that is empty, fails to be read, or has no known format. [`Source::next_message`]
+/// reports errors after the first bytes.
 ///
 /// ```
 /// use evenfall_feed_formats::{Source, codec, framed, itch, open};
@@ -84,10 +85,10 @@ pub fn open(reader: Reader, name: &str) -> Result<Box<dyn Source + Send>, FeedEr
     open_as(None, reader, name)
 }
 
-/// Opens a feed whose messages are of this format, if the user knows it; else as [`open`].
+/// Opens a feed as this format when the user names one, else as [`open`] does.
 ///
 /// # Errors
-/// As [`open`], and when a format does not come in files of the shape that this one has.
+/// As for [`open`]. Also when the format does not come in files of this shape.
 pub fn open_as(
     format: Option<Format>,
     mut reader: Reader,
@@ -129,8 +130,8 @@ struct Head {
 impl Head {
     fn read(reader: &mut impl Read, name: &str) -> Result<Self, FeedError> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
-        // A damaged stream may still hold whole messages before the damage: let the format's own
-        // reader give them and meet the error at its place.
+        // A damaged stream may hold whole messages before the damage. The format's own reader gives
+        // these messages, and meets the error at its place.
         let failure = reader.take(HEAD_BYTES as u64).read_to_end(&mut bytes).err();
         match failure {
             Some(error) if bytes.is_empty() => {
@@ -142,7 +143,7 @@ impl Head {
         }
     }
 
-    /// The bytes, in front of the rest.
+    /// The first bytes, followed by the rest.
     fn before(self, rest: impl Read + Send + 'static) -> Stream {
         let rest: Stream = match self.failure {
             Some(error) => Box::new(Failing(Some(error))),
@@ -174,7 +175,7 @@ impl Head {
     }
 }
 
-/// Gives an error that was met earlier.
+/// A reader that gives an error that was met earlier.
 struct Failing(Option<std::io::Error>);
 
 impl Read for Failing {
@@ -183,8 +184,8 @@ impl Read for Failing {
     }
 }
 
-/// Keeps giving the end, or the error, once it was met: a reader that failed may not fail the
-/// same way twice.
+/// A reader that repeats the end or the error once it was met, because a failed reader may not fail
+/// the same way twice.
 #[derive(Debug)]
 struct Fused<S> {
     source: S,

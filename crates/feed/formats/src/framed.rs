@@ -1,4 +1,4 @@
-//! ITCH files: each message behind a 2-byte big-endian length (Nasdaq BinaryFILE).
+//! ITCH files, in which each message follows a 2-byte big-endian length (Nasdaq BinaryFILE).
 //!
 //! ```text
 //!  +--------+----------------+--------+----------------+-- ... --+-------+
@@ -6,8 +6,8 @@
 //!  +--------+----------------+--------+----------------+-- ... --+-------+
 //! ```
 //!
-//! A length of zero ends a complete session; excerpts have none, so a file may also end between
-//! two messages. A file cut exactly there cannot be told from an excerpt.
+//! A length of zero ends a complete session. An excerpt has no end mark, so a file may also end
+//! between two messages. A file that was cut between two messages looks like an excerpt.
 
 use crate::codec::{Clock, Codec, Format, ITCH};
 use crate::error::{Fault, FeedError};
@@ -23,7 +23,7 @@ use std::io::Read;
 /// Bytes of the length in front of a message.
 const LENGTH_BYTES: usize = 2;
 
-/// Reads frames, whatever they hold.
+/// Reads frames with any contents.
 #[derive(Debug)]
 pub struct FrameReader<R> {
     input: Input<R>,
@@ -42,7 +42,7 @@ pub struct Frame {
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Reads `reader`; `name` is what errors call it.
+    /// Reads from `reader`. Errors call it `name`.
     pub fn new(reader: R, name: &str) -> Self {
         Self { input: Input::new(reader, name), ended: false }
     }
@@ -50,14 +50,14 @@ impl<R: Read> FrameReader<R> {
     /// The next frame; `None` at the end mark or at the end of the stream.
     ///
     /// # Errors
-    /// A reader that fails, a stream that ends inside a frame, bytes behind the end mark.
+    /// When the reader fails, the stream ends inside a frame, or bytes follow the end mark.
     #[inline]
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FeedError> {
         let Some(length) = self.look_frame()? else { return Ok(None) };
         Ok(Some(self.take_frame(length)))
     }
 
-    /// Bytes of the next message, which is then buffered whole; `None` at the end.
+    /// Length of the next message, which is then buffered whole; `None` at the end.
     #[inline]
     fn look_frame(&mut self) -> Result<Option<usize>, FeedError> {
         if self.ended || self.input.at_end()? {
@@ -100,7 +100,7 @@ pub struct ItchSource<R> {
 }
 
 impl<R: Read> ItchSource<R> {
-    /// Reads `reader`; `name` is what errors call it.
+    /// Reads from `reader`. Errors call it `name`.
     pub fn new(reader: R, name: &str) -> Self {
         Self { frames: FrameReader::new(reader, name), unknown: 0 }
     }
@@ -133,7 +133,7 @@ impl<R: Read> Source for ItchSource<R> {
     }
 }
 
-/// ITCH 5.0 among the formats.
+/// The codec of ITCH 5.0.
 pub(crate) struct ItchCodec;
 
 impl Codec for ItchCodec {
@@ -155,7 +155,7 @@ impl Codec for ItchCodec {
 
     fn is_file(&self, head: &[u8]) -> bool {
         match head {
-            // The end mark alone: a session without messages.
+            // Only the end mark: a session without messages.
             [0, 0] => true,
             [high, low, letter, ..] => {
                 let length = usize::from(u16::from_be_bytes([*high, *low]));

@@ -1,5 +1,5 @@
-//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
-//! promise breaks.
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
 
 use crate::arbiter::{Event, FAR_PACKETS, Limits, Side};
 use crate::file::open;
@@ -9,7 +9,8 @@ use crate::source::Source;
 use bytes::Bytes;
 use std::io::Cursor;
 
-/// A message: what decodes must come back byte for byte and print with all its fields.
+/// Reads a message. Encoding a decoded message gives the same bytes, and printing shows all its
+/// fields.
 pub fn itch(data: &[u8]) {
     let Ok(view) = View::decode(data) else { return };
     let mut again = Vec::new();
@@ -18,8 +19,9 @@ pub fn itch(data: &[u8]) {
     assert_eq!(view.to_string().split(',').count(), 4 + view.kind().fields().len());
 }
 
-/// Datagrams of a session, each behind a side and a length byte: what comes out is in order, and no
-/// datagram moves the session further than the stated jump unless enough of them say so.
+/// Reads datagrams of a session, each after a byte for the side and a byte for the length. Messages
+/// come out in order, and no datagram moves the session further than the stated jump unless enough
+/// datagrams agree.
 pub fn mold(data: &[u8]) {
     let _ = Packet::decode(data);
     if let Ok(request) = Request::decode(data) {
@@ -56,7 +58,7 @@ pub fn mold(data: &[u8]) {
     tracker.leave();
 }
 
-/// A file of any format that [`open`] tells: indices count up, an error stays.
+/// Reads a file of any format. Indices count up, and an error repeats.
 pub fn feed(data: &[u8]) {
     let Ok(mut source) = open(Box::new(Cursor::new(data.to_vec())), "fuzz") else { return };
     let mut count = 0;

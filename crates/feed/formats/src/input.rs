@@ -1,15 +1,15 @@
-//! Bytes of a reader, looked at before they are taken.
+//! Bytes of a reader, which can be looked at before they are taken.
 //!
-//! Every format here is read the same way: look at a header, learn the length, take that many
-//! bytes as one shared slice. Bytes that were only looked at stay, so an error names the place
-//! where the bad thing starts, and asking again gives the same error.
+//! Every format is read in three steps: look at a header, learn the length, take that many bytes as
+//! one shared slice. Bytes that were only looked at stay. An error therefore names the place where
+//! the bad part begins, and asking again gives the same error.
 
 use crate::error::{Fault, FeedError};
 use bytes::{Bytes, BytesMut};
 use std::io::{ErrorKind, Read};
 
-/// Bytes asked of the reader at a time: large enough that a read costs nothing per message,
-/// small enough that one message kept alive pins little.
+/// Bytes that the reader is asked for at a time. The size makes the cost of a read per message
+/// small, and limits the memory that one kept message pins.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// A reader with a place in it.
@@ -52,11 +52,11 @@ impl<R: Read> Input<R> {
         FeedError { name: self.name.clone(), offset, index: self.index, fault }
     }
 
-    /// Up to `count` next bytes; fewer only where the source ends or fails.
+    /// Up to `count` next bytes. Fewer only where the source ends or fails.
     ///
-    /// A failure is kept until the bytes before it are used up, so that every whole message in
-    /// front of it is given. Memory grows with what the reader gives, not with what a header
-    /// claims.
+    /// A failure is kept until the bytes before it are used up, so that every whole message before
+    /// it is given. Memory grows with the bytes that the reader gives, not with the size that a
+    /// header claims.
     #[inline]
     pub fn peek(&mut self, count: usize) -> &[u8] {
         if self.buffer.len() < count {
@@ -96,7 +96,7 @@ impl<R: Read> Input<R> {
         Ok(&self.buffer[..count])
     }
 
-    /// The error of a source that has not the bytes that `what` needs.
+    /// The error of a source that has fewer bytes than `what` needs.
     pub fn short(&self, what: &'static str, needed: u64) -> FeedError {
         let found = self.buffer.len() as u64;
         let cut = Fault::Truncated { what, needed, found };

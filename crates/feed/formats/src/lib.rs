@@ -1,14 +1,14 @@
-//! Market data in: files, captures and live datagrams become messages in order.
+//! Market data input: files, captures and live datagrams become messages in order.
 //!
-//! The multicast carries bytes and never parses them. What it needs to know of a message is
-//! little: its place, its own time, what it must stay in order with. This crate finds those three
-//! out once, at the root, for every format that it reads, and hands the bytes on as one shared
-//! slice ([`Message`]). The rest of the crate is for those who do look inside: a symbol filter, a
+//! The multicast carries bytes and never parses them. It needs only three facts of a message: its
+//! place, its own time, and the messages with which it must stay in order. This crate finds these
+//! facts once, at the root, for every format that it reads, and hands the bytes on as one shared
+//! slice ([`Message`]). The rest of the crate is for code that reads messages: a symbol filter, a
 //! receiver's books, the tests.
 //!
-//! Everything here is a plain function of its input: no socket, no file, no clock, no thread.
-//! Readers take any `std::io::Read`; memory does not grow with the file. Decoding is total: any
-//! bytes are a value or an error that names the byte, the message, what was found and what to do,
+//! All functions depend only on their input: the crate uses no socket, file, clock or thread.
+//! Readers take any `std::io::Read`, and memory does not grow with the file. Decoding is total: any
+//! bytes give a value or an error. The error names the byte, the message, the fault and the remedy,
 //! and every message before it has been given.
 //!
 //! | module | what it holds |

@@ -7,8 +7,9 @@
 //!                 type       shares
 //! ```
 //!
-//! A message is the line without its end. The file has no header and every line ends with a
-//! newline, so a file that ends without one was cut: a number that lost digits would still parse.
+//! A message is the line without its newline. The file has no header, and every line ends with a
+//! newline. A file that ends without a newline was cut, and a number that lost digits would still
+//! parse.
 //!
 //! Source: LOBSTER output documentation, lobsterdata.com (types 1 to 7).
 
@@ -74,15 +75,15 @@ impl<R: Read> Source for LobsterSource<R> {
     }
 }
 
-/// Whether a file that starts so is LOBSTER message CSV.
+/// Whether a file with this beginning is LOBSTER message CSV.
 fn is_message_csv(head: &[u8]) -> bool {
-    // Order book files are CSV too, but their lines hold whole numbers only and have 4 fields a
+    // Order book files are CSV too. Their lines hold whole numbers only and have 4 fields per
     // level, so neither the time nor the count fits.
     let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
     parse_line(line.strip_suffix(b"\r").unwrap_or(line)).is_some()
 }
 
-/// The time of a line in nanoseconds since midnight, when the line is one.
+/// The time of a line in nanoseconds since midnight; `None` when it is no line of the format.
 fn parse_line(line: &[u8]) -> Option<u64> {
     let mut fields = line.split(|&byte| byte == b',');
     let time_ns = parse_seconds(fields.next()?)?;
@@ -101,7 +102,7 @@ fn parse_line(line: &[u8]) -> Option<u64> {
 fn parse_seconds(text: &[u8]) -> Option<u64> {
     let point = text.iter().position(|&byte| byte == b'.')?;
     let (whole, fraction) = (&text[..point], &text[point + 1..]);
-    // Five digits hold a day of seconds; the bound keeps the product far from overflow.
+    // Five digits hold a day of seconds. The bound keeps the product far from overflow.
     if whole.is_empty() || whole.len() > 9 || fraction.is_empty() {
         return None;
     }
@@ -113,10 +114,10 @@ fn parse_seconds(text: &[u8]) -> Option<u64> {
     fraction.iter().all(u8::is_ascii_digit).then_some(ns)
 }
 
-/// The digits of all types, to take one of them as text.
+/// The digits of all types, from which one is taken as text.
 const KINDS: &str = "1234567";
 
-/// LOBSTER message CSV among the formats.
+/// The codec of LOBSTER message CSV.
 pub(crate) struct LobsterCodec;
 
 impl Codec for LobsterCodec {
@@ -179,18 +180,18 @@ pub struct Line {
     pub time_ns: u64,
     /// The digit of the type, 1 to 7.
     pub kind: Option<&'static str>,
-    /// The order's number; of a cross (type 6), which is of no order, -1.
+    /// The order's number; -1 for a cross (type 6), which belongs to no order.
     pub order: i64,
     /// Shares.
     pub shares: u64,
-    /// Price in 1/10,000 dollar; of a halt (type 7), which one it is.
+    /// Price in 1/10,000 dollar. For a halt (type 7), the kind of halt.
     pub price: i64,
     /// Whether the order buys.
     pub is_buy: bool,
 }
 
 impl Line {
-    /// Reads a line; `None` when it is none, or a number does not fit.
+    /// Reads a line; `None` when the text is no line of the format, or a number does not fit.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let time_ns = parse_line(line)?;
         let mut fields = std::str::from_utf8(line).ok()?.split(',').skip(1);

@@ -1,5 +1,5 @@
 //! MIAX MACH: packets of one exchange message each, several to a datagram. The type of the first
-//! message is read; what messages say is not decoded.
+//! message is read, and the contents of messages are not decoded.
 //!
 //! ```text
 //!  0          8        10     11        12                                      little-endian
@@ -22,8 +22,8 @@ const TYPE_MESSAGE: u8 = 3;
 
 pub(crate) struct Mach;
 
-/// Type and kind of the first packet of a datagram that holds whole packets to its last byte; of a
-/// packet without a message the kind is 0.
+/// Type and kind of the first packet of a datagram, which must hold whole packets to its last byte.
+/// The kind of a packet without a message is 0.
 fn first(datagram: &[u8]) -> Option<(u8, u8)> {
     let (mut rest, mut first) = (datagram, None);
     while !rest.is_empty() {

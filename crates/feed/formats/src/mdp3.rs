@@ -1,5 +1,5 @@
 //! CME MDP 3.0: packets of SBE messages. The packet's head and the type of its first message are
-//! read; what the messages say is not decoded.
+//! read, and the contents of messages are not decoded.
 //!
 //! ```text
 //!  0          4              12     14             16          18        20        22   all
@@ -15,9 +15,9 @@ use crate::codec::{Clock, Codec, Format, MDP3, PacketHead};
 
 /// Bytes in front of a packet's messages.
 const HEAD_BYTES: usize = 12;
-/// Bytes in front of what a message says.
+/// Bytes in front of the contents of a message.
 const MESSAGE_HEAD_BYTES: usize = 10;
-/// The schema that all of MDP 3.0 has.
+/// The schema number of MDP 3.0.
 const SCHEMA: u16 = 1;
 
 pub(crate) struct Mdp3;
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(Mdp3.type_name(&whole), Some("MDIncrementalRefreshBook"));
         assert_eq!(Mdp3.packet_head(&whole), Some(PacketHead { sequence: 7, sent_ns: 9 }));
         for end in 0..whole.len() {
-            // A cut between two messages leaves a packet.
+            // A cut between two messages leaves a valid packet.
             assert_eq!(Mdp3.is_packet(&whole[..end]), end == HEAD_BYTES + 20, "cut at {end}");
         }
         assert!(!Mdp3.is_packet(&packet(&[20], 2)));

@@ -1,4 +1,4 @@
-//! MoldUDP64, the envelope that ITCH travels in on multicast.
+//! MoldUDP64, the envelope of ITCH on multicast.
 //!
 //! ```text
 //!  0             10               18      20                      all big-endian
@@ -7,9 +7,9 @@
 //!  +-------------+----------------+-------+--------+-----------+--
 //! ```
 //!
-//! The sequence is that of the first message. A count of 0 is a heartbeat, 0xFFFF the end of the
-//! session; in both the sequence is the one that comes next. A request for messages again is the
-//! same twenty bytes: session, first sequence, how many.
+//! The sequence belongs to the first message. A count of 0 is a heartbeat, and 0xFFFF is the end of
+//! the session. In both, the sequence is the next number. A request for missing messages has the
+//! same twenty bytes: session, first sequence, number of messages.
 //!
 //! Source: MoldUDP64 Protocol Specification 1.00, Nasdaq.
 
@@ -24,13 +24,13 @@ mod tests;
 /// Bytes of the header and of a request.
 pub const HEADER_BYTES: usize = 20;
 
-/// Messages one packet or one request can count; 0xFFFF means the end of the session.
+/// Messages that one packet or one request can count. 0xFFFF means the end of the session.
 pub const COUNT_MAX: u16 = 0xfffe;
 
 const COUNT_END: u16 = 0xffff;
 
-/// Packets that say the end of a session before the end is believed. A venue repeats its end for
-/// many seconds over both sides; a forged or damaged packet comes once, or once a side.
+/// Packets that must state the end of a session before the end is believed. A venue repeats its end
+/// for many seconds on both sides. A forged or damaged packet comes once, or once per side.
 pub const END_PACKETS: u32 = 3;
 const LENGTH_BYTES: usize = 2;
 
@@ -54,7 +54,7 @@ impl fmt::Debug for SessionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MoldError {
-    /// Shorter than the header, or than a message's own length says.
+    /// The packet is shorter than the header, or than a message's own length states.
     Truncated {
         /// Bytes needed.
         needed: usize,
@@ -63,7 +63,7 @@ pub enum MoldError {
     },
     /// Bytes behind the last message.
     Trailing {
-        /// How many.
+        /// Number of bytes.
         found: usize,
     },
     /// Sequence and count pass the end of 64 bits.
@@ -71,7 +71,7 @@ pub enum MoldError {
         /// The sequence.
         sequence: u64,
     },
-    /// A request for no message, or for more than can be counted.
+    /// A request for no message, or for more messages than can be counted.
     RequestCount {
         /// The count.
         found: u16,
@@ -83,16 +83,16 @@ pub enum MoldError {
         /// The packet's.
         found: SessionId,
     },
-    /// The end of a session of which no message was seen: yesterday's, which venues repeat.
+    /// The end of a session of which no message was seen. Venues repeat yesterday's end.
     EndOfUnknown {
         /// The packet's session.
         found: SessionId,
     },
-    /// An end in front of messages that exist.
+    /// An end before messages that exist.
     EarlyEnd {
         /// The sequence that the end claims.
         sequence: u64,
-        /// One behind the last message known to exist.
+        /// The number after the last message known to exist.
         expected: u64,
     },
     /// A place too far from the others to be believed.
@@ -167,20 +167,20 @@ fn write_header(session: SessionId, sequence: u64, count: u16) -> [u8; HEADER_BY
 pub struct Packet<'a> {
     /// The session.
     pub session: SessionId,
-    /// The sequence of the first message, or of the one that comes next.
+    /// The sequence of the first message. Without messages, the next sequence.
     pub sequence: u64,
     /// What the packet is.
     pub body: Body<'a>,
 }
 
-/// What a downstream packet carries.
+/// The contents of a downstream packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Messages.
     Messages(Messages<'a>),
-    /// Nothing: the session is alive and this far.
+    /// No message: the session is alive and has come this far.
     Heartbeat,
-    /// Nothing: the session is over.
+    /// No message: the session is over.
     EndOfSession,
 }
 
@@ -285,7 +285,7 @@ impl PacketBuilder {
         self.count
     }
 
-    /// The packet; one without messages is a heartbeat.
+    /// The packet. A packet without messages is a heartbeat.
     pub fn finish(mut self) -> Vec<u8> {
         self.bytes[18..HEADER_BYTES].copy_from_slice(&self.count.to_be_bytes());
         self.bytes
@@ -302,14 +302,14 @@ pub fn end_of_session(session: SessionId, next_sequence: u64) -> [u8; HEADER_BYT
     write_header(session, next_sequence, COUNT_END)
 }
 
-/// Asks for messages again.
+/// A request for missing messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The session.
     pub session: SessionId,
     /// The first message asked for.
     pub sequence: u64,
-    /// How many, 1 to [`COUNT_MAX`].
+    /// Number of messages, 1 to [`COUNT_MAX`].
     pub count: u16,
 }
 
@@ -322,7 +322,7 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// [`MoldError`] when it is not twenty bytes, asks for nothing, or passes the last sequence.
+    /// [`MoldError`] when the bytes are not twenty, ask for no message, or pass the last sequence.
     pub fn decode(bytes: &[u8]) -> Result<Self, MoldError> {
         let (session, sequence, count) = header(bytes)?;
         if bytes.len() > HEADER_BYTES {
@@ -338,37 +338,37 @@ impl Request {
     }
 }
 
-/// Follows a session: datagrams of both sides in, messages in order out.
+/// Follows a session: takes datagrams of both sides, and gives messages in order.
 ///
-/// Hand in a datagram, then call [`Tracker::poll`] until it is empty. For each
-/// [`Event::Gap`] send [`Tracker::request`], and call [`Tracker::abandon`] when patience ends.
+/// The caller hands in a datagram, then drains [`Tracker::poll`]. For each [`Event::Gap`] it sends
+/// [`Tracker::request`], and it calls [`Tracker::abandon`] when its patience ends.
 ///
-/// No single packet moves or ends a session: far places are refused (see
-/// [`arbiter`](crate::arbiter)), and an end counts after [`END_PACKETS`] packets that say the same
-/// end. An end begins no session, because a venue still repeats yesterday's end in the morning.
-/// A session that fails without an end is left with [`Tracker::leave`].
+/// No single packet moves or ends a session. Far places are refused (see
+/// [`arbiter`](crate::arbiter)), and an end counts after [`END_PACKETS`] packets that state the
+/// same end. An end begins no session, because venues still repeat yesterday's end in the morning.
+/// The caller leaves a session that stopped without an end by [`Tracker::leave`].
 #[derive(Debug)]
 pub struct Tracker {
     limits: Limits,
     session: Option<SessionId>,
     arbiter: Arbiter,
-    /// The end that was said last, and by how many packets.
+    /// The last stated end, and the number of packets that stated it.
     end: Option<(u64, u32)>,
-    /// Whether the session was left, so that any other may follow.
+    /// Whether the session was left, so that any other session may follow.
     is_left: bool,
-    /// What passed through in sessions before this one.
+    /// Counts of earlier sessions.
     past: Counts,
 }
 
 impl Tracker {
-    /// Waits for a session. `first` is the first sequence wanted: `Some(1)` for a whole session,
-    /// `None` to join wherever it is.
+    /// Waits for a session. `first` is the first wanted sequence: `Some(1)` for a whole session,
+    /// `None` to join a session wherever it is.
     pub fn new(first: Option<u64>, limits: Limits) -> Self {
         let arbiter = Arbiter::new(first, limits);
         Self { limits, session: None, arbiter, end: None, is_left: false, past: Counts::default() }
     }
 
-    /// Takes a datagram; its messages share its buffer.
+    /// Takes a datagram. Its messages share its buffer.
     ///
     /// # Errors
     /// [`MoldError`], and the datagram is ignored. A new session is taken from its first packet
@@ -385,7 +385,7 @@ impl Tracker {
             Body::Heartbeat => self.arbiter.announce(sequence)?,
             Body::EndOfSession => self.hear_end(sequence)?,
         }
-        // A packet that is refused begins no session.
+        // A refused packet begins no session.
         self.session.get_or_insert(packet.session);
         Ok(())
     }
@@ -422,8 +422,8 @@ impl Tracker {
         Ok(())
     }
 
-    /// Leaves a session that stopped without an end: its holes are given up, and the next packet
-    /// with messages or a heartbeat begins the session that it is of.
+    /// Leaves a session that stopped without an end. Its holes are given up. The next packet with
+    /// messages or a heartbeat begins a new session.
     pub fn leave(&mut self) {
         while self.arbiter.missing().next().is_some() {
             self.arbiter.abandon();
@@ -436,7 +436,7 @@ impl Tracker {
         self.arbiter.poll()
     }
 
-    /// The request for the first messages that are missing.
+    /// The request for the first missing messages.
     pub fn request(&self) -> Option<Request> {
         let session = self.session?;
         let Range { start: sequence, end } = self.arbiter.missing().next()?;
@@ -444,31 +444,32 @@ impl Tracker {
         Some(Request { session, sequence, count })
     }
 
-    /// Gives the first hole up: [`Event::Lost`], then what is behind it.
+    /// Gives the first hole up: [`Event::Lost`] comes first, then the messages behind the hole.
     pub fn abandon(&mut self) {
         self.arbiter.abandon();
     }
 
-    /// The session that runs, or ran last.
+    /// The present session, or the last one.
     pub fn session(&self) -> Option<SessionId> {
         self.session
     }
 
-    /// Whether the session said its end and every message before it was delivered or given up.
+    /// Whether the session stated its end and every message before the end was delivered or given
+    /// up.
     pub fn is_ended(&self) -> bool {
         let Some((end, packets)) = self.end else { return false };
-        // A message behind the end says that there was none.
+        // A message after the end shows that the session has not ended.
         let is_last = self.arbiter.known_end() <= end;
         let next = self.arbiter.next_sequence();
         packets >= END_PACKETS && is_last && next.is_some_and(|next| next >= end)
     }
 
-    /// One behind the last message known to exist; 0 before the first packet.
+    /// The number after the last message known to exist; 0 before the first packet.
     pub fn known_end(&self) -> u64 {
         self.arbiter.known_end()
     }
 
-    /// What passed through, in all sessions.
+    /// Counts over all sessions.
     pub fn counts(&self) -> Counts {
         self.past + self.arbiter.counts()
     }

@@ -1,23 +1,25 @@
 //! When each message of a replay is due.
 //!
-//! A replay that waits for a slow sender hides what it was made to measure. So the schedule
-//! knows nothing of the sender: a due time follows from the messages alone, never moves, and
-//! never slows. A sender that falls behind sends late, and its latency counts from the due time.
+//! A replay that waits for a slow sender hides the delays that it should measure. The schedule
+//! therefore knows nothing of the sender. A due time follows from the messages alone, never moves
+//! and never slows. A sender that falls behind sends late, and its latency counts from the due
+//! time.
 
 use crate::source::Message;
 use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-/// How due times are found.
+/// The rule for due times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
-    /// By the messages' own times; a speed of 2 takes half the time.
+    /// By the messages' own times. A speed of 2 takes half the time.
     OwnTimes {
-        /// Times faster than the recording, above zero.
+        /// Factor by which the recording is sped up, above zero.
         speed: f64,
-        /// Silences between two messages are cut to this: a capture of a weekend replays in
-        /// seconds, and its bursts stay what they were. `Duration::MAX` cuts nothing.
+        /// Longest silence between two messages. Longer silences are cut to it, so a capture of a
+        /// weekend replays in seconds and its bursts stay as they were. `Duration::MAX` cuts
+        /// nothing.
         silence: Duration,
     },
     /// At a steady rate.
@@ -46,13 +48,13 @@ impl fmt::Display for PaceError {
 
 impl std::error::Error for PaceError {}
 
-/// The schedule of one replay. Its start is the due time of the first message it is asked about.
+/// The schedule of one replay. It starts with the due time of the first message.
 #[derive(Clone, Debug)]
 pub struct Pace {
     mode: Mode,
     first: Option<(u64, u64)>,
     last: Duration,
-    /// What was cut of the silences so far.
+    /// Silence that has been cut so far.
     cut: Duration,
 }
 
@@ -69,11 +71,12 @@ impl Pace {
         Ok(Self { mode, first: None, last: Duration::ZERO, cut: Duration::ZERO })
     }
 
-    /// When this message is due, from the start of the replay. Ask once per message, in order.
+    /// When this message is due, from the start of the replay. The caller asks once per message, in
+    /// order.
     ///
-    /// A message whose own time is before its predecessor's is due together with it: captures of
-    /// two channels cross by microseconds, and order outranks time. A due time past what a
-    /// `Duration` holds stays at the largest one.
+    /// A message whose own time is before its predecessor's is due together with the predecessor.
+    /// Captures of two channels cross by microseconds, and order is more important than time. A due
+    /// time beyond the range of `Duration` stays at the largest value.
     pub fn due(&mut self, message: &Message) -> Duration {
         let (first_index, first_ns) = *self.first.get_or_insert((message.index, message.time_ns));
         let due_at = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
@@ -94,7 +97,7 @@ impl Pace {
     }
 }
 
-/// The gaps between the messages of a feed, to find the silence to which they are to be cut.
+/// The gaps between the messages of a feed, from which the longest silence to keep is computed.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
     last_ns: Option<u64>,
@@ -103,13 +106,13 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// The next message of the feed has this time.
+    /// Takes the time of the next message of the feed.
     pub fn push(&mut self, time_ns: u64) {
         let last = *self.last_ns.get_or_insert(time_ns);
         let gap = time_ns.saturating_sub(last);
         self.last_ns = Some(time_ns.max(last));
         if gap > 0 {
-            // The place of the leading bit and the three below it.
+            // The class is the position of the leading bit and the three bits below it.
             let shift = gap.ilog2().saturating_sub(3);
             let (count, sum) =
                 self.by_length.entry(shift << 4 | (gap >> shift) as u32).or_default();
@@ -123,8 +126,8 @@ impl Gaps {
         self.span_cut_to(u64::MAX)
     }
 
-    /// The longest silence with which the feed takes no longer than `span`, to about an eighth;
-    /// `Duration::MAX` when it does not take longer as it is.
+    /// The longest silence with which the feed takes no longer than `span`, to about an eighth.
+    /// `Duration::MAX` when the feed is short enough already.
     pub fn silence_for(&self, span: Duration) -> Duration {
         if self.span() <= span {
             return Duration::MAX;
@@ -139,7 +142,7 @@ impl Gaps {
     }
 
     fn span_cut_to(&self, silence_ns: u64) -> Duration {
-        // A class is as long as its mean gap.
+        // All gaps of a class count with the mean of the class.
         let cut =
             |(count, sum): &(u64, u128)| (*sum).min(u128::from(*count) * u128::from(silence_ns));
         let sum: u128 = self.by_length.values().map(cut).sum();

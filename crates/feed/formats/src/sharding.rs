@@ -1,10 +1,10 @@
-//! Which tree carries a message, and a hash that proves that all of them arrived.
+//! Chooses the tree of a message, and hashes all messages to prove that they arrived.
 //!
-//! Several trees run side by side and share their receivers. Order holds within a tree, not
-//! between trees, so what must stay in order (a symbol, a channel) goes to one tree; and the hash
-//! of what was received must not depend on how the trees interleave. [`ContentHash`] therefore
-//! hashes each tree's messages in their order and then the hashes in the order of the trees: a
-//! receiver that releases each tree in order gets the same 32 bytes as the file.
+//! Several trees run side by side and share their receivers. Order holds within a tree, not between
+//! trees, so messages that must stay in order (those of a symbol or a channel) go to one tree. The
+//! hash of the received messages must not depend on how the trees interleave. [`ContentHash`]
+//! therefore hashes each tree's messages in their order, and then the hashes in the order of the
+//! trees. A receiver that releases each tree in order gets the same 32 bytes as the file.
 
 use blake3::Hasher;
 use core::fmt;
@@ -12,10 +12,10 @@ use core::fmt;
 /// The key of a message that concerns all keys, such as a halt of the whole market.
 pub const GLOBAL: u32 = u32::MAX;
 
-/// The trees, of `trees`, that carry messages of this key: one of them, and all of them of the key
-/// [`GLOBAL`]. There is no order between trees, so a message that must stay in order with every
-/// symbol goes by every tree; a receiver gets it once by each tree, in its place among the messages
-/// of that tree.
+/// The trees, of `trees`, that carry messages of this key. A key has one tree, and the key
+/// [`GLOBAL`] has all. There is no order between trees, so a message that must stay in order with
+/// every symbol goes by every tree. A receiver gets it once from each tree, in its place among the
+/// messages of that tree.
 ///
 /// # Panics
 /// When `trees` is zero.
@@ -28,8 +28,8 @@ pub fn trees_of(shard_key: u32, trees: u32) -> core::ops::Range<u32> {
     tree..tree + 1
 }
 
-/// The tree, of `trees`, that carries messages of this key. The same for ever: it is part of
-/// what sender and receiver must agree on.
+/// The tree, of `trees`, that carries messages of this key. The result never changes between
+/// versions, because sender and receiver must agree on it.
 ///
 /// Neighbouring keys (locates are given alphabetically, so related symbols are neighbours) are
 /// spread by a mix of all bits first (the finaliser of MurmurHash3).
@@ -46,8 +46,8 @@ pub fn shard_of(shard_key: u32, trees: u32) -> u32 {
     ((u64::from(mix) * u64::from(trees)) >> 32) as u32
 }
 
-/// Bytes gathered before they are hashed: the hash works on 1-KiB pieces side by side, as many as
-/// the processor has lanes, so 40 bytes at a time would use none of them.
+/// Bytes that are gathered before they are hashed. The hash works on as many 1-KiB pieces side by
+/// side as the processor has lanes, and 40 bytes at a time would use no lane.
 const GATHER_BYTES: usize = 16 * 1024;
 
 /// A hash of all messages, each shard in its order.
@@ -99,7 +99,7 @@ impl ContentHash {
         self.shards[shard].update(message);
     }
 
-    /// The hash of what was added so far; more may follow.
+    /// The hash of the messages so far. More messages may follow.
     pub fn finish(&self) -> [u8; 32] {
         let mut whole = Hasher::new();
         for shard in &self.shards {
@@ -144,7 +144,7 @@ mod tests {
             counts[shard_of(key, 8) as usize] += 1;
         }
         assert!(counts.iter().all(|count| count.abs_diff(8_714 / 8) < 120), "{counts:?}");
-        // Pinned: two versions that disagree would split a symbol over two trees.
+        // The values are pinned: two versions that disagree would split a symbol over two trees.
         let pinned: Vec<u32> = (0..8).map(|key| shard_of(key, 16)).collect();
         assert_eq!(pinned, PINNED);
         assert!((0..100).all(|key| shard_of(key, 1) == 0));
@@ -191,7 +191,7 @@ mod tests {
             by_shard.sort_by_key(|(shard, _)| *shard);
             for (shard, message) in by_shard {
                 sorted.update(*shard, message);
-                // Looking does not disturb.
+                // Finishing does not change the hash.
                 let _ = sorted.finish();
             }
             prop_assert_eq!(mixed.finish(), sorted.finish());

@@ -1,10 +1,10 @@
 //! One feed out of a capture of both its sides: the first copy of each packet, in the order of the
 //! packets' numbers.
 //!
-//! A capture of a venue's multicast usually holds side A and side B of each channel, so a replay or
-//! a recording of the capture as it is would have every packet twice. Two sides are recognised by
-//! what makes them sides: two channels on which the same bytes come under the same number. Only a
-//! format that numbers its packets ([`Codec::packet_head`]) can be told so.
+//! A capture of a venue's multicast usually holds side A and side B of each channel, so a plain
+//! replay or recording of the capture would have every packet twice. Two sides are recognised by
+//! the same bytes under the same number on two channels. This needs a format that numbers its
+//! packets ([`Codec::packet_head`]).
 
 use crate::arbiter::{Arbiter, Counts, Event, Limits, Side};
 use crate::codec::{self, Codec, Format, PacketHead};
@@ -13,14 +13,14 @@ use crate::pcap::Skipped;
 use crate::source::{Message, Source};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Messages by which two sides are recognised: the skew of two paths is a few packets, rarely a
+/// Messages by which two sides are recognised. The skew of two paths is a few packets, rarely a
 /// hundred.
 const LOOK_MESSAGES: usize = 512;
 
 type AnySource = Box<dyn Source + Send>;
 
-/// A source that may have two sides. `wanted` says whether the first copies are to be chosen;
-/// without it they are where two sides are recognised.
+/// Chooses first copies of a source that may have two sides. `wanted` decides whether it does.
+/// Without `wanted` it does so where two sides are recognised.
 ///
 /// # Errors
 /// When first copies are wanted of messages without packet numbers.
@@ -121,7 +121,7 @@ impl FirstCopies {
         Self { source, codec, arbiter, channels: Vec::new(), end: None, given: 0 }
     }
 
-    /// Which side a channel is: the first that sends is A.
+    /// The side of a channel. The channel that sends first is A.
     fn side(&mut self, message: &Message) -> Result<Side, FeedError> {
         if !self.channels.contains(&message.shard_key) {
             self.channels.push(message.shard_key);
@@ -145,7 +145,8 @@ impl FirstCopies {
         self.codec.packet_head(bytes)
     }
 
-    /// Takes the next packet of either side; at the end, gives up what neither side has.
+    /// Takes the next packet of either side. At the end, gives up the packets that neither side
+    /// has.
     fn step(&mut self) {
         let taken = match self.source.next_message() {
             Ok(Some(message)) => self.take(&message),

@@ -1,4 +1,4 @@
-//! Where messages come from: one trait for all sources.
+//! The trait of all sources of messages.
 
 use crate::codec::{self, Format};
 #[cfg(feature = "files")]
@@ -7,7 +7,7 @@ use crate::error::FeedError;
 use crate::pcap::Skipped;
 use bytes::Bytes;
 
-/// One message of a feed, as it goes to the receivers: bytes that nobody parses again.
+/// One message of a feed on its way to the receivers: bytes that are never parsed again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// Messages of the source before this one.
@@ -15,47 +15,47 @@ pub struct Message {
     /// The message's own time in nanoseconds: since midnight for ITCH and LOBSTER, since 1970
     /// for captures. Only differences mean anything to a replay.
     pub time_ns: u64,
-    /// What the message must stay in order with: the stock locate of ITCH, a hash of the
-    /// channel for captures, 0 for a file of one symbol; [`GLOBAL`](crate::sharding::GLOBAL) when
-    /// with all of them.
+    /// The key of the messages with which this message must stay in order: the stock locate of
+    /// ITCH, a hash of the channel for captures, 0 for a file of one symbol, and
+    /// [`GLOBAL`](crate::sharding::GLOBAL) for all messages.
     pub shard_key: u32,
-    /// What the bytes are, for [`codec::of`].
+    /// Format of the bytes, for [`codec::of`].
     pub format: Format,
-    /// The message, without framing. It shares a piece of about 64 KiB with its neighbours, which
-    /// stays in memory as long as one of them does.
+    /// The message without framing. It shares a piece of about 64 KiB with its neighbours, and the
+    /// piece stays in memory as long as any of them does.
     pub bytes: Bytes,
 }
 
 impl Message {
-    /// A message that came by itself, not out of a file; its key is as in files.
+    /// A message that came live and not from a file. Its key is computed as in files.
     pub fn live(index: u64, time_ns: u64, format: Format, bytes: Bytes) -> Self {
         let shard_key = codec::of(format).map_or(0, |codec| codec.shard_key(&bytes));
         Self { index, time_ns, shard_key, format, bytes }
     }
 }
 
-/// Something that gives messages in order.
+/// A source that gives messages in order.
 pub trait Source {
     /// The next message; `None` once the source is complete.
     ///
     /// # Errors
-    /// The first thing that cannot be read. All messages before it have been given, so
-    /// [`FeedError::index`] is how many that were; asking again gives the error again.
+    /// The first part that cannot be read. All messages before it have been given, and
+    /// [`FeedError::index`] is their number. Asking again gives the error again.
     fn next_message(&mut self) -> Result<Option<Message>, FeedError>;
 
-    /// What was passed over so far because it is no message of the feed. Nothing is passed over
-    /// except in captures.
+    /// Packets that were skipped so far because they are no message of the feed. Only captures have
+    /// such packets.
     fn skipped(&self) -> Skipped {
         Skipped::default()
     }
 
-    /// The day whose midnight times of day count from, where the source knows it.
+    /// The day to which times of day belong, where the source knows it.
     #[cfg(feature = "files")]
     fn date(&self) -> Option<Date> {
         None
     }
 
-    /// How the copies of two sides fared, where the source chooses between sides.
+    /// Counts of the copies of two sides, where the source chooses between sides.
     fn copies(&self) -> Option<crate::arbiter::Counts> {
         None
     }

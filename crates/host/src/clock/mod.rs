@@ -1,8 +1,9 @@
 //! The local clock, and where the synchronised clock comes from.
 //!
-//! Timers live on `CLOCK_MONOTONIC`, which never steps. Deadlines live on a clock that all hosts
-//! share up to an error, and which enters the machines as an offset and a bound on the error
-//! ([`ClockReading`]). On one host that clock is the monotonic one itself: offset zero, error none.
+//! Timers run on `CLOCK_MONOTONIC`, which never steps. Deadlines are on a clock that all hosts
+//! share up to an error. The machines get that clock as an offset and a bound on the error
+//! ([`ClockReading`]). On one host the shared clock is the monotonic clock itself, with offset zero
+//! and no error.
 
 mod sources;
 #[cfg(test)]
@@ -18,22 +19,22 @@ pub use sources::{SyncSource, auto};
 
 use crate::Error;
 
-/// Bracketed reads of two clocks of which the tightest is kept. Eight reads of 50 ns outlast an
+/// Bracketed reads of two clocks, of which the tightest is kept. Eight reads of 50 ns outlast an
 /// interruption of one of them.
 const OFFSET_READS: usize = 8;
 
-/// `CLOCK_MONOTONIC`. All processes of a host read the same.
+/// `CLOCK_MONOTONIC`. All processes of a host read the same time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
 impl MonotonicClock {
-    /// Now.
+    /// The present time.
     #[inline]
     pub fn now() -> Timestamp {
         Timestamp::from_nanos(read(libc::CLOCK_MONOTONIC))
     }
 
-    /// Nanoseconds to add to a time of `CLOCK_REALTIME` to get one of this clock, from one read.
+    /// Nanoseconds to add to a time of `CLOCK_REALTIME` for a time of this clock, from one read.
     pub fn realtime_offset_ns() -> i64 {
         let realtime = read(libc::CLOCK_REALTIME);
         let monotonic = read(libc::CLOCK_MONOTONIC);
@@ -46,7 +47,7 @@ impl MonotonicClock {
 pub(crate) fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a live local. The clocks used here exist on every Linux, so the call cannot
-    // fail; were it to, the time would be zero.
+    // fail. If it failed, the time would be zero.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -56,13 +57,13 @@ pub fn thread_cpu() -> Duration {
     Duration::from_nanos(read(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
-/// Processor time that this process has used, all threads.
+/// Processor time that all threads of this process have used.
 pub fn process_cpu() -> Duration {
     Duration::from_nanos(read(libc::CLOCK_PROCESS_CPUTIME_ID))
 }
 
-/// The offset of another clock to the monotonic one, and half the width of the tightest bracket:
-/// how far the offset may be off.
+/// The offset of another clock to the monotonic clock, and half the width of the tightest bracket,
+/// which bounds the error of the offset.
 fn bracketed_offset(other: impl Fn() -> u64) -> (i64, Duration) {
     let mut best = (0, u64::MAX);
     for _ in 0..OFFSET_READS {
@@ -94,7 +95,7 @@ struct Shared {
 }
 
 impl ClockWatch {
-    /// Reads `source` now and then every `period`.
+    /// Reads `source` at once and then every `period`.
     ///
     /// # Errors
     /// When the first read fails. A later failure makes the error bound unknown.
@@ -127,13 +128,13 @@ impl ClockWatch {
         Ok(Self { shared, thread: Some(thread), seen: 0 })
     }
 
-    /// The last reading, when there is one that was not returned before. Cheap.
+    /// The last reading, when it was not returned before. The call is cheap.
     pub fn fresh(&mut self) -> Option<ClockReading> {
         let generation = self.shared.generation.load(std::sync::atomic::Ordering::Acquire);
         if generation == self.seen {
             return None;
         }
-        // A reader that finds the lock taken comes back: it must not wait for a slow source.
+        // A caller that finds the lock taken returns, because it must not wait for a slow source.
         let reading = *self.shared.latest.try_lock().ok()?;
         self.seen = generation;
         Some(reading)
@@ -145,7 +146,7 @@ impl Drop for ClockWatch {
         self.shared.stop.store(true, std::sync::atomic::Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The thread ends by itself; a panic in it has been printed.
+            // The thread ends by itself. Its panic, if any, has been printed.
             drop(thread.join());
         }
     }

@@ -1,4 +1,4 @@
-//! Sources of synchronised time, and what each says of its own error.
+//! Sources of synchronised time, and the error bound that each source states.
 
 use std::fmt;
 use std::fs::File;
@@ -13,10 +13,11 @@ use super::bracketed_offset;
 use crate::Error;
 use crate::sys::checked;
 
-/// Where the synchronised clock comes from.
+/// The source of the synchronised clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncSource {
-    /// The monotonic clock of this host: for runs that never leave it. No error between processes.
+    /// The monotonic clock of this host, for runs on one host. All processes read the same clock,
+    /// so there is no error between them.
     SameHost,
     /// `CLOCK_REALTIME`, with the bound that the kernel's own discipline states (`adjtimex`).
     Realtime,
@@ -38,7 +39,7 @@ impl fmt::Display for SyncSource {
 }
 
 impl SyncSource {
-    /// Reads the source. Chrony takes milliseconds, the others microseconds.
+    /// Reads the source. Chrony takes milliseconds, and the other sources take microseconds.
     ///
     /// # Errors
     /// When the source does not exist or does not answer.
@@ -52,7 +53,8 @@ impl SyncSource {
     }
 }
 
-/// The best source of this host for a run over several, and why, in words.
+/// The best source of this host, and the reason in words. `one_host` says whether the run stays on
+/// this host.
 pub fn auto(one_host: bool) -> (SyncSource, String) {
     if one_host {
         return (SyncSource::SameHost, "all processes are on this host: same clock".into());
@@ -78,7 +80,7 @@ fn realtime(bound: Option<Duration>) -> ClockReading {
     ClockReading { offset_ns, error }
 }
 
-/// What the kernel's clock discipline states as its greatest error; `None` when nobody disciplines
+/// The greatest error that the kernel's clock discipline states; `None` when no program disciplines
 /// the clock.
 fn kernel_bound() -> Option<Duration> {
     // SAFETY: `timex` is plain integers, for which zero is a value; zero modes only read.
@@ -89,7 +91,8 @@ fn kernel_bound() -> Option<Duration> {
 }
 
 pub(super) fn bound_of_timex(state: i32, status: i32, maxerror_us: i64) -> Option<Duration> {
-    // TIME_ERROR is also the state of a clock that nobody set; then `maxerror` is a default.
+    // TIME_ERROR is also the state of a clock that no program has set. `maxerror` is then a
+    // default.
     if state < 0 || state == libc::TIME_ERROR || status & libc::STA_UNSYNC != 0 {
         return None;
     }
@@ -111,10 +114,10 @@ fn chrony_bound() -> Result<Duration, Error> {
     })
 }
 
-/// The most that the system clock may be off, from `chronyc -c tracking`. The fields are: reference
-/// id, name, stratum, reference time, system time, last offset, RMS offset, frequency, residual
-/// frequency, skew, root delay, root dispersion, update interval, leap status. As the manual has
-/// it: error <= |system time offset| + root dispersion + root delay / 2.
+/// The bound on the error of the system clock, from `chronyc -c tracking`. The fields are:
+/// reference id, name, stratum, reference time, system time, last offset, RMS offset, frequency,
+/// residual frequency, skew, root delay, root dispersion, update interval, leap status. By chrony's
+/// manual: error <= |system time offset| + root dispersion + root delay / 2.
 pub fn root_distance(csv: &str) -> Option<Duration> {
     let fields: Vec<&str> = csv.trim().split(',').collect();
     let seconds = |at: usize| fields.get(at)?.parse::<f64>().ok();
@@ -125,7 +128,7 @@ pub fn root_distance(csv: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(distance).ok()
 }
 
-/// Pairs of reads that the kernel makes in one ioctl; its own maximum is 25.
+/// Pairs of reads that the kernel makes in one ioctl. The kernel's own maximum is 25.
 const PTP_SAMPLES: usize = 8;
 
 #[derive(Clone, Copy, Default)]
@@ -189,8 +192,8 @@ fn tightest(times: &[PtpTime]) -> (i64, Duration) {
         .map_or((0, Duration::MAX), |(offset, width)| (offset, Duration::from_nanos(width / 2)))
 }
 
-/// What the card states about its clock, in nanoseconds, where its driver has a file for it (the
-/// Amazon adapter's `phc_error_bound`). The ioctl itself says nothing about the device's error.
+/// The error bound in nanoseconds that the card states, where its driver has a file for it (the
+/// Amazon adapter's `phc_error_bound`). The ioctl itself states no error of the device.
 fn ptp_bound(path: &Path) -> Option<Duration> {
     let name = path.file_name()?.to_str()?;
     let file = format!("/sys/class/ptp/{name}/device/phc_error_bound");

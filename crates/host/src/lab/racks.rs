@@ -5,32 +5,32 @@
 //!   h1 ---p1 [     ]         [      ]         [     ] p5--- h5      all bridges in one namespace
 //! ```
 //!
-//! Each link is limited both ways by a token bucket (htb) in front of it: at the host's `eth0`, at
-//! the port to the host, and at both ends of a rack's uplink. Datagrams with the code point
-//! "expedited forwarding" go first at each, as at a switch with priorities; the queue behind is the
-//! kernel's, 1,000 packets.
+//! A token bucket (htb) before each link limits it both ways: at the host's `eth0`, at the port to
+//! the host, and at both ends of a rack's uplink. Datagrams with the code point "expedited
+//! forwarding" go first at each bucket, as at a switch with priorities. The queue at each bucket is
+//! the kernel's, 1,000 packets.
 
 use std::fmt::Write as _;
 
 use super::{ip, mac, tool};
 use crate::Error;
 
-/// The code point of the class that goes first (EF).
+/// The code point of the class that goes first (expedited forwarding).
 pub const FIRST_DSCP: u8 = 46;
 
 /// One host of a lab of racks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RackHost {
-    /// Which rack it is in, from 0.
+    /// Rack of the host, counted from 0.
     pub rack: usize,
-    /// Rate of its link, each way; `None` for no limit.
+    /// Rate of the host's link, each way; `None` for no limit.
     pub bits_per_s: Option<u64>,
 }
 
 /// The rack of each host, and the rates of the racks' uplinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Racks {
-    /// By host.
+    /// The hosts, in order of their numbers.
     pub hosts: Vec<RackHost>,
     /// Rate of each rack's link to the core, each way.
     pub uplink_bits_per_s: u64,
@@ -41,7 +41,8 @@ impl Racks {
         self.hosts.iter().map(|host| host.rack + 1).max().unwrap_or(0)
     }
 
-    /// Bridges, uplinks and who is reached over which port; the ports of the hosts are there.
+    /// Makes the bridges, the uplinks, and the entries that say which host is behind which port.
+    /// The ports of the hosts exist already.
     pub(super) fn build(&self, namespace: &str) -> Result<(), Error> {
         let mut script = String::new();
         let mut ports: Vec<(String, String)> = Vec::new();
@@ -81,7 +82,7 @@ impl Racks {
         tool("tc", &["-n", namespace, "-batch", "-"], &limits).map(drop)
     }
 
-    /// Limits what leaves a host.
+    /// Limits the traffic that leaves a host.
     pub(super) fn limit_host(&self, host: usize, namespace: &str) -> Result<(), Error> {
         let Some(rate) = self.hosts[host].bits_per_s else { return Ok(()) };
         tool("tc", &["-n", namespace, "-batch", "-"], &limit("eth0", rate)).map(drop)
@@ -100,10 +101,10 @@ impl Racks {
         entries
     }
 
-    /// Bytes that wait now in front of the links of the namespace, those of each port.
+    /// Bytes that wait at present before the links of the namespace, for each port.
     pub(super) fn backlogs(namespace: &str) -> Result<Vec<u64>, Error> {
         let text = tool("tc", &["-n", namespace, "-s", "-j", "qdisc", "show"], "")?;
-        // One number is wanted of each qdisc: `"backlog":1234`.
+        // Of each qdisc only one number is needed: `"backlog":1234`.
         let number = |rest: &str| {
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
             digits.parse().ok()
@@ -112,14 +113,15 @@ impl Racks {
     }
 }
 
-/// Two classes below the rate of a device: what is marked to go first, and the rest.
+/// Two classes below the rate of a device: packets that are marked to go first, and all other
+/// packets.
 fn limit(device: &str, bits_per_s: u64) -> String {
     let mut script = String::new();
     let (first, rest) = (bits_per_s / 10, bits_per_s / 10 * 9);
     let tos = FIRST_DSCP << 2;
     let _ = writeln!(script, "qdisc replace dev {device} root handle 1: htb default 20");
-    // Two full frames may go back to back; what is queued in one piece by segmentation offload is
-    // paid for afterwards.
+    // Two full frames may go back to back. A longer piece that segmentation offload has queued is
+    // charged afterwards.
     let class = |id: &str, parent: &str, rate: u64, prio: &str| {
         format!(
             "class add dev {device} parent {parent} classid {id} htb rate {rate}bit \

@@ -226,9 +226,9 @@ fn page(
     let mut m = metrics((name, "recorder"), receivers, refused);
     m.counter("kept_messages_total", "Messages kept in the store.", 0, kept);
     for (tree, status) in (0..).zip(all) {
-        let help = "Frames sent to those who missed them.";
+        let help = "Frames sent to nodes that missed them.";
         m.counter("recorder_frames_total", help, tree, status.repairs_sent);
-        m.counter("absent_frames_total", "Asked for and not there.", tree, status.absent);
+        m.counter("absent_frames_total", "Requested frames not archived.", tree, status.absent);
         m.gauge("askers", "Nodes that wait for frames.", tree, status.askers as f64);
     }
     m

@@ -1,4 +1,5 @@
-//! The machine on every host of the pool: takes one job at a time, and is idle when nobody asks.
+//! The machine on every host of the pool. It carries out one job at a time, and is idle when no
+//! surveyor asks.
 //!
 //! ```text
 //! Preparing --all below ready or given up--> Ready --Go--> Running --length, drain--> Gathering
@@ -22,15 +23,18 @@ use super::probe::{self, Probe};
 use super::prober::{self, Catcher, GROUP, Prober};
 use super::wire::{self, Body, Decoded, Entry, Message, PART_ENTRIES, Phase, Reason, VERSION};
 
-/// Control messages that may wait; each is retried by a poll, so the newest is dropped.
+/// Control messages that may wait. Beyond this number the newest is dropped, because a poll repeats
+/// every message.
 const CONTROL_MAX: usize = 4_096;
-/// Probes that may wait to be forwarded; the newest is dropped, which is loss and counted as such.
+/// Probes that may wait to be forwarded. Beyond this number the newest is dropped, which counts as
+/// loss.
 const RELAY_MAX: usize = 256;
-/// After the last probe, what is on its way may still arrive for this share of a step.
+/// Share of a step, after the last probe, in which probes under way may still arrive.
 const DRAIN_SHARE: u32 = 5;
-/// How fast two readings of a good clock may move apart: 500 ppm, what the kernel slews at most.
+/// How fast two readings of a good clock may move apart: 500 ppm, the most that the kernel slews.
 const SLEW_PPM: u64 = 500;
-/// Least jump between two readings that counts as a step: reading a clock takes that long.
+/// Smallest jump between two readings that counts as a step, because reading a clock takes that
+/// long.
 const STEP_MIN: Duration = Duration::from_micros(5);
 /// Kinds of message, in every version, that wait for an answer.
 const ASKING: [u8; 2] = [0, 2];
@@ -40,14 +44,14 @@ const ASKING: [u8; 2] = [0, 2];
 pub struct AgentConfig {
     /// What it calls itself to surveyors.
     pub software: String,
-    /// Probes per second that it sends at most, over all receivers; faster jobs are refused.
+    /// Probes per second that the agent sends to all receivers together. Faster jobs are refused.
     pub probes_per_second_max: u64,
     /// Authenticates control and probes.
     pub key: Option<MacKey>,
 }
 
 impl Default for AgentConfig {
-    /// What one core sends through one socket with room to spare.
+    /// One core sends this many through one socket with room to spare.
     fn default() -> Self {
         let software = concat!("evenfall ", env!("CARGO_PKG_VERSION")).to_owned();
         Self { software, probes_per_second_max: 100_000, key: None }
@@ -95,7 +99,7 @@ pub enum AgentEvent {
 /// The state of an agent, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct AgentStatus {
-    /// The job, as `run/job`, and where it is with it; none when idle.
+    /// The job, as `run/job`, and its state; `None` when the agent is idle.
     pub busy: Option<String>,
     /// Jobs taken.
     pub jobs: u64,
@@ -141,7 +145,7 @@ pub struct Agent {
     /// When the clock was read last.
     clock_at: Option<Timestamp>,
     work: Option<Work>,
-    /// The last job that was taken: older ones of its run are not taken again.
+    /// The last job that the agent took. Older jobs of its run are refused.
     last: (u64, u32),
     control: VecDeque<(SocketAddr, Bytes)>,
     events: VecDeque<AgentEvent>,
@@ -189,7 +193,7 @@ impl Agent {
         self.send(to, asked.run, asked.job, body);
     }
 
-    /// Sends whoever ordered the job where it is, and from this part on what it found.
+    /// Tells the host that ordered the job its state, and its findings from this part on.
     fn report(&mut self, from: u32) {
         let Some(work) = &self.work else { return };
         let (owner, run, job) = (work.owner, work.run, work.job);
@@ -358,7 +362,8 @@ impl Agent {
         let changed = work.phase != before;
         asked.into_iter().for_each(|(to, body)| self.send(to, run, job, body));
         if changed {
-            // Unasked, so that a job takes no longer than it must; a poll repeats it.
+            // The status is sent without a poll, so that a job takes no longer than it must. A poll
+            // repeats it.
             self.report(0);
         }
     }
@@ -390,7 +395,8 @@ impl Agent {
         Ok(())
     }
 
-    /// The probe that leaves now, if one is due: another's first, because it is under way already.
+    /// The probe that leaves now, if one is due. A forwarded probe goes first, because it is under
+    /// way already.
     fn probe(&mut self, now: Timestamp) -> Option<Transmit> {
         let work = self.work.as_mut()?;
         let (sent, error) = (self.clock.sync(now), self.clock.reading().error);
@@ -424,7 +430,7 @@ impl Agent {
 }
 
 impl Work {
-    /// The report: own findings, and those of everybody below.
+    /// The report: the own findings, and those of all hosts below.
     fn found(&mut self) -> Vec<Entry> {
         let me = self.task.me().place;
         let mut entries = match self.stepped {
@@ -449,7 +455,7 @@ impl Work {
     }
 }
 
-/// How far a clock moved between two readings, when that is more than a good one can.
+/// How far a clock moved between two readings, when that is more than a good clock can move.
 fn stepped(before: ClockReading, after: ClockReading, between: Duration) -> Option<i64> {
     let (ClockError::Within(a), ClockError::Within(b)) = (before.error, after.error) else {
         return None;

@@ -1,5 +1,5 @@
-//! A subordinate of a job, as its superior watches it: asked, polled, read, and given up when its
-//! time is over.
+//! A subordinate of a job, as its superior sees it: it is asked, polled, read, and given up when
+//! its time is over.
 //!
 //! ```text
 //! Preparing --Status Ready--> Ready --start()--> Going --Status Done--> Reading --parts--> Closed
@@ -57,7 +57,7 @@ impl Branch {
         self.task.me().address
     }
 
-    /// Whether it need not be waited for before the go.
+    /// Whether the go need not wait for this host.
     pub(super) fn is_prepared(&self) -> bool {
         self.state != State::Preparing
     }
@@ -95,7 +95,7 @@ impl Branch {
         }
     }
 
-    /// Time has passed: what to send it, if anything.
+    /// The message to send after time has passed, if any.
     pub(super) fn tick(&mut self, now: Timestamp) -> Option<Body> {
         if self.is_over() {
             return None;
@@ -156,14 +156,14 @@ impl Branch {
         }
     }
 
-    /// Parts come in order: they are asked for by number, one window at a time.
+    /// Parts come in order. They are asked for by number, one window at a time.
     fn part(&mut self, now: Timestamp, index: u32, entries: Vec<Entry>) {
         let State::Reading { .. } = self.state else { return };
         if index == self.have {
             self.have += 1;
             self.entries.extend(entries);
             self.extend(now);
-            // The next are asked for once those of this window are here.
+            // The next parts are asked for when all parts of this window have come.
             if self.have.is_multiple_of(PARTS_PER_POLL) {
                 self.poll_at = now;
             }
@@ -194,7 +194,7 @@ impl Branch {
             State::Failed(reason) => reason,
             _ => Reason::Unfinished,
         };
-        // Half a report would be taken for a whole one.
+        // A half report would look like a whole one.
         entries.clear();
         let place = self.task.me().place;
         entries.push(Entry::Failed { place, reason });

@@ -1,5 +1,5 @@
-//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
-//! promise breaks.
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::{Agent, AgentConfig, MacKey};
 /// Datagrams that one input makes an agent send at most.
 const SENT_MAX: usize = 10_000;
 
-/// A control message and a probe: what decodes comes back as the same value.
+/// Reads a control message and a probe. Encoding a decoded value gives the same value.
 pub fn survey_wire(data: &[u8]) {
     if let Ok(Decoded::Message(message)) = wire::decode(data, None) {
         // Long words are cut when they are written.
@@ -56,7 +56,7 @@ fn agent(data: &[u8], key: Option<MacKey>) {
     }
 }
 
-/// The message as somebody who has the key would seal it, so that more than the seal is tried.
+/// Seals the message as a host with the key would, so that more than the seal is tested.
 fn sealed(input: &[u8], key: Option<&MacKey>) -> Vec<u8> {
     match wire::decode(input, None) {
         Ok(Decoded::Message(message)) => message.encode(key).to_vec(),

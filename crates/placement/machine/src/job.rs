@@ -1,18 +1,19 @@
-//! What a job is: who takes part in which layer, at what pace, and for how long at most.
+//! The description of a job: the hosts of each layer, the pace, and the longest time.
 //!
-//! Hosts are listed level by level as in a heap: the leader is first, the members under place `p`
-//! are `p * fanout + 1 ..= p * fanout + fanout` as far as there are any. A subtree of such a list
-//! is such a list again, so that each layer cuts out what concerns those below it.
+//! Hosts are listed level by level, as in a heap. The leader is first, and the members under place
+//! `p` are `p * fanout + 1 ..= p * fanout + fanout`, as far as there are any. A subtree of such a
+//! list is such a list again, so each layer passes on the part for the hosts below it.
 
 use core::time::Duration;
 use std::net::SocketAddr;
 
 use serde::Serialize;
 
-/// Most hosts of one job: a place is two bytes on the wire, and one task must fit one message.
+/// Hosts that one job may have. A place is two bytes on the wire, and one task must fit one
+/// message.
 pub const HOSTS_MAX: usize = 4_096;
-/// Most hosts of an all-to-all job: 262,000 pairs, each some 300 bytes in the memory of the leader
-/// and of the surveyor (80 MB).
+/// Hosts that an all-to-all job may have. 512 hosts are 262,000 pairs, each with about 300 bytes in
+/// the memory of the leader and of the surveyor (80 MB).
 pub const MESH_HOSTS_MAX: usize = 512;
 /// Fan-out of the tree over which an all-to-all job is ordered and gathered.
 pub const MESH_FANOUT: u16 = 8;
@@ -32,7 +33,8 @@ pub const LENGTH_MAX: Duration = Duration::from_secs(600);
 pub enum Kind {
     /// The leader to every other host.
     Parent = 0,
-    /// The leader to all, each host forwarding to those below it, as the feed would.
+    /// The leader sends to all hosts, and each host forwards to the hosts below it, as the feed
+    /// would.
     Multicast = 1,
     /// Every host to every other.
     AllToAll = 2,
@@ -51,14 +53,14 @@ pub struct Pace {
     pub rate_hz: u32,
     /// Time in which probes count.
     pub duration: Duration,
-    /// Time before, in which they are sent and do not.
+    /// Time before the measurement, in which probes are sent and do not count.
     pub warm_up: Duration,
     /// Bytes of a probe, its header included.
     pub probe_bytes: u16,
 }
 
 impl Default for Pace {
-    /// 500 probes after 50 that warm the path up: the error of a p90 is then some 5 % of the
+    /// 500 probes after 50 that warm the path up: the error of a p90 is then about 5 % of the
     /// spread. 64 bytes are the header and the padding to the smallest Ethernet frame.
     fn default() -> Self {
         Self {
@@ -102,7 +104,7 @@ impl Pace {
     }
 }
 
-/// A pace that no agent may be asked for: which value is wrong, and what is allowed.
+/// A pace that no agent may be asked for, with the wrong value and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaceError(String);
 
@@ -114,15 +116,15 @@ impl core::fmt::Display for PaceError {
 
 impl core::error::Error for PaceError {}
 
-/// The clock of control: the same for all hosts of a job, because it travels with it.
+/// The times of control. All hosts of a job use the same times, because the job carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Time between two polls of a subordinate: heartbeat, and retry of what was lost.
+    /// Time between two polls of a subordinate. A poll is a heartbeat, and repeats lost messages.
     pub poll: Duration,
-    /// What one layer may take for what would take no time if nothing were lost or slow.
+    /// Time that one layer may take besides the probes, for lost and slow messages.
     pub step: Duration,
-    /// An agent that is not polled for this long drops its job; one that does not answer for this
-    /// long is taken for dead.
+    /// An agent that is not polled for this long drops its job. An agent that does not answer for
+    /// this long is taken for dead.
     pub lease: Duration,
 }
 
@@ -139,7 +141,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// How long those under a host of this height may take to be ready.
+    /// How long the hosts under a host of this height may take until they are ready.
     pub fn ready_limit(&self, height: u32) -> Duration {
         self.step * (height + 1)
     }
@@ -155,13 +157,13 @@ impl Timing {
         pace.length() + self.step * (8 * (height + 1)) + self.lease * 2
     }
 
-    /// An agent of this height whose surveyor is gone is idle within this time.
+    /// Time after which an agent of this height is idle when its surveyor is gone.
     pub fn idle_limit(&self, height: u32) -> Duration {
         (self.lease + self.poll) * (height + 1)
     }
 }
 
-/// A job as a program asks for it: hosts are numbers of the pool.
+/// A job as a program asks for it. Hosts are numbers of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
     /// What is measured.

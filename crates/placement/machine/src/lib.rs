@@ -7,31 +7,31 @@
 //! ```
 //!
 //! One host cannot ask a pool of hundreds in turn, and a job whose surveyor is gone must not keep a
-//! host busy. So every job has a *leader*, and goes down a tree of hosts layer by layer. A host
-//! asks the hosts below it first, and says that it is ready when they are ready or their time is
-//! over. Results come up the same way. A host polls the hosts that it gave orders to, and the poll
-//! is the heartbeat in both directions. An agent that is not polled for its lease is idle again. A
-//! host that does not answer is named as failed with the reason, and the job goes on without it.
-//! Limits of time grow with the length of the job and with the number of layers below.
+//! host busy. Every job therefore has a *leader*, and goes down a tree of hosts layer by layer. A
+//! host asks the hosts below it first. It reports that it is ready when they are ready or their
+//! time is over. Results come up the same way. A host polls the hosts to which it gave orders, and
+//! the poll is the heartbeat in both directions. An agent that is not polled for its lease is idle
+//! again. A host that does not answer is named as failed with the reason, and the job continues
+//! without it. Limits of time grow with the length of the job and with the number of layers below.
 //!
-//! Three kinds of job: parent to children, multicast over a tree, all to all ([`Kind`]). A probe
-//! carries the time of its sending by the synchronised clock and the error bound of that clock, so
-//! every delay has an error bound ([`DelayRecord`]). A delay below zero by more than its bound
-//! proves a clock wrong; a clock that steps beyond its bounds during a job says so itself. An error
-//! within the bound cannot be told from distance: a host whose clock makes it look far is avoided
-//! like a host that is far.
+//! There are three kinds of job: parent to children, multicast over a tree, and all to all
+//! ([`Kind`]). A probe carries the time of its sending by the synchronised clock and the error
+//! bound of that clock, so every delay has an error bound ([`DelayRecord`]). A delay below zero by
+//! more than its bound proves that a clock is wrong. A clock that steps beyond its bounds during a
+//! job is reported by its own host. An error within the bound looks like distance: a host whose
+//! clock makes it look far is avoided like a host that is far.
 //!
-//! The jobs are those of TreeBuilder (thesis, sections 3.2 and 4.2); numbers of jobs, leases, error
-//! bounds and the way failures are named are ours.
+//! The kinds of job are those of TreeBuilder (thesis, sections 3.2 and 4.2). Job numbers, leases,
+//! error bounds and the naming of failures are ours.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`agent`] | [`Agent`]: the machine on every host |
-//! | [`surveyor`] | [`Surveyor`]: the machine that orders jobs, and [`Program`], what it asks for |
+//! | [`surveyor`] | [`Surveyor`]: orders jobs; [`Program`]: the purpose of a survey |
 //! | [`plan`] | [`TreeSurvey`]: the program that ends with a tree and its evaluation |
 //! | [`job`] | [`JobSpec`], [`Kind`], the layers of a job and its limits of time |
-//! | [`branch`] | one subordinate of a job, watched |
-//! | [`prober`] | sending probes at a pace, and taking them |
+//! | [`branch`] | one subordinate of a job |
+//! | [`prober`] | sends probes at a pace, and receives them |
 //! | [`record`] | [`DelayRecord`]: delays of one ordered pair |
 //! | [`wire`] | control messages, byte by byte |
 //! | [`probe`] | the probe, byte by byte |

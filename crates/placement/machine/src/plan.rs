@@ -1,10 +1,10 @@
-//! The program that ends with a tree: grown parent by parent, planned on all pairs or on some, and
-//! then evaluated as a whole by a multicast over it.
+//! The program that ends with a tree. The tree is grown parent by parent, or planned on all pairs
+//! or on some pairs. A multicast over the tree then evaluates it as a whole.
 //!
-//! All decisions are in the [`Planner`], the [`Builder`] and the [`Explorer`]. The program turns
+//! The [`Planner`], the [`Builder`] and the [`Explorer`] make all decisions. The program turns
 //! their requests into jobs, and the results of jobs into answers. It keeps the answers as
-//! [`Line`]s. A survey with the same settings and these lines goes on where the last survey ended,
-//! because the same answers lead to the same requests.
+//! [`Line`]s. A survey with the same settings and these lines continues where the last survey
+//! ended, because the same answers lead to the same requests.
 
 use core::fmt;
 use core::time::Duration;
@@ -24,12 +24,12 @@ use evenfall_placement_planner::minmax::MinMaxError;
 use evenfall_placement_planner::planner::{Method, Plan, PlanError, Planner};
 use evenfall_placement_planner::tree::Tree;
 
-/// Evaluations of a tree, and all-to-all jobs, in which hosts may fail before the plan is given as
-/// it is: each takes at least one host away.
+/// Repetitions of an evaluation or an all-to-all job in which hosts fail. After this number the
+/// plan is given as it is. Each repetition loses at least one host.
 const ATTEMPTS_MAX: u32 = 4;
-/// Matrices that are measured before there is no plan.
+/// Matrices that are measured before the survey gives up without a plan.
 const MATRICES_MAX: u32 = 2;
-/// Probes of the shortest measurement: fewer have no 90th percentile.
+/// Probes of the shortest measurement. Fewer probes have no 90th percentile.
 const PROBES_MIN: u64 = 10;
 /// Rounds after the first find their paths warm.
 const WARM_SHARE: u32 = 10;
@@ -101,7 +101,7 @@ pub struct Evaluation {
 pub struct SurveyPlan {
     /// The tree.
     pub tree: Tree,
-    /// What the planner says of it; `None` when it was grown parent by parent.
+    /// The planner's figures; `None` when the tree was grown parent by parent.
     pub planned: Option<Plan>,
     /// What a multicast over it showed.
     pub evaluation: Evaluation,
@@ -139,7 +139,7 @@ impl fmt::Display for SurveyError {
 impl core::error::Error for SurveyError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Plan(error) => Some(error),
+            Self::Plan(error) => core::error::Error::source(error),
             _ => None,
         }
     }
@@ -207,13 +207,13 @@ impl TreeSurvey {
         }
     }
 
-    /// Goes on where a survey ended that left these lines.
+    /// Continues the survey that left these lines.
     pub fn resume(mut self, lines: Vec<Line>) -> Self {
         self.replay = lines.into_iter().enumerate().collect();
         self
     }
 
-    /// What it was told since the last call, to be kept.
+    /// The lines since the last call, for keeping.
     pub fn take_lines(&mut self) -> Vec<Line> {
         core::mem::take(&mut self.lines)
     }
@@ -253,8 +253,8 @@ impl TreeSurvey {
         self.probes
     }
 
-    /// Jobs that a survey of this plan may order at most, whatever fails: every measurement of the
-    /// builder ends with a host placed, dropped or barren, in so many rounds.
+    /// Jobs that a survey of this plan may order at most, whatever fails. Every measurement of the
+    /// builder ends with a host placed, dropped or without children, in a bounded number of rounds.
     pub fn jobs_max(&self) -> u64 {
         let (pool, attempts) = (self.pool as u64, u64::from(ATTEMPTS_MAX));
         match (self.extent, self.planner.build_plan()) {

@@ -12,7 +12,8 @@
 //! 56  padding, zero
 //! ```
 //!
-//! Errors are those of the two clocks: `0xffff_ffff` unknown, `0xffff_fffe` one clock for all.
+//! The errors are those of the two clocks: `0xffff_ffff` for unknown, `0xffff_fffe` for one common
+//! clock.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Sending probes at a pace, and taking them.
+//! Sends probes at a pace, and receives them.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use super::wire::Entry;
 
 /// The group of those that a host sends to at once.
 pub(super) const GROUP: GroupId = GroupId(1);
-/// A sender that is further behind its pace lets time pass instead of catching up in a burst, which
-/// would measure its own queue.
+/// How far a sender may fall behind its pace. Beyond this it lets time pass, because a burst to
+/// catch up would measure its own queue.
 const BEHIND_MAX: Duration = Duration::from_millis(10);
 
 /// The sending side of a job on one host. The leader of a parent or multicast job sends to its
@@ -111,7 +111,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether this is the first copy. One that is 64 behind is taken for a copy.
+    /// Whether this is the first copy. A number that is 64 behind counts as a copy.
     fn first(&mut self, sequence: u32) -> bool {
         let sequence = u64::from(sequence);
         if sequence >= self.next {
@@ -136,7 +136,7 @@ pub(super) struct Catcher {
 }
 
 impl Catcher {
-    /// Takes a probe of this job; whether it is the first copy.
+    /// Takes a probe of this job. Returns whether it is the first copy.
     pub(super) fn take(&mut self, probe: &Probe, at: SyncTime, here: ClockError) -> bool {
         let (seen, hop) = self.hops.entry(probe.from).or_default();
         if !seen.first(probe.sequence) {

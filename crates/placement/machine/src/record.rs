@@ -10,8 +10,8 @@ use evenfall_placement_planner::delays::EdgeStats;
 /// Shorter than light takes through a rack.
 const DELAY_NS_MIN: f64 = 100.0;
 
-/// What became of the probes from one host to another: sums that merge, and the error bound of the
-/// two clocks that they rest on.
+/// The results of the probes from one host to another: sums that can be merged, and the error bound
+/// of the two clocks behind them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DelayRecord {
     /// Probes by delay; those below zero are in the first bucket.
@@ -24,7 +24,7 @@ pub struct DelayRecord {
     pub min_ns: i64,
     /// Longest, ns.
     pub max_ns: i64,
-    /// How wrong each of these delays may be: both clocks together, at their worst.
+    /// Largest error of each of these delays: both clocks together, at their worst.
     pub error: ClockError,
 }
 
@@ -103,8 +103,8 @@ impl DelayRecord {
         }
     }
 
-    /// A delay that cannot be: below zero by more than the clocks may differ. Where no bound is
-    /// offered, a mean below zero.
+    /// A delay that is impossible: below zero by more than the clocks may differ. Where no bound is
+    /// known, a mean below zero.
     pub fn impossible_ns(&self) -> Option<i64> {
         match self.bound() {
             _ if self.count() == 0 => None,
@@ -116,8 +116,8 @@ impl DelayRecord {
         }
     }
 
-    /// The q-quantile, ns: the upper edge of its bucket, at most the longest that was seen. At
-    /// least 100 ns: within the clocks' error a delay may seem to be nothing or less.
+    /// The q-quantile in ns: the upper edge of its bucket, and at most the longest delay seen. It
+    /// is at least 100 ns, because a delay may look like zero or less within the clocks' error.
     pub fn quantile_ns(&self, q: f64) -> f64 {
         let edge = self.histogram.quantile(q).as_nanos() as f64;
         edge.min(self.max_ns.max(0) as f64).max(DELAY_NS_MIN)

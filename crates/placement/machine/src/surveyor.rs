@@ -25,15 +25,15 @@ pub struct SurveyorConfig {
     pub timing: Timing,
     /// How long an agent has to answer the first greeting.
     pub greet: Duration,
-    /// How long to wait for agents that work for another surveyor, perhaps a dead one.
+    /// How long to wait for agents that work for another surveyor, which may be dead.
     pub busy_patience: Duration,
     /// Authenticates control and probes.
     pub key: Option<MacKey>,
 }
 
 impl Default for SurveyorConfig {
-    /// Twenty polls to answer; and what agents of a dead surveyor take to be idle, eight layers
-    /// deep.
+    /// Twenty polls for an answer, and the time after which agents of a dead surveyor are idle,
+    /// eight layers deep.
     fn default() -> Self {
         let timing = Timing::default();
         let greet = timing.lease;
@@ -59,7 +59,7 @@ pub enum Step {
     Done,
 }
 
-/// What a survey is for: asks for one job after the other. Hosts are numbers of the pool.
+/// The purpose of a survey: it asks for one job after the other. Hosts are numbers of the pool.
 pub trait Program {
     /// Who answered; called once, before the first job.
     fn greeted(&mut self, pool: &[Result<Welcome, Reason>]);
@@ -172,7 +172,7 @@ pub struct Surveyor<P> {
 }
 
 impl<P: Program> Surveyor<P> {
-    /// A surveyor that begins at `now`. `run` must be another for each of its lives.
+    /// A surveyor that begins at `now`. `run` must differ in each of its lives.
     pub fn new(
         config: SurveyorConfig,
         run: u64,
@@ -214,7 +214,7 @@ impl<P: Program> Surveyor<P> {
         self.dropped
     }
 
-    /// Ends the run: agents are told to be idle.
+    /// Ends the run. The agents are told to be idle.
     pub fn stop(&mut self) {
         if let State::Working(active) = &self.state {
             let (job, hosts) = (active.job, active.spec.hosts.clone());
@@ -382,7 +382,7 @@ impl<P: Program> Surveyor<P> {
     }
 }
 
-/// Reads a report: what both ends of a pair vouch for, and who failed.
+/// Reads a report: the results to which both ends of a pair agree, and the hosts that failed.
 fn outcome(job: u32, spec: JobSpec, entries: Vec<Entry>, took: Duration) -> JobOutcome {
     let hosts = spec.hosts.len();
     let mut failed: BTreeMap<u16, Reason> = BTreeMap::new();
@@ -439,8 +439,9 @@ fn expected(spec: &JobSpec) -> Vec<(bool, u16, u16)> {
     }
 }
 
-/// Names those whose clocks must be wrong. An impossible delay accuses both of its ends; whoever is
-/// accused most often failed, and what else it took part in accuses nobody any more.
+/// Names the hosts whose clocks must be wrong. An impossible delay accuses both of its ends. The
+/// host that is accused most often has failed, and the other delays of that host then accuse
+/// nobody.
 fn blame(
     expected: &[(bool, u16, u16)],
     found: &BTreeMap<(bool, u16, u16), DelayRecord>,

@@ -1,7 +1,7 @@
 //! Control messages, byte by byte. The same drawing with prose is in `docs/wire/survey.md`.
 //!
 //! All integers are little-endian. The first eight bytes are the same in every version, so that
-//! one can be refused by name:
+//! another version can be refused by its number:
 //!
 //! ```text
 //!  0        2         3       4         5            8
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A connection (gRPC) or a simulated datagram carries one message at a time. Decoding is total,
-//! and never allocates more than the bytes that are there allow.
+//! and never allocates more than the received bytes allow.
 
 use core::fmt;
 use core::time::Duration;
@@ -33,7 +33,7 @@ pub const MAGIC: [u8; 2] = *b"ES";
 pub const VERSION: u8 = 1;
 /// Bytes in front of the body.
 pub const HEADER_BYTES: usize = 32;
-/// Largest message: a task of 4,096 IPv6 hosts, or a part, is well below.
+/// Bytes of the largest message. A task of 4,096 IPv6 hosts and a part of a report are well below.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Entries of one part of a report: 70 KB at the most.
 pub const PART_ENTRIES: usize = 64;

@@ -6,10 +6,10 @@
 //!         as steep          measured       cut
 //! ```
 //!
-//! Rare spikes (a few in 10,000 probes that take a hundred times as long) make the mean and the
-//! standard deviation of a pair say little about its 90th percentile: in the public measurements
-//! repeats of one pair have standard deviations of 23 and 90 us with the same 90th percentile. So
-//! the body of the distribution is taken from percentiles alone.
+//! Rare spikes (a few in 10,000 probes that take a hundred times as long) dominate the mean and the
+//! standard deviation of a pair, and these say little about its 90th percentile. In the public
+//! measurements, repeats of one pair have standard deviations of 23 and 90 us with the same 90th
+//! percentile. The body of the distribution is therefore taken from percentiles alone.
 
 use crate::delays::EdgeStats;
 
@@ -27,7 +27,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Through the percentiles that were measured, the missing ones filled in from their
+    /// A curve through the measured percentiles. Missing percentiles are filled in from their
     /// neighbours. `None` when there is no median.
     pub fn of(stats: &EdgeStats) -> Option<Self> {
         let known = |value: f32| (!value.is_nan()).then_some(f64::from(value));

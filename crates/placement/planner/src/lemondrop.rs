@@ -1,15 +1,15 @@
-//! LemonDrop: the tree whose edges cost least in sum.
+//! LemonDrop chooses the tree whose edges cost least in sum.
 //!
 //! LemonDrop (Sachidananda 2022, as the TreeBuilder thesis describes it in section 2.1.3) asks
-//! which hosts should run the places of an application, given the median delay between any two
-//! hosts and the load between any two places. That is a quadratic assignment: minimise the delays
-//! weighted by the loads, equation 2.1. For a multicast tree every edge from parent to child has
-//! the same load, and all other pairs have none, so it minimises the sum of the edges' delays. A
-//! receiver waits for a path, and a deadline waits for the worst path. LemonDrop is here for
-//! comparison, and as a start for searches that look at paths.
+//! which hosts should run the places of an application. It is given the median delay between any
+//! two hosts and the load between any two places. This is a quadratic assignment: minimise the
+//! delays weighted by the loads, equation 2.1. In a multicast tree every edge from parent to child
+//! has the same load, and all other pairs have none, so LemonDrop minimises the sum of the edges'
+//! delays. A receiver waits for a path, however, and a deadline waits for the worst path. LemonDrop
+//! is here for comparison, and as a start for searches that look at paths.
 //!
-//! The pool is larger than the tree, so the load matrix is padded with places that nobody talks
-//! to. The hosts that end on those are not used.
+//! The pool is larger than the tree, so the load matrix is padded with places that have no load.
+//! The hosts on these places are not used.
 
 use crate::qap::faq::{Settings, faq};
 use crate::qap::printed::printed;

@@ -1,20 +1,20 @@
-//! Which machine takes which place in a multicast tree.
+//! Chooses the machine for each place in a multicast tree.
 //!
 //! Two cloud machines of one type differ by half in delay, and one straggler sets the deadline for
-//! every receiver. So the pool is measured, and the places of the tree are given to the machines
-//! that serve them best. Everything here is a plain function of measured delays and a seed.
+//! every receiver. Therefore the pool is measured, and the places of the tree go to the machines
+//! that serve them best. All functions here depend only on measured delays and a seed.
 //!
 //! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
 //! - [`curve`]: the distribution of an edge's delay;
-//! - [`delays`]: what was measured, from probes and from files;
-//! - [`explorer`]: min-max on few of all pairs: which to measure next;
+//! - [`delays`]: measured delays, from probes and from files;
+//! - [`explorer`]: min-max on a few of all pairs: chooses the pairs to measure next;
 //! - [`lemondrop`]: the tree that LemonDrop chooses, for comparison;
 //! - [`minmax`]: the tree with the best worst leaf, and how far from the best possible it is;
-//! - [`paths`]: percentiles of whole paths out of those of their edges;
+//! - [`paths`]: percentiles of whole paths, computed from the percentiles of their edges;
 //! - [`planner`]: every way to choose a tree behind one method;
-//! - [`qap`]: quadratic assignment, which LemonDrop is made of;
-//! - [`strategy`]: how bad a candidate is;
-//! - [`tree`]: the shape of a tree and who stands where in it.
+//! - [`qap`]: quadratic assignment, on which LemonDrop rests;
+//! - [`strategy`]: the score of a candidate;
+//! - [`tree`]: the shape of a tree, and the host on each place.
 //!
 //! ```
 //! use evenfall_placement_planner::builder::{BuildPlan, Builder, Racing, RootRule, Step};

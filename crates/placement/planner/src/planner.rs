@@ -1,8 +1,8 @@
-//! Every way to choose a tree behind one method: [`Planner::plan`].
+//! [`Planner::plan`]: all ways to choose a tree, behind one method.
 //!
-//! A pool, its known delays and a shape go in; a tree and its known delays come out. Commands,
-//! experiments and studies choose their trees here, so that a table compares what a command would
-//! do.
+//! The input is a pool, its known delays and a shape. The output is a tree and its known delays.
+//! Commands, experiments and studies choose their trees here, so that a table compares the trees of
+//! the commands.
 //!
 //! | method | what it looks at | as written |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 //! | the same, inverted | K candidates, of which it takes the worst | `worst p90` |
 //!
 //! Only TreeBuilder works without all pairs: [`Planner::build_plan`] starts its machine, the
-//! [`Builder`], when delays are measured from one parent to the next. Min-max on a few of all pairs
-//! is the [`Explorer`](crate::explorer::Explorer).
+//! [`Builder`], when delays are measured from one parent to the next. The
+//! [`Explorer`](crate::explorer::Explorer) is min-max on a few of all pairs.
 
 use core::fmt;
 
@@ -29,7 +29,8 @@ use crate::qap::faq::Settings;
 use crate::strategy::{BadStrategy, Pick, Strategy};
 use crate::tree::{Shape, Tree};
 
-/// Starts that may be asked of LemonDrop: at a second each for 1,000 hosts, a quarter of an hour.
+/// Starts that LemonDrop may be asked for. A start takes a second for 1,000 hosts, so this many
+/// take a quarter of an hour.
 const STARTS_MAX: u32 = 1_000;
 
 /// The algorithm that chooses the tree.
@@ -91,7 +92,7 @@ impl Method {
     }
 }
 
-/// What is wanted of a tree, and who chooses it.
+/// The wanted tree, and the planner that chooses it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planner {
     /// The algorithm that chooses the tree.
@@ -163,9 +164,9 @@ impl fmt::Display for PlanError {
 impl core::error::Error for PlanError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Build(error) => Some(error),
-            Self::MinMax(error) => Some(error),
-            Self::LemonDrop(error) => Some(error),
+            Self::Build(error) => core::error::Error::source(error),
+            Self::MinMax(error) => core::error::Error::source(error),
+            Self::LemonDrop(error) => core::error::Error::source(error),
             Self::Lacks(_) => None,
         }
     }
@@ -204,7 +205,7 @@ impl Planner {
         }
     }
 
-    /// What TreeBuilder's machine is begun with; `None` when another method chooses.
+    /// The input of TreeBuilder's machine; `None` when another method chooses.
     pub fn build_plan(&self) -> Option<BuildPlan> {
         let Method::TreeBuilder(strategy, pick) = &self.method else { return None };
         Some(BuildPlan {
@@ -227,7 +228,7 @@ impl Planner {
         MinMax { root, share, hedging, seed, ..MinMax::new(shape) }
     }
 
-    /// Chooses a tree of hosts of the pool. Pairs that `delays` does not know are not used.
+    /// Chooses a tree from the hosts of the pool. Pairs that `delays` does not know are not used.
     ///
     /// # Errors
     /// Why the method has no tree.

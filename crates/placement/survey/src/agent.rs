@@ -53,7 +53,7 @@ fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> Metrics {
         status.probes_ignored,
     );
     m.counter("probes_dropped_total", "Probes not forwarded.", 0, status.probes_dropped);
-    m.counter("leases_lapsed_total", "Jobs that nobody asked for.", 0, status.leases_lapsed);
+    m.counter("leases_lapsed_total", "Jobs dropped because no poll came.", 0, status.leases_lapsed);
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
     m.gauge("survey_busy", "1 while it has a job.", 0, f64::from(u8::from(status.busy.is_some())));
     m

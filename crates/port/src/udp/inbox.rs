@@ -1,15 +1,15 @@
 //! Batched receive into pooled memory.
 //!
 //! A receive buffer must be as large as the largest datagram, or 64 KiB where the kernel coalesces
-//! several; most arrivals are far smaller. Handing out the buffer itself would pin 64 KiB for a
-//! 100-byte message that a machine holds for a second. So:
+//! several. Most arrivals are far smaller. A buffer that is handed out for a 100-byte message would
+//! pin 64 KiB for as long as a machine holds the message. Three rules avoid this:
 //!
-//! - a buffer that is at least [`HANDOVER_BYTES`] full is handed out as it is, every datagram in it
-//!   a slice, and comes back to the pool when the last slice is dropped;
-//! - anything less is copied, right behind the previous one, into a *chunk* that many arrivals
+//! - a buffer that is at least [`HANDOVER_BYTES`] full is handed out as it is, with every datagram
+//!   a slice of it. The buffer returns to the pool when the last slice is dropped;
+//! - a smaller arrival is copied, right after the previous one, into a *chunk* that many arrivals
 //!   share, without an allocation per arrival;
-//! - when buffers and chunks that are out reach the stated budget, each arrival is copied into
-//!   memory of exactly its size, and pins nothing else.
+//! - when the buffers and chunks in use reach the stated budget, each arrival is copied into memory
+//!   of exactly its size, and pins nothing else.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -25,15 +25,14 @@ use evenfall_host::clock::MonotonicClock;
 
 /// The largest coalesced buffer that the kernel delivers.
 const COALESCED_BYTES_MAX: usize = 65_536;
-/// Bytes of a chunk. Large enough that a chunk serves hundreds of small arrivals, small enough that
-/// one held arrival pins little.
+/// Bytes of a chunk. The size serves hundreds of small arrivals, and one held arrival pins little.
 const CHUNK_BYTES: usize = 65_536;
-/// A buffer with fewer bytes is copied. Measured (`examples/receive.rs`, ns per datagram, copied
-/// against handed over): single datagrams of 256 bytes 533 and 627, of 878 bytes 629 and 700;
-/// handing over wins only when one hand-over serves many datagrams.
+/// A buffer with fewer bytes is copied. Measured with `examples/receive.rs` in ns per datagram,
+/// copied against handed over: single datagrams of 256 bytes 533 and 627, of 878 bytes 629 and 700.
+/// Handing over wins only when one buffer holds many datagrams.
 const HANDOVER_BYTES: usize = 16_384;
 
-/// Buffers that are free, shared with the arrivals that will give theirs back.
+/// Free buffers. Arrivals that hold a buffer give it back here.
 type Free = Arc<Mutex<Vec<Box<[u8]>>>>;
 
 /// A buffer that returns to its pool.
@@ -56,7 +55,7 @@ impl Drop for Pooled {
     }
 }
 
-/// What the kernel says beside the bytes.
+/// The kernel's facts about a datagram besides its bytes.
 #[derive(Clone, Copy, Default)]
 struct Ancillary {
     segment_bytes: usize,
@@ -70,15 +69,15 @@ pub(super) struct Inbox {
     iovecs: Vec<libc::iovec>,
     messages: Vec<libc::mmsghdr>,
     free: Free,
-    /// Buffers handed out or free, beyond those in `buffers`.
+    /// Buffers in use or free, without those in `buffers`.
     extra: usize,
     extra_max: usize,
     chunk: BytesMut,
-    /// Chunks that are full and still have arrivals in them, oldest first.
+    /// Chunks that are full and still in use by arrivals, oldest first.
     retired: VecDeque<BytesMut>,
     retired_max: usize,
     stamped: bool,
-    /// The last batch was not full.
+    /// Whether the last batch was not full.
     is_drained: bool,
 }
 
@@ -90,7 +89,7 @@ impl Inbox {
     pub(super) fn new(options: &Options, coalescing: bool) -> Self {
         let bytes = if coalescing { COALESCED_BYTES_MAX } else { options.datagram_bytes_max };
         let batch = options.receive_batch.max(1);
-        // Half of the budget each for buffers that are out and for chunks.
+        // Half of the budget is for buffers in use, and half for chunks.
         let half = options.pinned_bytes_max / 2;
         Self {
             buffers: (0..batch).map(|_| vec![0; bytes].into_boxed_slice()).collect(),
@@ -113,7 +112,7 @@ impl Inbox {
         self.is_drained
     }
 
-    /// Takes what has arrived, at most one batch. How many buffers the kernel filled.
+    /// Takes at most one batch of arrivals. Returns the number of buffers that the kernel filled.
     pub(super) fn receive(
         &mut self,
         fd: RawFd,
@@ -269,7 +268,7 @@ impl Inbox {
             return true;
         }
         if self.retired.len() >= self.retired_max {
-            // One old arrival must not keep the free chunks behind it from being found.
+            // The list rotates, so that an old arrival does not hide the free chunks behind it.
             self.retired.rotate_left(usize::from(!self.retired.is_empty()));
             return false;
         }

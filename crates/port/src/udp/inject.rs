@@ -1,12 +1,12 @@
-//! Delays and losses put into the path of arriving datagrams, for experiments on one machine.
+//! Injected delays and losses of arriving datagrams, for experiments on one machine.
 //!
-//! A lab of namespaces is one kernel: every hop takes the same few microseconds, and not every
-//! kernel has `netem`. So the *receiving* driver holds each datagram back for a while, drawn anew,
-//! before any machine sees it. Whoever receives knows both ends, so a rule may be for one ordered
-//! pair, one sender, one receiver or all; a host that is slow both ways has a rule for each.
+//! A lab of namespaces has one kernel: every hop takes the same few microseconds, and not every
+//! kernel has `netem`. The *receiving* driver therefore holds each datagram back for a randomly
+//! drawn time before any machine sees it. A receiver knows both ends, so a rule may name one
+//! ordered pair, one sender, one receiver or all. A host that is slow both ways has two rules.
 //!
-//! The rules are in a file that is looked at again ten times a second while the run goes on;
-//! replace it (write another, then rename) to turn a host slow:
+//! The driver looks at the file of rules ten times a second. Replacing the file (write another,
+//! then rename) turns a host slow during a run:
 //!
 //! ```text
 //! # FROM       TO          FIXED_US  MEAN_JITTER_US  LOSS
@@ -15,9 +15,9 @@
 //! *            10.77.0.3   2000      50
 //! ```
 //!
-//! The delays of all rules that match add up, and so do their losses (shares of 1). An end is `*`,
-//! an address, or `address:port`. Jitter is exponential. Datagrams of one sender stay in order, as
-//! on a path of the network.
+//! The delays of all matching rules add up, and so do their losses (shares of 1). An end is `*`, an
+//! address, or `address:port`. Jitter is exponential. Datagrams of one sender stay in order, as on
+//! a path of the network.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fs;
@@ -29,23 +29,23 @@ use evenfall_core::{Arrival, Prng, StampedBy, Timestamp};
 
 use crate::Counters;
 
-/// Injected delays, as configured. See the module documentation for the file.
+/// Settings of injected delays. The documentation of the module describes the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inject {
-    /// The rules; a file that is not there means no delay until it is.
+    /// File of the rules. A missing file means no delay.
     pub file: PathBuf,
-    /// The same seed draws the same delays, at each address others.
+    /// Seed of the delays. Each address draws its own sequence from the same seed.
     pub seed: u64,
-    /// Datagrams held back at once; beyond it the newest are dropped and counted.
+    /// Datagrams that are held back at once. Beyond this number the newest are dropped and counted.
     pub queue_datagrams_max: usize,
 }
 
-/// Time between two looks at the file: short against the second within which an experiment
+/// Time between two looks at the file. It is short beside the second in which an experiment
 /// watches, and a look costs a few microseconds.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest delay that a rule may name: beyond it no protocol timer makes sense.
+/// Longest delay that a rule may name. No protocol timer works with a longer one.
 const DELAY_US_MAX: f64 = 60e6;
-/// Senders whose delays are remembered; beyond, all are worked out anew.
+/// Senders whose delays are remembered. Beyond this number all delays are computed again.
 const SENDERS_MAX: usize = 4_096;
 
 /// One end of a rule.
@@ -82,7 +82,7 @@ pub(crate) struct Rule {
     delay: Delay,
 }
 
-/// A fixed part, the mean of an exponential part, and the share that never arrives.
+/// A fixed part, the mean of an exponential part, and the share of datagrams that is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Delay {
     fixed_us: f64,
@@ -127,7 +127,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Rule>, String> {
     text.lines().enumerate().filter_map(rule).collect()
 }
 
-/// A datagram that waits. The heap has its earliest on top.
+/// A datagram that is held back. The heap has the earliest on top.
 struct Held {
     due: Timestamp,
     number: u64,
@@ -154,14 +154,14 @@ impl Ord for Held {
     }
 }
 
-/// Datagrams held back by the rules.
+/// The datagrams that the rules hold back.
 pub(super) struct DelayLine {
     inject: Inject,
     here: SocketAddr,
     rules: Vec<Rule>,
     read_of: Option<SystemTime>,
     look_at: Timestamp,
-    /// Delay of each sender, and when its last datagram is due.
+    /// By sender, its delay, and when its last datagram is due.
     senders: BTreeMap<SocketAddr, (Delay, Timestamp)>,
     held: BinaryHeap<Held>,
     number: u64,
@@ -189,13 +189,13 @@ impl DelayLine {
         }
     }
 
-    /// Where the driver puts what it has just received, for [`hold`](Self::hold) to take.
+    /// The list into which the driver puts new arrivals for [`hold`](Self::hold).
     pub(super) fn fresh(&mut self) -> &mut Vec<Arrival> {
         &mut self.fresh
     }
 
-    /// Reads the file again when it has changed. One that cannot be read or has a mistake changes
-    /// nothing, and is said once.
+    /// Reads the file again when it has changed. A file that cannot be read or has a mistake
+    /// changes nothing, and one note reports it.
     fn look(&mut self, now: Timestamp) {
         if now < self.look_at {
             return;
@@ -218,7 +218,7 @@ impl DelayLine {
         }
     }
 
-    /// Holds back what has just arrived.
+    /// Holds the new arrivals back.
     pub(super) fn hold(&mut self, now: Timestamp, counters: &mut Counters) {
         self.look(now);
         let mut fresh = std::mem::take(&mut self.fresh);
@@ -263,17 +263,18 @@ impl DelayLine {
         *last
     }
 
-    /// Appends what is due: it arrives now.
+    /// Appends the datagrams that are due, which arrive now.
     pub(super) fn release(&mut self, now: Timestamp, out: &mut Vec<Arrival>) {
         while self.held.peek().is_some_and(|held| held.due <= now) {
             let Held { due, mut arrival, .. } = self.held.pop().expect("peeked");
-            // The kernel would have stamped it on its way in, this process when it read it.
+            // The kernel would have stamped the datagram on arrival, and this process when it read
+            // the datagram.
             arrival.received = if arrival.stamped_by == StampedBy::User { now } else { due };
             out.push(arrival);
         }
     }
 
-    /// When the next one is due.
+    /// When the next datagram is due.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.held.peek().map(|held| held.due)
     }

@@ -15,9 +15,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Limits: [`Options::queue_frames_max`] frames wait per class, the newest is dropped and counted;
-//! arrivals pin at most [`Options::pinned_bytes_max`]. Sending allocates nothing once every queue
-//! has been as full as it gets.
+//! Limits: [`Options::queue_frames_max`] frames wait per class, and the newest beyond that is
+//! dropped and counted. Arrivals pin at most [`Options::pinned_bytes_max`]. Sending allocates
+//! nothing once every queue has reached its greatest length.
 
 mod inbox;
 pub(crate) mod inject;
@@ -42,11 +42,11 @@ use crate::{Answer, Counters, Options, Port, Refusal, Wake};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::{Error, Waker};
 
-/// The longest packet, headers of IP and UDP included, that the link from here towards an address
-/// takes in one piece.
+/// The longest packet, with the headers of IP and UDP, that the link towards an address takes in
+/// one piece.
 ///
 /// # Errors
-/// When there is no way from here to there.
+/// When there is no route to the address.
 pub fn link_mtu(from: IpAddr, to: SocketAddr) -> Result<u32, Error> {
     socket::link_mtu(from, to).map_err(|source| Error::Os {
         what: format!("find the way from {from} to {to}"),
@@ -55,8 +55,8 @@ pub fn link_mtu(from: IpAddr, to: SocketAddr) -> Result<u32, Error> {
     })
 }
 
-/// One UDP socket that drives machines. Forwarding installs are ignored: the kernel would have to
-/// wake this process all the same.
+/// One UDP socket that drives machines. It ignores forwarding installs, because the kernel would
+/// have to wake this process for them anyway.
 pub struct UdpDriver {
     socket: Socket,
     options: Options,
@@ -72,8 +72,8 @@ impl UdpDriver {
     /// Opens and binds a socket.
     ///
     /// # Errors
-    /// [`Error::Unkeyed`] beyond loopback without a key, else what the kernel refused. Options that
-    /// the kernel does not grant are no errors, see [`notes`](Port::notes).
+    /// [`Error::Unkeyed`] beyond loopback without a key, else the kernel's refusal. Options that
+    /// the kernel does not grant are no errors; see [`notes`](Port::notes).
     pub fn bind(address: SocketAddr, options: Options) -> Result<Self, Error> {
         if !is_open(address, &options) {
             return Err(Error::Unkeyed { address, verb: "bind to" });
@@ -91,8 +91,8 @@ impl UdpDriver {
         })
     }
 
-    /// Longest datagram that may be a segment of a larger send; zero when every datagram is sent
-    /// by itself. Falls while running when the kernel refuses.
+    /// Longest datagram that may be a segment of a larger send; zero when every datagram is sent by
+    /// itself. The value falls during a run when the kernel refuses a segment.
     pub fn segment_bytes_max(&self) -> usize {
         self.outbox.segment_bytes_max()
     }
@@ -144,7 +144,7 @@ impl Port for UdpDriver {
         let due = held.filter(|held| deadline.is_none_or(|deadline| *held < deadline));
         let wake = self.waiting.wait(socket.fd(), options, *blocked, None, due.or(deadline));
         match wake {
-            // What was held back arrives.
+            // Datagrams that were held back now arrive.
             Wake::Deadline if due.is_some() => Wake::Readable,
             wake => wake,
         }

@@ -1,4 +1,4 @@
-//! What waits to be sent: a bounded queue and a plan per class, in the order of the classes.
+//! Frames that wait to be sent: a bounded queue and a plan per class, in the order of the classes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,13 +15,13 @@ use crate::{Answer, Counters, Options, Refusal};
 use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
 
-/// The classes, first to last to be sent.
+/// The classes in the order in which they are sent.
 const CLASSES: [Class; 4] = [Class::Control, Class::Live, Class::Repair, Class::Bulk];
-/// Attempts for one message that the kernel answers with an error which is not its own: a pending
-/// ICMP error of an earlier datagram is reported once, instead of sending.
+/// Attempts to send one message while the kernel answers with an error of another message. The
+/// kernel reports a pending ICMP error of an earlier datagram once, instead of sending.
 const ATTEMPTS: u32 = 3;
-/// Refused segmented sends after which segmentation is off for good: paths differ in their longest
-/// frame, but not in more sizes than this.
+/// Refused segmented sends after which segmentation is off for good. Paths differ in their longest
+/// frame, but no host has paths with more than eight sizes.
 const SEGMENTATION_REFUSALS: u64 = 8;
 
 struct Lane {
@@ -81,46 +81,47 @@ impl Outbox {
         options: &Options,
         counters: &mut Counters,
     ) -> Result<(), Refusal> {
-        let token = transmit.token;
-        let queued = self.queue(owner, transmit, options, counters);
-        if let (Err(_), Some(token)) = (queued, token) {
-            self.answers.left(owner, token, None, counters);
-        }
-        queued
-    }
-
-    fn queue(
-        &mut self,
-        owner: usize,
-        transmit: Transmit,
-        options: &Options,
-        counters: &mut Counters,
-    ) -> Result<(), Refusal> {
-        let receivers = match self.groups.resolve(owner, &transmit, options) {
-            Ok(Members::One(address)) => Receivers::One(address, RawAddress::from(address)),
-            Ok(Members::Group(group)) => Receivers::Group(group),
+        let (class, token) = (transmit.class as usize, transmit.token);
+        let refusal = match self.receivers(owner, &transmit, options) {
+            Ok(receivers) => {
+                let frame = Frame { owner, transmit, receivers };
+                let queue = &mut self.lanes[class].queue;
+                if queue.len() < options.queue_frames_max {
+                    queue.push_back(frame);
+                    return Ok(());
+                }
+                counters.dropped_full[class] += frame.copies() as u64;
+                Refusal::Full
+            }
             Err(refusal) => {
                 counters.refused += 1;
-                return Err(refusal);
+                refusal
             }
         };
-        let class = transmit.class as usize;
-        let frame = Frame { owner, transmit, receivers };
-        let lane = &mut self.lanes[class];
-        if lane.queue.len() >= options.queue_frames_max {
-            counters.dropped_full[class] += frame.copies() as u64;
-            return Err(Refusal::Full);
+        if let Some(token) = token {
+            self.answers.left(owner, token, None, counters);
         }
-        lane.queue.push_back(frame);
-        Ok(())
+        Err(refusal)
     }
 
-    /// What became of transmits that asked.
+    fn receivers(
+        &mut self,
+        owner: usize,
+        transmit: &Transmit,
+        options: &Options,
+    ) -> Result<Receivers, Refusal> {
+        Ok(match self.groups.resolve(owner, transmit, options)? {
+            Members::One(address) => Receivers::One(address, RawAddress::from(address)),
+            Members::Group(group) => Receivers::Group(group),
+        })
+    }
+
+    /// Takes the answers to transmits with a token.
     pub(super) fn take_answers(&mut self, out: &mut Vec<Answer>) {
         self.answers.take(out);
     }
 
-    /// Sends until nothing is left or the kernel takes no more.
+    /// Sends until the queues are empty or the kernel takes no more.
     pub(super) fn flush(
         &mut self,
         socket: &mut Socket,
@@ -160,7 +161,7 @@ impl Outbox {
         Blocked::No
     }
 
-    /// The kernel would not send the next message of this class. `No` means: go on.
+    /// Handles a refusal of the next message of this class. `No` means that sending goes on.
     fn rejected(&mut self, class: Class, error: &io::Error, counters: &mut Counters) -> Blocked {
         let plan = &mut self.lanes[class as usize].plan;
         let segment = plan.segment_bytes();
@@ -174,8 +175,9 @@ impl Outbox {
                 counters.blocked += 1;
                 return Blocked::Device;
             }
-            // A card without checksum offload cannot segment at all (EIO). A segment longer than
-            // the path's frames cannot be one (EINVAL, and EMSGSIZE where fragments are refused).
+            // A card without checksum offload cannot segment at all (EIO). The kernel refuses a
+            // segment longer than the path's frames (EINVAL, and EMSGSIZE where fragments are
+            // refused).
             Some(libc::EIO) if segment > 0 => {
                 self.segment_bytes_max = 0;
                 counters.segmentation_refused += 1;
@@ -199,7 +201,7 @@ impl Outbox {
             }
             other => counters.last_send_error = other.unwrap_or(0),
         }
-        // This message will not leave: the ones behind it shall.
+        // This message will not leave, and the messages after it shall.
         self.attempts = 0;
         let answer = |owner, token, at| self.answers.left(owner, token, at, counters);
         let (copies, _) = plan.advance(1, None, answer);

@@ -1,8 +1,8 @@
 //! The copies of some frames, laid out for `sendmmsg`.
 //!
 //! The obvious loop, one `sendto` per copy, pays a system call and a copy of the body per receiver.
-//! Here a frame is written down once, as two `iovec`s (its head, its body), and every copy is a
-//! message header that points at them:
+//! A plan instead writes a frame down once, as two `iovec`s (its head and its body), and every copy
+//! is a message header that points at them:
 //!
 //! ```text
 //!  frames     [ head 0 | body 0 ]  [ head 1 | body 1 ]          owned by the plan, never moved
@@ -13,15 +13,15 @@
 //!               to b: iovecs 0..4, segments of len(frame)
 //! ```
 //!
-//! With one frame waiting, or without segmentation, messages are laid out frame by frame, so that
-//! all destinations of a frame come before any of the next. With several frames waiting, they are
-//! laid out destination by destination, each with runs of equally long frames as one segmented
-//! send; the order of frames per destination is the order in which they were queued. Which
-//! destination comes first changes from layout to layout, so that no member of a group is always
-//! served last. A run takes a shorter frame as its last, as the kernel allows. Destinations that
-//! get the same frames share the same iovecs.
+//! When one frame waits, or without segmentation, messages are laid out frame by frame: all
+//! destinations of a frame come before any of the next frame. When several frames wait, messages
+//! are laid out destination by destination. Each destination gets runs of equally long frames as
+//! one segmented send, in the order in which the frames were queued. A run may end with a shorter
+//! frame, as the kernel allows. The first destination changes from layout to layout, so that no
+//! member of a group is always served last. Destinations that get the same frames share the same
+//! iovecs.
 //!
-//! The kernel may take a part of a plan. It stays where it is, with a cursor, until it is done.
+//! The kernel may take only a part of a plan. The plan keeps a cursor until all of it has left.
 
 use std::collections::HashMap;
 use std::mem;
@@ -33,13 +33,14 @@ use evenfall_core::{Timestamp, Token, Transmit};
 
 use crate::sys::{Control, RawAddress};
 
-/// Frames laid out at once: the segments that every kernel with `UDP_SEGMENT` takes in one send.
+/// Frames that are laid out at once: the segments that every kernel with `UDP_SEGMENT` takes in one
+/// send.
 pub(super) const FRAMES_PER_PLAN: usize = 64;
 /// Segments in one send (`UDP_MAX_SEGMENTS` of kernels before 6.10).
 const SEGMENTS_MAX: usize = 64;
 /// Bytes in one send: 65,535 less the headers of IPv4 and UDP.
 const SEND_BYTES_MAX: usize = 65_507;
-/// Messages in one `sendmmsg` (`UIO_MAXIOV`); the kernel ignores the rest.
+/// Messages in one `sendmmsg` (`UIO_MAXIOV`). The kernel ignores further messages.
 const MESSAGES_PER_CALL: usize = 1024;
 
 /// The members of an installed group, in the kernel's form.
@@ -53,7 +54,7 @@ impl Group {
     }
 }
 
-/// The receivers of a frame, fixed when it was queued.
+/// The receivers of a frame, fixed when the frame was queued.
 pub(super) enum Receivers {
     One(SocketAddr, RawAddress),
     Group(Arc<Group>),
@@ -61,7 +62,7 @@ pub(super) enum Receivers {
 
 /// A transmit with its receivers.
 pub(super) struct Frame {
-    /// The number of its machine.
+    /// The number of the frame's machine.
     pub(super) owner: usize,
     pub(super) transmit: Transmit,
     pub(super) receivers: Receivers,
@@ -99,13 +100,14 @@ struct Asked {
     left: Option<Timestamp>,
 }
 
-/// See the module documentation. Every vector keeps its memory from plan to plan.
+/// The layout of some frames. Every vector keeps its memory from plan to plan.
 pub(super) struct Plan {
     frames: Vec<Frame>,
     slots: Vec<Slot>,
     slots_used: usize,
     slots_of_groups: Vec<u32>,
-    /// The groups met so far and where their slots start: one look-up per group, not per copy.
+    /// The groups met so far and the start of their slots, so that a group needs one look-up, not
+    /// one per copy.
     groups: Vec<(*const Group, usize)>,
     index: HashMap<SocketAddr, u32>,
     /// Frame numbers, run after run; entry `i` has the iovecs `2i` and `2i + 1`.
@@ -116,8 +118,8 @@ pub(super) struct Plan {
     controls: Vec<Control>,
     cursor: usize,
     asked: Vec<Asked>,
-    /// Grows with every layout: which destination is served first. In a fixed order the last
-    /// member of a group would always be the last to have a frame.
+    /// A number that grows with every layout and decides which destination is served first. In a
+    /// fixed order the last member of a group would always get its frames last.
     turn: usize,
 }
 
@@ -248,7 +250,8 @@ impl Plan {
     /// Where the slots of this group's members start in `slots_of_groups`.
     fn resolve(&mut self, group: &Arc<Group>) -> usize {
         let pointer = Arc::as_ptr(group);
-        // Newest first: consecutive frames mostly have the same receivers.
+        // The newest group is tried first, because consecutive frames mostly have the same
+        // receivers.
         if let Some((_, start)) = self.groups.iter().rev().find(|(known, _)| *known == pointer) {
             return *start;
         }
@@ -348,8 +351,8 @@ impl Plan {
         }
     }
 
-    /// Sends what is left, as much as the kernel takes in one call. How many messages it took, or
-    /// what it says of the first.
+    /// Sends as many of the remaining messages as the kernel takes in one call. Returns their
+    /// number, or the kernel's error for the first.
     pub(super) fn send(&mut self, fd: RawFd) -> std::io::Result<usize> {
         let left = &mut self.messages[self.cursor..];
         let count = left.len().min(MESSAGES_PER_CALL);
@@ -359,14 +362,14 @@ impl Plan {
         crate::sys::checked(sent).map(|sent| sent as usize)
     }
 
-    /// Whether somebody wants to know when frames of this plan leave.
+    /// Whether a machine wants to know when frames of this plan leave.
     pub(super) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// Moves past `messages` messages, which have left at `left` or never will; how many copies,
-    /// and bytes, they carried. `answer` is told the machine, the token and the last time at which
-    /// a copy left of every frame that has no copy here any more.
+    /// Moves past `messages` messages, which left at `left` or will never leave. Returns the copies
+    /// and bytes that they carried. For every frame without further copies in the plan, `answer`
+    /// gets the machine, the token and the time at which the last copy left.
     pub(super) fn advance(
         &mut self,
         messages: usize,
@@ -393,7 +396,7 @@ impl Plan {
             }
         }
         if self.is_done() {
-            // Bodies are let go as soon as their last copy left.
+            // Bodies are dropped as soon as their last copy has left.
             self.clear();
         }
         (copies, bytes)
@@ -409,7 +412,7 @@ impl Plan {
         }
     }
 
-    /// Takes every segmented message that is left apart into its datagrams.
+    /// Splits every segmented message that has not left into its datagrams.
     pub(super) fn split_segments(&mut self) {
         let mut spans = Vec::with_capacity(self.spans.len());
         for span in &self.spans[self.cursor..] {

@@ -1,4 +1,4 @@
-//! One socket: opening, options, and what the kernel refused of them.
+//! One socket: how it is opened, its options, and the options that the kernel refused.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -14,7 +14,7 @@ use evenfall_host::Error;
 pub(super) struct Socket {
     fd: OwnedFd,
     pub(super) local: SocketAddr,
-    /// What was asked and not granted, for people to read.
+    /// Options that were asked for and not granted, for people to read.
     pub(super) notes: Vec<String>,
     pub(super) segmentation: bool,
     pub(super) coalescing: bool,
@@ -30,11 +30,11 @@ impl Socket {
         // SAFETY: no pointers; the result is checked before it is owned.
         let fd = checked(unsafe { libc::socket(family, kind, 0) })
             .map_err(|source| os(format!("open a UDP socket for {address}"), source, ""))?;
-        // SAFETY: `socket` returned this descriptor, and nobody else owns it.
+        // SAFETY: `socket` returned this descriptor, and no other value owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let raw = fd.as_raw_fd();
         if address.ip().is_multicast() {
-            // Everybody who binds to a group gets a copy of what is sent to it.
+            // Every socket that binds to a group gets a copy of the group's datagrams.
             set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
                 .map_err(|source| os(format!("share the group {address}"), source, ""))?;
         }
@@ -71,7 +71,7 @@ impl Socket {
         self.fd.as_raw_fd()
     }
 
-    /// Memory of what waits in the socket; 0 where the kernel does not say.
+    /// Memory of the datagrams that wait in the socket; 0 where the kernel does not tell.
     pub(super) fn waiting_bytes(&self) -> u64 {
         // The first of the words is the memory of the receive queue (SK_MEMINFO_RMEM_ALLOC).
         let mut words = [0_u32; 9];
@@ -94,7 +94,8 @@ impl Socket {
         self.fd.try_clone()
     }
 
-    /// Joins the group that the socket is bound to, and takes nothing that others joined.
+    /// Joins the group to which the socket is bound, and takes no datagrams of groups that other
+    /// sockets joined.
     fn join(&self, group: SocketAddr, options: &Options) -> Result<(), Error> {
         let advice = "is feed.mold_interface an address of this host?";
         let failed = |source| os(format!("join the group {group}"), source, advice);
@@ -125,7 +126,8 @@ impl Socket {
         self.size_buffer("receive", "rmem_max", receive, options.receive_buffer_bytes);
         let send = (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
         self.size_buffer("send", "wmem_max", send, options.send_buffer_bytes);
-        // Setting a segment size of zero changes nothing, and fails where the option is unknown.
+        // Setting a segment size of zero changes nothing, and fails where the kernel does not know
+        // the option.
         self.segmentation = options.segmentation
             && self.attempt("segmentation offload", libc::SOL_UDP, libc::UDP_SEGMENT, 0);
         self.coalescing = options.coalescing
@@ -147,14 +149,15 @@ impl Socket {
         self.mark(Class::Live, options);
     }
 
-    /// Asks for a buffer with force, then politely, and notes what came of it.
+    /// Asks for a buffer with the privileged option, then with the ordinary one, and notes the size
+    /// granted.
     fn size_buffer(&mut self, what: &str, limit: &str, names: (i32, i32), bytes: usize) {
         let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
         let (forced, polite) = names;
         if set_option(self.fd(), libc::SOL_SOCKET, forced, wanted).is_err() {
             self.attempt(&format!("{what} buffer"), libc::SOL_SOCKET, polite, wanted);
         }
-        // The kernel reports twice what it was asked for: its own overhead is in it.
+        // The kernel reports twice the requested size, because it counts its own overhead.
         let got = option(self.fd(), libc::SOL_SOCKET, polite).unwrap_or(0) / 2;
         if got < wanted {
             self.notes.push(format!(
@@ -174,7 +177,8 @@ impl Socket {
         }
     }
 
-    /// Marks the socket for a class. A system call only when marks differ and the class changed.
+    /// Marks the socket for a class. It makes a system call only when marks differ by class and the
+    /// class changed.
     pub(super) fn mark(&mut self, class: Class, options: &Options) {
         if self.marked == Some(class) || (self.marked.is_some() && !options.marks_differ()) {
             return;

@@ -20,7 +20,7 @@ fn transmit(class: Class, to: Destination, head: &[u8], body: &Bytes) -> Transmi
     Transmit::new(class, to, Head::new(head), body.clone())
 }
 
-/// Receives until `count` datagrams are there, or half a second passes without one.
+/// Receives until `count` datagrams have come, or half a second passes without one.
 fn receive(driver: &mut UdpDriver, count: usize) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     while arrivals.len() < count {
@@ -53,7 +53,7 @@ fn mixed_frames() -> Vec<(Vec<u8>, Bytes)> {
 
 type Payloads = Vec<Vec<u8>>;
 
-/// What each of three receivers got, what the sender counted, what was expected.
+/// The datagrams of each of three receivers, the sender's counters, and the expected datagrams.
 fn exchange(send: Options, receive: Options) -> (Vec<Payloads>, Counters, Payloads) {
     let mut sender = driver(send);
     let mut receivers: Vec<_> = (0..3).map(|_| driver(receive.clone())).collect();
@@ -259,7 +259,7 @@ fn closed_ports_are_harmless() {
 fn kernel_stamps_are_on_the_local_clock_and_before_the_read() {
     let mut sender = driver(Options::default());
     let mut receiver = driver(Options { kernel_timestamps: true, ..Options::default() });
-    // The kernel starts to stamp shortly after the first socket asked; until then it stamps reads.
+    // The kernel starts to stamp shortly after the first socket asked. Until then it stamps reads.
     std::thread::sleep(Duration::from_millis(100));
     let before = MonotonicClock::now();
     let to = Destination::One(receiver.local_addr());

@@ -1,4 +1,4 @@
-//! What every port does, whatever it is made of.
+//! The behaviour that all kinds of ports share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ pub fn nothing_goes_beyond_loopback_without_a_key(kind: &Ports) {
     ports[0].install(0, &Install::Group(GROUP, Arc::new([inside]))).unwrap();
     let mixed = Install::Group(GROUP, Arc::new([inside, outside]));
     assert!(matches!(ports[0].install(0, &mixed), Err(Error::Unkeyed { .. })));
-    // The group is as it was.
+    // The group is unchanged.
     ports[0].send(0, numbered(Class::Live, TO_GROUP, 2)).unwrap();
     flush(ports[0].as_mut());
     assert_eq!(numbers(ports[1].as_mut(), 1), [2]);
@@ -166,7 +166,8 @@ pub fn arrivals_beyond_the_room_are_lost_and_the_rest_arrives(kind: &Ports) {
     let mut ports = kind.ports(2, &options);
     let to = one(ports[1].as_ref());
     let body = Bytes::from(vec![1; 1_000]);
-    // Sixteen times the room; the kernel grants twice what it is asked for, or its own least.
+    // The datagrams take sixteen times the room. The kernel grants twice the requested size, or its
+    // own minimum.
     for n in 0..1_000_u32 {
         let head = Head::new(&n.to_le_bytes());
         ports[0].send(0, Transmit::new(Class::Live, to, head, body.clone())).unwrap();
@@ -260,7 +261,7 @@ pub fn every_token_is_answered_once(kind: &Ports) {
     let (sender, members) = ports.split_first_mut().unwrap();
     group(sender.as_mut(), members);
     let (before, to) = (MonotonicClock::now(), one(members[0].as_ref()));
-    // Alone, and among others that do not ask.
+    // A transmit with a token is sent alone, and among others without one.
     for burst in [1, 150_u64] {
         for n in 0..burst {
             let to = if n % 3 == 0 { to } else { TO_GROUP };

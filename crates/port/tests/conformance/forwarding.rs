@@ -1,5 +1,5 @@
-//! What a port does with forwarding installs, on datagrams made by hand. A port that ignores them
-//! runs the same tests: nothing may be marked and nothing may leave.
+//! A port's behaviour with forwarding installs, on datagrams made by hand. A port that ignores
+//! installs runs the same tests: no arrival may be marked and no copy may leave.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{PATIENCE, Ports, flush, is_empty, one, receive};
 
 const TABLE: ForwardId = ForwardId(3);
 const GROUP: GroupId = GroupId(8);
-/// Which hop wrote a datagram, in the patched byte.
+/// The hop that wrote a datagram, in the patched byte.
 const PUBLISHER: u8 = 0;
 const PROXY: u8 = 1;
 
@@ -77,7 +77,7 @@ impl Line {
         flush(self.ports[0].as_mut());
     }
 
-    /// What the machine of the proxy is handed, by number: whether it was sent on.
+    /// The arrivals that the proxy's machine gets: the number of each, and whether it was sent on.
     fn handed_in(&mut self, count: usize) -> Vec<(u64, bool)> {
         let arrivals = receive(self.proxy(), count);
         assert!(arrivals.iter().all(|arrival| read(arrival).0 == PUBLISHER), "as it came");
@@ -88,7 +88,7 @@ impl Line {
         assert!(self.ports[2..].iter_mut().all(|port| is_empty(port.as_mut())));
     }
 
-    /// The counters until they say that `count` datagrams were decided over.
+    /// Sums the counters until they cover `count` datagrams.
     fn counted(&mut self, count: u64) -> ForwardCounters {
         let (mut sum, mut answers) = (ForwardCounters::default(), Vec::new());
         let end = MonotonicClock::now() + PATIENCE;
@@ -149,7 +149,7 @@ pub fn matching_datagrams_are_sent_on_once_and_handed_in_as_well(kind: &Ports) {
         }
     }
     line.silent();
-    // Whoever is no source, or has other bytes, is left to the machine.
+    // A datagram from another source, or with other bytes, is left to the machine.
     let to = one(line.ports[1].as_ref());
     let (head, body) = datagram(PUBLISHER, 9);
     line.ports[2].send(0, Transmit::new(Class::Live, to, head, body.clone())).unwrap();
@@ -188,7 +188,7 @@ pub fn a_table_is_replaced_between_two_datagrams(kind: &Ports) {
     for hop in 1..=20 {
         line.install(hop);
         let first = 10 * u64::from(hop);
-        // The first five have been sent on by the table before.
+        // The table has sent the first five on before.
         line.publish(first - 10..first + 5);
         line.handed_in(15);
     }

@@ -1,4 +1,4 @@
-//! One test body over every kind of port.
+//! One test body that runs over every kind of port.
 //!
 //! The row `opened` goes over [`Kind::NAMED`], so a new kind needs no change here. Ports in memory,
 //! which a switch connects, have rows of their own.
@@ -17,10 +17,10 @@ use evenfall_host::clock::MonotonicClock;
 use evenfall_port::memory::Switch;
 use evenfall_port::{Answer, Kind, Options, Port, Wake};
 
-/// How long a test waits for what must come. Nothing on this host takes as long.
+/// How long a test waits for an expected arrival. Nothing on this host takes that long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the ports of a test come from.
+/// The source of a test's ports.
 #[derive(Debug)]
 enum Ports {
     Opened(Kind),
@@ -28,7 +28,7 @@ enum Ports {
 }
 
 impl Ports {
-    /// Whether a forwarding install is carried out.
+    /// Whether the ports carry out a forwarding install.
     fn forwards(&self) -> bool {
         match self {
             Self::Opened(kind) => kind.forwards(),
@@ -61,7 +61,7 @@ impl Ports {
     }
 }
 
-/// Runs each test over the ports of each row. A test that fails shows which ports it had last.
+/// Runs each test over the ports of each row. A failing test shows its ports.
 macro_rules! over_all {
     ($($room:ident: $($name:ident)*;)*) => {
         over_all!(@row opened, Kind::NAMED.iter().map(|(_, kind)| Ports::Opened(*kind));
@@ -126,7 +126,7 @@ fn number(arrival: &Arrival) -> u32 {
     u32::from_le_bytes(arrival.datagram[..4].try_into().unwrap())
 }
 
-/// Receives until `count` datagrams are there, or nothing comes for as long as it could take.
+/// Receives until `count` datagrams have come, or none comes in the time that it could take.
 fn receive(port: &mut dyn Port, count: usize) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     while arrivals.len() < count {
@@ -138,13 +138,13 @@ fn receive(port: &mut dyn Port, count: usize) -> Vec<Arrival> {
     arrivals
 }
 
-/// The numbers of the next `count` datagrams, and of whatever came with them.
+/// The numbers of the next `count` datagrams, and of datagrams that came with them.
 fn numbers(port: &mut dyn Port, count: usize) -> Vec<u32> {
     receive(port, count).iter().map(number).collect()
 }
 
-/// Whether nothing has arrived that is still to be read. A datagram that was sent before this
-/// call on this host is there.
+/// Whether no arrival waits to be read. A datagram that was sent on this host before this call has
+/// arrived.
 fn is_empty(port: &mut dyn Port) -> bool {
     port.receive(&mut Vec::new()) == 0
 }

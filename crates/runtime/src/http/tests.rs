@@ -1,10 +1,10 @@
-//! What clients of all kinds get, and that none of them costs the server more than its limits.
+//! The server's answers to clients of all kinds. No client costs the server more than its limits.
 
 use super::*;
 use std::io::{Read, Write};
 use std::net::TcpStream as Client;
 
-/// Short phases, so that a test sees their ends.
+/// Limits with short phases, so that a test sees their ends.
 fn hasty() -> Limits {
     let timeout = Duration::from_millis(300);
     Limits { header_timeout: timeout, request_timeout: timeout, ..Limits::default() }
@@ -24,7 +24,7 @@ fn connect(server: &Server) -> Client {
     Client::connect(server.address()).unwrap()
 }
 
-/// What comes back until the server closes the connection.
+/// The bytes that come back until the server closes the connection.
 fn ask(server: &Server, request: &str) -> String {
     let mut client = connect(server);
     client.write_all(request.as_bytes()).unwrap();
@@ -33,7 +33,7 @@ fn ask(server: &Server, request: &str) -> String {
 
 fn rest_of(client: &mut Client) -> String {
     let mut answer = Vec::new();
-    // A connection that is cut brings what came before.
+    // A connection that is cut still brings the bytes that came before.
     client.read_to_end(&mut answer).ok();
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -82,7 +82,7 @@ fn body_that_nobody_wants_is_refused_by_its_length_alone() {
             let head =
                 format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
             let answer = ask(&server, &head);
-            // The last is no length to hyper, and it answers before any route is asked.
+            // hyper takes the last text for no length, and answers before any route is asked.
             assert!(answer.contains(" 413 ") || answer.contains(" 431 "), "{head}{answer}");
         }
     }
@@ -109,7 +109,7 @@ fn header_without_end_is_refused_at_its_limit() {
     let mut client = connect(&server);
     client.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ").unwrap();
     let chunk = vec![b'a'; 64 << 10];
-    // Far more than buffers of the kernel take: the server stops reading and closes.
+    // The body is far larger than the kernel's buffers. The server stops reading and closes.
     let sent = (0..1_000).take_while(|_| client.write_all(&chunk).is_ok()).count();
     assert!(sent < 1_000, "{sent} times 64 KiB of a header");
     let many: String = (0..1_000).map(|n| format!("X-{n}: 1\r\n")).collect();
@@ -124,7 +124,7 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
     let limits = hasty();
     let server = serve(limits);
     let idle: Vec<Client> = (0..IDLE).map(|_| connect(&server)).collect();
-    // Every idle connection ends, most of them at once, the others when their headers are late.
+    // Every idle connection ends. Most end at once, the others when their headers are late.
     for mut client in idle {
         assert!(rest_of(&mut client).is_empty());
     }

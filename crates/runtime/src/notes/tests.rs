@@ -1,9 +1,9 @@
-//! Notes that nobody takes.
+//! Notes whose reader does not take them.
 
 use super::*;
 use std::sync::{Condvar, Mutex};
 
-/// A reader that stands still until it is let go, and refuses while it is ill.
+/// A reader that does not read until it is released, and that refuses while it is ill.
 #[derive(Clone, Default)]
 struct Reader(Arc<(Mutex<State>, Condvar)>);
 

@@ -1,4 +1,4 @@
-//! What the types of the settings allow and a run does not: a [`Mistake`] names the key, so that
+//! Checks of values that the types allow and a run does not. A [`Mistake`] names the key, so that
 //! the document can name the line or the override.
 
 use std::fmt::{self, Display};
@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 /// A value that is wrong, or keys that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where: a dotted key, in which an entry of a list goes by its index. Empty for the file.
+    /// The dotted key. An entry of a list stands in it by its index. Empty for the whole file.
     pub key: String,
-    /// What is wrong, and what is allowed.
+    /// The reason, and what is allowed.
     pub why: String,
 }
 
@@ -27,7 +27,7 @@ impl Mistake {
         Self { key: key.into(), why: why.into() }
     }
 
-    /// A mistake in words that begin with their key.
+    /// A mistake whose words begin with their key.
     pub fn in_words(why: String) -> Self {
         let key = why.split([' ', ':']).next().unwrap_or_default();
         Self::new(key, why.clone())
@@ -37,7 +37,7 @@ impl Mistake {
 /// Refuses a value outside the range.
 ///
 /// # Errors
-/// The value, and the range.
+/// The value and the range.
 pub fn within<T: PartialOrd + Display>(
     key: &str,
     value: T,

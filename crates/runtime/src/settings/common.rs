@@ -1,4 +1,5 @@
-//! The tables that every process reads: the run, sockets and threads, injected delays, the nodes.
+//! The tables that every process reads: the run, sockets and threads, injected delays, and the
+//! nodes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,27 +19,27 @@ use super::check::{Mistake, within};
 
 /// Priorities of the kernel's real-time classes.
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
-/// Twice the longest hold by default: who wants to spin for longer wants `io.never_sleep`.
+/// Longest spin: twice the longest hold by default. For longer spins there is `io.never_sleep`.
 const SPIN_MAX: Duration = Duration::from_millis(100);
-/// Bytes of a node's name. File names of its logs have room for 255, with words around the name.
+/// Bytes of a node's name. File names of its logs may have 255 bytes, and contain other words.
 const NAME_BYTES_MAX: usize = 128;
-/// What a mistake says of an address that is open to more than this machine.
+/// The advice for an address that other machines can reach.
 pub const OPEN: &str = "without run.key_file nothing listens or sends beyond loopback; set it, or \
                         use an address in 127.0.0.0/8 or ::1";
 
-/// What every process of a run shares. Services may own more keys of the table `[run]`.
+/// Settings that every process of a run shares. Services may own further keys of the table `[run]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
-    /// Where logs and the report go; relative to the settings file.
+    /// Directory of logs and report, relative to the settings file.
     pub dir: PathBuf,
-    /// File with the shared key: 64 hexadecimal digits. Without it nothing leaves loopback.
+    /// File with the shared key: 64 hexadecimal digits. Without a key nothing leaves loopback.
     pub key_file: Option<PathBuf>,
-    /// Clock that all hosts share: `auto`, `same-host`, `realtime`, `chrony` or `/dev/ptpN`.
+    /// The clock that all hosts share: `auto`, `same-host`, `realtime`, `chrony` or `/dev/ptpN`.
     pub clock: String,
-    /// Whether every process writes the log of its messages from which the report is made.
+    /// Whether every process writes the log of its messages, from which the report is made.
     pub log: bool,
-    /// The shared key of a program that has no file for it; it counts before `key_file`.
+    /// The shared key of a program without a key file. It takes precedence over `key_file`.
     #[serde(skip)]
     pub key: Option<SharedKey>,
 }
@@ -56,7 +57,7 @@ impl Default for Run {
 }
 
 impl Run {
-    /// Relative paths begin from here.
+    /// Makes relative paths begin from `base`.
     pub fn rebase(&mut self, base: &Path) {
         self.dir = base.join(&self.dir);
         self.key_file = self.key_file.take().map(|key| base.join(key));
@@ -65,7 +66,7 @@ impl Run {
     /// The shared key, if one is configured.
     ///
     /// # Errors
-    /// When its file cannot be read or is no key.
+    /// When the key file cannot be read or holds no key.
     pub fn key(&self) -> Result<Option<SharedKey>, SettingsError> {
         if self.key.is_some() {
             return Ok(self.key.clone());
@@ -82,7 +83,7 @@ impl Run {
     /// Whether the clock can be read on this machine.
     ///
     /// # Errors
-    /// Why the clock cannot be read.
+    /// The reason why the clock cannot be read.
     pub fn check_here(&self) -> Result<(), Mistake> {
         let source = match self.clock.as_str() {
             "chrony" => SyncSource::Chrony,
@@ -95,21 +96,21 @@ impl Run {
         })
     }
 
-    /// Whether there is a clock of this name.
+    /// Checks that there is a clock of this name.
     ///
     /// # Errors
-    /// Which names there are.
+    /// The allowed names.
     pub fn check(&self) -> Result<(), Mistake> {
         check_clock(&self.clock).map_err(|why| Mistake::new("run.clock", why))
     }
 }
 
-/// Reads the shared key. As with ssh, a key that belongs to the user of this process may be open to
-/// nobody else; a key of another owner was handed in by somebody who cares for its mode, as
-/// Kubernetes does.
+/// Reads the shared key. As with ssh, a key file that belongs to the user of this process must be
+/// closed to all other users. A key file of another owner was handed in, as Kubernetes does, and
+/// its mode is the owner's matter.
 ///
 /// # Errors
-/// When the file cannot be read, is open to others, or holds no key.
+/// When the file cannot be read, is open to other users, or holds no key.
 pub fn read_key(path: &Path) -> Result<SharedKey, SettingsError> {
     let shown = path.display();
     let failed = |error: std::io::Error| SettingsError(format!("{shown}: {error}"));
@@ -125,10 +126,10 @@ pub fn read_key(path: &Path) -> Result<SharedKey, SettingsError> {
     SharedKey::from_hex(1, &text).map_err(|why| SettingsError(format!("{shown}: {why}")))
 }
 
-/// Whether there are clocks of this name.
+/// Checks that there is a clock of this name.
 ///
 /// # Errors
-/// Which names there are.
+/// The allowed names.
 fn check_clock(name: &str) -> Result<(), String> {
     let named = ["auto", "same-host", "realtime", "chrony"].contains(&name);
     if named || name.starts_with("/dev/") {
@@ -141,29 +142,30 @@ fn check_clock(name: &str) -> Result<(), String> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Io {
-    /// What moves the datagrams of roles: the name of a kind of port ([`Kind::NAMED`]).
+    /// The kind of port that moves the datagrams of roles, by name ([`Kind::NAMED`]).
     pub port: String,
-    /// How long before a deadline a receiver stops sleeping and watches the clock. By default
-    /// 100 us where there are more cores than evenfall processes, else none.
+    /// How long before a deadline a receiver stops sleeping and watches the clock. The default is
+    /// 100 us where there are more cores than evenfall processes, else 40 us.
     #[serde(with = "humantime_serde")]
     pub spin: Option<Duration>,
-    /// How long a receiver that holds messages leaves what else arrives unread in its socket, to be
-    /// woken once for many; never beyond the next release. By default 2 ms where there are more
-    /// evenfall processes than cores, else none.
+    /// How long a receiver that holds messages leaves further arrivals unread in its socket, so
+    /// that it wakes once for many arrivals. The time never goes beyond the next release. The
+    /// default is 2 ms where there are more evenfall processes than cores, else zero.
     #[serde(with = "humantime_serde")]
     pub moderation: Option<Duration>,
-    /// Cores that the thread of the role may use; all by default.
+    /// Cores that the thread of the role may use. By default it may use all.
     pub cores: Vec<usize>,
-    /// Never sleep: one core per process.
+    /// Whether threads never sleep. Each process then takes a core for itself.
     pub never_sleep: bool,
-    /// The kernel polls the card for so long before it puts a reader to sleep (`SO_BUSY_POLL`).
+    /// How long the kernel polls the card before it puts a reader to sleep (`SO_BUSY_POLL`).
     #[serde(with = "humantime_serde")]
     pub kernel_busy_poll: Option<Duration>,
-    /// Send several datagrams to one destination as one segmented buffer, and take them so.
+    /// Whether several datagrams to one destination are sent, and received, as one segmented
+    /// buffer.
     pub segmentation: bool,
     /// Real-time priority of the role's thread, 1 to 99; needs CAP_SYS_NICE.
     pub real_time: Option<u8>,
-    /// Bytes asked of the kernel for waiting arrivals.
+    /// Bytes of kernel memory for waiting arrivals.
     pub receive_buffer_bytes: usize,
 }
 
@@ -187,7 +189,7 @@ impl Io {
     /// The kind of port that roles open.
     ///
     /// # Errors
-    /// Which kinds there are.
+    /// The allowed kinds.
     pub fn kind(&self) -> Result<Kind, Mistake> {
         Kind::named(&self.port).ok_or_else(|| {
             let names: Vec<_> = Kind::NAMED.iter().map(|(name, _)| *name).collect();
@@ -197,7 +199,7 @@ impl Io {
     }
 
     /// # Errors
-    /// What is out of range.
+    /// The value that is out of range.
     pub fn check(&self) -> Result<(), Mistake> {
         self.kind()?;
         within("io.real_time", self.real_time.unwrap_or(*REAL_TIME.start()), &REAL_TIME)?;
@@ -211,33 +213,34 @@ impl Io {
     }
 }
 
-/// Delays put into the path of arriving datagrams: an experiment tool, see
-/// [`evenfall_port::Inject`].
+/// Injected delays of arriving datagrams, a tool for experiments. See [`evenfall_port::Inject`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inject {
-    /// File with the delays, looked at again while the run goes on; no delays without it.
+    /// File with the delays, which is read again during the run. Without a file there are no
+    /// delays.
     pub file: Option<PathBuf>,
-    /// The same seed draws the same delays.
+    /// Seed of the delays. The same seed draws the same delays.
     pub seed: u64,
-    /// Datagrams that a process holds back at once; beyond it the newest are dropped and counted.
+    /// Datagrams that a process holds back at once. Beyond this number the newest are dropped and
+    /// counted.
     pub queue_datagrams_max: usize,
 }
 
 impl Default for Inject {
     fn default() -> Self {
-        // Half a second of 100,000 datagrams a second.
+        // The queue holds half a second of 100,000 datagrams a second.
         Self { file: None, seed: 1, queue_datagrams_max: 50_000 }
     }
 }
 
 impl Inject {
-    /// Relative paths begin from here.
+    /// Makes relative paths begin from `base`.
     pub fn rebase(&mut self, base: &Path) {
         self.file = self.file.take().map(|file| base.join(file));
     }
 
-    /// What the port is told.
+    /// The injection settings of the port.
     pub fn to_port(&self) -> Option<evenfall_port::Inject> {
         let (seed, queue_datagrams_max) = (self.seed, self.queue_datagrams_max);
         let with = |file| evenfall_port::Inject { file, seed, queue_datagrams_max };
@@ -245,19 +248,20 @@ impl Inject {
     }
 }
 
-/// A process of the run, as far as every service knows it. The service that owns its role knows
-/// more keys of `[[node]]`.
+/// A process of the run, with the keys that every service knows. The service that owns its role
+/// knows more keys of `[[node]]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// What people call it; unique.
+    /// The name by which people call the node. Names are unique.
     pub name: String,
-    /// What the wire calls it; unique.
+    /// The number by which the wire calls the node. Ids are unique.
     pub id: NodeId,
-    /// The word of its role.
+    /// Role of the node.
     pub role: String,
-    /// Where it listens, and where others reach it; port 0 takes any free one.
+    /// Where the node listens, and where other nodes reach it. Port 0 takes any free port.
     pub address: SocketAddr,
-    /// Where it serves `/metrics`, `/healthz` and `/status`; nowhere by default.
+    /// Where the node serves `/metrics`, `/healthz` and `/status`. By default it serves none of
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<SocketAddr>,
 }
@@ -281,7 +285,7 @@ fn check_name(at: usize, node: &Node) -> Result<(), Mistake> {
 /// Refuses nodes that share a name or an id, and names that no file can have.
 ///
 /// # Errors
-/// The name, or the second of the two nodes and what they share.
+/// The name, or the second of the two nodes and the name or id that they share.
 pub fn check_nodes(nodes: &[Node]) -> Result<(), Mistake> {
     for (at, node) in nodes.iter().enumerate() {
         check_name(at, node)?;
@@ -298,10 +302,10 @@ pub fn check_nodes(nodes: &[Node]) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Refuses nodes that are open to more than this machine, when there is no key.
+/// Refuses nodes that other machines can reach, when there is no key.
 ///
 /// # Errors
-/// The first of them, and what to do.
+/// The first such node, and what to do.
 pub fn check_closed(nodes: &[Node], keyed: bool) -> Result<(), Mistake> {
     for (at, node) in nodes.iter().enumerate().filter(|_| !keyed) {
         let addresses = [("address", Some(node.address)), ("http", node.http)];
@@ -314,18 +318,19 @@ pub fn check_closed(nodes: &[Node], keyed: bool) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Refuses two nodes at one address: the second cannot bind it, or takes what is for the first.
+/// Refuses two nodes at one address. The second node could not bind it, or would take datagrams of
+/// the first.
 ///
 /// # Errors
-/// The second node, and who has its address.
+/// The second node, and the first node at its address.
 pub fn check_addresses(nodes: &[Node]) -> Result<(), Mistake> {
-    // Whatever is free, and every address of a host, can be had on several hosts.
+    // Port 0 and the address of all interfaces may be used on several hosts.
     let is_given = |address: &SocketAddr| address.port() > 0 && !address.ip().is_unspecified();
     let mut taken = BTreeMap::new();
     for (at, node) in nodes.iter().enumerate() {
         for (key, address) in [("address", Some(node.address)), ("http", node.http)] {
             let Some(address) = address.filter(is_given) else { continue };
-            // Data comes by UDP and HTTP by TCP: their ports are apart.
+            // Data goes over UDP and HTTP over TCP, so their ports cannot collide.
             if let Some(other) = taken.insert((key, address), &node.name) {
                 let why = format!(
                     "node {}: {key} = {address}: node {other} has it already; give each its own \

@@ -1,8 +1,8 @@
-//! A settings file with what the environment and the command line change in it.
+//! A settings file with the changes from the environment and the command line.
 //!
 //! A [`Document`] knows no role. A service asks it for the tables that the service owns
-//! ([`Document::part`]), and several services may own keys of one table. The program knows all of
-//! them and refuses what nobody owns ([`Document::refuse_unknown`]).
+//! ([`Document::part`]), and several services may own keys of one table. The program knows all
+//! owned keys, and refuses the others ([`Document::refuse_unknown`]).
 //!
 //! A mistake names the key, the line and what is allowed. `EVENFALL_MULTICAST__MODE=tree` and
 //! `--set multicast.mode=tree` change the same key: `__` in a variable is the dot.
@@ -17,19 +17,19 @@ use serde::de::DeserializeOwned;
 
 use super::{Mistake, SettingsError, part};
 
-/// The longest duration of any key: a month is more than any phase of a run takes, and times of it,
-/// such as one for each tree, still fit into the clock.
+/// The longest duration of any key. A month is longer than any phase of a run, and small multiples
+/// of it, such as one for each tree, still fit into the clock.
 const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// The variable that names the settings of one key starts with this.
+/// Prefix of the variables that change a setting.
 const ENVIRONMENT: &str = "EVENFALL_";
-/// Variables that are no settings: what tests read, and how much a process says of itself.
+/// Variables with the prefix that are no settings: those of tests, and the level of notes.
 const NO_SETTINGS: [&str; 4] =
     ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST", crate::LEVEL_VARIABLE];
 
 /// The environment's variables that are settings.
 ///
 /// # Errors
-/// Which of them is no UTF-8. Of other variables nothing is expected.
+/// The variable that is no UTF-8. Variables without the prefix are ignored.
 pub fn overrides() -> Result<Vec<(String, String)>, SettingsError> {
     overrides_of(std::env::vars_os())
 }
@@ -50,15 +50,15 @@ fn overrides_of(
     variables.filter(ours).map(text).collect()
 }
 
-/// One override, and the whole text with it and with those before it.
+/// One override, and the whole text with this override and all before it.
 struct Override {
-    /// As the user wrote it: the variable, or `--set key=value`.
+    /// The override as the user wrote it: the variable, or `--set key=value`.
     origin: String,
     key: String,
     text: String,
 }
 
-/// What the file, the environment and the command line say together.
+/// The settings of the file, the environment and the command line together.
 pub struct Document {
     name: String,
     base: PathBuf,
@@ -70,7 +70,7 @@ impl Document {
     /// Reads the file, then the environment, then `sets` (`key=value`).
     ///
     /// # Errors
-    /// Which file and line, or which override, and what is allowed.
+    /// The file and line, or the override, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
         let text = fs::read_to_string(path).map_err(|error| {
             SettingsError(format!(
@@ -116,13 +116,13 @@ impl Document {
         Ok(Self { name: name.to_owned(), base: PathBuf::new(), file: text.to_owned(), overrides })
     }
 
-    /// The directory that relative paths of the settings begin from.
+    /// The directory from which relative paths of the settings begin.
     pub fn base(&self) -> &Path {
         &self.base
     }
 
-    /// The keys that `T` knows of this table, with the defaults of `T` where they are absent. Keys
-    /// of other owners are passed over when `T` does not deny them.
+    /// The keys of this table that `T` knows. Absent keys have the defaults of `T`. Keys of other
+    /// owners are skipped when `T` does not deny them.
     ///
     /// # Errors
     /// The line and key of the file, or the override, and what is allowed.
@@ -139,7 +139,7 @@ impl Document {
     }
 
     fn find<T: DeserializeOwned>(&self, table: &str) -> Result<Option<T>, SettingsError> {
-        // The file by itself first, so that its own mistakes carry its own line numbers.
+        // The file is read by itself first, so that its mistakes have their own line numbers.
         let mut found = part::of(&self.file, table).map_err(|error| {
             let (words, such) = (error.to_string(), such_as(error.message()));
             SettingsError(format!("{}: {}{such}", self.name, words.trim_end()))
@@ -153,12 +153,12 @@ impl Document {
         Ok(found)
     }
 
-    /// Refuses tables and keys that nobody owns. `known` names each table with some of its keys; a
-    /// table may stand in it several times. A table whose only owner denies unknown keys itself is
-    /// named without keys.
+    /// Refuses tables and keys that no service owns. `known` names each table with some of its
+    /// keys, and a table may appear several times. A table whose only owner denies unknown keys
+    /// itself is named without keys.
     ///
     /// # Errors
-    /// The first table or key that nobody owns, where it stands, and what there is.
+    /// The first table or key without an owner, its place, and the known names.
     pub fn refuse_unknown(&self, known: &[(&str, &[&str])]) -> Result<(), SettingsError> {
         let text = self.overrides.last().map_or(&self.file, |last| &last.text);
         let Ok(document) = text.parse::<toml_edit::DocumentMut>() else { return Ok(()) };
@@ -197,7 +197,7 @@ impl Document {
     /// Refuses a key under the name that it had in an earlier version.
     ///
     /// # Errors
-    /// Where the old name stands, and the present name.
+    /// The place of the old name, and the present name.
     pub fn refuse_renamed(&self, old: &str, new: &str) -> Result<(), SettingsError> {
         let text = self.overrides.last().map_or(&self.file, |last| &last.text);
         let Ok(tables) = text.parse::<toml::Table>() else { return Ok(()) };
@@ -218,10 +218,11 @@ impl Document {
         self.refuse(Mistake::new(place, why))
     }
 
-    /// Refuses durations that no run has, wherever they stand: the clocks of machines add them up.
+    /// Refuses durations that no run can have, in any key, because the clocks of machines add them
+    /// up.
     ///
     /// # Errors
-    /// The first of them, and the longest that is allowed.
+    /// The first such duration, and the longest that is allowed.
     pub fn check_durations(&self) -> Result<(), SettingsError> {
         let text = self.overrides.last().map_or(&self.file, |last| &last.text);
         let Ok(mut tables) = text.parse::<toml::Table>() else { return Ok(()) };
@@ -230,7 +231,7 @@ impl Document {
         durations("", &tables.into()).map_err(|mistake| self.refuse(mistake))
     }
 
-    /// A mistake with its place: the override that made it, or the line of the file.
+    /// Adds the place of a mistake: the override that made it, or the line of the file.
     pub fn refuse(&self, mistake: Mistake) -> SettingsError {
         let origin = self.overrides.iter().rev().find(|step| step.key == mistake.key);
         let place = match (origin, line_of(&self.file, &mistake.key)) {
@@ -242,7 +243,7 @@ impl Document {
     }
 }
 
-/// Puts the keys of a part into its table of a document to be written.
+/// Puts the keys of a part into its table of a document that is to be written.
 pub fn put(document: &mut toml::Table, table: &str, part: &impl Serialize) {
     let part = toml::Table::try_from(part).expect("settings are plain tables");
     let entry = document.entry(table).or_insert_with(|| toml::Table::new().into());
@@ -251,7 +252,7 @@ pub fn put(document: &mut toml::Table, table: &str, part: &impl Serialize) {
     }
 }
 
-/// An example of what was expected, where the words of the libraries have none.
+/// An example of the expected value, where the libraries' message has none.
 fn such_as(message: &str) -> &'static str {
     if message.ends_with("expected a duration") {
         ", such as \"50ms\""
@@ -262,10 +263,10 @@ fn such_as(message: &str) -> &'static str {
     }
 }
 
-/// Sets a dotted key in a document, making tables on the way.
+/// Sets a dotted key in a document, and creates missing tables.
 ///
 /// # Errors
-/// Why the key cannot be set.
+/// The reason why the key cannot be set.
 pub fn apply(
     document: &mut toml_edit::DocumentMut,
     key: &str,
@@ -274,7 +275,7 @@ pub fn apply(
     if key.is_empty() || value.is_empty() {
         return Err(SettingsError::new("must be key=value, such as multicast.mode=tree"));
     }
-    // What is not TOML as it stands is meant as a string: mode=tree, hold_max=5ms.
+    // A value that is no TOML by itself is taken as a string: mode=tree, hold_max=5ms.
     let value = value.parse().unwrap_or_else(|_| toml_edit::Value::from(value));
     let mut table = document.as_table_mut() as &mut dyn toml_edit::TableLike;
     let parts: Vec<&str> = key.split('.').collect();
@@ -288,8 +289,8 @@ pub fn apply(
     Ok(())
 }
 
-/// The line of a dotted key in a TOML text, in which an entry of a list goes by its index; that of
-/// its table where the text leaves the key out.
+/// The line of a dotted key in a TOML text. An entry of a list stands in the key by its index. When
+/// the text leaves the key out, the line of its table.
 pub fn line_of(text: &str, key: &str) -> Option<usize> {
     let document = toml_edit::Document::parse(text).ok()?;
     let mut item = document.as_item();
@@ -303,14 +304,14 @@ pub fn line_of(text: &str, key: &str) -> Option<usize> {
     found.map(|span| text[..span.start].matches('\n').count() + 1)
 }
 
-/// Refuses durations of more than a month, in a table and the tables within.
+/// Refuses durations of more than a month, in a table and the tables inside it.
 fn durations(key: &str, value: &toml::Value) -> Result<(), Mistake> {
     match value {
         toml::Value::Table(table) => table.iter().try_for_each(|(name, value)| {
             let dot = if key.is_empty() { "" } else { "." };
             durations(&format!("{key}{dot}{name}"), value)
         }),
-        // Other words than durations are none of more than a month.
+        // A text that is no duration is not refused here.
         toml::Value::String(text) => match humantime::parse_duration(text) {
             Ok(duration) if duration > DURATION_MAX => {
                 let most = humantime::format_duration(DURATION_MAX);

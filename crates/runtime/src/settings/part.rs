@@ -1,4 +1,4 @@
-//! One table out of a text, by the type of who owns it, with the line and the column of a mistake.
+//! Reads one table of a text as the type of its owner. A mistake has its line and column.
 
 use std::cell::Cell;
 use std::fmt;
@@ -50,10 +50,10 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for Pick<'_, T> {
     }
 }
 
-/// The keys of a struct, as its own way of being read names them; none for what is no struct.
+/// The keys of a struct, as its own deserializer names them; empty for a type that is no struct.
 pub fn keys_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let fields = Cell::new(&[][..]);
-    // The reading ends where the fields are named: there is nothing to read.
+    // Reading ends where the fields are named, because there is nothing to read.
     drop(T::deserialize(Fields(&fields)));
     fields.get()
 }

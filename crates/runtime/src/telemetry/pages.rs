@@ -10,7 +10,7 @@ use crate::http::{Limits, Request, Response, Routes, StatusCode};
 
 /// The content type of the Prometheus text format, with its version.
 const METRICS_KIND: &str = "text/plain; version=0.0.4";
-/// Orders that may wait; a role takes them several times a second.
+/// Orders that may wait. A role takes orders several times a second.
 const ORDERS_MAX: usize = 16;
 
 /// Serves the pages of a role at this address.
@@ -23,7 +23,8 @@ pub(super) fn serve(
     Server::bind(address, Limits::default(), routes(page, orders))
 }
 
-/// The pages of a role. Orders come with the address that is served, where they are taken at all.
+/// The pages of a role. `orders` has the orders that the role takes, and the address at which the
+/// pages are served.
 fn routes(page: &Arc<Mutex<Page>>, orders: Option<(Orders, IpAddr)>) -> Routes {
     let on = |answer: fn(&Page) -> Response| {
         let page = Arc::clone(page);
@@ -44,14 +45,14 @@ fn routes(page: &Arc<Mutex<Page>>, orders: Option<(Orders, IpAddr)>) -> Routes {
     routes.post(orders.path, 0, move |request| take_order(request, orders, own, &mut lock(&page)))
 }
 
-/// Whether a client is on this host, of which `own` is the address that is served.
+/// Whether a client is on this host. `own` is the address at which the pages are served.
 fn is_here(from: IpAddr, own: IpAddr) -> bool {
     let from = from.to_canonical();
     from.is_loopback() || from == own
 }
 
-/// Takes an order. Pages may be read from afar. An order does not say who gives it, so it must come
-/// from this host, and not by way of a browser from somebody else's page.
+/// Takes an order. Anybody may read the pages. An order carries no identity, so it must come from
+/// this host, and must not come through a browser from a page of another site.
 fn take_order(request: &Request, orders: Orders, own: IpAddr, page: &mut Page) -> Response {
     if !is_here(request.from.ip(), own) {
         return Response::text(StatusCode::FORBIDDEN, "orders are taken from this host only");

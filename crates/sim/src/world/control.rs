@@ -164,14 +164,14 @@ impl<M: Machine, N: Network> World<M, N> {
     pub fn slow(&mut self, node: NodeIndex, factor: f64) {
         let host = self.host_of(node);
         self.hosts[host.0 as usize].slow(factor);
-        self.fabric.network.slow(host, factor);
+        self.fabric.network.slow(self.now, host, factor);
     }
 
     /// The synchronised clock of a node's host steps, and every node there reads it at once. The
     /// stated error bound does not change: a large step makes it a lie.
     pub fn step_clock<O: Observer<M, N>>(&mut self, node: NodeIndex, by_ns: i64, observer: &mut O) {
         let host = &mut self.hosts[self.nodes[node.0 as usize].host as usize];
-        host.clock.step(by_ns);
+        host.clock.step(self.now.0, by_ns);
         for index in host.nodes.clone() {
             if self.nodes[index as usize].up {
                 self.read_clock(self.now.0, index, observer);
@@ -181,15 +181,42 @@ impl<M: Machine, N: Network> World<M, N> {
 
     /// The local clock of a node's host runs at another rate from now on.
     pub fn set_drift(&mut self, node: NodeIndex, drift_ppb: i64) {
+        let host = self.nodes[node.0 as usize].host;
+        let from = self.read_ahead(host);
+        self.hosts[host as usize].clock.set_drift(from, drift_ppb);
+        self.arm_again(host);
+    }
+
+    /// The rate of a host's clock follows the temperature, when the clock is read.
+    pub(super) fn follow_temperature(&mut self, at: u64, node: u32) {
+        let host = self.nodes[node as usize].host;
+        // Until the host's next reading its armed timers are off by the change of the rate over
+        // one period, which is less than a nanosecond: a few parts per billion of 100 ms.
+        if self.hosts[host as usize].clock.wanders() {
+            let from = self.read_ahead(host).max(at);
+            self.hosts[host as usize].clock.wander(from);
+        }
+    }
+
+    /// The latest true time at which a node of a host has read its clock. A rate that changed
+    /// before that time would let the clock go back.
+    fn read_ahead(&self, host: u32) -> u64 {
+        let nodes = &self.hosts[host as usize].nodes;
+        let busy = nodes.iter().map(|&node| self.nodes[node as usize].busy);
+        busy.max().unwrap_or(0).max(self.now.0)
+    }
+
+    /// Timers of a host are due at other true times than before.
+    fn arm_again(&mut self, host: u32) {
         let SimTime(now) = self.now;
-        let host = &mut self.hosts[self.nodes[node.0 as usize].host as usize];
-        host.clock.set_drift(now, drift_ppb);
+        let host = &mut self.hosts[host as usize];
         for &index in &host.nodes {
             let node: &mut Node<M> = &mut self.nodes[index as usize];
             node.armed = None;
             if let Some(timeout) = node.machine.poll_timeout().filter(|_| node.up) {
                 node.armed = Some(timeout);
-                self.timers.arm(index, host.clock.true_time(timeout).max(node.busy).max(now));
+                node.fires = host.fires(index, timeout);
+                self.timers.arm(index, node.fires.max(node.busy).max(now));
             }
         }
     }

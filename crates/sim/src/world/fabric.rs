@@ -13,8 +13,10 @@ use crate::{HostIndex, NodeIndex, SimTime};
 /// What waits in the event queue. The packet is the one that counts: with it a slot of the queue
 /// fills one cache line.
 pub(super) enum Pending {
-    /// A datagram reaches the receiver's socket.
+    /// A datagram reaches the receiver's card.
     Packet { from: u32, to: u32, datagram: Bytes },
+    /// The receiver's card, which was busy, has taken a datagram in.
+    TakenIn { from: u32, to: u32, datagram: Bytes },
     /// A busy node may go on.
     Wake { node: u32 },
     /// A clock source is read.

@@ -8,6 +8,7 @@ mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use evenfall_core::time::nanos;
 use evenfall_core::{Machine, Prng, Timestamp};
 
 use crate::faults::Fault;
@@ -72,8 +73,25 @@ impl Tally {
     /// Takes one turn of a node into the digest.
     #[inline]
     fn note(&mut self, at: u64, node: u32) {
-        let word = at ^ (u64::from(node) << 40);
+        self.note_word(at ^ (u64::from(node) << 40));
+    }
+
+    #[inline]
+    fn note_word(&mut self, word: u64) {
         self.digest = (self.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+
+    /// Takes what a node sends into the digest, once for all copies.
+    #[inline]
+    fn note_bytes(&mut self, bytes: &[u8]) {
+        self.note_word(bytes.len() as u64);
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.note_word(u64::from_le_bytes(*word));
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.note_word(u64::from_le_bytes(last));
     }
 }
 
@@ -216,7 +234,8 @@ impl<M: Machine, N: Network> World<M, N> {
         self.fabric.tally
     }
 
-    /// A hash of when which node had a turn: equal runs have equal digests.
+    /// A hash of when which node had a turn and of the bytes that it sent: equal runs have equal
+    /// digests.
     pub fn digest(&self) -> u64 {
         self.fabric.tally.digest
     }
@@ -289,6 +308,9 @@ impl<M: Machine, N: Network> World<M, N> {
     fn dispatch<O: Observer<M, N>>(&mut self, at: u64, pending: Pending, observer: &mut O) {
         match pending {
             Pending::Packet { from, to, datagram } => {
+                self.come_in(at, from, to, datagram, observer);
+            }
+            Pending::TakenIn { from, to, datagram } => {
                 self.arrive(at, from, to, datagram, observer);
             }
             Pending::Wake { node } => self.wake(at, node, observer),
@@ -322,9 +344,14 @@ impl<M: Machine, N: Network> World<M, N> {
         }
         let period = self.hosts[node.host as usize].clock.period();
         if !period.is_zero() {
-            let next = (SimTime(at) + period).0;
+            // Each host has its own phase, or all clocks of a world would be read at once.
+            let host = &mut self.hosts[node.host as usize];
+            let is_first = !node.booted || node.booted_early;
+            let after = if is_first { host.clock.phase() } else { nanos(period) };
+            let next = at.saturating_add(after.max(1));
             self.fabric.queue.push(next, Pending::Clock { node: index, generation });
         }
+        self.follow_temperature(at, index);
         if !core::mem::take(&mut self.nodes[index as usize].booted_early) {
             self.read_clock(at, index, observer);
         }

@@ -61,6 +61,8 @@ pub(super) struct Node<M> {
     pub(super) wake_at: u64,
     /// The timeout that the timer was last armed for.
     pub(super) armed: Option<Timestamp>,
+    /// The true time at which that timeout fires, unless the node is busy.
+    pub(super) fires: u64,
     /// How many turns without new input it had at one and the same instant, and the instant.
     pub(super) spins: (u64, u32),
     pub(super) inbox: VecDeque<Input>,
@@ -93,6 +95,7 @@ impl<M: Machine> Node<M> {
             send_at: 0,
             wake_at: NEVER,
             armed: None,
+            fires: NEVER,
             spins: (0, 0),
             inbox: VecDeque::new(),
             reading: ClockReading::default(),

@@ -16,6 +16,7 @@ use evenfall_core::{Arrival, Destination, Install, Machine, Sent, StampedBy, Tim
 use super::fabric::{Fabric, Pending, datagram};
 use super::node::{Input, NEVER, Node};
 use super::{World, node_number};
+use crate::cloud::OVERHEAD_BYTES;
 use crate::host::Host;
 use crate::network::{Loss, Network};
 use crate::observer::{Observer, Seen};
@@ -35,6 +36,35 @@ const COUNTERS_EVERY: Duration = Duration::from_millis(10);
 const DRAIN_MAX: u32 = 1 << 20;
 
 impl<M: Machine, N: Network> World<M, N> {
+    /// A datagram reaches a card, which takes one after the other.
+    #[inline]
+    pub(super) fn come_in<O: Observer<M, N>>(
+        &mut self,
+        at: u64,
+        from: u32,
+        to: u32,
+        datagram: bytes::Bytes,
+        observer: &mut O,
+    ) {
+        let node = &self.nodes[to as usize];
+        if self.nodes[from as usize].host == node.host {
+            // Two nodes of one host do not need the card.
+            return self.arrive(at, from, to, datagram, observer);
+        }
+        let bytes = datagram.len() as u64 + OVERHEAD_BYTES;
+        match self.hosts[node.host as usize].take_in(at, bytes) {
+            Some(taken) if taken == at => self.arrive(at, from, to, datagram, observer),
+            Some(taken) => {
+                let taken_in = super::fabric::Pending::TakenIn { from, to, datagram };
+                self.fabric.queue.push(taken, taken_in);
+            }
+            None => {
+                self.fabric.tally.lose(Loss::Buffer);
+                observer.lost(SimTime(at), NodeIndex(from), NodeIndex(to), Loss::Buffer);
+            }
+        }
+    }
+
     /// A datagram reaches a socket.
     #[inline]
     pub(super) fn arrive<O: Observer<M, N>>(
@@ -87,6 +117,7 @@ impl<M: Machine, N: Network> World<M, N> {
         });
         if let Some((transmit, members)) = sent {
             let (class, bytes) = (transmit.class, super::fabric::datagram(transmit));
+            self.fabric.tally.note_bytes(&bytes);
             for &to in members {
                 self.fabric.send(at, (index, to), class, bytes.clone(), observer);
             }
@@ -214,11 +245,13 @@ impl<M: Machine, N: Network> World<M, N> {
     /// A timer came up, perhaps earlier than the machine wants by now.
     pub(super) fn fire<O: Observer<M, N>>(&mut self, at: u64, index: u32, observer: &mut O) {
         let node = &mut self.nodes[index as usize];
-        node.armed = None;
+        let armed = node.armed.take();
         let Some(timeout) = node.machine.poll_timeout().filter(|_| node.up) else { return };
         let host = &mut self.hosts[node.host as usize];
-        let due = host.clock.true_time(timeout).max(node.busy).max(at);
-        let ready = host.ready(due);
+        if armed != Some(timeout) {
+            node.fires = host.fires(index, timeout);
+        }
+        let ready = host.ready(node.fires.max(node.busy).max(at));
         if ready > at {
             node.armed = Some(timeout);
             return self.timers.arm(index, ready);
@@ -318,12 +351,17 @@ impl<M: Machine, N: Network> World<M, N> {
         }
         node.busy = pull(node, host, &mut self.fabric, index, begun, observer);
         host.occupy(node.busy);
-        if let Some(timeout) = node.machine.poll_timeout()
-            && node.armed != Some(timeout)
-        {
-            node.armed = Some(timeout);
-            let due = host.clock.true_time(timeout).max(node.busy);
-            self.timers.arm(index, due);
+        if let Some(timeout) = node.machine.poll_timeout() {
+            if node.armed != Some(timeout) {
+                node.armed = Some(timeout);
+                node.fires = host.fires(index, timeout);
+                self.timers.arm(index, node.fires.max(node.busy));
+            }
+            // A node that is awake looks at its timer before it sleeps, and is not late.
+            if node.fires > node.busy && host.clock.local(node.busy) >= timeout {
+                node.fires = node.busy;
+                self.timers.arm(index, node.busy);
+            }
         }
         if !node.inbox.is_empty() {
             let only_datagrams = node.queued as usize == node.inbox.len();
@@ -375,6 +413,7 @@ fn pull<M: Machine, N: Network, O: Observer<M, N>>(
         cursor = host.work(cursor, host.costs.send);
         let (class, to, token) = (transmit.class, transmit.to, transmit.token);
         let bytes = datagram(transmit);
+        fabric.tally.note_bytes(&bytes);
         let copy = host.costs.copy;
         let mut left = None;
         match to {

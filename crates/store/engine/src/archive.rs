@@ -1,4 +1,4 @@
-//! The files of a store as its objects have them, without the node that wrote them.
+//! Reads the files of a store from its objects alone, without the node that wrote them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,17 +18,17 @@ use evenfall_store_format::{
 use super::parts::{Parts, fetch_segment};
 use super::{Bucket, Entry, StoreError};
 
-/// Listings of a catalogue that changes meanwhile.
+/// Listings that are taken of a catalogue that changes during the reading.
 const LISTINGS_MAX: usize = 5;
 
-/// Name, entry and a checksum over both, as the object `S-<file>-<token>` says them.
+/// Writes the object `S-<file>-<token>`: name, entry and a checksum over both.
 pub(super) fn put_catalog(bucket: &Bucket, name: &str, entry: &Entry) -> Result<(), StoreError> {
     let json = serde_json::to_string(&(name, entry)).unwrap_or_default();
     let text = format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes()));
     Ok(bucket.put(&catalog_name(entry.id, entry.listed), text.into())?)
 }
 
-/// The file is not in the catalogue any more, as far as primaries up to this token put it there.
+/// Removes the file from the catalogue, as far as primaries up to this token entered it.
 pub(super) fn remove_catalog(bucket: &Bucket, file: FileId, token: u32) -> Result<(), StoreError> {
     for name in bucket.list(&format!("S-{file}-"))? {
         if parse_catalog_name(&name).is_some_and(|(_, of)| of <= token) {
@@ -52,11 +52,11 @@ pub fn parse_catalog(place: &str, bytes: &[u8]) -> Result<(String, Entry), Store
     serde_json::from_str(json).map_err(|error| damaged(&error.to_string()).into())
 }
 
-/// All files that are published here, as far as the listing knows them: of each file the entry of
-/// its newest primary.
+/// All files that are published in this bucket, as far as the listing shows them. Each file has the
+/// entry of its newest primary.
 ///
 /// # Errors
-/// What the object store says; [`Error::Damaged`].
+/// The errors of the object store; [`Error::Damaged`].
 pub fn catalog(bucket: &Bucket) -> Result<Vec<(String, Entry)>, StoreError> {
     newest(bucket, "S-")
 }
@@ -79,8 +79,8 @@ fn newest(bucket: &Bucket, prefix: &str) -> Result<Vec<(String, Entry)>, StoreEr
                 files.push(parse_catalog(&name, &bytes)?);
             }
         }
-        // One that is gone since the listing has a successor, or its file was deleted; which of the
-        // two, the next listing says, and a last one is believed.
+        // An object that is gone since the listing has a successor, or its file was deleted. The
+        // next listing shows which, and the last listing is believed.
         if files.len() == newest.len() || listing == LISTINGS_MAX {
             files.sort_by(|a, b| a.0.cmp(&b.0));
             return Ok(files);
@@ -88,10 +88,10 @@ fn newest(bucket: &Bucket, prefix: &str) -> Result<Vec<(String, Entry)>, StoreEr
     }
 }
 
-/// The metadata node of a file as it was last published; `None` when it never was.
+/// The metadata node of a file as it was last published; `None` when it was never published.
 ///
 /// # Errors
-/// What the object store says; [`Error::Damaged`].
+/// The errors of the object store; [`Error::Damaged`].
 pub(super) fn node_of(bucket: &Bucket, entry: &Entry) -> Result<Option<MetadataNode>, StoreError> {
     if entry.listed == 0 {
         return Ok(None);
@@ -102,7 +102,7 @@ pub(super) fn node_of(bucket: &Bucket, entry: &Entry) -> Result<Option<MetadataN
     Ok(Some(node_in(&bytes, &name, entry)?.ok_or_else(absent)?))
 }
 
-/// The block of metadata of a file that was published is not there.
+/// The error for a published file whose block of metadata is missing.
 pub(super) fn absent(block: &str, file: FileId) -> Error {
     Error::Damaged {
         place: block.into(),
@@ -118,7 +118,7 @@ pub(super) fn block_of(entry: &Entry) -> String {
     block_name(entry.listed, entry.slot / NODES_PER_BLOCK as u32)
 }
 
-/// The metadata node of a file in its block; `None` when the block has another one there.
+/// The metadata node of a file from its block; `None` when another file has its place in the block.
 ///
 /// # Errors
 /// [`Error::Damaged`].
@@ -131,19 +131,19 @@ pub(super) fn node_in(
     let node = nodes.get(entry.slot as usize % NODES_PER_BLOCK).copied();
     let node = node.filter(|node| node.file == entry.id && node.token == entry.listed);
     let Some(mut node) = node else { return Ok(None) };
-    // Earlier versions counted chunks that were uploaded ahead of the records: who goes on from
-    // here has none of those.
+    // Earlier versions counted chunks that were uploaded ahead of the records. A node that
+    // continues from here has none of those chunks.
     let full = entry.schema.layout()?.full_segments(node.records);
     node.data_chunks = node.data_chunks.min(full / SEGMENTS_PER_CHUNK);
     Ok(Some(node))
 }
 
-/// What a new primary starts from.
+/// The state from which a new primary starts.
 pub(super) struct Taken {
     pub(super) start: Resumption,
     /// Records in full chunks, which stay objects.
     pub(super) first_written: u64,
-    /// Full segments behind those.
+    /// Full segments after those chunks.
     pub(super) sealed: Vec<Sealed>,
 }
 
@@ -170,8 +170,8 @@ pub(super) fn take_over(
     Ok(Taken { start, first_written, sealed })
 }
 
-/// Full segments out of chunk objects: what a scan says it will read comes in parts, several at
-/// once; anything else segment by segment.
+/// Reads full segments from chunk objects. The segments that a scan announces come in parts,
+/// several parts at once. Any other segment comes by itself.
 pub struct ChunkReader<'a> {
     bucket: &'a Bucket,
     tail: BTreeMap<(Kind, u32), Bytes>,
@@ -179,7 +179,7 @@ pub struct ChunkReader<'a> {
 }
 
 impl<'a> ChunkReader<'a> {
-    /// Over these chunks, and these segments of a tail.
+    /// A reader over these chunks and these segments of a tail.
     pub fn new(bucket: &'a Bucket, tail: BTreeMap<(Kind, u32), Bytes>) -> Self {
         Self { bucket, tail, parts: Parts::default() }
     }
@@ -227,7 +227,7 @@ impl Archive {
     /// Opens the objects in this directory or under this address.
     ///
     /// # Errors
-    /// What the object store says; [`Error::Damaged`].
+    /// The errors of the object store; [`Error::Damaged`].
     pub fn open(place: &str) -> Result<Self, StoreError> {
         Self::of(Bucket::open(place)?)
     }
@@ -249,12 +249,13 @@ impl Archive {
     /// The file of this name, as published now.
     ///
     /// # Errors
-    /// [`Error::UnknownFile`], [`Error::Damaged`], what the object store says.
+    /// [`Error::UnknownFile`], [`Error::Damaged`], the errors of the object store.
     pub fn file(&self, name: &str) -> Result<ArchivedFile<'_>, StoreError> {
         let unknown = || Error::UnknownFile { file: name.into() };
         let entry = self.files.get(name).ok_or_else(unknown)?;
         ArchivedFile::open(&self.bucket, entry).or_else(|error| {
-            // A new primary may have published it since, and removed what the old one wrote.
+            // A new primary may have published the file since, and removed the objects of the old
+            // primary.
             let newer = newest(&self.bucket, &format!("S-{}-", entry.id))?;
             match newer.into_iter().find(|(_, newer)| newer.listed > entry.listed) {
                 Some((_, newer)) => ArchivedFile::open(&self.bucket, &newer),
@@ -265,10 +266,10 @@ impl Archive {
 }
 
 impl<'a> ArchivedFile<'a> {
-    /// The file of this entry, as the primary that published it last has published it now.
+    /// The file of this entry, as its last primary has published it.
     ///
     /// # Errors
-    /// [`Error::UnknownFile`], [`Error::Damaged`], what the object store says.
+    /// [`Error::UnknownFile`], [`Error::Damaged`], the errors of the object store.
     pub fn open(bucket: &'a Bucket, entry: &Entry) -> Result<Self, StoreError> {
         let unknown = || Error::UnknownFile { file: entry.id.to_string() };
         let mut node = node_of(bucket, entry)?.ok_or_else(unknown)?;
@@ -277,7 +278,7 @@ impl<'a> ArchivedFile<'a> {
             if !matches!(opened, Err(Error::Damaged { .. })) {
                 break opened?;
             }
-            // The tail goes two publications after its own.
+            // A tail is deleted two publications after its own.
             let newer = node_of(bucket, entry)?.ok_or_else(unknown)?;
             if newer.tail_generation == node.tail_generation {
                 break opened?;
@@ -297,7 +298,7 @@ impl ArchivedFile<'_> {
         self.snapshot.records
     }
 
-    /// Time of the last of them.
+    /// Time of the last record.
     pub fn last_ns(&self) -> i64 {
         self.last_ns
     }
@@ -305,7 +306,7 @@ impl ArchivedFile<'_> {
     /// The numbers of the records from one time to another, both included.
     ///
     /// # Errors
-    /// [`Error::Damaged`], what the object store says.
+    /// [`Error::Damaged`], the errors of the object store.
     pub fn find(&mut self, from_ns: i64, to_ns: i64) -> Result<std::ops::Range<u64>, StoreError> {
         Ok(Reader::new(&self.snapshot, &mut self.segments).between(from_ns, to_ns)?)
     }
@@ -324,8 +325,8 @@ impl ArchivedFile<'_> {
         read.map_err(|error| self.missing(first, error))
     }
 
-    /// What an object that is missing means, to a reader of records from this one on: damage,
-    /// unless retention let go of it meanwhile, which the metadata says first.
+    /// The error for a missing object, to a reader of records from this one on. The object is
+    /// damaged, unless retention removed it meanwhile, which the metadata states.
     fn missing(&self, first: u64, error: Error) -> StoreError {
         let kept = match node_of(self.bucket, &self.entry) {
             Ok(Some(node)) if matches!(error, Error::Damaged { .. }) => node.first,
@@ -341,7 +342,7 @@ impl ArchivedFile<'_> {
     /// The records from one time to another, both included.
     ///
     /// # Errors
-    /// [`Error::Damaged`], what the object store says; what `each` says.
+    /// [`Error::Damaged`], the errors of the object store and of `each`.
     pub fn read(
         &mut self,
         from_ns: i64,

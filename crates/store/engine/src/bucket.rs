@@ -1,7 +1,7 @@
 //! The objects of a store: a directory, or a bucket of a cloud.
 //!
-//! Calls block: they come from the store's upload thread and from readers of history, never from
-//! an append.
+//! All calls block. The store's upload thread and readers of history make them, and an append never
+//! does.
 //!
 //! | module | where the objects are |
 //! |---|---|
@@ -24,9 +24,9 @@ use evenfall_core::{Objects, PutOutcome, StorageError};
 use self::folder::Folder;
 use super::parts::PARTS_MAX;
 
-/// Settings of an object store that come before those of the environment, by the names that the
-/// crate `object_store` has for them (`aws_endpoint`, `aws_access_key_id`, ...). They may be
-/// secret: printing shows their names alone.
+/// Settings of an object store that take precedence over the environment, by the names of the crate
+/// `object_store` (`aws_endpoint`, `aws_access_key_id`, ...). The values may be secret, so printing
+/// shows only the names.
 #[derive(Clone, Default)]
 pub struct BucketOptions(pub BTreeMap<String, String>);
 
@@ -36,11 +36,11 @@ impl Debug for BucketOptions {
     }
 }
 
-/// A read of a part of an object on its way. The call waits for the part and gives it; `None` when
-/// there is no such object. Dropping it gives the read up.
+/// A read of a part of an object that is under way. Calling it waits for the part and returns the
+/// part; `None` when the object is missing. Dropping it abandons the read.
 pub type Fetch = Box<dyn FnOnce() -> Result<Option<Bytes>, StorageError> + Send>;
 
-/// Where objects are.
+/// A place that holds objects.
 pub(super) trait Place: Objects + Display + Send + Sync {
     /// Begins to read a part of an object.
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch;
@@ -50,7 +50,7 @@ pub(super) trait Place: Objects + Display + Send + Sync {
 #[derive(Clone)]
 pub struct Bucket {
     place: Arc<dyn Place>,
-    /// Parts that scans hold, over all readers.
+    /// Parts that the scans of all readers hold.
     rooms: Arc<AtomicUsize>,
 }
 
@@ -60,7 +60,7 @@ impl Debug for Bucket {
     }
 }
 
-/// Room for one part of a scan.
+/// The right to hold one part of a scan.
 pub(super) struct Room(Arc<AtomicUsize>);
 
 impl Drop for Room {
@@ -74,10 +74,10 @@ impl Bucket {
         Self { place, rooms: Arc::default() }
     }
 
-    /// A directory of the local file system; each object is synced before it is acknowledged.
+    /// A directory of the local file system. Each object is synced before it is acknowledged.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// When the directory cannot be created.
     pub fn directory(path: &Path) -> Result<Self, StorageError> {
         Ok(Self::at(Arc::new(Folder::open(path)?)))
     }
@@ -87,16 +87,16 @@ impl Bucket {
     /// `GOOGLE_*`, `AZURE_*`).
     ///
     /// # Errors
-    /// As [`directory`](Self::directory); an address or environment that is not complete; an
-    /// address of a kind that this program was built without.
+    /// As for [`directory`](Self::directory). Also when the address or the environment is
+    /// incomplete, or the program was built without this kind of address.
     pub fn open(place: &str) -> Result<Self, StorageError> {
         Self::open_with(place, &BucketOptions::default())
     }
 
-    /// [`open`](Self::open) with options that come before the environment.
+    /// [`open`](Self::open) with options that take precedence over the environment.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn open_with(place: &str, options: &BucketOptions) -> Result<Self, StorageError> {
         match place.contains("://") {
             true => cloud(place, options),
@@ -104,7 +104,7 @@ impl Bucket {
         }
     }
 
-    /// The same behind another place that sees what is asked.
+    /// The same bucket behind another place, which sees every request.
     #[cfg(test)]
     pub(super) fn behind(self, front: impl FnOnce(Arc<dyn Place>) -> Arc<dyn Place>) -> Self {
         Self { place: front(self.place), rooms: self.rooms }
@@ -115,7 +115,7 @@ impl Bucket {
         self.place.fetch(name, offset, len)
     }
 
-    /// Room in memory for one more part of a scan, until it is dropped; `None` when all is taken.
+    /// The right to hold one more part of a scan, until it is dropped; `None` when all are taken.
     pub(super) fn room(&self) -> Option<Room> {
         let more = |taken: usize| (taken < PARTS_MAX).then_some(taken + 1);
         self.rooms.fetch_update(Relaxed, Relaxed, more).ok()?;

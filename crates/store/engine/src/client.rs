@@ -18,43 +18,43 @@ use super::protocol::{
 use super::source::Each;
 use super::{Entry, Level, Listed, RecordSource, StoreError, expect_loopback};
 
-/// Requests above this are written at once.
+/// Gathered requests beyond this size are written at once.
 const WRITE_BYTES: usize = 64 << 10;
-/// Completions that may wait to be taken.
+/// Completions that may wait until the caller takes them.
 const DONE_MAX: usize = 1 << 20;
-/// A server that says nothing for this long is gone: a read may wait for a slow object store.
+/// A server that is silent for this long is gone. A read may have to wait for a slow object store.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// A server that does not say for this long which version it speaks does not run: no disk is asked
-/// for that.
+/// A server that does not state its version within this time does not run, because a greeting needs
+/// no disk.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A file on a connection.
+/// A file that is open on a connection.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
     number: u32,
-    /// Records that were there when it was opened.
+    /// Records that the file had when it was opened.
     pub numbers: Range<u64>,
-    /// What they mean.
+    /// Meaning of the records.
     pub schema: Schema,
 }
 
-/// What became of an append.
+/// The result of an append.
 #[derive(Clone, Debug)]
 pub struct Completion {
-    /// What [`Client::append`] gave.
+    /// The number that [`Client::append`] returned.
     pub request: u32,
-    /// Number of the first record.
+    /// Number of the append's first record.
     pub first: Result<u64, StoreError>,
 }
 
-/// A connection. Appends go out in packs: [`flush`](Self::flush) sends what waits.
+/// A connection. Appends are sent in batches, and [`flush`](Self::flush) sends the waiting appends.
 pub struct Client {
     stream: TcpStream,
     /// How long a reply may take to begin.
     patience: Duration,
     out: Vec<u8>,
     input: Vec<u8>,
-    /// The bytes of `input` that have come and are not read yet.
+    /// The part of `input` that has been received and not read yet.
     came: Range<usize>,
     credit: u64,
     credit_max: u64,
@@ -78,19 +78,20 @@ impl Client {
     /// Connects and agrees on the version.
     ///
     /// # Errors
-    /// [`StoreError::Remote`], as everywhere here: the connection, or what the server said.
+    /// [`StoreError::Remote`] with the error of the connection or of the server. All methods have
+    /// this error.
     pub fn connect(address: SocketAddr) -> Result<Self, StoreError> {
         Self::connect_within(address, TIMEOUT)
     }
 
-    /// The same with another patience for a server that says nothing.
+    /// Connects with another limit for a silent server.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_within(address: SocketAddr, timeout: Duration) -> Result<Self, StoreError> {
         let said = |error| broken(format!("{address}: {error}"));
         expect_loopback("store server", address).map_err(broken)?;
-        // A server that is there says so at once; only its disk and objects may take longer.
+        // A running server answers at once. Only its disk and its objects may take longer.
         let patience = timeout.min(GREETING_TIMEOUT);
         let stream = TcpStream::connect_timeout(&address, patience).map_err(said)?;
         stream.set_nodelay(true).map_err(said)?;
@@ -121,7 +122,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Creates the file, or opens the one that is there with the same schema.
+    /// Creates the file, or opens the existing file with the same schema.
     ///
     /// # Errors
     /// [`StoreError::Remote`].
@@ -129,7 +130,8 @@ impl Client {
         self.open_with(name, Some(schema.clone()))
     }
 
-    /// Opens a file. After a failed append it must be opened again, which says what was taken.
+    /// Opens a file. After a failed append the file must be opened again, which shows the records
+    /// that were taken.
     ///
     /// # Errors
     /// [`StoreError::Remote`].
@@ -146,8 +148,8 @@ impl Client {
         })
     }
 
-    /// Begins an append of whole records, one mebibyte at most. It waits while the server grants
-    /// no credit. What comes back is the number of the request that completes later.
+    /// Begins an append of whole records, one mebibyte at most. The call waits while the server
+    /// grants no credit. It returns the number of the request, which completes later.
     ///
     /// # Errors
     /// [`StoreError::Remote`].
@@ -163,8 +165,8 @@ impl Client {
         self.send(&Request::Append { file: file.number, level, records }, records.len())
     }
 
-    /// Says to a second node that it shall have a copy of the file of this entry; gives what it has
-    /// of it, and the number of that node in a cluster, or zero.
+    /// Asks a second node to copy the file of this entry. Returns the copy as it is, and the second
+    /// node's number in a cluster, or zero.
     ///
     /// # Errors
     /// [`StoreError::Remote`].
@@ -178,8 +180,8 @@ impl Client {
         })
     }
 
-    /// Begins to copy records to a second node, the first of them being record `first`. It
-    /// completes when they are synced in that node's journal.
+    /// Begins to copy records to a second node, from record `first` on. The request completes when
+    /// the records are synced in that node's journal.
     ///
     /// # Errors
     /// [`StoreError::Remote`].
@@ -193,17 +195,17 @@ impl Client {
         self.send(&request, 8 + records.len())
     }
 
-    /// Whether the server is there.
+    /// Checks that the server answers.
     ///
     /// # Errors
-    /// [`StoreError::Remote`] when it is not.
+    /// [`StoreError::Remote`] when it does not.
     pub fn check(&mut self) -> Result<(), StoreError> {
-        // No name is behind this one, so that nothing comes back.
+        // No name sorts after this one, so the list is empty.
         let request = Request::List { after: "\u{10ffff}" };
         self.call(&request, |reply| matches!(reply, Reply::Listed { .. }).then_some(()))
     }
 
-    /// Sends what waits to be sent.
+    /// Sends the waiting requests.
     ///
     /// # Errors
     /// [`StoreError::Remote`].
@@ -215,7 +217,7 @@ impl Client {
         Ok(())
     }
 
-    /// An append that has completed, without waiting.
+    /// An append that has completed. The call does not wait.
     pub fn completed(&mut self) -> Option<Completion> {
         self.done.pop_front()
     }
@@ -232,8 +234,8 @@ impl Client {
         Ok(self.done.pop_front())
     }
 
-    /// The next append that completes by then; `None` when none does, at once when none is under
-    /// way.
+    /// The next append that completes before `end`; `None` when none does. Returns at once when no
+    /// append is under way.
     ///
     /// # Errors
     /// [`StoreError::Remote`].
@@ -249,7 +251,7 @@ impl Client {
         Ok(self.done.pop_front())
     }
 
-    /// Whether something comes by then.
+    /// Whether bytes arrive before `end`.
     fn comes_until(&self, end: Instant) -> Result<bool, StoreError> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -295,7 +297,7 @@ impl Client {
         self.records(&Request::Between { file: file.number, from_ns, to_ns })
     }
 
-    /// The numbers alone.
+    /// The numbers of the records from one time to another, both included.
     ///
     /// # Errors
     /// [`StoreError::Remote`].
@@ -320,10 +322,10 @@ impl Client {
         Ok(self.records(&Request::Numbers { file: file.number, numbers })?.1)
     }
 
-    /// The records of these numbers, in parts as the server sends them.
+    /// The records of these numbers, in the parts in which the server sends them.
     ///
     /// # Errors
-    /// [`StoreError::Remote`]; what `each` says, once the server has sent all of it.
+    /// [`StoreError::Remote`], and the error of `each` after the server has sent all parts.
     pub fn read(
         &mut self,
         file: &RemoteFile,
@@ -344,7 +346,7 @@ impl Client {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// The numbers of the records that are there.
+    /// The numbers of the records in the file.
     ///
     /// # Errors
     /// [`StoreError::Remote`].
@@ -384,7 +386,7 @@ impl Client {
         Ok((numbers, all))
     }
 
-    /// Sends a request and gives its replies to `take` until that has what it wants.
+    /// Sends a request and gives its replies to `take` until that has its result.
     fn call<T>(
         &mut self,
         request: &Request<'_>,
@@ -399,11 +401,11 @@ impl Client {
         }
     }
 
-    /// Puts a request among those to be sent, once there is credit for about so many bytes.
+    /// Queues a request for sending, once there is credit for about this many bytes.
     fn send(&mut self, request: &Request<'_>, bytes: usize) -> Result<u32, StoreError> {
         let cost = (HEADER_BYTES + bytes) as u64;
         if self.credit < cost.min(self.credit_max) || self.waiting >= self.requests_max {
-            // Half of the credit, so that requests go out in packs.
+            // Requests wait for half of the credit, so that they are sent in batches.
             let (enough, few) = (cost.max(self.credit_max / 2), self.requests_max / 2);
             self.flush()?;
             while self.waiting > 0 && (self.credit < enough || self.waiting > few) {
@@ -416,7 +418,7 @@ impl Client {
         let cost = (self.out.len() - start) as u64;
         let fits = cost <= (HEADER_BYTES + BODY_BYTES_MAX) as u64;
         let Some(left) = self.credit.checked_sub(cost).filter(|_| fits) else {
-            // Nothing of it goes out: the connection is as it was.
+            // No byte of the request is sent, so the connection is unchanged.
             self.out.truncate(start);
             return Err(broken(format!("a request of {cost} bytes is over the limit or credit")));
         };
@@ -453,7 +455,7 @@ impl Client {
         }
     }
 
-    /// Receives one reply: that of `number` goes to `take`, others complete appends.
+    /// Receives one reply. A reply to `number` goes to `take`, and other replies complete appends.
     fn receive<T>(
         &mut self,
         number: Option<u32>,
@@ -492,11 +494,11 @@ impl Client {
     }
 }
 
-/// A server's files as a place to read from.
+/// The files of a server as a source of records.
 pub struct RemoteSource(RefCell<Client>);
 
 impl RemoteSource {
-    /// Over this connection.
+    /// A source over this connection.
     pub fn new(client: Client) -> Self {
         Self(RefCell::new(client))
     }

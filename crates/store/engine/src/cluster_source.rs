@@ -2,7 +2,7 @@
 //!
 //! Published records come from the object store, and the file's primary learns nothing of the read.
 //! Records that are not published yet come from the primary, over its protocol. The primary is
-//! asked only if the reader wants these records and the question reaches behind the published end.
+//! asked only if the reader wants these records and the request reaches beyond the published end.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,13 +15,13 @@ use super::source::Each;
 use super::{Bucket, BucketOptions, Client, Entry, Listed, NamesError, RecordSource, StoreError};
 use evenfall_store_format::Error;
 
-/// How far a reader wants to see.
+/// How new the records are that a reader wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Freshness {
-    /// What is published; the primary is not asked, and need not be there.
+    /// The published records. The primary is not asked, and need not run.
     #[default]
     Published,
-    /// Everything that was appended.
+    /// All appended records.
     Fresh,
 }
 
@@ -34,10 +34,11 @@ pub struct ClusterSource {
 }
 
 impl ClusterSource {
-    /// Reads by this directory of names. It says where the objects are, unless `objects` does.
+    /// Opens the cluster behind this directory of names. The directory also tells where the objects
+    /// are, unless `objects` does.
     ///
     /// # Errors
-    /// When it does not answer, or nobody has said where the objects are.
+    /// When the directory does not answer, or the place of the objects is unknown.
     pub fn open(
         names: &str,
         objects: Option<&str>,
@@ -63,7 +64,7 @@ impl ClusterSource {
         Ok(found.ok_or_else(unknown)?)
     }
 
-    /// What is published of the file; `None` when nothing is.
+    /// The published part of the file; `None` when no part is published.
     fn published(&self, name: &str) -> Result<(Entry, Option<ArchivedFile<'_>>), StoreError> {
         let entry = self.entry(name)?;
         if entry.listed == 0 {
@@ -71,7 +72,8 @@ impl ClusterSource {
         }
         match ArchivedFile::open(&self.bucket, &entry) {
             Ok(file) => Ok((entry, Some(file))),
-            // A new primary may have published it since, and removed what the old one wrote.
+            // A new primary may have published the file since, and removed the objects of the old
+            // primary.
             Err(error) => {
                 let newer = self.entry(name)?;
                 if newer.listed == entry.listed {
@@ -105,7 +107,7 @@ impl ClusterSource {
             Some(client) => client,
             None => Client::connect(address)?,
         };
-        // One that failed may have broken: the next question connects anew.
+        // A connection whose request failed may be broken, so the next request connects anew.
         let answer = ask(&mut client)?;
         connections.insert(address, client);
         Ok(answer)
@@ -138,7 +140,7 @@ impl RecordSource for ClusterSource {
             Some(file) => file.find(from_ns, to_ns)?,
             None => 0..0,
         };
-        // Behind the last published time there may be more; before it there is not.
+        // After the last published time there may be further records. Before it there are none.
         let last_ns = published.as_ref().map_or(i64::MIN, ArchivedFile::last_ns);
         let is_inside = published.is_some() && to_ns < last_ns;
         if self.freshness == Freshness::Published || is_inside {

@@ -1,8 +1,8 @@
 //! Records as Arrow columns, for Parquet files, IPC streams and programs that compute in columns.
 //!
-//! Records lie one behind the other; Arrow wants each field by itself. A segment fits into the
-//! first cache of a core, so each is walked once for every field while it is there, values going
-//! straight to the end of the column's own memory: no row is ever made or allocated.
+//! Records lie one after the other, and Arrow wants each field by itself. A segment fits into the
+//! first cache of a core, so the code walks over it once for each field while it is there. Values
+//! go straight to the end of the column's own memory, and no row is ever allocated.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use arrow_array::{
 use arrow_schema::{ArrowError, DataType, SchemaRef, TimeUnit};
 use evenfall_store_format::{Field, FieldType, Schema};
 
-/// Nineteen digits are what an i64 can have at most.
+/// An i64 has at most nineteen digits.
 const PRICE_DIGITS: u8 = 19;
 
-/// The Arrow schema of these records; no field is ever null.
+/// The Arrow schema of these records. No field is ever null.
 pub fn arrow_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields.iter();
     let fields = fields.map(|f| arrow_schema::Field::new(&f.name, arrow_type(schema, f), false));
@@ -37,7 +37,7 @@ fn arrow_type(schema: &Schema, field: &Field) -> DataType {
     }
 }
 
-/// Values of one column so far.
+/// The values of one column so far.
 enum Values {
     Time(Vec<i64>),
     U8(Vec<u8>),
@@ -81,7 +81,7 @@ impl Values {
             }
             Self::F64(out) => out.extend(words(records, size, at).map(f64::from_le_bytes)),
             Self::Bytes(out) => match field.len {
-                // Eight bytes are one word, and copied as one.
+                // Eight bytes are copied as one word.
                 8 => out.extend(words::<8>(records, size, at).flatten()),
                 len => records
                     .chunks_exact(size)
@@ -117,12 +117,12 @@ fn words<const N: usize>(
     at: usize,
 ) -> impl ExactSizeIterator<Item = [u8; N]> + '_ {
     records.chunks_exact(size).map(move |record| {
-        // `at` and `N` are those of a checked schema; another would give zeros, not a panic.
+        // `at` and `N` come from a checked schema. Wrong values would give zeros and no panic.
         record.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
     })
 }
 
-/// Columns being filled, segment by segment.
+/// Columns that are filled segment by segment.
 pub struct Columns {
     schema: Schema,
     arrow: SchemaRef,
@@ -132,19 +132,19 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Empty ones, with room for so many records.
+    /// Empty columns with room for this many records.
     pub fn new(schema: &Schema, rows_hint: usize) -> Self {
         let values = schema.fields.iter().map(|field| Values::new(field, rows_hint)).collect();
         let arrow = arrow_schema(schema);
         Self { schema: schema.clone(), arrow, values, rows: 0, rows_hint }
     }
 
-    /// Their schema.
+    /// Schema of the columns.
     pub fn arrow_schema(&self) -> &SchemaRef {
         &self.arrow
     }
 
-    /// Records in them.
+    /// Records in the columns.
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -158,10 +158,10 @@ impl Columns {
         self.rows += records.len() / size;
     }
 
-    /// Gives what is there as one batch, and begins anew.
+    /// Returns the records so far as one batch, and begins an empty batch.
     ///
     /// # Errors
-    /// What Arrow says of columns that do not fit its schema.
+    /// The error of Arrow for columns that do not fit its schema.
     pub fn take(&mut self) -> Result<RecordBatch, ArrowError> {
         let fresh = self.schema.fields.iter().map(|field| Values::new(field, self.rows_hint));
         let values = std::mem::replace(&mut self.values, fresh.collect());
@@ -173,7 +173,7 @@ impl Columns {
     }
 }
 
-/// Records that lie one behind the other, as one batch.
+/// Turns records that lie one after the other into one batch.
 ///
 /// # Errors
 /// As [`Columns::take`].

@@ -14,28 +14,30 @@ use evenfall_store_format::layout::parse_chunk_name;
 use rustix::fs::{Advice, FlockOperation};
 use rustix::io::Errno;
 
-/// Files kept open; a thousand streams are written in turns, and opening costs a system call more.
+/// Files that are kept open. A thousand streams are written in turns, and opening a file costs one
+/// more system call.
 const OPEN_MAX: usize = 512;
-/// Bytes of a chunk whose writing begins without waiting for a sync, so that the disk is busy
-/// between syncs and a sync finds little to do.
+/// Bytes of a chunk after which writing begins without waiting for a sync. The disk is then busy
+/// between syncs, and a sync finds little to do.
 const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
     open: Mutex<BTreeMap<String, Arc<File>>>,
-    /// The directory itself: synced for names, and locked against a second process.
+    /// The directory itself. It is synced for the names of files, and locked against a second
+    /// process.
     directory: File,
-    /// Whether names were made that no sync of the directory has seen.
+    /// Whether names were made since the last sync of the directory.
     has_new_names: Mutex<bool>,
-    /// What was written since it was opened to read, whole files; `None` of what was removed.
-    /// Without it, writes go to the disk.
+    /// Files written since the directory was opened to read, whole; `None` for a removed file.
+    /// Without an overlay, writes go to the disk.
     overlay: Option<Mutex<Overlay>>,
 }
 
 type Overlay = BTreeMap<String, Option<Vec<u8>>>;
 
-/// The directory; clones are the same one.
+/// The directory. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Directory(Arc<Shared>);
 
@@ -64,10 +66,11 @@ fn locked(path: &Path, lock: FlockOperation) -> Result<File, StorageError> {
 }
 
 impl Directory {
-    /// Opens it for this process alone; creates it when it is not there.
+    /// Opens the directory for this process alone. A missing directory is created.
     ///
     /// # Errors
-    /// When it cannot be created, opened or locked: another process has it.
+    /// When the directory cannot be created, opened or locked. A lock fails while another process
+    /// has the directory.
     pub fn open(path: &Path) -> Result<Self, StorageError> {
         let name = path.display().to_string();
         std::fs::create_dir_all(path).map_err(|error| storage_error(&name, &error))?;
@@ -75,25 +78,26 @@ impl Directory {
         Ok(Self::with(path, directory, None))
     }
 
-    /// Opens it to read, while nobody writes: what is written goes to memory, and is read back
-    /// from there.
+    /// Opens the directory to read, while no process writes it. Writes go to memory, and are read
+    /// back from there.
     ///
     /// # Errors
-    /// When it cannot be opened, or another process has it to write.
+    /// When the directory cannot be opened, or another process has it open to write.
     pub fn open_to_read(path: &Path) -> Result<Self, StorageError> {
         let directory = locked(path, FlockOperation::NonBlockingLockShared)?;
         Ok(Self::with(path, directory, Some(Mutex::default())))
     }
 
-    /// Whether it was opened to read.
+    /// Whether the directory was opened to read.
     pub fn is_reading(&self) -> bool {
         self.0.overlay.is_some()
     }
 
-    /// Opens it for whoever looks at bytes alone, and writes none, whoever else has it.
+    /// Opens the directory for a reader of its bytes, without a lock and whatever other processes
+    /// do. The reader must not write.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the directory cannot be opened.
     pub fn open_unlocked(path: &Path) -> Result<Self, StorageError> {
         let name = path.display().to_string();
         let directory = File::open(path).map_err(|error| storage_error(&name, &error))?;
@@ -171,7 +175,8 @@ impl Disk for Directory {
             let end = offset + bytes.len() as u64;
             if end.is_multiple_of(WRITE_BEHIND_BYTES) && parse_chunk_name(name).is_some() {
                 let (from, len) = (end - WRITE_BEHIND_BYTES, NonZeroU64::new(WRITE_BEHIND_BYTES));
-                // It is only advice: a file system that does not take it syncs all at once.
+                // The call is only advice. A file system that ignores it writes everything at the
+                // sync.
                 let _ = rustix::fs::fadvise(&file, from, len, Advice::DontNeed);
             }
             Ok(())

@@ -32,7 +32,7 @@ use evenfall_store_format::{
 };
 
 use self::replication::Replication;
-use super::names::cluster::Member;
+use super::names::membership::Membership;
 use super::uploads::Uploads;
 use super::{
     Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreError, Wait, expect_loopback,
@@ -42,47 +42,47 @@ use super::{
 pub use self::config::{StoreConfig, TIME_AHEAD_MAX, wall_clock_ns};
 pub use self::file::StoreFile;
 
-/// Shards of the cache: enough that readers on a few cores seldom meet.
+/// Shards of the cache. With eight shards, readers on a few cores seldom wait for each other.
 const SHARDS: usize = 8;
-/// Unsynced segments (64 MiB) after which chunks are synced: often enough that memory drains, and
-/// seldom enough that a sync moves megabytes.
+/// Unsynced segments (64 MiB) after which chunks are synced. The number is small enough that memory
+/// drains, and large enough that a sync moves megabytes.
 const FLUSH_SEGMENTS: usize = 4_096;
 /// How long the disk thread waits for work before it looks at its timers.
 const TICK: Duration = Duration::from_millis(50);
-/// Segments that do not fill the flush above are synced after this long; retention looks as often.
-/// With two looks of [`JOURNAL_LAG`] and a tick before it, an append at `memory` is on the disk
-/// half a second after its acknowledgement, and the time of one sync.
+/// Unsynced segments that do not reach the number above are synced after this long. Retention runs
+/// as often. Before it come two looks of [`JOURNAL_LAG`] and a tick, so an append at `memory` is on
+/// the disk half a second after its acknowledgement, plus the time of one sync.
 const FLUSH_LAG: Duration = Duration::from_millis(250);
-/// How often the disk thread looks for records that nobody waits for and no journal has. A file
-/// whose open segment is the same at two looks is committed; in any other the segment has filled,
-/// and the flush has it.
+/// How often the disk thread looks for records that no append waits for and no journal has. A file
+/// whose open segment is the same at two looks is committed. In any other file the segment has
+/// filled, and the next flush syncs it.
 const JOURNAL_LAG: Duration = Duration::from_millis(100);
-/// How long an append waits for a disk whose commits fail: long enough for an error in passing, and
-/// short enough that a stop has answered everybody within five seconds.
+/// How long an append waits for a disk whose commits fail. Two seconds outlast a short failure, and
+/// let a stop answer all clients within five seconds.
 const TROUBLE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What waits for the disk thread.
+/// The work that waits for the disk thread.
 #[derive(Default)]
 struct Queue {
-    /// Files with records that someone waits for.
+    /// Files with records that an append waits for.
     waiting: BTreeSet<FileId>,
-    /// Number of the group commit that will have them.
+    /// Number of the group commit that will include these records.
     ticket: u64,
-    /// Group commits done.
+    /// Number of the last group commit that is done.
     committed: u64,
     sealed: Vec<Sealed>,
-    /// Files with records that nobody waits for, since the last look at them.
+    /// Files with records that no append waits for, since the last look at them.
     lagging: BTreeSet<FileId>,
-    /// The disk thread has been woken and will look.
+    /// Whether the disk thread has been woken and will look for work.
     has_work: bool,
-    /// Since when commits fail, and how the last one did.
+    /// Since when commits fail, with the last error.
     trouble: Option<(Instant, Error)>,
 }
 
 /// Sizes of the stages at one moment.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Occupancy {
-    /// Bytes of full segments that are in no synced chunk.
+    /// Bytes of full segments that no synced chunk has.
     pub memory_bytes: u64,
     /// Bytes of chunks on the local disk.
     pub local_bytes: u64,
@@ -90,30 +90,30 @@ pub struct Occupancy {
     pub upload_chunks: u64,
     /// Bytes in the read cache.
     pub cache_bytes: u64,
-    /// Segments that had to leave the read cache for others so far.
+    /// Segments that have left the read cache to make room.
     pub cache_evictions: u64,
     /// Appends refused so far.
     pub refused: u64,
-    /// Turns of the disk thread behind which commits are done, idle ones too.
+    /// Turns of the disk thread after which commits are done. Idle turns count too.
     pub commits: u64,
-    /// Failed requests of the disk so far; the thread tries them again.
+    /// Failed requests of the disk so far. The thread repeats them.
     pub disk_errors: u64,
     /// Failed requests of the object store so far.
     pub upload_errors: u64,
-    /// Bytes that are synced here and that the second node lacks.
+    /// Bytes that are synced on this node and that the second node lacks.
     pub replica_bytes: u64,
-    /// Whether there should be a second node and is none.
+    /// Whether a second node is configured and absent.
     pub is_replica_away: bool,
 }
 
-/// Segments in memory, by file, kind and number; one lock of several.
+/// A part of the cache of segments, by file, kind and number, with its own lock.
 type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
 
-/// What all threads of a store share. Locks are taken in this order: `naming_turn` or
-/// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`; and
-/// for publications `blocks`, a file's `published`, its `appender`.
+/// The state that all threads of a store share. Locks are taken in this order: `naming_turn` or
+/// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`.
+/// Publications take `blocks`, a file's `published`, its `appender`.
 pub(super) struct Shared {
-    /// Opened to read: nothing is claimed, written or uploaded.
+    /// Whether the store was opened to read. It then claims, writes and uploads nothing.
     is_reading: bool,
     pub(super) config: StoreConfig,
     pub(super) disk: Directory,
@@ -126,68 +126,71 @@ pub(super) struct Shared {
     work: Condvar,
     done: Condvar,
     volume: Mutex<Volume<Directory>>,
-    /// Whether there is enough to sync chunks; the thread that does waits for it.
+    /// Whether enough segments wait for a sync of chunks. The syncing thread waits for it.
     flush_due: Mutex<bool>,
     flush: Condvar,
-    /// Whose turn it is to sync chunks; taken before the volume.
+    /// Lock of the thread that syncs chunks. It is taken before the volume.
     flush_turn: Mutex<()>,
     memory_bytes: AtomicU64,
-    /// Of chunks; the volume counts them.
+    /// Bytes of chunks. The volume counts them.
     local_bytes: Arc<AtomicU64>,
     refused: AtomicU64,
     disk_errors: AtomicU64,
-    /// The disk had no room for what it was last asked to write.
+    /// Whether the disk had no room at its last write.
     is_disk_full: AtomicBool,
     pub(super) uploads: Uploads,
     replication: Option<Replication>,
-    /// Blocks of metadata as this life has put them last; locked by whoever writes one.
+    /// Blocks of metadata as this life has last put them. A thread that writes a block holds the
+    /// lock.
     pub(super) blocks: Mutex<BTreeMap<u32, Option<Bytes>>>,
     /// Blocks of earlier lives that are known to be in the object store.
     pub(super) blocks_seen: Mutex<BTreeSet<String>>,
-    /// Blocks of earlier lives, read ahead of the files that are adopted; by name.
+    /// Blocks of earlier lives by name, read ahead of the files that are adopted.
     blocks_before: Mutex<BTreeMap<String, Bytes>>,
-    /// Whose turn it is to give names to files.
+    /// Lock of the thread that gives names to files.
     naming_turn: Mutex<()>,
-    /// Whose turn it is to take files over.
+    /// Lock of the thread that takes files over.
     adoption_turn: Mutex<()>,
-    /// What fills no segment of files without a name: a journal keeps it until that comes back.
+    /// Records of nameless files that fill no segment. A journal keeps them until the name comes
+    /// back.
     strays: Mutex<BTreeMap<FileId, Bytes>>,
     stop: AtomicBool,
-    /// The disk thread is gone, and commits nothing any more.
+    /// Whether the disk thread has ended and commits nothing any more.
     disk_ended: AtomicBool,
 }
 
-/// The files of one node. Dropping it without [`close`](Self::close) is what a crash is.
+/// The files of one node. Dropping the store without [`close`](Self::close) is the same as a crash.
 pub struct Store {
     pub(super) shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A store, and what was found when it was opened.
+/// A store, with the losses that were found when it was opened.
 pub struct Opened {
     /// The store.
     pub store: Store,
-    /// What was dropped or damaged.
+    /// Dropped and damaged records.
     pub losses: Vec<Loss>,
 }
 
-/// What became of a takeover.
+/// The result of a takeover.
 #[derive(Debug, Default)]
 pub struct TakenOver {
-    /// Files that are this node's from now on.
+    /// Number of files that this node has taken over.
     pub files: usize,
-    /// What of them was lost.
+    /// Losses in these files.
     pub losses: Vec<Loss>,
-    /// Files that could not be read yet, and why: this node has claimed them, and the next takeover
-    /// tries again.
+    /// Files that could not be read yet, with the reason. This node has claimed them, and the next
+    /// takeover tries again.
     pub failed: Vec<(String, StoreError)>,
 }
 
 impl Store {
-    /// Opens the directory, whatever state it was left in.
+    /// Opens the directory, in whatever state it was left.
     ///
     /// # Errors
-    /// When disk, names or object store cannot be opened, or a file's data is in none of them.
+    /// When the disk, the names or the object store cannot be opened, or when no place has the data
+    /// of a file.
     pub fn open(config: StoreConfig) -> Result<Opened, StoreError> {
         if let Some(replica) = config.replica {
             let refused = |error: NotLoopback| StoreError::Replica {
@@ -197,7 +200,7 @@ impl Store {
             expect_loopback("replica", replica).map_err(refused)?;
         }
         let disk = Directory::open(&config.directory)?;
-        // From now on the list of a clean stop is not true any more.
+        // From now on the list of a clean stop is no longer true.
         disk.remove(seal::NAME)?;
         disk.remove(seal::NEW)?;
         let path = config.directory.join(names::FILE);
@@ -210,7 +213,7 @@ impl Store {
         Self::start(config, disk, names, bucket)
     }
 
-    /// [`open`](Self::open) over what is open already.
+    /// [`open`](Self::open) with parts that are already open.
     pub(super) fn start(
         config: StoreConfig,
         disk: Directory,
@@ -231,11 +234,12 @@ impl Store {
         Ok(Opened { store: Self { shared, threads }, losses })
     }
 
-    /// Opens the directory without changing a byte of it, as it is after a stop or a crash: what
-    /// recovery would write stays in memory. Others may read it too; nobody may write meanwhile.
+    /// Opens the directory as it is after a stop or a crash, without changing a byte. The writes of
+    /// recovery stay in memory. Other processes may read the directory too, and none may write
+    /// meanwhile.
     ///
     /// # Errors
-    /// As [`open`](Self::open); when another process has it open to write.
+    /// As for [`open`](Self::open). Also when another process has the directory open to write.
     pub fn open_to_read(config: StoreConfig) -> Result<Opened, StoreError> {
         let disk = Directory::open_to_read(&config.directory)?;
         let names = Names::open_to_read(&config.directory.join(names::FILE))?;
@@ -268,7 +272,7 @@ impl Store {
         files.values().filter(|file| !file.is_deleted.load(Relaxed)).cloned().collect()
     }
 
-    /// Creates the file, or gives the one that is there.
+    /// Creates the file, or returns the existing file.
     ///
     /// # Errors
     /// [`Error::FileExists`] with another schema; [`Error::Schema`].
@@ -277,7 +281,7 @@ impl Store {
         Ok(Arc::clone(&files[0]))
     }
 
-    /// [`create`](Self::create) of many, with one write to the directory of names.
+    /// [`create`](Self::create) for many files, with one write to the directory of names.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -312,36 +316,36 @@ impl Store {
         Ok(files)
     }
 
-    /// Takes over the files whose primary has no lease any more. Nothing without a cluster.
+    /// Takes over the files whose primary has no lease any more. Without a cluster it does nothing.
     ///
     /// # Errors
-    /// What names and the disk say; it may be called again, and goes on with what was left.
+    /// The errors of the names and of the disk. A repeated call continues with the rest.
     pub fn take_over(&self) -> Result<TakenOver, StoreError> {
         let member = self.shared.names.member();
         member.map_or(Ok(TakenOver::default()), |_| self.shared.adopt_orphans())
     }
 
     /// Whether there are files without a primary that only a new life of this node may take over:
-    /// those that it has a copy of, and those whose last primary has a later token. Who sees it
-    /// closes the store and opens it again.
+    /// files of which it has a copy, and files whose last primary has a later token. A caller that
+    /// gets `true` closes the store and opens it again.
     ///
     /// # Errors
-    /// What names say.
+    /// The errors of the names.
     pub fn is_new_life_due(&self) -> Result<bool, StoreError> {
-        Ok(self.shared.names.member().map_or(Ok(false), Member::is_new_life_due)?)
+        Ok(self.shared.names.member().map_or(Ok(false), Membership::is_new_life_due)?)
     }
 
-    /// The part in a cluster, if the store has one.
-    pub fn member(&self) -> Option<&Member> {
+    /// The node's part in a cluster, if the store belongs to a cluster.
+    pub fn member(&self) -> Option<&dyn Membership> {
         self.shared.names.member()
     }
 
-    /// Appends whole records in order of time; gives the number of the first.
+    /// Appends whole records in order of time. Returns the number of the first record.
     ///
     /// # Errors
-    /// [`Error::Refused`] by a stage at its limit, [`Error::TimeAhead`] of a record from the
-    /// future, what [`Appender::append`] says: nothing is taken then.
-    /// [`StoreError::Unreached`]: everything is taken.
+    /// [`Error::Refused`] by a stage at its limit, [`Error::TimeAhead`] for a record from the
+    /// future, and the errors of [`Appender::append`]: no record is taken then. After
+    /// [`StoreError::Unreached`], all records are taken.
     pub fn append(
         &self,
         file: &StoreFile,
@@ -353,8 +357,8 @@ impl Store {
         Ok(first)
     }
 
-    /// The first half of an append: the records are taken and readable. What comes back is the
-    /// first record's number and the commit to wait for.
+    /// The first half of an append: the records are taken and readable. Returns the number of the
+    /// first record and the commit to wait for.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -381,10 +385,11 @@ impl Store {
         Ok((range.start, shared.queue(file, sealed, is_waiting)))
     }
 
-    /// The second half, with what the first gave: returns when the level is reached.
+    /// The second half of an append, with the result of the first half. Returns when the level is
+    /// reached.
     ///
     /// # Errors
-    /// [`StoreError::Unreached`]: the records are taken.
+    /// [`StoreError::Unreached`]; the records are taken.
     pub fn append_end(
         &self,
         file: &StoreFile,
@@ -403,17 +408,17 @@ impl Store {
                 Wait::Objects => self.publish(file)?,
             }
         }
-        // What was reached is acknowledged only by who is still the primary.
+        // Only a node that is still the primary acknowledges the records.
         Ok(self.shared.names.confirm(level.waits().contains(&Wait::Objects))?)
     }
 
-    /// Group commits that are done, to be compared with what [`append_begin`](Self::append_begin)
-    /// gave.
+    /// Number of the last group commit that is done, for comparison with the result of
+    /// [`append_begin`](Self::append_begin).
     pub fn committed(&self) -> u64 {
         lock(&self.shared.queue).committed
     }
 
-    /// Puts everything of the file into the object store, and says so in its metadata.
+    /// Puts all records of the file into the object store, and states them in its metadata.
     ///
     /// # Errors
     /// [`StoreError::NoObjects`], [`Error::Fenced`], [`Error::Storage`].
@@ -424,7 +429,7 @@ impl Store {
     /// The record of this number.
     ///
     /// # Errors
-    /// [`Error::NoRecord`]; what keeps it from being read.
+    /// [`Error::NoRecord`], and the errors of reading.
     pub fn record(&self, file: &StoreFile, number: u64) -> Result<Bytes, StoreError> {
         let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         Ok(Reader::new(&at, &mut segments).record(number)?)
@@ -444,7 +449,7 @@ impl Store {
     /// The records from one time to another, both included, as parts of segments.
     ///
     /// # Errors
-    /// What keeps a segment from being read; what `each` says.
+    /// The errors of reading a segment, and of `each`.
     pub fn read(
         &self,
         file: &StoreFile,
@@ -462,7 +467,7 @@ impl Store {
     /// The numbers of the records from one time to another, both included.
     ///
     /// # Errors
-    /// What keeps a segment from being read.
+    /// The errors of reading a segment.
     pub fn find(
         &self,
         file: &StoreFile,
@@ -473,11 +478,11 @@ impl Store {
         Ok(Reader::new(&at, &mut segments).between(from_ns, to_ns)?)
     }
 
-    /// The segments that the records of each of these times are in, from one time to another, by
-    /// the index alone.
+    /// For each pair of times, the segments that hold the records between them, found by the index
+    /// alone.
     ///
     /// # Errors
-    /// What keeps an index node from being read.
+    /// The errors of reading an index node.
     pub fn find_segments(
         &self,
         file: &StoreFile,
@@ -503,11 +508,11 @@ impl Store {
         Ok(Reader::new(&at, &mut segments).records(numbers, each)?)
     }
 
-    /// Count, times and aggregates of the records from one time to another, whole segments by the
-    /// index alone.
+    /// Count, times and aggregates of the records from one time to another. Whole segments are
+    /// answered by the index alone.
     ///
     /// # Errors
-    /// What keeps a segment from being read.
+    /// The errors of reading a segment.
     pub fn summary(
         &self,
         file: &StoreFile,
@@ -520,7 +525,7 @@ impl Store {
         Ok(reader.summary(numbers, &file.schema)?)
     }
 
-    /// Holds the disk still until the result is dropped: for tests of what waits for a disk.
+    /// Stops the disk until the result is dropped, for tests of code that waits for a disk.
     #[doc(hidden)]
     pub fn hold_disk(&self) -> impl Sized + '_ {
         lock(&self.shared.volume)
@@ -531,7 +536,7 @@ impl Store {
         self.shared.now_ns()
     }
 
-    /// Sizes of the stages now.
+    /// Sizes of the stages at present.
     pub fn occupancy(&self) -> Occupancy {
         let shared = &self.shared;
         let (replica_bytes, is_replica_away) = shared.replica_behind();
@@ -551,11 +556,11 @@ impl Store {
         }
     }
 
-    /// Stops with everything on the disk and, when there is an object store, in it; leaves a list
+    /// Stops with all records on the disk and, when there is an object store, in it. Leaves a list
     /// of whole files behind.
     ///
     /// # Errors
-    /// When disk or object store fail; the store may then be opened again.
+    /// When the disk or the object store fails. The store may then be opened again.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.end_threads();
         if self.shared.is_reading {
@@ -564,7 +569,7 @@ impl Store {
         self.shared.finish()?;
         self.shared.names.leave();
         let directory = self.shared.config.directory.clone();
-        // The directory of names writes its last words when it goes.
+        // The directory of names writes its last changes when it is dropped.
         drop(self);
         seal::write(&directory)
     }
@@ -595,7 +600,7 @@ fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandl
     })
 }
 
-/// The local disk has no room for this name.
+/// The error for a name for which the local disk has no room.
 fn no_room(name: String) -> Error {
     Error::NoRoom { stage: Stage::LocalDisk, why: StorageError::Full { name } }
 }
@@ -605,7 +610,7 @@ fn origin(file: &StoreFile, token: u32) -> Origin {
 }
 
 impl Shared {
-    /// Puts together what the disk, the names and the objects have.
+    /// Combines the contents of the disk, the names and the objects.
     fn open(
         config: StoreConfig,
         disk: Directory,
@@ -663,8 +668,8 @@ impl Shared {
         Ok((shared, found.losses))
     }
 
-    /// A directory of names that was lost, or is an older one, gives out no number and no token
-    /// that this disk has seen.
+    /// A directory of names that was lost, or is older than the disk, gives out no number and no
+    /// token that this disk has seen.
     fn reserve(names: &Names, disk: &Directory, found: &Recovered) -> Result<(), StoreError> {
         let on_disk = disk.list()?.into_iter().filter_map(|(name, _)| parse_chunk_name(&name));
         let seen = on_disk.map(|(_, id, _)| id).chain(found.files.keys().copied());
@@ -685,7 +690,7 @@ impl Shared {
         (self.config.clock)()
     }
 
-    /// The latest time that a record may have now.
+    /// The latest time that a record may have at present.
     fn time_limit_ns(&self) -> i64 {
         let ahead = i64::try_from(self.config.time_ahead_max.as_nanos()).unwrap_or(i64::MAX);
         self.now_ns().saturating_add(ahead)
@@ -695,7 +700,7 @@ impl Shared {
         Snapshot::of(&lock(&file.appender), file.first())
     }
 
-    /// The files that this node is the primary of.
+    /// The files of which this node is the primary.
     pub(super) fn our_files(&self) -> Vec<Arc<StoreFile>> {
         let files = self.files.read().unwrap_or_else(|e| e.into_inner());
         let ours =
@@ -735,8 +740,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Hands segments to the disk thread, and perhaps a file that someone waits for; gives the
-    /// commit that will have it.
+    /// Hands segments to the disk thread, and the file if an append waits for it. Returns the
+    /// commit that will include them.
     pub(super) fn queue(&self, file: &StoreFile, mut sealed: Vec<Sealed>, is_waiting: bool) -> u64 {
         let begins_to_lag = !is_waiting && !file.is_lagging.swap(true, Relaxed);
         if begins_to_lag {
@@ -762,9 +767,9 @@ impl Shared {
         ticket
     }
 
-    /// Makes it one of this store's files; gives the one that is there already, if there is one.
+    /// Adds a file to this store. Returns the existing file when there is one.
     fn install(&self, volume: &mut Volume<Directory>, mut file: StoreFile) -> Arc<StoreFile> {
-        // Whoever installs holds the volume, so that nobody comes in between.
+        // The caller holds the volume, so that no other thread installs the file in between.
         if let Some(known) = self.file_of(file.id) {
             return known;
         }

@@ -1,5 +1,5 @@
-//! Records for other programs: CSV, and Parquet or Arrow that DuckDB, Polars and Spark open.
-//! Messages of a recording go out by the recorder's crate.
+//! Records for other programs: CSV, and Parquet or Arrow for DuckDB, Polars and Spark. The
+//! recorder's crate exports the messages of a recording.
 
 use evenfall_store_format::{Field, FieldType, Schema};
 use std::io::Write;
@@ -18,7 +18,7 @@ pub fn csv_header(schema: &Schema) -> String {
 /// Writes records as CSV: times and numbers in decimals, prices with their decimals, bytes in hex.
 ///
 /// # Errors
-/// What `out` says.
+/// The errors of `out`.
 pub fn csv(schema: &Schema, records: &[u8], out: &mut impl Write) -> std::io::Result<()> {
     for record in records.chunks_exact(usize::from(schema.record_bytes)) {
         for (at, field) in schema.fields.iter().enumerate() {
@@ -55,11 +55,11 @@ fn csv_field(
     }
 }
 
-/// Records that make a batch.
+/// Records of a batch.
 #[cfg(feature = "arrow")]
 const ROWS: usize = 65_536;
 
-/// Writes records that come in parts as Parquet or Arrow.
+/// Writes records as Parquet or Arrow. The records may come in parts.
 #[cfg(feature = "arrow")]
 pub struct RecordSheet<W: Write + Send> {
     columns: Columns,
@@ -68,10 +68,10 @@ pub struct RecordSheet<W: Write + Send> {
 
 #[cfg(feature = "arrow")]
 impl<W: Write + Send> RecordSheet<W> {
-    /// Begins one.
+    /// Begins a sheet.
     ///
     /// # Errors
-    /// What Parquet, Arrow or `out` says.
+    /// The errors of Parquet, Arrow or `out`.
     pub fn new(kind: Kind, schema: &Schema, out: W) -> Result<Self, parquet::errors::ParquetError> {
         let columns = Columns::new(schema, ROWS);
         let sheet = Sheet::new(kind, columns.arrow_schema(), out)?;
@@ -81,7 +81,7 @@ impl<W: Write + Send> RecordSheet<W> {
     /// Adds whole records.
     ///
     /// # Errors
-    /// What Parquet or the file says.
+    /// The errors of Parquet or the file.
     pub fn write(&mut self, records: &[u8]) -> Result<(), parquet::errors::ParquetError> {
         self.columns.extend(records);
         if self.columns.rows() < ROWS { Ok(()) } else { self.write_rows() }
@@ -91,10 +91,10 @@ impl<W: Write + Send> RecordSheet<W> {
         self.sheet.write(&self.columns.take()?)
     }
 
-    /// Ends it.
+    /// Ends the sheet.
     ///
     /// # Errors
-    /// What Parquet or the file says.
+    /// The errors of Parquet or the file.
     pub fn finish(mut self) -> Result<(), parquet::errors::ParquetError> {
         self.write_rows()?;
         self.sheet.finish()

@@ -1,5 +1,5 @@
-//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
-//! promise breaks.
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
 
 use evenfall_store_format::Schema;
 
@@ -7,8 +7,8 @@ use crate::export::{csv, csv_header};
 use crate::import::Table;
 use crate::protocol::{Reply, Request, frame};
 
-/// A frame of the store's protocol, as a request and as a reply: what decodes and is written again
-/// decodes to the same.
+/// Reads a frame of the store's protocol, as a request and as a reply. A decoded frame that is
+/// written and decoded again is the same.
 pub fn store_wire(data: &[u8]) {
     let Ok(Some((header, body))) = frame(data) else { return };
     let mut again = Vec::new();
@@ -21,15 +21,15 @@ pub fn store_wire(data: &[u8]) {
     if let Ok(reply) = Reply::decode(&header, body) {
         reply.encode(header.request, header.extra, &mut again);
         let (written, body) = frame(&again).expect("a frame").expect("a whole one");
-        // Long words are cut.
+        // Long texts are cut.
         if !matches!(reply, Reply::Failed { .. }) {
             assert_eq!(Reply::decode(&written, body), Ok(reply));
         }
     }
 }
 
-/// A schema in JSON on the first line, a table behind it: an error in words, or records that are
-/// printed and read again as the same bytes.
+/// Reads a schema in JSON on the first line, and a table after it. The result is an error in words,
+/// or records that are the same bytes after printing and reading.
 pub fn store_table(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.lines();
@@ -43,7 +43,7 @@ pub fn store_table(data: &[u8]) {
         let mut printed = Vec::new();
         csv(&schema, &record, &mut printed).expect("memory takes it");
         let printed = String::from_utf8(printed).expect("text");
-        // Fields that share bytes, or names with commas, do not survive it.
+        // Fields that share bytes and names with commas do not survive printing.
         if let Ok(whole) = &whole {
             let _ = whole.record(printed.trim_end());
         }

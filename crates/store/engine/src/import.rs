@@ -1,10 +1,11 @@
-//! Records out of other programs' text: CSV with a header, as [`export`](super::export) writes it.
+//! Reads records from text of other programs: CSV with a header, as [`export`](super::export)
+//! writes it.
 
 use std::fmt;
 
 use evenfall_store_format::{Field, FieldType, Schema};
 
-/// A header or a line that makes no record: which column is wrong, and why.
+/// A header or a line that gives no record. The text names the wrong column and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportError(String);
 
@@ -16,7 +17,7 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-/// Reads records of one schema out of lines.
+/// Reads lines into records of one schema.
 pub struct Table<'a> {
     schema: &'a Schema,
     /// The field of each column.
@@ -24,10 +25,10 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// By the header, which names every field once, in any order.
+    /// A table with this header, which names every field once, in any order.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// What is wrong with the header, in words.
     pub fn new(schema: &'a Schema, header: &str) -> Result<Self, ImportError> {
         let field = |name: &str| {
             let known = || {
@@ -51,7 +52,7 @@ impl<'a> Table<'a> {
     /// The record of a line.
     ///
     /// # Errors
-    /// Which column is wrong and why, in words.
+    /// The wrong column and the reason, in words.
     pub fn record(&self, line: &str) -> Result<Vec<u8>, ImportError> {
         let mut record = vec![0; usize::from(self.schema.record_bytes)];
         let mut cells = line.split(',');
@@ -113,7 +114,7 @@ fn put_hex(cell: &str, place: &mut [u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A price in units of the schema's scale; no digit may be lost.
+/// A price in units of the schema's scale. `None` when a digit would be lost.
 fn price(cell: &str, decimals: u8) -> Option<i64> {
     let (digits, is_negative) = match cell.strip_prefix('-') {
         Some(rest) => (rest, true),

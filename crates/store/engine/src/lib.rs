@@ -1,4 +1,4 @@
-//! The store as it runs: files over one local disk, an object store and a directory of names.
+//! The running store: files over one local disk, an object store and a directory of names.
 //!
 //! ```text
 //!  append ──> Appender (one lock per file) ──> acknowledged: memory
@@ -10,24 +10,24 @@
 //!            upload thread: full chunks, and tails now and then ──> acknowledged: object
 //! ```
 //!
-//! An append takes the lock of its own file, and the shared queue only when a segment fills or the
-//! client asks for `local`. Whatever cannot go on in its stage is refused at the door, before
-//! anything is taken, by the name of the stage; a refused append may be tried again.
+//! An append takes the lock of its own file. It takes the shared queue only when a segment fills or
+//! the client asks for `local`. When a stage is at its limit, an append is refused before any
+//! record is taken, and the error names the stage. A refused append may be tried again.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`engine`] | [`Store`]: open, create, append, read, close |
 //! | [`archive`] | [`Archive`]: the same files read from objects alone |
 //! | [`level`] | [`Level`]: words, wire numbers and waits of the levels |
-//! | [`directory`], [`bucket`], [`names`] | the disk, the objects, the names |
-//! | `parts`, `uploads` | chunks out of the objects, several at once, and into them |
-//! | [`source`] | reading, the same from a store and from an archive |
-//! | [`cluster_source`] | any file of a cluster: objects, and the primary for what is newer |
+//! | [`directory`], [`bucket`], [`names`] | the disk, the objects and the names of files |
+//! | `parts`, `uploads` | downloads of chunks from the objects, several at once, and uploads |
+//! | [`source`] | one way of reading for a store and an archive |
+//! | [`cluster_source`] | any file of a cluster: from objects, and newer records from the primary |
 //! | [`export`] | records as text and as batches |
-//! | [`import`] | records out of text |
+//! | [`import`] | records from text |
 //! | [`columns`] | records as Arrow columns |
 //! | [`sheet`] | batches as Parquet or as an Arrow stream |
-//! | [`protocol`], [`client`] | the store on a port, from its client |
+//! | [`protocol`], [`client`] | the protocol of a store on a port, and its client |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
 
 #![forbid(unsafe_code)]
@@ -35,6 +35,7 @@
 pub mod archive;
 pub mod bucket;
 pub mod client;
+#[cfg(feature = "etcd")]
 pub mod cluster_source;
 #[cfg(feature = "arrow")]
 pub mod columns;
@@ -60,6 +61,7 @@ mod tests;
 pub use archive::Archive;
 pub use bucket::{Bucket, BucketOptions};
 pub use client::{Client, Completion, RemoteFile, RemoteSource};
+#[cfg(feature = "etcd")]
 pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile, TakenOver};
@@ -69,50 +71,50 @@ pub use source::{Listed, RecordSource};
 
 use evenfall_store_format::Error;
 
-/// Why the store did not do it.
+/// Why the store did not carry out a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The store's own reason.
+    /// An error of the store itself.
     Store(Error),
-    /// The directory of names.
+    /// An error of the directory of names.
     Names(NamesError),
-    /// The lease of this store node has run out: what was asked for is not acknowledged.
+    /// The lease of this store node has run out, so the request is not acknowledged.
     LeaseLost {
         /// The store node.
         node: u32,
-        /// Whether it is over for good; otherwise it may still be renewed.
+        /// Whether the lease is over for good. Otherwise it may still be renewed.
         is_over: bool,
     },
-    /// The second node does not have it.
+    /// The second node does not have the records.
     Replica {
-        /// Which, and why.
+        /// The second node, and the reason.
         what: String,
         /// Whether the same request may succeed later.
         is_retryable: bool,
     },
-    /// The file is a copy of another node's, and takes records from that node alone.
+    /// The file is a copy of another node's file, and takes records from that node alone.
     IsCopy {
         /// Its name.
         file: String,
     },
-    /// The records of an append are taken and readable, and have not reached its level. The same
-    /// append again would take them twice.
+    /// The records of an append are taken and readable, but have not reached its level. A repeated
+    /// append would take them a second time.
     Unreached {
-        /// Number of the first of them.
+        /// Number of the first record.
         first: u64,
         /// The level.
         level: Level,
-        /// Why.
+        /// Reason of the failure.
         why: Box<StoreError>,
     },
-    /// There is no object store to do it with.
+    /// The request needs an object store, and the store has none.
     NoObjects,
     /// The store is being closed.
     Closing,
-    /// The other end of a connection said so, or the connection itself.
+    /// The other end of a connection reported an error, or the connection failed.
     Remote {
-        /// In words.
+        /// The error in words.
         what: String,
         /// Whether the same request may succeed later.
         is_retryable: bool,
@@ -133,7 +135,7 @@ impl StoreError {
 }
 
 impl StoreError {
-    /// Whether a disk has no room: waiting alone does not help.
+    /// Whether a disk has no room. Waiting alone does not help then.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Store(Error::NoRoom { .. }))
     }
@@ -168,8 +170,8 @@ impl std::fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Store(error) => Some(error),
-            Self::Names(error) => Some(error),
+            Self::Store(error) => std::error::Error::source(error),
+            Self::Names(error) => std::error::Error::source(error),
             Self::Unreached { why, .. } => Some(why),
             _ => None,
         }
@@ -200,11 +202,12 @@ impl From<NamesError> for StoreError {
     }
 }
 
-/// Connections of the store have no key, and without a key nothing leaves loopback: servers,
-/// clients, second nodes and names all ask here first.
+/// Checks that an address is on loopback. Connections of the store have no key, and without a key
+/// nothing may leave loopback. Servers, clients, second nodes and names all call this function
+/// first.
 ///
 /// # Errors
-/// Of an address that is not of this machine alone.
+/// When other machines can reach the address.
 pub fn expect_loopback(what: &str, address: std::net::SocketAddr) -> Result<(), NotLoopback> {
     match address.ip().to_canonical().is_loopback() {
         true => Ok(()),
@@ -215,7 +218,7 @@ pub fn expect_loopback(what: &str, address: std::net::SocketAddr) -> Result<(), 
 /// An address that other machines reach, for a connection that has no key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotLoopback {
-    /// What the address is of.
+    /// The part whose address it is.
     pub what: String,
     /// The address.
     pub address: std::net::SocketAddr,
@@ -234,7 +237,7 @@ impl std::fmt::Display for NotLoopback {
 
 impl std::error::Error for NotLoopback {}
 
-/// The content of a mutex, also when a thread that held it has panicked.
+/// Locks a mutex, also when a thread that held it has panicked.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

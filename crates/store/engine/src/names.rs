@@ -1,23 +1,25 @@
-//! Names of files: which number a file has, what its records mean, and who may write it.
+//! Names of files: the number of each file, the meaning of its records, and the node that may write
+//! it.
 //!
 //! ```text
 //!  Names ──> Embedded   one redb file; the lock of the directory keeps a second writer out
-//!       └──> Member     of a Cluster in etcd; a lease keeps a second writer out
-//!              └─ Lease   held by a thread, asked before anything is acknowledged
+//!       └──> Membership   of one node in names that several nodes share
+//!              └─ Member    in a Cluster in etcd; a lease keeps a second writer out
+//!                   └─ Lease   held by a thread, asked before anything is acknowledged
 //! ```
 //!
-//! Each life of a store node has a token, greater than all before, and claims files with it. Every
-//! segment, tail, block of metadata and journal frame carries it, and every later change of a
-//! file's entry is made on condition that the token is still there.
+//! Each life of a store node has a token that is greater than all before, and claims files with it.
+//! Every segment, tail, block of metadata and journal frame carries the token. Every later change
+//! of a file's entry succeeds only while the entry still has the token.
 
+#[cfg(feature = "etcd")]
 pub mod cluster;
 pub mod embedded;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-#[cfg(not(feature = "etcd"))]
-#[path = "names/etcd_absent.rs"]
-pub mod etcd;
+#[cfg(feature = "etcd")]
 pub mod lease;
+pub mod membership;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,50 +29,53 @@ use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{FileId, Schema};
 use serde::{Deserialize, Serialize};
 
-use cluster::{Cluster, Member};
 use embedded::Embedded;
+use membership::Membership;
 
 /// The file in the store's directory.
 pub const FILE: &str = "names.redb";
 
-/// Takeovers that an entry remembers: who was away for more has all its records put aside.
+/// Takeovers that an entry remembers. A node that was away during more takeovers has all its
+/// records put aside.
 const FORKS_MAX: usize = 64;
 
-/// What is known under a name.
+/// The entry of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The file's number.
     pub id: FileId,
-    /// What its records mean.
+    /// Meaning of the records.
     pub schema: Schema,
     /// The store node that may append.
     pub primary: u32,
-    /// The token it has claimed the file with; the greatest that was ever given out for the file.
+    /// The token with which the primary has claimed the file. No greater token was ever given out
+    /// for the file.
     pub token: u32,
-    /// Place of its metadata node among all.
+    /// Place of the file's metadata node among all nodes.
     pub slot: u32,
     /// First record that is kept.
     #[serde(default)]
     pub first: u64,
-    /// How long and how much of it is kept.
+    /// How long and how much of the file is kept.
     #[serde(default)]
     pub retention: Retention,
-    /// Token of the life whose publication is the newest one in the object store; zero of none.
+    /// Token of the life with the newest publication in the object store; zero for none.
     #[serde(default)]
     pub listed: u32,
-    /// Takeovers by other nodes, the last of them: with which token, and behind how many records. A
-    /// node that comes back learns from it which of its records are no part of the file.
+    /// The last takeovers by other nodes, each with its token and the number of records that the
+    /// file had. A node that comes back learns from them which of its records are no part of the
+    /// file.
     #[serde(default)]
     pub forks: Vec<(u32, u64)>,
-    /// The node whose journal has what was acknowledged at `replica`: while the primary is away,
-    /// nobody else may take the file over.
+    /// The node whose journal has the records that were acknowledged at `replica`. While the
+    /// primary is away, no other node may take the file over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica: Option<u32>,
-    /// It is being deleted: what is left of it goes, and the name last.
+    /// Whether the file is being deleted. Its name is deleted last.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_deleted: bool,
-    /// Here the file is a copy of another node's: the token of the primary that it follows. Only
-    /// the directory that has the copy says so.
+    /// For a copy of another node's file, the token of the primary that it follows. Only the
+    /// directory with the copy has this value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<u32>,
 }
@@ -105,54 +110,56 @@ impl Entry {
         self.forks.push((self.token, records));
     }
 
-    /// Whether another node took the file over behind a life of this token.
+    /// Whether another node took the file over after a life of this token.
     pub(super) fn has_forked_since(&self, token: u32) -> bool {
         self.forks.iter().any(|(by, _)| *by > token)
     }
 
-    /// Behind how many records a life of this token and the file have parted.
+    /// Number of records after which a life of this token and the file have parted.
     pub(super) fn forked_at(&self, token: u32) -> u64 {
         let later = self.forks.iter().filter(|(by, _)| *by > token);
         later.map(|(_, records)| *records).min().unwrap_or(0)
     }
 }
 
-/// A file that this node is the primary of from now on.
+/// A file of which this node is the primary from now on.
 #[derive(Clone, Debug)]
 pub struct Claimed {
     /// Its name.
     pub name: String,
     /// Its entry.
     pub entry: Entry,
-    /// Whether this node was its primary before too.
+    /// Whether this node was the primary before.
     pub was_ours: bool,
 }
 
-/// Why the directory of names did not do it.
+/// Why the directory of names did not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamesError {
-    /// Nothing answers, or not in time. The request may or may not have been carried out.
+    /// This build has no names in etcd: it lacks the feature `etcd`.
+    NoCluster,
+    /// The directory did not answer in time. The request may have been carried out or not.
     Unavailable(String),
-    /// It refused, or is damaged; in its own words.
+    /// The directory refused, or is damaged. The text is the directory's own.
     Failed(String),
-    /// The node's lease has run out: nothing may be acknowledged.
+    /// The node's lease has run out, so nothing may be acknowledged.
     LeaseLost {
         /// The store node.
         node: u32,
-        /// Whether it is over for this life. Otherwise the directory of names was not reached in
-        /// time, and the lease may still be renewed.
+        /// Whether the lease is over for this life. Otherwise the directory of names was not
+        /// reached in time, and the lease may still be renewed.
         is_over: bool,
     },
     /// Another node is the file's primary.
     NotPrimary {
         /// The file's name.
         file: String,
-        /// Its primary.
+        /// Number of the primary.
         primary: u32,
-        /// Where that serves, if it does.
+        /// Address of the primary, if it serves one.
         address: Option<String>,
-        /// Whether it holds a lease.
+        /// Whether the primary holds a lease.
         is_alive: bool,
     },
     /// The file of this name is being deleted.
@@ -166,7 +173,7 @@ pub enum NamesError {
         file: FileId,
         /// Our token.
         token: u32,
-        /// The token that is in force.
+        /// The token in force.
         newer: u32,
     },
 }
@@ -174,6 +181,9 @@ pub enum NamesError {
 impl std::fmt::Display for NamesError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::NoCluster => {
+                f.write_str("names in etcd are not in this build: it lacks the feature etcd")
+            }
             Self::Unavailable(what) => write!(f, "the directory of names does not answer: {what}"),
             Self::Failed(what) => write!(f, "directory of names: {what}"),
             Self::LeaseLost { node, is_over: true } => write!(
@@ -209,34 +219,34 @@ impl std::fmt::Display for NamesError {
 
 impl std::error::Error for NamesError {}
 
-/// How a store takes part in a cluster.
+/// The settings of a store that belongs to a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// `etcd://127.0.0.1:2379/name`, several endpoints with commas between.
+    /// Address of the cluster: `etcd://127.0.0.1:2379/name`. Several endpoints are separated by
+    /// commas.
     pub address: String,
-    /// Lease: a node that is not heard of for so long may be replaced. Whole seconds, 2 at least.
+    /// Time of the lease. A node that is not heard of for this long may be replaced. Whole seconds,
+    /// 2 at least.
     pub lease: Duration,
-    /// Whether files are taken over whose primary has no lease any more.
+    /// Whether this node takes over files whose primary has no lease any more.
     pub take_over: bool,
 }
 
-/// The directory of names, as a store that writes uses it.
+/// The directory of names, as a writing store uses it.
 pub struct Names {
     local: Embedded,
-    member: Option<Member>,
+    member: Option<Box<dyn Membership>>,
     node: u32,
 }
 
-/// The setting under which a directory remembers its number in a cluster.
-const NODE: &str = "node";
-/// The setting under which it remembers the cluster's address.
+/// The setting under which a directory remembers the cluster's address.
 const CLUSTER: &str = "cluster";
-/// The setting under which it remembers where its objects are, when that is not below it.
+/// The setting under which a directory remembers where its objects are, when they are not below it.
 const OBJECTS: &str = "objects";
 
 impl Names {
-    /// Opens or creates the file; with a cluster, joins that under the number that the file
-    /// remembers, and waits while another process holds it.
+    /// Opens or creates the file. With a cluster, it joins the cluster under the number that the
+    /// file remembers, and waits while another process holds that number.
     ///
     /// # Errors
     /// When the file cannot be opened or is damaged, or the cluster cannot be joined.
@@ -259,36 +269,48 @@ impl Names {
             let what = "this directory has files with names of its own: begin with an empty one";
             return Err(NamesError::Failed(what.into()));
         }
+        Self::join(local, config)
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    fn join(_: Embedded, _: &ClusterConfig) -> Result<Self, NamesError> {
+        Err(NamesError::NoCluster)
+    }
+
+    #[cfg(feature = "etcd")]
+    fn join(local: Embedded, config: &ClusterConfig) -> Result<Self, NamesError> {
+        /// The setting under which a directory remembers its number in a cluster.
+        const NODE: &str = "node";
         let known = local.setting(NODE)?.and_then(|number| number.parse().ok());
-        let cluster = Cluster::open(&config.address)?;
+        let cluster = cluster::Cluster::open(&config.address)?;
         let node = match known {
             Some(node) => node,
             None => cluster.allot_node()?,
         };
         local.set(NODE, &node.to_string())?;
         local.set(CLUSTER, &config.address)?;
-        let member = Some(Member::join(cluster, node, config.lease)?);
-        Ok(Self { local, member, node })
+        let member = cluster::Member::join(cluster, node, config.lease)?;
+        Ok(Self { local, member: Some(Box::new(member)), node })
     }
 
-    /// A copy in memory of the file, as it is; of nothing when there is none.
+    /// A copy of the file in memory, as it is; empty when the file is missing.
     ///
     /// # Errors
-    /// When it cannot be read or is damaged.
+    /// When the file cannot be read or is damaged.
     pub fn open_to_read(path: &Path) -> Result<Self, NamesError> {
         Ok(Self { local: Embedded::open_to_read(path)?, member: None, node: 0 })
     }
 
-    /// Checks the file's own checksums, without a change to it.
+    /// Checks the file's own checksums without changing the file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage of the file.
     pub fn check(path: &Path) -> Result<(), NamesError> {
         Embedded::check(path)
     }
 
-    /// Where the objects of a store in this directory are, as it remembers it; `None` of a store
-    /// that has them below itself.
+    /// Where the objects of a store in this directory are, as the directory remembers; `None` for a
+    /// store with its objects below itself.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -296,7 +318,7 @@ impl Names {
         Embedded::open_to_read(&directory.join(FILE))?.setting(OBJECTS)
     }
 
-    /// The cluster that a store in this directory is part of, as it remembers it.
+    /// The cluster that a store in this directory belongs to, as the directory remembers.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -304,10 +326,10 @@ impl Names {
         Embedded::open_to_read(&directory.join(FILE))?.setting(CLUSTER)
     }
 
-    /// Remembers where the objects are; a cluster has them all in one place.
+    /// Remembers where the objects are. A cluster has all objects in one place.
     ///
     /// # Errors
-    /// When they are elsewhere.
+    /// When the objects are elsewhere.
     pub fn settle_objects(&self, directory: &Path, place: &str) -> Result<(), NamesError> {
         let absolute = match place.contains("://") {
             true => place.to_owned(),
@@ -317,7 +339,7 @@ impl Names {
                 .to_string(),
         };
         if let Some(member) = &self.member {
-            member.cluster().set_objects(&absolute)?;
+            member.set_objects(&absolute)?;
         }
         let below = directory.join("objects");
         let own = std::fs::canonicalize(&below).unwrap_or(below).display().to_string();
@@ -339,30 +361,31 @@ impl Names {
 
     /// Token of this life; zero before the claim.
     pub fn token(&self) -> u32 {
-        self.member.as_ref().map_or_else(|| self.local.token(), Member::token)
+        self.member().map_or_else(|| self.local.token(), Membership::token)
     }
 
     /// The part in a cluster, if there is one.
-    pub fn member(&self) -> Option<&Member> {
-        self.member.as_ref()
+    pub fn member(&self) -> Option<&dyn Membership> {
+        self.member.as_deref()
     }
 
-    /// What the directory remembers beside its names.
+    /// The notes of the directory besides its names.
     pub fn local(&self) -> &Embedded {
         &self.local
     }
 
-    /// Whether something may be acknowledged now.
+    /// Whether a request may be acknowledged now.
     ///
     /// # Errors
     /// [`NamesError::LeaseLost`].
     pub fn check_lease(&self) -> Result<(), NamesError> {
-        self.member.as_ref().map_or(Ok(()), |member| member.lease().check())
+        self.member().map_or(Ok(()), Membership::check_lease)
     }
 
-    /// Whether what was done may be acknowledged. What outlives this node (`is_shared`) is
-    /// acknowledged only when the directory of names itself says that our lease holds: whoever
-    /// takes over later has then read what we wrote before, whatever the clocks do.
+    /// Whether a finished request may be acknowledged. A request that outlives this node
+    /// (`is_shared`) is acknowledged only when the directory of names itself states that our lease
+    /// holds. A node that takes over later has then read all that we wrote before, whatever the
+    /// clocks do.
     ///
     /// # Errors
     /// [`NamesError::LeaseLost`]; [`NamesError::Unavailable`].
@@ -374,7 +397,7 @@ impl Names {
         }
     }
 
-    /// The names whose primary this node is, or last was; in order.
+    /// The names whose primary this node is, or last was, in order.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -382,22 +405,21 @@ impl Names {
         self.local.list()
     }
 
-    /// Whether the directory of names knows no file at all.
+    /// Whether the directory of names has no file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the directory cannot be read.
     pub fn is_empty(&self) -> Result<bool, NamesError> {
         match &self.member {
-            Some(member) => Ok(member.cluster().list()?.is_empty()),
+            Some(member) => Ok(member.list()?.is_empty()),
             None => Ok(self.local.list()?.is_empty()),
         }
     }
 
-    /// Gives new names numbers, slots and this life's token; names that are there already keep
-    /// their entries.
+    /// Gives new names numbers, slots and this life's token. Existing names keep their entries.
     ///
     /// # Errors
-    /// When it cannot be written; [`NamesError::NotPrimary`].
+    /// When the directory cannot be written; [`NamesError::NotPrimary`].
     pub fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
         let Some(member) = &self.member else { return self.local.create(files, self.node) };
         let created = member.create(files)?;
@@ -407,16 +429,17 @@ impl Names {
         Ok(created)
     }
 
-    /// Makes this node the primary of its files, with the token of a new life: in one directory of
-    /// every file, in a cluster of those it had, and, if told so, of those whose primary has no
-    /// lease any more. Copies in a directory without a cluster are claimed when told so.
+    /// Makes this node the primary of its files, with the token of a new life. Without a cluster
+    /// these are all files of the directory. In a cluster these are the files that the node had,
+    /// and, if the settings say so, files whose primary has no lease any more. Copies in a
+    /// directory without a cluster are claimed if the settings say so.
     ///
     /// Only a life that has just begun (`is_new`) may claim every such file: later, the last
-    /// primary may have a greater token than it. What this life has claimed before, and is not
-    /// `open`, is given once more.
+    /// primary may have a greater token than this life. Files that this life has claimed and that
+    /// are not `open` are returned once more.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the directory cannot be written.
     pub fn claim(
         &self,
         take_over: bool,
@@ -430,58 +453,59 @@ impl Names {
         Ok(claimed)
     }
 
-    /// Gives out no file number up to this one any more, and here no token either.
+    /// Never again gives out a file number up to this one, and without a cluster no token either.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the directory cannot be written.
     pub fn reserve(&self, file: FileId, token: u32) -> Result<(), NamesError> {
         if let Some(member) = &self.member {
-            return member.cluster().raise("file", file.0);
+            return member.reserve(file);
         }
         self.local.reserve(file, token)
     }
 
-    /// Says that a file is being deleted.
+    /// Notes that a file is being deleted.
     ///
     /// # Errors
-    /// When it cannot be written; [`NamesError::Fenced`].
+    /// When the directory cannot be written; [`NamesError::Fenced`].
     pub fn bury(&self, name: &str) -> Result<(), NamesError> {
         self.change(&[name], &|entry| entry.is_deleted = true)
     }
 
-    /// Changes what of a file is kept.
+    /// Changes the retention of a file.
     ///
     /// # Errors
-    /// When it cannot be written; [`NamesError::Fenced`].
+    /// When the directory cannot be written; [`NamesError::Fenced`].
     pub fn keep(&self, name: &str, first: u64, retention: Retention) -> Result<(), NamesError> {
         self.change(&[name], &|entry| (entry.first, entry.retention) = (first, retention))
     }
 
-    /// Says that this life goes on behind so many records of another node.
+    /// Notes that this life continues another node's file after this many records.
     ///
     /// # Errors
-    /// When it cannot be written; [`NamesError::Fenced`].
+    /// When the directory cannot be written; [`NamesError::Fenced`].
     pub fn fork(&self, name: &str, records: u64) -> Result<(), NamesError> {
         self.change(&[name], &|entry| entry.fork(records))
     }
 
-    /// Says that this node's journal and that of `replica` have what is acknowledged at `replica`.
+    /// Notes that this node's journal and that of `replica` have the records acknowledged at
+    /// `replica`.
     ///
     /// # Errors
-    /// When it cannot be written; [`NamesError::Fenced`].
+    /// When the directory cannot be written; [`NamesError::Fenced`].
     pub fn replicate(&self, name: &str, replica: u32) -> Result<(), NamesError> {
         self.change(&[name], &|entry| entry.replica = Some(replica))
     }
 
-    /// Begins, or goes on with, a copy of this file of another node. In a cluster its number is
-    /// that of the original, in a directory of its own names it is ours.
+    /// Begins or continues a copy of this file of another node. In a cluster the copy has the
+    /// number of the original. In a directory with its own names it has a number of that directory.
     ///
     /// # Errors
     /// When the file cannot be written; [`NamesError::Failed`] when the cluster has no such file.
     pub fn copy(&self, name: &str, original: &Entry) -> Result<Entry, NamesError> {
         let mut entry = match &self.member {
             Some(member) => {
-                member.cluster().find(name)?.filter(|e| e.id == original.id).ok_or_else(|| {
+                member.find(name)?.filter(|e| e.id == original.id).ok_or_else(|| {
                     NamesError::Failed(format!("this cluster has no file {name} of that number"))
                 })?
             }
@@ -495,7 +519,7 @@ impl Names {
         Ok(entry)
     }
 
-    /// Forgets a copy; the file goes on where its primary is.
+    /// Forgets a copy. The file continues at its primary.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -503,10 +527,10 @@ impl Names {
         self.local.remove(name)
     }
 
-    /// Says that the newest publication of these files is the one of this life.
+    /// Notes that the newest publication of these files is of this life.
     ///
     /// # Errors
-    /// When it cannot be written; [`NamesError::Fenced`].
+    /// When the directory cannot be written; [`NamesError::Fenced`].
     pub fn list_published(&self, names: &[&str]) -> Result<(), NamesError> {
         self.change(names, &|entry| entry.listed = entry.token)
     }
@@ -518,10 +542,10 @@ impl Names {
         self.local.change(names, change)
     }
 
-    /// Forgets a name; its number is never used again.
+    /// Forgets a name. Its number is never used again.
     ///
     /// # Errors
-    /// When it cannot be written; [`NamesError::Fenced`].
+    /// When the directory cannot be written; [`NamesError::Fenced`].
     pub fn remove(&self, name: &str) -> Result<(), NamesError> {
         if let Some(member) = &self.member {
             member.remove(name)?;
@@ -529,10 +553,10 @@ impl Names {
         self.local.remove(name)
     }
 
-    /// Restores names from what the objects say of them, when the directory itself was lost.
+    /// Restores names from the objects, after the directory itself was lost.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the directory cannot be written.
     pub fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError> {
         match &self.member {
             Some(member) => member.restore(files),
@@ -540,10 +564,10 @@ impl Names {
         }
     }
 
-    /// Gives the lease back, so that nobody has to wait for its end.
+    /// Gives the lease back, so that no node has to wait for its end.
     pub fn leave(&self) {
         if let Some(member) = &self.member {
-            member.lease().give_back();
+            member.leave();
         }
     }
 }

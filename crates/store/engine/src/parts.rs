@@ -1,15 +1,15 @@
-//! Data segments out of chunk objects: what a scan reads next comes in parts, several at once;
-//! whatever else is asked for comes by itself, one segment a request.
+//! Data segments from chunk objects. The segments that a scan reads next come in parts, several
+//! parts at once. Any other segment comes by itself, with a request of its own.
 //!
 //! ```text
 //!  expected by the scan   [ read | the part | coming ... PARTS_AHEAD | not asked for yet )
 //! ```
 //!
-//! A part ends with its chunk, 4 MiB at most: smaller ones take more requests, and servers answer
-//! a whole object best. A scan says first which segments it will read, and reads them in order, so
-//! nothing is asked for that nobody reads. Memory is bounded twice: a reader holds the part that
-//! it reads and those ahead; and all readers of a bucket together hold so many parts, beyond which
-//! a reader goes on segment by segment.
+//! A part ends with its chunk and has 4 MiB at most. Smaller parts would take more requests, and
+//! servers serve a whole object best. A scan first states which segments it will read, and then
+//! reads them in order, so no unread segment is fetched. Memory is bounded twice: a reader holds
+//! the present part and the parts ahead, and all readers of a bucket together hold [`PARTS_MAX`]
+//! parts. Beyond that number a reader continues segment by segment.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,21 +22,21 @@ use evenfall_store_format::{Error, FileId, Kind, segment};
 use super::Bucket;
 use super::bucket::{Fetch, Room};
 
-/// Parts on their way beside the one being read: enough that requests to a distant store overlap.
+/// Parts under way besides the present part. With eight parts, requests to a distant store overlap.
 const PARTS_AHEAD: usize = 8;
-/// Parts that all readers of one bucket have at once, 256 MiB.
+/// Parts that all readers of one bucket hold at once: 64 parts of 4 MiB are 256 MiB.
 pub(super) const PARTS_MAX: usize = 64;
-/// A scan of so few segments is not worth a part.
+/// Largest scan that is read without parts.
 const LONE_MAX: usize = 2;
 
-/// A part on its way.
+/// A part under way.
 struct Coming {
     numbers: Range<u32>,
     fetch: Fetch,
     room: Room,
 }
 
-/// A part that is here.
+/// A part that has arrived.
 struct Part {
     numbers: Range<u32>,
     bytes: Bytes,
@@ -46,26 +46,26 @@ struct Part {
 /// The parts of one reader's scan of one file.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// Segments that the scan reads next and nobody has asked the bucket for.
+    /// Segments that the scan reads next and that have not been requested.
     expected: Range<u32>,
-    /// Parts on their way, in order.
+    /// Parts under way, in order.
     coming: VecDeque<Coming>,
-    /// The part being read.
+    /// The present part.
     part: Option<Part>,
 }
 
 impl Parts {
-    /// These segments will be asked for, in order; what was expected before will not.
+    /// Announces the segments that the scan will read, in order. Earlier announcements are void.
     pub(super) fn expect(&mut self, numbers: Range<u32>) {
         let expected = if numbers.len() > LONE_MAX { numbers } else { 0..0 };
         *self = Self { expected, ..Self::default() };
     }
 
-    /// The segment, checked. `is_object` says of a segment whether it is to be read from a chunk
-    /// object, so that nothing is fetched that is at hand.
+    /// The segment, checked. `is_object` tells whether a segment must be read from a chunk object,
+    /// so that no segment at hand is fetched.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when it is not there or not whole; what the object store says.
+    /// [`Error::Damaged`] when the segment is missing or not whole; the errors of the object store.
     pub(super) fn segment(
         &mut self,
         bucket: &Bucket,
@@ -85,8 +85,8 @@ impl Parts {
         Ok(bytes)
     }
 
-    /// Waits for the part that has the segment; there is none when the scan did not expect it, or
-    /// when other readers have all the room.
+    /// Waits for the part with the segment. There is none when the scan did not announce the
+    /// segment, or when other readers hold all parts.
     fn turn_to(
         &mut self,
         bucket: &Bucket,
@@ -98,7 +98,7 @@ impl Parts {
         while self.coming.front().is_some_and(|part| part.numbers.end <= number) {
             self.coming.pop_front();
         }
-        // What the scan had elsewhere is passed over.
+        // Segments that the scan found elsewhere are skipped.
         if self.expected.contains(&number) {
             self.expected.start = number;
         }
@@ -107,14 +107,14 @@ impl Parts {
             return Ok(());
         }
         let Some(Coming { numbers, fetch, room }) = self.coming.pop_front() else { return Ok(()) };
-        // The next ones are asked for before this one is waited for.
+        // The next parts are requested before this part is waited for.
         self.fetch_ahead(bucket, file, is_object);
         let bytes = fetch()?.unwrap_or_default();
         self.part = Some(Part { numbers, bytes, _room: room });
         Ok(())
     }
 
-    /// Asks for what comes next, as far as the limit and the objects reach.
+    /// Requests the next parts, up to the limit and as far as there are objects.
     fn fetch_ahead(&mut self, bucket: &Bucket, file: FileId, is_object: &dyn Fn(u32) -> bool) {
         while self.coming.len() < PARTS_AHEAD && !self.expected.is_empty() {
             let first = self.expected.start;
@@ -135,7 +135,7 @@ impl Parts {
 /// One segment by itself, checked.
 ///
 /// # Errors
-/// [`Error::Damaged`] when it is not there or not whole; what the object store says.
+/// [`Error::Damaged`] when the segment is missing or not whole; the errors of the object store.
 pub(super) fn fetch_segment(
     bucket: &Bucket,
     kind: Kind,

@@ -1,8 +1,9 @@
 //! The store's protocol on a connection: frames, requests, replies.
 //!
-//! A client sends many requests before it reads a reply; replies name their request, in any order.
-//! Each request spends credit, its own bytes, and its last reply grants that much again, so
-//! neither side ever holds more than the server once said. `docs/wire/store.md` has the tables.
+//! A client sends many requests before it reads a reply. A reply names its request, and replies
+//! come in any order. Each request spends credit for its own bytes, and its last reply grants that
+//! credit again. Neither side therefore holds more bytes than the server first allowed.
+//! `docs/wire/store.md` has the tables.
 //!
 //! ```text
 //!  0          4          8          12     13     14     16
@@ -20,15 +21,15 @@ use super::{Entry, Level, Listed};
 pub const HEADER_BYTES: usize = 16;
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
-/// `EFST` in ASCII: whoever speaks something else is told apart by its first request.
+/// `EFST` in ASCII. The first request shows whether a peer speaks this protocol.
 const MAGIC: u32 = u32::from_le_bytes(*b"EFST");
-/// Largest body of any frame: an append of 65,536 records of 16 bytes.
+/// Bytes of the largest body: an append of 65,536 records of 16 bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest name of a file.
 pub const NAME_BYTES_MAX: usize = 1_024;
-/// Largest schema, as JSON, that a reply carries beside a name and some numbers.
+/// Bytes of the largest schema, as JSON. A reply carries it beside a name and some numbers.
 pub const SCHEMA_BYTES_MAX: usize = BODY_BYTES_MAX - NAME_BYTES_MAX - 64;
-/// Longest words of an error; what is longer is cut.
+/// Bytes of the longest error text. Longer texts are cut.
 const WORDS_BYTES_MAX: usize = 256;
 
 /// Why bytes are no frame of this protocol.
@@ -43,14 +44,14 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// What every frame begins with.
+/// The head of every frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Bytes of the body.
     pub length: usize,
     /// Number that the client gave the request.
     pub request: u32,
-    /// Of a request its file, of a reply the credit it grants.
+    /// For a request its file, for a reply the credit that it grants.
     pub extra: u32,
     kind: u8,
     detail: u8,
@@ -63,10 +64,10 @@ impl Header {
     }
 }
 
-/// The first frame of these bytes; `None` when it is not whole yet.
+/// The first frame of these bytes; `None` while it is not whole.
 ///
 /// # Errors
-/// [`Malformed`] as soon as the header shows that it will never be one.
+/// [`Malformed`] as soon as the header shows that the bytes are no frame.
 pub fn frame(bytes: &[u8]) -> Result<Option<(Header, &[u8])>, Malformed> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -82,26 +83,26 @@ pub fn frame(bytes: &[u8]) -> Result<Option<(Header, &[u8])>, Malformed> {
     Ok(rest.get(..length).map(|body| (header, body)))
 }
 
-/// What a client asks for. Files are the numbers that [`Reply::Opened`] gave on this connection.
+/// A request of a client. A file is the number that [`Reply::Opened`] gave on this connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// The first of a connection.
+    /// The first request of a connection.
     Hello {
         /// The client's version.
         version: u32,
     },
-    /// Opens a file; with a schema, creates it if it is not there.
+    /// Opens a file. With a schema, a missing file is created.
     Open {
-        /// Its name.
+        /// Name of the file.
         name: &'a str,
-        /// What its records mean.
+        /// Meaning of the records.
         schema: Option<Schema>,
     },
     /// Appends whole records.
     Append {
         /// The file.
         file: u32,
-        /// When to reply.
+        /// Level at which to reply.
         level: Level,
         /// The records.
         records: &'a [u8],
@@ -129,7 +130,7 @@ pub enum Request<'a> {
         /// Last time.
         to_ns: i64,
     },
-    /// The numbers of the records that `Between` gives.
+    /// The numbers of the records that `Between` would return.
     Find {
         /// The file.
         file: u32,
@@ -142,95 +143,95 @@ pub enum Request<'a> {
     Numbers {
         /// The file.
         file: u32,
-        /// From the first to before the last.
+        /// Range of the numbers.
         numbers: Range<u64>,
     },
-    /// The numbers of the records that are there.
+    /// The numbers of the records in the file.
     Size {
         /// The file.
         file: u32,
     },
-    /// Files in order of names, those behind this name.
+    /// Files after this name, in order of names.
     List {
-        /// Empty at the beginning.
+        /// The last name so far; empty in the first request.
         after: &'a str,
     },
-    /// Begins, or goes on with, a copy of a file: of a primary to its second node.
+    /// Begins or continues a copy of a file. A primary sends it to its second node.
     Follow {
-        /// Its name.
+        /// Name of the file.
         name: &'a str,
-        /// Its entry where its primary is.
+        /// Entry of the file at its primary.
         entry: Entry,
     },
-    /// Records of a copy, acknowledged when they are synced in the journal.
+    /// Records for a copy. They are acknowledged when they are synced in the journal.
     Copy {
         /// The file.
         file: u32,
-        /// Number of the first.
+        /// Number of the first record.
         first: u64,
         /// The records.
         records: &'a [u8],
     },
 }
 
-/// What a server says.
+/// A reply of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply<'a> {
-    /// The connection is open. Its grant is the whole credit.
+    /// The connection is open. Its grant is the whole credit of the client.
     Hello {
         /// The server's version.
         version: u32,
-        /// Requests without a last reply that a client may have.
+        /// Requests without a last reply that a client may have under way.
         requests_max: u32,
     },
     /// The file is open.
     Opened {
-        /// Its number on this connection.
+        /// Number of the file on this connection.
         file: u32,
-        /// Records that are there.
+        /// Numbers of the records in the file.
         numbers: Range<u64>,
-        /// What they mean.
+        /// Meaning of the records.
         schema: Schema,
     },
-    /// The level is reached.
+    /// The append has reached its level.
     Appended {
         /// Number of the first record.
         first: u64,
     },
-    /// Some of the records; [`Reply::Numbers`] comes behind the last.
+    /// Some of the records. [`Reply::Numbers`] follows after the last.
     Records {
-        /// One behind the other.
+        /// The records, one after the other.
         bytes: &'a [u8],
     },
-    /// Numbers of records, from the first to before the last.
+    /// A range of record numbers.
     Numbers {
-        /// Which.
+        /// The range.
         numbers: Range<u64>,
     },
-    /// Some files; none behind the last.
+    /// Some files. An empty list follows after the last.
     Listed {
-        /// In order of names.
+        /// Files in order of names.
         files: Vec<Listed>,
     },
     /// The copy is open.
     Followed {
-        /// Its number on this connection.
+        /// Number of the copy on this connection.
         file: u32,
-        /// Records that are there.
+        /// Numbers of the records in the copy.
         numbers: Range<u64>,
-        /// Number of the node in a cluster; zero without one.
+        /// Number of the node in a cluster; zero without a cluster.
         node: u32,
     },
     /// The request was not carried out.
     Failed {
         /// Whether the same request may succeed later.
         is_retryable: bool,
-        /// Why.
+        /// Reason of the failure.
         what: &'a str,
     },
 }
 
-/// Takes values off the front of bytes.
+/// Takes values from the front of some bytes.
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -310,7 +311,7 @@ fn put_name(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(name.as_bytes());
 }
 
-/// Writes a frame: a header whose length is filled in when the body is there.
+/// Writes a frame. The length in the header is filled in after the body.
 fn put(out: &mut Vec<u8>, words: [u32; 2], kind: [u8; 2], body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -366,7 +367,7 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Writes it as a frame.
+    /// Writes the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         let times = |from: i64, to: i64| [from as u64, to as u64];
         match self {
@@ -412,7 +413,7 @@ impl<'a> Request<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Whether its request has no further reply.
+    /// Whether no further reply follows for the same request.
     pub fn is_last(&self) -> bool {
         !matches!(self, Self::Records { .. })
     }
@@ -447,7 +448,7 @@ impl<'a> Reply<'a> {
         Ok(reply)
     }
 
-    /// Writes it as a frame.
+    /// Writes the reply as a frame.
     pub fn encode(&self, request: u32, grant: u32, out: &mut Vec<u8>) {
         let words = [request, grant];
         match self {

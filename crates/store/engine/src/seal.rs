@@ -1,10 +1,10 @@
-//! The list of whole files that a clean stop leaves behind, and the proof of a directory.
+//! The list of whole files that a clean stop leaves behind, and the check of a directory.
 //!
-//! Segments, commits, tails and metadata have checksums of their own and are checked at any time. A
-//! list of every file's length, with a checksum of those files that have none of their own, covers
-//! the rest: free pages of the directory of names, records that were put aside, and missing files.
-//! It is written at a clean stop and removed when the store is opened. It reads no chunk and no
-//! object, so a stop takes no longer for a store that holds more.
+//! Segments, commits, tails and metadata have checksums of their own and can be checked at any
+//! time. The list has every file's length, and a checksum of each file that has none of its own. It
+//! covers free pages of the directory of names, records that were put aside, and missing files. A
+//! clean stop writes the list, and opening the store removes it. Writing the list reads no chunk
+//! and no object, so a stop takes no longer for a larger store.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,11 +23,11 @@ use super::{Bucket, Directory, Entry, Names, StoreError, names};
 
 /// Name of the list.
 pub const NAME: &str = "SEALED";
-/// Its name while it is written.
+/// Name of the list while it is written.
 pub const NEW: &str = "SEALED.new";
-/// In the place of a checksum, of a file that has its own.
+/// Text in place of a checksum, for a file with checksums of its own.
 const UNSUMMED: &str = "--------";
-/// Bytes that are read at once.
+/// Bytes that one read takes.
 const PART_BYTES: usize = 1 << 20;
 
 fn io(place: &Path, error: &std::io::Error) -> StoreError {
@@ -42,13 +42,13 @@ fn damage(place: String, what: String) -> Finding {
     Finding { place, what, is_torn_end: false }
 }
 
-/// Whether this file's bytes have checksums of their own: chunks, journals and objects have.
+/// Whether this file has checksums of its own, as chunks, journals and objects have.
 fn is_checked(name: &str) -> bool {
     let base = name.rsplit('/').next().unwrap_or(name).as_bytes();
     matches!(base, [b'D' | b'I' | b'J' | b'T' | b'M' | b'S', b'-', ..])
 }
 
-/// Every file below, but the list itself, with its length.
+/// Every file below the directory, except the list itself, with its length.
 fn files(directory: &Path) -> Result<BTreeMap<String, u64>, StoreError> {
     let mut files = BTreeMap::new();
     let mut open: Vec<PathBuf> = vec![directory.to_owned()];
@@ -99,7 +99,7 @@ pub fn write(directory: &Path) -> Result<(), StoreError> {
     }
     let crc = crc32c::crc32c(text.as_bytes());
     let (path, new) = (directory.join(NAME), directory.join(NEW));
-    // A crash leaves the whole list or none.
+    // After a crash either the whole list or no list exists.
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&new)?;
         file.write_all(format!("{text}{crc:08x}\n").as_bytes())?;
@@ -110,7 +110,7 @@ pub fn write(directory: &Path) -> Result<(), StoreError> {
     write().map_err(|error| io(&path, &error))
 }
 
-/// Findings of the list; `None` when there is none.
+/// Findings from the list; `None` when there is no list.
 fn check_list(directory: &Path) -> Result<Option<Vec<Finding>>, StoreError> {
     let path = directory.join(NAME);
     let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
@@ -137,7 +137,7 @@ fn check_list(directory: &Path) -> Result<Option<Vec<Finding>>, StoreError> {
     Ok(Some(findings))
 }
 
-/// The first chunk of each file that retention has left, as the names say it.
+/// The first chunk of each file that retention has kept, as the names state it.
 fn kept_from(directory: &Path) -> Vec<(FileId, u32)> {
     let names = Names::open_to_read(&directory.join(names::FILE));
     let entries = names.and_then(|names| names.list()).unwrap_or_default();
@@ -151,12 +151,13 @@ fn kept_from(directory: &Path) -> Vec<(FileId, u32)> {
 /// Reads every byte of a store's directory.
 ///
 /// # Errors
-/// When it cannot be read at all.
+/// When the directory cannot be read at all.
 pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
     let disk = Directory::open_unlocked(directory)?;
     let mut seen = verify(&disk)?;
     let objects = directory.join("objects");
-    // Objects elsewhere may be many, and others' too: `verify_archive` reads those.
+    // Objects elsewhere may be many, and some may belong to other stores. `verify_archive` reads
+    // those.
     let bucket = match Names::objects_of(directory) {
         Ok(Some(place)) if !seen.absent.is_empty() => Some(Bucket::open(&place)?),
         _ if objects.is_dir() => {
@@ -185,7 +186,7 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
         seen.findings.extend(findings);
         seen.others.clear();
     } else if seen.others.iter().any(|name| name == names::FILE) {
-        // No list: the store is open, or was left by a crash.
+        // Without a list, the store is open or was left by a crash.
         seen.others.retain(|name| name != names::FILE);
         if let Err(error) = Names::check(&directory.join(names::FILE)) {
             seen.findings.push(damage(names::FILE.into(), error.to_string()));
@@ -194,10 +195,10 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
     Ok(seen)
 }
 
-/// Reads every byte of the objects in this directory or under this address.
+/// Reads every byte of the objects in this directory or at this address.
 ///
 /// # Errors
-/// What the object store says.
+/// The errors of the object store.
 pub fn verify_archive(place: &str) -> Result<Verification, StoreError> {
     let mut seen = Verification::default();
     verify_objects(&Bucket::open(place)?, &mut seen)?;
@@ -207,7 +208,7 @@ pub fn verify_archive(place: &str) -> Result<Verification, StoreError> {
 /// Reads every byte of an object store.
 ///
 /// # Errors
-/// What the object store says.
+/// The errors of the object store.
 pub fn verify_objects(bucket: &Bucket, seen: &mut Verification) -> Result<(), StoreError> {
     for name in bucket.list("")? {
         let Some(bytes) = bucket.get(&name, 0, usize::MAX)? else { continue };

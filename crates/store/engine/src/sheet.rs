@@ -1,4 +1,4 @@
-//! Record batches going out, as a Parquet file or as an Arrow IPC stream: the batches are the same.
+//! Writes record batches as a Parquet file or as an Arrow IPC stream. The batches are the same.
 
 use std::io::Write;
 
@@ -8,28 +8,29 @@ use arrow_schema::SchemaRef;
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 
-/// How batches go out.
+/// The form in which batches are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A Parquet file, with Snappy: small, and whole only at its end.
+    /// A Parquet file with Snappy compression. It is small, and can be read only when it is
+    /// complete.
     Parquet,
-    /// An Arrow IPC stream, uncompressed: each batch can be used as soon as it has come.
+    /// An Arrow IPC stream without compression. A reader can use each batch as soon as it arrives.
     Arrow,
 }
 
-/// Batches of one schema, going out.
+/// A writer for batches of one schema.
 pub enum Sheet<W: Write + Send> {
-    /// As Parquet.
+    /// Writes Parquet.
     Parquet(Box<ArrowWriter<W>>),
-    /// As an Arrow stream.
+    /// Writes an Arrow stream.
     Arrow(Box<StreamWriter<W>>),
 }
 
 impl<W: Write + Send> Sheet<W> {
-    /// Begins one.
+    /// Begins a sheet.
     ///
     /// # Errors
-    /// What Parquet, Arrow or `out` says.
+    /// The errors of Parquet, Arrow or `out`.
     pub fn new(kind: Kind, schema: &SchemaRef, out: W) -> Result<Self, ParquetError> {
         Ok(match kind {
             Kind::Parquet => {
@@ -46,7 +47,7 @@ impl<W: Write + Send> Sheet<W> {
     /// Adds a batch.
     ///
     /// # Errors
-    /// What Parquet, Arrow or the file says.
+    /// The errors of Parquet, Arrow or the file.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), ParquetError> {
         match self {
             Self::Parquet(writer) => writer.write(batch),
@@ -54,10 +55,10 @@ impl<W: Write + Send> Sheet<W> {
         }
     }
 
-    /// Ends it.
+    /// Ends the sheet.
     ///
     /// # Errors
-    /// What Parquet, Arrow or the file says.
+    /// The errors of Parquet, Arrow or the file.
     pub fn finish(self) -> Result<(), ParquetError> {
         match self {
             Self::Parquet(writer) => writer.close().map(drop),

@@ -1,4 +1,4 @@
-//! One way to read files, from a store that is open here or from objects alone.
+//! One way to read files, from an open store or from objects alone.
 
 use std::ops::Range;
 
@@ -12,40 +12,41 @@ use super::{Archive, Store, StoreError};
 pub struct Listed {
     /// Its name.
     pub name: String,
-    /// What its records mean.
+    /// Meaning of the records.
     pub schema: Schema,
     /// Records in it.
     pub records: u64,
 }
 
-/// Takes parts of what is read.
+/// A function that takes the parts of a read.
 pub type Each<'a> = dyn FnMut(Bytes) -> evenfall_store_format::Result<()> + 'a;
 
-/// Files to read.
+/// A source of files to read.
 pub trait RecordSource {
     /// Every file, in order of names.
     ///
     /// # Errors
-    /// What the object store says.
+    /// The errors of the object store.
     fn listed(&self) -> Result<Vec<Listed>, StoreError>;
 
     /// The numbers of the records from one time to another, both included.
     ///
     /// # Errors
-    /// What keeps them from being read.
+    /// The errors of reading.
     fn between(&self, name: &str, from_ns: i64, to_ns: i64) -> Result<Range<u64>, StoreError>;
 
-    /// The records of these numbers, in parts as they come: whole records, a segment's at most, so
-    /// that any range is read in little memory. `each` may not read from this source meanwhile.
+    /// The records of these numbers, in parts as they arrive. A part has whole records, those of a
+    /// segment at most, so any range is read with little memory. `each` must not read from this
+    /// source meanwhile.
     ///
     /// # Errors
-    /// What keeps them from being read; what `each` says, behind which nothing more comes.
+    /// The errors of reading and of `each`. After an error of `each` no further part comes.
     fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError>;
 
-    /// The records of these numbers, one behind the other.
+    /// The records of these numbers, one after the other.
     ///
     /// # Errors
-    /// What keeps them from being read.
+    /// The errors of reading.
     fn numbers(&self, name: &str, numbers: Range<u64>) -> Result<Vec<u8>, StoreError> {
         let mut bytes = Vec::new();
         self.read(name, numbers, &mut |part| {

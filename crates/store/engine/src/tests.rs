@@ -118,14 +118,14 @@ fn a_full_memory_refuses_by_name_and_takes_nothing() {
     let file = store.create("a", &schema()).unwrap();
     store.append(&file, &records(0..5_000), Level::Memory).unwrap();
     let refused = store.append(&file, &records(5_000..5_001), Level::Memory);
-    // The disk may have been quick; otherwise the refusal has its name.
+    // The disk may have been quick enough. Otherwise the refusal names its stage.
     if let Err(error) = refused {
         assert!(error.is_retryable() && error.to_string().contains("memory"), "{error}");
         assert_eq!(file.records(), 5_000);
     }
 }
 
-/// A moment of 2026, so that tests decide what the wall clock says.
+/// A moment in 2026, so that the tests set the wall clock.
 const NOW_NS: i64 = 1_790_000_000_000_000_000;
 const DAY_NS: i64 = 86_400 * 1_000_000_000;
 
@@ -160,7 +160,8 @@ fn age_counts_from_the_wall_clock_so_a_quiet_file_ages_and_a_stamp_erases_nothin
         age_ns_max: Some(days * DAY_NS as u64),
         bytes_max: None,
     };
-    // Chunks of 256 segments of three records, all two days old, and one stamp a day ahead.
+    // Three chunks of 256 segments of three records. All records are two days old, and one stamp
+    // lies a day ahead.
     let old = (0..256 * 3 * 3).flat_map(|n: i64| {
         [(NOW_NS - 2 * DAY_NS + n).to_le_bytes().to_vec(), vec![0; 4_088]].concat()
     });
@@ -184,7 +185,7 @@ fn a_second_process_is_refused() {
     assert!(again.is_err_and(|error| error.to_string().contains("another process")));
 }
 
-/// A build without a feature says how to get it, and with it the address is tried.
+/// A build without the feature says how to get it. A build with the feature tries the address.
 #[test]
 fn an_address_that_this_build_cannot_reach_names_the_feature() {
     let directory = tempfile::tempdir().unwrap();

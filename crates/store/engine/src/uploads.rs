@@ -1,4 +1,4 @@
-//! Chunks and tails on their way into the object store.
+//! Uploads chunks and tails into the object store.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -18,18 +18,18 @@ use super::archive;
 use super::engine::{Shared, StoreFile};
 use super::{StoreError, lock};
 
-/// Pause behind a request that failed.
+/// Pause after a failed request.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Tails of an earlier life that are deleted beside its last one: that life kept one for readers,
-/// and one may be of a try that failed.
+/// Tails of an earlier life that are deleted besides its last tail. That life kept one tail for
+/// readers, and another may come from a failed try.
 const TAILS_BEFORE: u32 = 2;
 
-/// Requests under way at once when many files are published: enough that a request takes the time
-/// of a few, and each may hold the bytes of a chunk and of a tail.
+/// Requests under way at once when many files are published. With eight requests, a publication
+/// takes the time of a few. Each request may hold the bytes of a chunk and of a tail.
 const AT_ONCE: usize = 8;
 
-/// What `each` says of every item, in their order, from a few threads.
+/// Calls `each` on every item from a few threads. The results are in the order of the items.
 fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
     if items.len() < 2 {
         return items.iter().map(each).collect();
@@ -57,7 +57,7 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) -> 
 struct Due {
     /// Chunks that are full and synced.
     chunks: VecDeque<(FileId, u32)>,
-    /// Chunks that are objects and still on the disk, oldest first.
+    /// Chunks that are objects and still on the disk, the oldest first.
     uploaded: VecDeque<(FileId, u32)>,
 }
 
@@ -82,7 +82,7 @@ impl Uploads {
         self.wake.notify_all();
     }
 
-    /// A segment is synced; the last of a chunk makes the chunk due.
+    /// A segment was synced. The last segment of a chunk makes the chunk due.
     pub(super) fn synced(&self, file: FileId, number: u32) {
         if (number + 1).is_multiple_of(SEGMENTS_PER_CHUNK) {
             lock(&self.due).chunks.push_back((file, number / SEGMENTS_PER_CHUNK));
@@ -100,7 +100,7 @@ impl Uploads {
     }
 }
 
-/// Whether the objects have less of the file than there is.
+/// Whether the objects have fewer records of the file than the store.
 fn is_changed(file: &StoreFile) -> bool {
     !file.is_listed.load(Relaxed) || lock(&file.published).records != file.records()
 }
@@ -124,7 +124,8 @@ impl Shared {
                 let mut due = lock(&self.uploads.due);
                 due.chunks.pop_front();
                 if done.is_err() {
-                    // Behind the others, so that a file that is fenced holds up nobody.
+                    // The chunk goes to the end of the queue, so that a fenced file does not delay
+                    // the others.
                     due.chunks.push_back((file, chunk));
                     drop(due);
                     self.upload_failed();
@@ -163,7 +164,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Publishes every one of these files that has changed, block by block, while it may go on.
+    /// Publishes each of these files that has changed, block by block, as long as `may_go_on`
+    /// allows.
     pub(super) fn publish_changed(
         &self,
         files: &[Arc<StoreFile>],
@@ -187,8 +189,8 @@ impl Shared {
         self.publish_block(file.entry.slot / NODES_PER_BLOCK as u32, &[file])
     }
 
-    /// Tails, then the block of metadata, then, once in the life of a primary, the entries of the
-    /// catalogue. A file that fails keeps back none of the others.
+    /// Publishes tails, then the block of metadata, and then, once in the life of a primary, the
+    /// entries of the catalogue. A file that fails does not delay the others.
     fn publish_block(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
         self.check_objects(block, files)?;
         self.commit_first(files);
@@ -205,7 +207,7 @@ impl Shared {
             return done;
         }
         if let Err(error) = self.put_block(block) {
-            // Nobody sees it yet, whatever the records say.
+            // No reader sees the publication yet, whatever the records state.
             ready.iter().for_each(|file| file.is_listed.store(false, Relaxed));
             return Err(error);
         }
@@ -215,8 +217,8 @@ impl Shared {
         done.and(self.list(block, &unlisted))
     }
 
-    /// A store that was opened without its objects has them now, or says that they are lost: what
-    /// this life would add is no use without the chunks that earlier ones have put.
+    /// A store that was opened without its objects must have them by now, or report that they are
+    /// lost. New objects of this life are useless without the chunks of earlier lives.
     fn check_objects(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         for file in files.iter().filter(|file| !file.is_listed.load(Relaxed)) {
@@ -232,9 +234,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Sees to it that the journal has what is published next: as long as the disk is whole, a
-    /// store that is opened again needs nothing from the objects. A disk that takes nothing does
-    /// not keep records from the objects: the next life then asks for what it lacks.
+    /// Makes sure that the journal has the records that are published next. While the disk is
+    /// whole, a reopened store then needs nothing from the objects. A disk that refuses writes does
+    /// not keep records from the objects, and the next life then asks the objects.
     fn commit_first(&self, files: &[&StoreFile]) {
         let behind = |file: &&&StoreFile| file.durable.load(Relaxed) < file.records();
         let tickets = files.iter().filter(behind).map(|file| self.queue(file, Vec::new(), true));
@@ -262,8 +264,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Deletes the tails that no reader follows any more. What cannot be deleted now is tried again
-    /// with the next publication.
+    /// Deletes the tails that no reader follows any more. A tail that cannot be deleted now is
+    /// tried again with the next publication.
     fn drop_tails(&self, file: &StoreFile) {
         let Some(bucket) = &self.bucket else { return };
         let current = lock(&file.published).tail_generation;
@@ -280,8 +282,8 @@ impl Shared {
         }
     }
 
-    /// Puts files into the catalogue, tells the names that this life has published them, and
-    /// removes what the life before had published, which nothing names any more.
+    /// Puts files into the catalogue, notes in the names that this life has published them, and
+    /// removes the publications of the previous life, which nothing names any more.
     fn list(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
         if files.is_empty() {
             return Ok(());
@@ -297,7 +299,8 @@ impl Shared {
         let later: Vec<&StoreFile> = files.iter().filter(is_later).copied().collect();
         let removed = in_parallel(&later, |file| {
             bucket.delete(&catalog_name(file.id, file.token_before))?;
-            // The one that was read last, and those of the tries and publications before it.
+            // The newest generation was read last. Older generations come from earlier tries and
+            // publications.
             let newest = file.generation_before;
             (newest.saturating_sub(TAILS_BEFORE)..=newest).try_for_each(|generation| {
                 bucket.delete(&tail_name(file.id, file.token_before, generation))
@@ -309,7 +312,7 @@ impl Shared {
         before.into_iter().try_for_each(|token| self.drop_block(block, token))
     }
 
-    /// Removes a block of an earlier life once each of its files is published by this one.
+    /// Removes a block of an earlier life once this life has published each of its files.
     fn drop_block(&self, block: u32, token: u32) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let name = block_name(token, block);
@@ -329,7 +332,7 @@ impl Shared {
     pub(super) fn put_block(&self, block: u32) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let first = block * NODES_PER_BLOCK as u32;
-        // One writer at a time, so that an older block never follows a newer one.
+        // Writers take turns, so that an older block never follows a newer one.
         let mut blocks = lock(&self.blocks);
         let none = MetadataNode::default();
         let mut nodes = vec![none; NODES_PER_BLOCK];
@@ -339,13 +342,14 @@ impl Shared {
                 *node = *lock(&file.published);
             }
         }
-        // All files of a store have the token of its life, and the block is named by it.
+        // All files of a store carry the token of its life, and the token is in the name of the
+        // block.
         let token = self.names.token();
         nodes.iter_mut().filter(|node| node.token != token).for_each(|node| *node = none);
         let bytes = encode_block(self.names.node(), block, &nodes);
         let name = block_name(token, block);
-        // Kept before it is put: what a later life finds here is never less than what the objects
-        // have, so that it knows without them whether its disk has all of that.
+        // The block is kept before it is put. A later life then finds here at least as much as the
+        // objects have, and knows without them whether its disk has everything.
         self.names.local().keep_block(&name, Some(&bytes))?;
         Ok(put_block(bucket, &name, blocks.entry(block).or_default(), &bytes)?)
     }

@@ -1,5 +1,5 @@
-//! Other traffic for `evenfall bench shuffle --cross`: datagrams at a constant rate that nobody
-//! asked for and nobody answers.
+//! Other traffic for `evenfall bench shuffle --cross`: datagrams at a constant rate, without a
+//! request and without an answer.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Stdio};
@@ -11,31 +11,31 @@ use evenfall_host::process::{Signal, send};
 use super::shuffle::program;
 use evenfall_runtime::program::Outcome;
 
-/// Where it goes, which nobody reads.
+/// Port of the receiver. No program reads it.
 const PORT: u16 = 9_301;
-/// Payload, and bytes of a link that it takes.
+/// Bytes of a payload. A frame takes more bytes on the link.
 const PAYLOAD_BYTES: usize = 1_472;
 const FRAME_BYTES: u64 = 1_514;
-/// How often it is seen to that enough was sent.
+/// How often the sender checks how much it has sent.
 const TICK: Duration = Duration::from_millis(1);
-/// What was missed beyond this is not made up for.
+/// Longest delay that the sender makes up for.
 const BEHIND_MAX: Duration = Duration::from_millis(20);
 
 /// Arguments of the hidden `evenfall bench cross`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// From here.
+    /// Address of the sender.
     #[arg(long)]
     bind: SocketAddr,
-    /// To there.
+    /// Address of the receiver.
     #[arg(long)]
     to: SocketAddr,
-    /// So fast.
+    /// Rate in bits per second.
     #[arg(long)]
     bits_per_s: u64,
 }
 
-/// Sends until it is ended.
+/// Sends until the process is ended.
 pub fn main(args: &Args) -> Outcome {
     let socket = UdpSocket::bind(args.bind)?;
     let payload = [0; PAYLOAD_BYTES];
@@ -45,7 +45,7 @@ pub fn main(args: &Args) -> Outcome {
         let now = Instant::now();
         next = next.max(now.checked_sub(BEHIND_MAX).unwrap_or(now));
         while next <= now {
-            // What the kernel does not take is what a full queue would have dropped.
+            // A full queue would have dropped a datagram that the kernel does not take.
             socket.send_to(&payload, args.to).ok();
             next += each;
         }
@@ -53,20 +53,21 @@ pub fn main(args: &Args) -> Outcome {
     }
 }
 
-/// Senders that end with this value.
+/// Senders that end when this value is dropped.
 pub struct Cross(Vec<Child>);
 
 impl Drop for Cross {
     fn drop(&mut self) {
         for child in &mut self.0 {
             send(child.id(), Signal::Kill);
-            // It has been told; a status is of no use to anybody.
+            // The sender was killed, so its exit status tells nothing.
             drop(child.wait());
         }
     }
 }
 
-/// From the additional host of each rack, which come after the ranks, to that of the next one.
+/// Starts a sender in each rack. The additional hosts come after the ranks, and each sends to the
+/// additional host of the next rack.
 pub fn start(lab: &Lab, ranks: usize, bits_per_s: u64) -> Result<Cross, String> {
     let mut cross = Cross(Vec::new());
     let racks = lab.hosts() - ranks;

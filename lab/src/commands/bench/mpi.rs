@@ -1,4 +1,5 @@
-//! OpenMPI's `MPI_Alltoallv` beside `evenfall bench shuffle`: the same matrix, hosts and links.
+//! Runs OpenMPI's `MPI_Alltoallv` beside `evenfall bench shuffle`, with the same matrix, hosts and
+//! links.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a peer took.
+/// The results of a peer.
 pub struct Peer {
     /// Its name.
     pub name: &'static str,
@@ -34,17 +35,18 @@ impl Peer {
     }
 }
 
-/// A directory that is gone afterwards.
+/// A directory that is removed when it is dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is small, and in the system's place for such things.
+        // A directory that cannot be removed is small, and lies in the system's place for temporary
+        // files.
         fs::remove_dir_all(&self.0).ok();
     }
 }
 
-/// Runs the program over TCP; and over shared memory, where all ranks are on one host.
+/// Runs the program over TCP. Where all ranks are on one host, runs it over shared memory too.
 pub fn beside(
     program: &Path,
     matrix: &Matrix,
@@ -88,8 +90,8 @@ pub fn beside(
         let _ = writeln!(text, "{} slots=1", lab.name(rank));
     }
     fs::write(&hosts, text).map_err(failed)?;
-    // Called as a remote shell: the host, then what to run there. Each gets a host name of its
-    // own, or all of them would be taken for one host.
+    // OpenMPI calls the script as a remote shell, with a host and a command. Each host gets a host
+    // name of its own, because OpenMPI would otherwise take all hosts for one.
     let script = "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec \"$host\" unshare --uts \
                   sh -c \"hostname $host; $*\"\n";
     fs::write(&agent, script).map_err(failed)?;
@@ -104,7 +106,7 @@ pub fn beside(
     Ok(vec![run("openmpi tcp", &arguments)?])
 }
 
-/// Ends it when this program is asked to end.
+/// Ends the program when this program is asked to end.
 fn attend(child: &mut Child) -> Result<(), String> {
     loop {
         match child.try_wait() {
@@ -127,7 +129,7 @@ fn one(name: &'static str, mut command: Command) -> Result<Peer, String> {
         format!("mpirun: {error}; install OpenMPI (apt-get install openmpi-bin libopenmpi-dev)")
     };
     let mut child = command.spawn().map_err(missing)?;
-    // It says one line, and a few when it fails: less than a pipe holds.
+    // The program prints one line, and a few when it fails. A pipe holds more.
     attend(&mut child)?;
     let output = child.wait_with_output().map_err(missing)?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,7 +1,7 @@
 //! One rank of `evenfall bench shuffle`, in a process of its own.
 //!
-//! It says its address, is told on its standard input what to do ([`Spec`]), and says a line of
-//! JSON per round ([`Line`]).
+//! A rank prints its address, reads its task from standard input ([`Spec`]), and prints a line of
+//! JSON for rounds ([`Line`]).
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::BufRead;
@@ -20,46 +20,46 @@ use serde::{Deserialize, Serialize};
 
 use evenfall_runtime::program::Outcome;
 
-/// How far ahead of its pace a rank may run: it is woken every half of it, and may be late by the
-/// other half, as on a host with more ranks than cores.
+/// How far ahead of its pace a rank may run. A rank wakes every half of this time, and may be late
+/// by the other half, as on a host with more ranks than cores.
 const BURST: Duration = Duration::from_millis(10);
 
 /// Arguments of the hidden `evenfall bench rank`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where to bind.
+    /// Address to bind.
     #[arg(long)]
     bind: SocketAddr,
-    /// Marks datagrams, and takes the key from the specification.
+    /// Mark datagrams, and take the key from the specification.
     #[arg(long)]
     lab: bool,
     /// Delays and losses to inject.
     #[arg(long)]
     inject: Option<PathBuf>,
-    /// Stays on this core.
+    /// Core on which the rank stays.
     #[arg(long)]
     core: Option<usize>,
-    /// Before each sleep.
+    /// How long to look for arrivals before each sleep.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     yield_for: Duration,
 }
 
-/// What a rank is told.
+/// The task of a rank.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Spec {
     /// Its number.
     pub rank: usize,
     /// All addresses.
     pub members: Vec<SocketAddr>,
-    /// Tells this run from others at the same addresses.
+    /// A number that tells this run from other runs at the same addresses.
     pub epoch: u32,
-    /// Of the contents.
+    /// Seed of the contents.
     pub seed: u64,
     /// Its row of the matrix.
     pub row: Vec<u64>,
-    /// Rounds, those to warm up included.
+    /// Number of rounds, with the warm-up.
     pub rounds: usize,
-    /// Of these, the first in which waiting bytes are looked at.
+    /// The first rounds, in which waiting bytes are looked at.
     pub watched_rounds: usize,
     /// Payload of a packet.
     pub packet_bytes: u32,
@@ -69,7 +69,7 @@ pub struct Spec {
     pub overcommit: f64,
     /// See [`Config::grant_packets`].
     pub grant_packets: u32,
-    /// Rate of its link, if limited.
+    /// Rate of the rank's link, if it is limited.
     pub bits_per_s: Option<u64>,
     /// See [`Config::resend_after`].
     pub resend_after: Duration,
@@ -77,7 +77,8 @@ pub struct Spec {
     pub silence_max: Duration,
     /// See [`Config::key`].
     pub key: Option<[u8; 16]>,
-    /// How long it may keep rounds to itself: whoever listens needs a core for it.
+    /// How long the rank may keep the results of rounds to itself, because a listener needs a core
+    /// to read them.
     pub say_after: Duration,
 }
 
@@ -109,13 +110,13 @@ pub struct Round {
     pub end_ns: u64,
     /// Processor time of this process in between.
     pub cpu_ns: u64,
-    /// Hashes of what was sent, by receiver.
+    /// Hashes of the sent messages, by receiver.
     pub sent: Vec<u64>,
-    /// Hashes of what came, by sender.
+    /// Hashes of the received messages, by sender.
     pub here: Vec<u64>,
 }
 
-/// What a rank counted over all rounds.
+/// Counters of a rank over all rounds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Totals {
     /// Packets sent again.
@@ -126,7 +127,7 @@ pub struct Totals {
     pub data_sent: u64,
     /// Datagrams without payload sent.
     pub control_sent: u64,
-    /// Lost on purpose on their way in.
+    /// Datagrams that were lost on purpose on arrival.
     pub injected_losses: u64,
     /// Most bytes that waited in the socket.
     pub waiting_bytes_max: u64,
@@ -136,19 +137,19 @@ pub struct Totals {
     pub per_message: Duration,
 }
 
-/// What a rank says.
+/// A line that a rank prints.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// It is bound here.
+    /// The rank is bound to this address.
     Address(SocketAddr),
     /// A round is over.
     Round(Round),
     /// A call has failed.
     Failed {
-        /// The rank to blame, if one is.
+        /// The rank to blame, if there is one.
         rank: Option<u16>,
-        /// In words.
+        /// The failure in words.
         words: String,
         /// When.
         at_ns: u64,
@@ -162,7 +163,7 @@ fn say(line: &Line) -> Outcome {
     Ok(())
 }
 
-/// What one rank sends another in one round.
+/// The message from one rank to another in one round.
 fn message(seed: u64, round: usize, (from, to): (usize, usize), bytes: u64) -> Bytes {
     let mut prng = Prng::new(seed).fork((round as u64) << 32 | (from << 16 | to) as u64);
     let mut out = Vec::with_capacity(bytes as usize + 8);
@@ -245,13 +246,13 @@ fn round(member: &mut Member, spec: &Spec, number: usize) -> Result<Round, Group
     let one = |(to, &bytes): (usize, &u64)| message(seed, number, (me, to), bytes);
     let messages: Vec<Bytes> = spec.row.iter().enumerate().map(one).collect();
     let sent = messages.iter().map(|body| hash(body)).collect();
-    // Their memory stays this rank's, as that of MPI's ranks does: a round does not free it.
+    // Keeping the messages keeps their memory, as MPI's ranks do, so that no round frees it.
     let _kept = messages.clone();
     member.barrier()?;
     let (begin, cpu) = (MonotonicClock::now(), process_cpu());
     let here = member.shuffle(messages)?;
     let (end, cpu_ns) = (MonotonicClock::now(), (process_cpu() - cpu).as_nanos() as u64);
-    // Whoever is still at it shall not wait for a core while this rank looks at what it got.
+    // A slower rank shall not wait for a core while this rank checks its messages.
     member.barrier()?;
     let here = here.iter().map(|body| hash(body)).collect();
     let (begin_ns, end_ns) = (begin.nanos(), end.nanos());

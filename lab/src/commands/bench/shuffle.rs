@@ -1,8 +1,8 @@
-//! `evenfall bench shuffle`: one shuffle after the other between processes, over real sockets.
+//! `evenfall bench shuffle`: shuffles between processes over real sockets, one after the other.
 //!
 //! Ranks are processes on loopback, or in namespaces whose links are limited (`--lab`). A round is
-//! a barrier and a shuffle; it lasts from the first rank's call to the last rank's return. What
-//! each rank sent and got is hashed and compared here.
+//! a barrier and a shuffle. It lasts from the first rank's call to the last rank's return. This
+//! program hashes and compares the messages that each rank sent and got.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -29,21 +29,21 @@ use evenfall_runtime::program::Outcome;
 const LAB_PORT: u16 = 9_300;
 /// How often signals and buffers are looked at.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long processes may take to say where they are.
+/// How long processes may take to print their address.
 const STARTUP: Duration = Duration::from_secs(20);
-/// Round trip that limited links are tuned for: mostly the wait for a core, where there are fewer
-/// cores than ranks.
+/// Round trip for which limited links are tuned. Most of it is the wait for a core, where there are
+/// fewer cores than ranks.
 const RTT: Duration = Duration::from_millis(12);
-/// What may go unasked, and be granted ahead, where links have no limit.
+/// Bytes that may go unasked, and be granted ahead, where links have no limit.
 const UNLIMITED_BYTES: u32 = 4 << 20;
-/// See [`Spec::say_after`]: several rounds, and less than anybody waits for progress.
+/// Value of [`Spec::say_after`]: several rounds, and less than a person waits for progress.
 const SAY_AFTER: Duration = Duration::from_millis(500);
-/// See `--yield-for`.
+/// Default of `--yield-for`.
 const YIELD_FOR: Duration = Duration::from_micros(200);
-/// Ranks that one machine is asked to run.
+/// Ranks that one machine may be asked to run.
 const RANKS_MAX: usize = 256;
 
-/// What the options alone do not say.
+/// Notes that the options alone do not give.
 const AFTER: &str = "\
 A round lasts from the first rank's call to the last rank's return; every message of every round
 is hashed where it is made and where it arrives, and compared. The bound is the time that the
@@ -59,13 +59,14 @@ busiest link needs for its frames, control apart; without limited links there is
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER)]
 pub struct Args {
-    /// Processes.
+    /// Number of processes.
     #[arg(long, default_value_t = 8)]
     ranks: usize,
     /// Mean message in bytes.
     #[arg(long, default_value_t = 100_000.0)]
     mean_bytes: f64,
-    /// Message skewness of the generated matrix: 0 all alike, 1 one message per rank.
+    /// Message skewness of the generated matrix: 0 when all messages are equal, 1 when each rank
+    /// sends one message.
     #[arg(long, default_value_t = 0.5)]
     skewness: f64,
     /// Read the matrix from this file instead: a row per sender, bytes.
@@ -74,10 +75,10 @@ pub struct Args {
     /// Rounds that count; medians are printed.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
-    /// Rounds before them that do not count.
+    /// Rounds before them, which do not count.
     #[arg(long, default_value_t = 2)]
     warm_up: usize,
-    /// Of the matrix and the contents.
+    /// Seed of the matrix and the contents.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Pace of each rank's link, Mb/s; unlimited by default, 100 in a lab.
@@ -86,22 +87,22 @@ pub struct Args {
     /// Ranks in network namespaces, in racks behind limited links. Needs root.
     #[arg(long)]
     lab: bool,
-    /// With --lab: ranks of a rack.
+    /// With --lab: ranks in a rack.
     #[arg(long, default_value_t = 4)]
     rack_hosts: usize,
-    /// With --lab: rate of a rack's uplink, in per cent of that of its hosts together.
+    /// With --lab: rate of a rack's uplink, in per cent of the rate of its hosts together.
     #[arg(long, value_name = "PER_CENT", default_value_t = 50)]
     core: u64,
     /// With --lab: per cent of each uplink that other traffic takes, both ways.
     #[arg(long, value_name = "PER_CENT", default_value_t = 0)]
     cross: u64,
-    /// Share of datagrams lost on purpose, 0 to 0.5.
+    /// Share of datagrams that are lost on purpose, 0 to 0.5.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     loss: f64,
-    /// Kill this rank after this round: the others must end and name it.
+    /// Kill this rank after this round. The other ranks must end and name it.
     #[arg(long, value_name = "RANK@ROUND", value_parser = kill_at)]
     kill: Option<(usize, usize)>,
-    /// How long a rank may be silent before the others take it for dead.
+    /// How long a rank may be silent before the other ranks take it for dead.
     #[arg(
         long,
         default_value = "1s",
@@ -109,27 +110,27 @@ pub struct Args {
         value_parser = humantime::parse_duration
     )]
     silence: Duration,
-    /// Payload of a packet; by default what the link takes in one piece.
+    /// Payload of a packet. By default, the longest that the link takes in one piece.
     #[arg(long)]
     packet_bytes: Option<u32>,
-    /// Round trip in packets; by default by rate.
+    /// Round trip in packets. By default, it follows from the rate.
     #[arg(long)]
     rtt_packets: Option<u32>,
-    /// Round trips' worth of grants outstanding.
+    /// Round trips of packets that a receiver grants ahead.
     #[arg(long, default_value_t = 4.0)]
     overcommit: f64,
     /// Packets granted at a time.
     #[arg(long, default_value_t = 8)]
     grant_packets: u32,
-    /// How long a waiting rank looks for arrivals before it sleeps, and yields its core in
-    /// between; by default 200us where links have no limit, else none.
+    /// How long a waiting rank looks for arrivals before it sleeps. It yields its core between two
+    /// looks. By default 200us where links have no limit, else none.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     yield_for: Option<Duration>,
-    /// Keep each rank on one core, the next on the next one; those of --mpi as well. Takes luck
-    /// out of a comparison where there are more ranks than cores.
+    /// Keep each rank on one core, also the ranks of --mpi. Pinning takes luck out of a comparison
+    /// where there are more ranks than cores.
     #[arg(long)]
     pin: bool,
-    /// An MPI program (bench-peers/shuffle) to run beside, on the same hosts and matrix.
+    /// An MPI program (bench-peers/shuffle) that runs beside, on the same hosts and matrix.
     #[arg(long, value_name = "PROGRAM")]
     mpi: Option<PathBuf>,
     /// Print one JSON object.
@@ -209,14 +210,14 @@ impl Args {
         };
         let mut hosts: Vec<RackHost> = (0..self.ranks).map(host).collect();
         if self.cross > 0 {
-            // One more in each rack, with a link that limits nothing, for the other traffic.
+            // The additional host in each rack, whose link has no limit, is for the other traffic.
             let racks = self.ranks.div_ceil(self.rack_hosts);
             hosts.extend((0..racks).map(|rack| RackHost { rack, bits_per_s: None }));
         }
         Racks { hosts, uplink_bits_per_s: self.uplink_bits_per_s() }
     }
 
-    /// What the links allow, by frames with their headers and by payload alone, in microseconds.
+    /// The bounds of the links in microseconds: by frames with their headers, and by payload alone.
     fn bounds(&self, matrix: &Matrix, packet: u32) -> Option<(f64, f64)> {
         let host_bits_per_s = self.link_bits_per_s()? as f64;
         let left = (100 - self.cross) as f64 / 100.0;
@@ -233,14 +234,14 @@ impl Args {
         Some((bound(&frames), bound(&|bytes| bytes as f64)))
     }
 
-    /// What all ranks are told alike.
+    /// The part of the task that all ranks share.
     fn spec(&self, members: Vec<SocketAddr>, packet: u32) -> std::io::Result<Spec> {
         let rate = self.link_bits_per_s();
         let packets =
             |rate: u64| (rate as f64 * RTT.as_secs_f64() / 8.0 / f64::from(packet)).ceil();
         let by_rate = rate.map_or(UNLIMITED_BYTES / packet, |rate| packets(rate) as u32).max(8);
         let rtt_packets = self.rtt_packets.unwrap_or(by_rate);
-        // Far above the longest queue that grants allow.
+        // The time is far above the longest queue that grants allow.
         let granted_bytes = self.overcommit * f64::from(rtt_packets) * f64::from(packet);
         let queue = rate.map_or(0.0, |rate| granted_bytes * 8.0 / rate as f64);
         let mut epoch = [0; 20];
@@ -258,27 +259,27 @@ impl Args {
             rtt_packets,
             overcommit: self.overcommit,
             grant_packets: self.grant_packets,
-            // A little above a link that has a limit and a queue of its own: one that runs dry
-            // whenever a rank is woken late is not full.
+            // The pace is a little above the rate of a link that has a limit and a queue of its
+            // own. A queue that runs dry whenever a rank is woken late is not full.
             bits_per_s: if self.lab { rate.map(|rate| rate + rate / 20) } else { rate },
             resend_after: Duration::from_secs_f64(4.0 * queue).max(Duration::from_millis(20)),
             silence_max: self.silence,
             key: self.lab.then(|| key.try_into().unwrap_or_default()),
-            // In a lab buffers are looked at until the first rounds are over.
+            // In a lab, buffers are looked at until the first rounds are over.
             say_after: if self.lab || self.kill.is_some() { Duration::ZERO } else { SAY_AFTER },
         })
     }
 }
 
-/// What comes of a rank: a line, or its end.
+/// An event of a rank: a line, or its end.
 enum Said {
     Line(Line),
-    /// It said something else.
+    /// A line that is none of the known ones.
     Words(String),
     Ended,
 }
 
-/// The processes; gone when dropped.
+/// The processes, which end when this value is dropped.
 struct Ranks {
     children: Vec<Child>,
     said: Receiver<(usize, Said)>,
@@ -290,7 +291,7 @@ impl Drop for Ranks {
             if !matches!(child.try_wait(), Ok(Some(_))) {
                 send(child.id(), Signal::Kill);
             }
-            // It has been told; a status is of no use to anybody.
+            // The rank was killed, so its exit status tells nothing.
             drop(child.wait());
         }
     }
@@ -299,7 +300,7 @@ impl Drop for Ranks {
 pub(super) fn program() -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
     let mut command = Command::new(program);
-    // A Ctrl-C on the terminal is for this process, which ends the others.
+    // Ctrl-C on the terminal goes to this process alone, which ends the others.
     command.process_group(0);
     end_with_parent(&mut command, Signal::Kill);
     Ok(command)
@@ -316,7 +317,7 @@ fn listen(rank: usize, child: &mut Child, to: &Sender<(usize, Said)>) {
                 return;
             }
         }
-        // Nobody may listen any more.
+        // The listener may be gone.
         to.send((rank, Said::Ended)).ok();
     });
 }
@@ -350,7 +351,7 @@ impl Ranks {
         Ok(ranks)
     }
 
-    /// The next thing said; `None` when nothing was for a while.
+    /// The next event; `None` when none came for a while.
     fn next(&self) -> Result<Option<(usize, Said)>, String> {
         if interrupt::raised() {
             return Err("interrupted; the ranks were ended".into());
@@ -390,10 +391,10 @@ impl Ranks {
     }
 }
 
-/// All that the ranks said.
+/// The lines of all ranks.
 #[derive(Default)]
 struct Heard {
-    /// By number, then by rank.
+    /// Rounds by number, then by rank.
     rounds: Vec<Vec<Option<Round>>>,
     failures: Vec<(usize, Option<u16>, String, u64)>,
     killed_ns: Option<u64>,
@@ -426,7 +427,8 @@ fn watch(args: &Args, ranks: &Ranks, lab: Option<&Lab>) -> Result<Heard, String>
             Some((_, Said::Ended)) => alive -= 1,
             Some((_, Said::Line(Line::Address(_)))) => {}
             None => {
-                // While warming up only: to look takes a core for some milliseconds.
+                // Buffers are looked at only during the warm-up, because a look takes a core for
+                // some milliseconds.
                 let warming = heard.rounds.get(args.warm_up).is_some_and(|r| r[0].is_none());
                 if let Some(lab) = lab.filter(|_| warming) {
                     let most = lab.backlogs().map_err(|error| error.to_string())?;
@@ -446,7 +448,7 @@ fn watch(args: &Args, ranks: &Ranks, lab: Option<&Lab>) -> Result<Heard, String>
 }
 
 impl Heard {
-    /// Whether every message of every round came as it was sent, once.
+    /// Checks that every message of every round arrived once and unchanged.
     fn check(&self) -> Result<(), String> {
         for (number, round) in self.rounds.iter().enumerate() {
             let all: Vec<&Round> = round.iter().flatten().collect();
@@ -466,7 +468,7 @@ impl Heard {
         Ok(())
     }
 
-    /// Microseconds that each round that counts took, and its processor time.
+    /// Time of each counted round in microseconds, and its processor time.
     fn times(&self, warm_up: usize) -> (Vec<f64>, Vec<f64>) {
         let counted = || self.rounds.iter().skip(warm_up).map(|round| round.iter().flatten());
         let took = counted().map(|round| {
@@ -478,7 +480,7 @@ impl Heard {
         (took.collect(), cpu.collect())
     }
 
-    /// What to say when ranks failed: who is blamed, by how many, how fast.
+    /// The error when ranks failed: which rank is blamed, by how many ranks, and how fast.
     fn verdict(&self, args: &Args) -> Result<(), String> {
         let Some((rank, blamed, words, _)) = self.failures.first() else { return Ok(()) };
         let Some(blamed) = blamed else { return Err(format!("rank {rank}: {words}")) };

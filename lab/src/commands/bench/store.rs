@@ -1,4 +1,4 @@
-//! `evenfall bench store`: what the store takes and gives, over loopback or embedded.
+//! `evenfall bench store`: how fast the store takes and gives records, over loopback or embedded.
 
 mod embedded;
 mod figures;
@@ -25,7 +25,7 @@ pub struct Args {
     /// Records of an append.
     #[arg(long, default_value_t = 1_000)]
     batch: usize,
-    /// Files, appended to in turns.
+    /// Files that are appended to in turns.
     #[arg(long, default_value_t = 16)]
     streams: usize,
     #[arg(
@@ -34,7 +34,7 @@ pub struct Args {
         help = format!("{}; a second node is on this machine and disk", Level::list())
     )]
     ack: Level,
-    /// How long to append.
+    /// Duration of the appends.
     #[arg(
         long,
         default_value = "5s",
@@ -42,41 +42,41 @@ pub struct Args {
         value_parser = humantime::parse_duration
     )]
     duration: Duration,
-    /// Records per second to offer, each append timed from when it is due; as fast as it goes
-    /// without it. Not with --embedded.
+    /// Records per second to offer. Each append is timed from when it is due. Without it, appends
+    /// go as fast as they can. Not with --embedded.
     #[arg(long, value_name = "APPENDS/S", conflicts_with = "embedded")]
     rate: Option<f64>,
-    /// Twice the rate in one second of five, three quarters of it in the others.
+    /// Offer twice the rate in one second of five, and three quarters of it in the other seconds.
     #[arg(long, requires = "rate")]
     burst: bool,
-    /// Bytes of appends under way at once: how many share a group commit. Unless said, 4 MiB for
-    /// memory and 16 MiB for local.
+    /// Bytes of appends under way at once, which decide how many share a group commit. By default 4
+    /// MiB for memory and 16 MiB for local.
     #[arg(long)]
     window_bytes: Option<u64>,
-    /// In this process; without it, a server process on loopback.
+    /// Run the store in this process. Without it, a server process on loopback.
     #[arg(long)]
     embedded: bool,
-    /// Where the store is made; a fresh directory below it, removed afterwards.
+    /// Directory below which a fresh store is made, and removed afterwards.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Leave chunks on the local disk and upload nothing.
+    /// Keep all chunks on the local disk, and upload nothing.
     #[arg(long)]
     no_objects: bool,
-    /// The object store of --scan, an empty directory or `s3://` address; inside the store's
-    /// directory unless said.
+    /// The object store of --scan: an empty directory or an `s3://` address. By default, inside the
+    /// store's directory.
     #[arg(long, requires = "scan")]
     objects: Option<String>,
-    /// The store's limit of records that are on no disk yet.
+    /// Limit of the bytes of records that are on no disk yet.
     #[arg(long, default_value_t = 512 << 20)]
     memory_bytes: u64,
-    /// The store's cache of recent segments.
+    /// Bytes of the store's cache of recent segments.
     #[arg(long, default_value_t = 256 << 20)]
     cache_bytes: u64,
     /// Bytes of each file that are kept, so that a long run does not fill the disk.
     #[arg(long)]
     keep_bytes: Option<u64>,
-    /// Measure beside each run what a raw file takes on the same disk, for so long per way, such
-    /// as 5s.
+    /// Beside each run, also measure the rate of a raw file on the same disk, for this long per
+    /// way, such as 5s.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     raw: Option<Duration>,
     /// Measure reading instead: scans to Arrow from the cache and from cold objects, and the share
@@ -86,7 +86,7 @@ pub struct Args {
     /// Measure a figure of the thesis, and print it as a table.
     #[arg(long)]
     figure: Option<figures::Figure>,
-    /// Runs; the medians are printed, and the least and the greatest rate.
+    /// Number of runs. The medians are printed, with the least and the greatest rate.
     #[arg(long, default_value_t = 1)]
     runs: usize,
     /// Print one JSON object.
@@ -112,7 +112,7 @@ fn percentile(sorted: &[u64], share: f64) -> f64 {
     sorted.get(at).map_or(f64::NAN, |ns| *ns as f64 / 1_000.0)
 }
 
-/// Half of the times and all but a hundredth of them, in microseconds.
+/// The median and the 99th percentile of the times, in microseconds.
 fn times_us(times_ns: &mut [u64]) -> Value {
     times_ns.sort_unstable();
     json!({"p50": percentile(times_ns, 0.5), "p99": percentile(times_ns, 0.99)})
@@ -123,7 +123,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The median of each number of several results of one shape.
+/// The median of each number, over several results of the same shape.
 fn medians(runs: &[Value]) -> Value {
     match runs.first() {
         Some(Value::Object(first)) => {
@@ -167,7 +167,7 @@ pub fn main(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// One run, and with it what a raw file takes.
+/// Makes one run, and measures the raw file beside it.
 fn one(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let measured = match (args.scan, args.embedded) {
         (true, _) => scan::run(args, dir),

@@ -1,4 +1,5 @@
-//! `evenfall sim campaign`: the seeds of a fault campaign, its mutants, or one seed told.
+//! `evenfall sim campaign`: runs the seeds of a fault campaign, or its mutants, or prints the
+//! events of one seed.
 
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
@@ -10,19 +11,19 @@ use crate::campaigns::{ALL, by_name};
 /// Arguments of `evenfall sim campaign`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The campaign; --list names them all.
+    /// The campaign; --list names all campaigns.
     #[arg(required_unless_present = "list")]
     name: Option<String>,
     /// List campaigns with their checks and mutants: all of them, or the named one.
     #[arg(long, conflicts_with_all = ["seed", "seeds", "mutant", "mutants"])]
     list: bool,
-    /// Tell everything that happens under this seed; with --seeds, the first seed to run.
+    /// Print all events of this seed. With --seeds, the first seed to run.
     #[arg(long)]
     seed: Option<u64>,
-    /// Run so many seeds; those of an ordinary test run when neither this nor --seed is given.
+    /// Run this many seeds. Without this option and --seed, the seeds of an ordinary test run.
     #[arg(long, conflicts_with = "mutant")]
     seeds: Option<u64>,
-    /// Tell the seed with this mutant in place of the real machine.
+    /// Run the seed with this mutant in place of the real machine.
     #[arg(long, requires = "seed")]
     mutant: Option<String>,
     /// Run every mutant until its check catches it.
@@ -90,7 +91,7 @@ fn mutants(campaign: &dyn AnyCampaign, json: bool) -> Outcome {
     Ok(())
 }
 
-/// Tells a seed; fails when a check found a violation.
+/// Prints the events of a seed. Fails when a check found a violation.
 pub fn seed(campaign: &dyn AnyCampaign, seed: u64, mutant: Option<&str>, json: bool) -> Outcome {
     let replay = campaign.replay(seed, mutant)?;
     let digest = format!("{:016x}", replay.digest);

@@ -12,7 +12,7 @@ use evenfall_placement_planner::tree::Shape;
 #[derive(clap::Args, Debug)]
 #[group(id = "placement")]
 pub struct Args {
-    /// Which table (placement only).
+    /// The table to make (placement only).
     #[arg(long, default_value = "shape")]
     table: Name,
     /// Hosts of the pool (placement, table shape).
@@ -20,11 +20,12 @@ pub struct Args {
     pool: usize,
     /// Hops from the root to a leaf (placement, table shape).
     #[arg(long, default_value_t = 3)]
-    depth: u32,
-    /// Children of every inner place (placement, table shape).
+    depth: u8,
+    /// Children of the root and of every inner node (placement, table shape).
     #[arg(long, default_value_t = 2)]
     fanout: u32,
-    /// Pools, each with a seed of its own from --seed on (placement only).
+    /// Number of pools. The first has the seed --seed, and each further pool the next seed
+    /// (placement only).
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// Probes of every measured pair (placement only).
@@ -37,11 +38,11 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
-    /// The model beside the measurements that it is fitted to.
+    /// The model beside the measurements to which it is fitted.
     Fit,
     /// The thesis' trees: strategies, worst, random, roots, LemonDrop.
     Thesis,
-    /// Parts of a tree built anew.
+    /// Parts of a tree that are built anew.
     Rebuilds,
     /// Planners on one shape.
     Shape,
@@ -51,7 +52,8 @@ enum Name {
     Gap,
 }
 
-/// Messages that judge a tree when none are given: the worst leaf's p90 is good to a percent.
+/// Messages that judge a tree by default. With 5,000 messages, the worst leaf's p90 is good to a
+/// percent.
 const MESSAGES: u32 = 5_000;
 
 /// Makes the table.

@@ -15,10 +15,11 @@ use evenfall_runtime::program::Outcome;
 /// Arguments of `evenfall sim shuffle`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Nodes, 40 in a rack.
+    /// Nodes, 40 of them in a rack.
     #[arg(long, default_value_t = 160)]
     nodes: usize,
-    /// Message skewness of the generated matrix: 0 all alike, 1 one message per node.
+    /// Message skewness of the generated matrix: 0 when all messages are equal, 1 when each node
+    /// sends one message.
     #[arg(long, default_value_t = 0.5)]
     skewness: f64,
     /// How the matrix is generated.
@@ -33,40 +34,40 @@ pub struct Args {
     /// Mean message in full packets (1,500 bytes when control is free, else 1,432).
     #[arg(long, default_value_t = 16.0)]
     mean_packets: f64,
-    /// grpf, global (slowest receiver known at once), reduce (by all-reduce), hadoop-C (a slot is
-    /// free when its message is here), hadoop-C-granted (when it is granted), madd, srpt, grpt,
-    /// lockstep or entropy.
+    /// The scheme: grpf, global (knows the slowest receiver at once), reduce (finds it by
+    /// all-reduce), hadoop-C (a slot is free when its message has arrived), hadoop-C-granted (when
+    /// its message is granted), madd, srpt, grpt, lockstep or entropy.
     #[arg(long, default_value = "grpf")]
     policy: Rival,
-    /// Bandwidth of the racks' uplinks, in per cent of that of their hosts.
+    /// Bandwidth of the racks' uplinks, in per cent of the bandwidth of their hosts.
     #[arg(long, default_value_t = 100.0)]
     core: f64,
-    /// Pre-empt nodes half of the time, for so many round trips in the mean.
+    /// Pre-empt nodes half of the time, each time for this many round trips in the mean.
     #[arg(long)]
     preempt_rtt: Option<f64>,
-    /// With --preempt-rtt: pre-empt at any time with the same chance, not after runs that are as
-    /// regular as the pauses.
+    /// With --preempt-rtt: pre-empt at random times, instead of after runs that are as regular as
+    /// the pauses.
     #[arg(long, requires = "preempt_rtt")]
     memoryless: bool,
-    /// Where control packets go first.
+    /// Ports at which control packets go first.
     #[arg(long, value_enum, default_value_t = Priority::Core)]
     priority: Priority,
-    /// Round trips' worth of grants outstanding at a receiver.
+    /// Round trips of packets that a receiver grants ahead.
     #[arg(long)]
     overcommit: Option<f64>,
     /// Whether control packets take time on the links.
     #[arg(long, value_enum, default_value_t = Charge::Free)]
     control: Charge,
-    /// With --policy global: how many times slower than the best in software the all-reduce is.
+    /// With --policy global: how many times slower the all-reduce is than the best one in software.
     #[arg(long, default_value_t = 0.0)]
     stale: f64,
-    /// With --policy grpf: what it shall lack, each with what stands before it.
+    /// With --policy grpf: leave out this part, and all parts before it in the list.
     #[arg(long, value_enum, default_value_t = Lacks::Nothing)]
     lacks: Lacks,
-    /// Print how far it is after every so many microseconds.
+    /// Print the progress of the run at this interval, in microseconds.
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeline: Option<u64>,
-    /// The same seed gives the same run, on any machine.
+    /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object.
@@ -76,23 +77,24 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Generator {
-    /// Sizes from a random distribution, columns repaired.
+    /// Sizes from a random distribution, with columns repaired.
     Sampled,
-    /// What a distributed sort would move; skewness is the share of duplicate keys.
+    /// The matrix of a distributed sort. The skewness is the share of duplicate keys.
     Sorted,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Lacks {
-    /// It is whole.
+    /// Leave nothing out.
     Nothing,
     /// The slow start, which the thesis leaves open.
     SlowStart,
     /// Unscheduled packets.
     Unscheduled,
-    /// Chance in its priorities.
+    /// Randomness in the priorities.
     Chance,
-    /// Windows in proportion: the baseline of section 6.1.2.
+    /// Windows in proportion to the missing bytes. Without them, the exchange is the baseline of
+    /// section 6.1.2.
     Windows,
 }
 
@@ -102,15 +104,15 @@ enum Priority {
     Core,
     /// At the ports to hosts.
     Edge,
-    /// At none.
+    /// At no port.
     None,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Charge {
-    /// They take no time, as in the thesis.
+    /// Control packets take no time, as in the thesis.
     Free,
-    /// They take time like any other packet.
+    /// Control packets take time like any other packet.
     Charged,
 }
 

@@ -1,6 +1,7 @@
-//! `evenfall sim study shuffle`: the figures of the shuffle thesis, run by run, resumable.
+//! `evenfall sim study shuffle`: makes the figures of the shuffle thesis. A stopped study can be
+//! continued.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
@@ -11,30 +12,34 @@ use crate::shuffle::course::{self, Course, CourseFigure};
 use crate::shuffle::curves::Curves;
 use crate::shuffle::plot;
 use crate::shuffle::study::{self, Figure, Record, Run};
+use crate::shuffle::unfinished::Unfinished;
 use crate::studies::Table;
+
+/// What a line of the kept file says behind the key of a run that cannot end.
+const DEADLOCK: &str = "deadlock";
 
 /// Arguments of the shuffle study.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Figures such as 6.1a,6.13; all that can be made when left out (shuffle only).
+    /// Figures such as 6.1a,6.13. By default all that can be made (shuffle and files).
     #[arg(long, value_delimiter = ',')]
-    figure: Vec<String>,
-    /// Runs of every point (shuffle only).
+    pub(super) figure: Vec<String>,
+    /// Runs of every point (shuffle and files).
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    runs: u64,
+    pub(super) runs: u64,
     /// Message skewnesses of every curve over skewness, in per cent (shuffle only).
     #[arg(long, value_delimiter = ',', default_value = "5,15,25,35,45,55,65,75,85,95",
         value_parser = clap::value_parser!(u32).range(1..=99))]
     percent: Vec<u32>,
-    /// Keep finished runs in this file, a line each, and do not run again what it has (shuffle
+    /// Keep finished runs in this file, a line each. Runs in the file are not repeated (shuffle
     /// only).
     #[arg(long)]
     keep: Option<PathBuf>,
     /// Draw each figure into this folder, as SVG (shuffle only).
     #[arg(long)]
     plots: Option<PathBuf>,
-    /// Begin no run after this long, such as 30min; the tables say how many there are (shuffle
-    /// only).
+    /// Begin no further run after this long, such as 30min. The tables state how many runs there
+    /// are (shuffle only).
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     budget: Option<Duration>,
 }
@@ -72,7 +77,7 @@ pub fn tables(args: &Args, progress: &mut dyn FnMut(&str)) -> Result<Vec<Table>,
     let figures = chosen(args)?;
     let mut records = Records::open(args.keep.as_deref())?;
     if let Some(folder) = &args.plots {
-        // Before hours of runs, not after them.
+        // The folder is made before hours of runs, so that a mistake shows at once.
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("--plots {}: {error}", folder.display()))?;
     }
@@ -84,7 +89,7 @@ pub fn tables(args: &Args, progress: &mut dyn FnMut(&str)) -> Result<Vec<Table>,
     Ok(curves.iter().map(Curves::table).collect())
 }
 
-/// Makes the runs that are not kept yet, those of the first seed first, as far as the budget goes.
+/// Makes the missing runs, those of the first seed first, as far as the budget goes.
 fn fill(
     args: &Args,
     figures: &[Kind],
@@ -109,14 +114,19 @@ fn fill(
             continue;
         }
         progress(&format!("run {} of {}: {key}", at + 1, runs.len()));
-        if *course {
-            let course = Course::run(run)?;
-            records.keep(&course)?;
-            records.courses.insert(key.clone(), course);
+        let done = if *course {
+            Course::run(run).map(|course| records.add_course(course))
         } else {
-            let record = run.run()?;
-            records.keep(&record)?;
-            records.all.insert(key.clone(), record);
+            run.run().map(|record| records.add(record))
+        };
+        match done {
+            Ok(kept) => kept?,
+            // The tables count the runs that ended.
+            Err(why @ Unfinished::Deadlock { .. }) => {
+                progress(&why.to_string());
+                records.keep(&format!("{key} {DEADLOCK}"))?;
+            }
+            Err(why) => return Err(why.into()),
         }
     }
     Ok(())
@@ -149,6 +159,8 @@ fn chosen(args: &Args) -> Result<Vec<Kind>, String> {
 struct Records {
     all: BTreeMap<String, Record>,
     courses: BTreeMap<String, Course>,
+    /// Keys of runs whose nodes wait for each other for ever.
+    deadlocks: BTreeSet<String>,
     file: Option<(File, String)>,
 }
 
@@ -164,16 +176,32 @@ impl Records {
         };
         let all = text.lines().filter_map(Record::parse).map(|r| (r.key.clone(), r)).collect();
         let courses = text.lines().filter_map(Course::parse).map(|c| (c.key.clone(), c)).collect();
+        let deadlocks = text.lines().filter_map(|line| line.strip_suffix(DEADLOCK));
+        let deadlocks = deadlocks.map(|key| key.trim_end().to_owned()).collect();
         let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
         if !text.is_empty() && !text.ends_with('\n') {
-            // A run was cut off while its line was written: the next one begins a new line.
+            // A run was cut off while its line was written, so the next run begins a new line.
             writeln!(file).map_err(failed)?;
         }
-        Ok(Self { all, courses, file: Some((file, name)) })
+        Ok(Self { all, courses, deadlocks, file: Some((file, name)) })
     }
 
     fn has(&self, key: &str, course: bool) -> bool {
-        if course { self.courses.contains_key(key) } else { self.all.contains_key(key) }
+        let is_done =
+            if course { self.courses.contains_key(key) } else { self.all.contains_key(key) };
+        is_done || self.deadlocks.contains(key)
+    }
+
+    fn add(&mut self, record: Record) -> Result<(), String> {
+        self.keep(&record)?;
+        self.all.insert(record.key.clone(), record);
+        Ok(())
+    }
+
+    fn add_course(&mut self, course: Course) -> Result<(), String> {
+        self.keep(&course)?;
+        self.courses.insert(course.key.clone(), course);
+        Ok(())
     }
 
     /// Writes a line.

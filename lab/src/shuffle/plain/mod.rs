@@ -1,10 +1,10 @@
-//! The protocol as chapter 6 of the thesis describes it: for rivals, and for variants that are
-//! printed there.
+//! The protocol as chapter 6 of the thesis describes it, for rivals and for the variants printed
+//! there.
 //!
-//! A thesis compares schemes that differ in a rule or two. The exchange that people use has none
-//! of these rules to choose from, and what it does in logarithmic time this machine does by
-//! looking at every message for every packet. So it is also the simple model that the exchange is
-//! compared with (`lab/tests/shuffle_thesis.rs`). It knows neither loss nor silence: its network
+//! The thesis compares schemes that differ in a rule or two, and the exchange of the product has no
+//! such rules to choose from. The exchange works in logarithmic time. This machine looks at every
+//! message for every packet instead, so it is also the simple model with which the exchange is
+//! compared (`lab/tests/shuffle_thesis.rs`). It knows neither loss nor silence, because its network
 //! loses nothing.
 //!
 //! | module | what it holds |
@@ -95,6 +95,18 @@ impl Plain {
     /// Whether the message of this rank is one of those that are granted to and not all here.
     pub fn works_on(&self, from: usize) -> bool {
         self.receiver.works_on(from)
+    }
+
+    /// The rank without whose grant this machine can send nothing: `None` when a packet may go, or
+    /// all are sent.
+    pub fn waits_for(&self) -> Option<usize> {
+        let may_send = !self.owed.is_empty() || self.sender.ready().is_some();
+        self.sender.first(false).filter(|_| !may_send)
+    }
+
+    /// Packets that this rank was granted and that are not here.
+    pub fn outstanding(&self, from: usize) -> u32 {
+        self.receiver.outstanding(from)
     }
 
     /// Messages of which something is here, those that are complete, and bytes of all of them.

@@ -1,4 +1,4 @@
-//! What makes a scheme of a [`Plain`](super::Plain) machine: its settings.
+//! The settings that make a [`Plain`](super::Plain) machine follow a scheme.
 
 use evenfall_exchange_machine::Pace;
 

@@ -1,4 +1,4 @@
-//! Records of a table, appended to a file with a schema.
+//! Appends records of a table to a file with a schema.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -29,7 +29,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Returns when the records have reached the level.
+    /// Appends records, and returns when they have reached the level.
     fn append(&mut self, records: &[u8], level: Level) -> Outcome {
         match self {
             Self::Store(store, file) => store.append(file, records, level).map(drop)?,
@@ -44,7 +44,7 @@ impl Sink<'_> {
     }
 }
 
-/// Records on their way into a file, perhaps through its window.
+/// Records on their way into a file, with or without a window.
 struct Intake<'a> {
     sink: Sink<'a>,
     level: Level,
@@ -87,12 +87,13 @@ impl Intake<'_> {
     }
 }
 
-/// Appends the records of a CSV; what came before a wrong line is appended, and the line is said.
+/// Appends the records of a CSV. The records before a wrong line are appended, and the line is
+/// named.
 pub fn append(store: &Store, name: &str, table: &Path, level: Level) -> Outcome {
     take_all(Sink::Store(store, store.file(name)?), name, table, level)
 }
 
-/// The same, to a file that a server has.
+/// Appends the records of a CSV to a file of a server.
 pub fn append_to_server(mut client: Client, name: &str, table: &Path, level: Level) -> Outcome {
     let file = client.open(name)?;
     take_all(Sink::Server(Box::new(client), file), name, table, level)

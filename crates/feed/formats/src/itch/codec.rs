@@ -1,4 +1,4 @@
-//! ITCH 5.0 among the formats: what its messages say in common columns.
+//! The codec of ITCH 5.0, which reads messages into common columns.
 
 use super::{Code, HEADER_BYTES, Kind, Owned, Price4, Stock, Symbols, View, timestamp_ns};
 use crate::codec::DAY_NS;
@@ -8,7 +8,7 @@ use crate::sharding::GLOBAL;
 /// The letters of all types, to take one of them as text.
 const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// What every message begins with, of a type that is known or not.
+/// The header that every message has, also a message of an unknown type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub locate: u16,
@@ -16,9 +16,9 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads it off a message of an unknown type: a later version of the feed adds types, and their
-    /// bytes can be carried without being understood. Bytes whose type is no letter or digit, or
-    /// whose time is beyond a day, are damage.
+    /// Reads the header of a message of an unknown type. A later version of the feed adds types,
+    /// and their bytes can be carried without being understood. When the type is no letter or
+    /// digit, or the time is beyond a day, the bytes are damaged.
     pub fn of_unknown(message: &[u8]) -> Option<Self> {
         let is_type = message.first().is_some_and(u8::is_ascii_alphanumeric);
         if !is_type || message.len() < HEADER_BYTES || Kind::from_letter(message[0]).is_some() {
@@ -33,14 +33,14 @@ impl Header {
         Self { locate: view.stock_locate(), time_ns: view.timestamp_ns() }
     }
 
-    /// Locate 0 is of no security: such a message (a system event, a circuit breaker of the whole
-    /// market) concerns all of them.
+    /// Locate 0 belongs to no security. Such a message, a system event or a circuit breaker of the
+    /// whole market, concerns all securities.
     pub fn shard_key(self) -> u32 {
         if self.locate == 0 { GLOBAL } else { self.locate.into() }
     }
 }
 
-/// What a message says.
+/// The contents of a message.
 pub(crate) fn event(message: &[u8], symbols: &mut Symbols) -> Option<Event> {
     let view = View::decode(message).ok()?;
     symbols.observe(&view);

@@ -1,5 +1,5 @@
-//! The layout of every message, once: kinds, views, owned messages and the field table come from
-//! the one table at the end of this file.
+//! The layout of every message. Kinds, views, owned messages and the field table all come from the
+//! one table at the end of this file.
 //!
 //! ```text
 //!  0       1       3       5                       11                    length of the type
@@ -29,7 +29,7 @@ const fn stock_offset(fields: &[Field]) -> Option<usize> {
     None
 }
 
-/// Whether the fields lie one behind the other and end where the message ends.
+/// Whether the fields lie one after the other and end where the message ends.
 const fn contiguous(fields: &[Field], length: usize) -> bool {
     let mut next = HEADER_BYTES;
     let mut i = 0;
@@ -108,7 +108,8 @@ macro_rules! messages {
 
         $( const _: () = assert!(contiguous(Kind::$name.fields(), $length)); )*
 
-        /// A message read in place: borrowed bytes of the right length, a field when asked for.
+        /// A message that is read in place: borrowed bytes of the right length, from which a field
+        /// is read when it is asked for.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum View<'a> {
             $( $(#[$doc])* $name(view::$name<'a>), )*
@@ -119,7 +120,8 @@ macro_rules! messages {
             ///
             /// # Errors
             /// [`ItchError`] when the slice is empty, its type is unknown, or its length is not
-            /// that of its type. Field values are not judged: every pattern of bits is one.
+            /// that of its type. Field values are not checked, because every pattern of bits is a
+            /// value.
             #[inline]
             pub fn decode(bytes: &'a [u8]) -> Result<Self, ItchError> {
                 let Some(&letter) = bytes.first() else { return Err(ItchError::Empty) };
@@ -152,7 +154,7 @@ macro_rules! messages {
                 match self { $( Self::$name(view) => Owned::$name(view.to_owned()), )* }
             }
 
-            /// The values behind the common header, a comma before each.
+            /// Writes the values after the common header, with a comma before each.
             pub(super) fn write_fields(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
                     $( Self::$name(_view) => {
@@ -218,7 +220,7 @@ macro_rules! messages {
             }
         )*
 
-        /// The view of each type; [`View`] is the sum of them.
+        /// The view of each type. [`View`] is the union of these types.
         pub mod view {
             use super::*;
             $(
@@ -394,7 +396,7 @@ messages! {
         /// The limit.
         32 price: Price4,
     }
-    /// A new order in the book, with the name of who entered it.
+    /// A new order in the book, with the name of the participant that entered it.
     b'F' AddOrderMpid 40 {
         /// The order's reference number of the day.
         11 order_reference: u64,
@@ -406,7 +408,7 @@ messages! {
         24 stock: Stock,
         /// The limit.
         32 price: Price4,
-        /// Who entered it.
+        /// The participant that entered the order.
         36 attribution: Mpid,
     }
     /// An order in the book was executed, wholly or in part, at its own price.

@@ -1,12 +1,11 @@
 //! NASDAQ TotalView-ITCH 5.0: every message type, read in place and written back.
 //!
-//! A day is 370 million messages of 12 to 50 bytes, so nothing is copied to be read: a [`View`]
-//! is the borrowed bytes with their length checked once, and each accessor is one big-endian
-//! load. The layout of every type stands once, in one table; kinds, views, owned messages,
-//! encoding, the field list and the CSV all come from it, and the compiler checks that the fields
-//! of each type lie end to end.
+//! A day has 370 million messages of 12 to 50 bytes, so nothing is copied for reading. A [`View`]
+//! is the borrowed bytes, whose length was checked once, and each accessor is one big-endian load.
+//! One table holds the layout of every type. Kinds, views, owned messages, encoding, the field list
+//! and the CSV come from it, and the compiler checks that the fields of each type lie end to end.
 //!
-//! Decoding is total: any bytes are a message or an [`ItchError`] that names what was found.
+//! Decoding is total: any bytes give a message or an [`ItchError`] that names the fault.
 
 pub(crate) mod codec;
 mod layout;

@@ -1,14 +1,15 @@
-//! Which symbol a locate stands for, learned from the messages as they pass.
+//! The symbols of locates, learned from the messages as they pass.
 
 use super::{Stock, View};
 use std::collections::BTreeMap;
 
 /// The directory of a day: locate to symbol and back.
 ///
-/// Directory messages give it in full; an excerpt without them gives it as the first message
-/// with a symbol of each security passes (adds, trades, crosses and the like), so a filter that
-/// observes every message knows a symbol no later than the first order in its book. At most
-/// 65,536 locates: half a megabyte, and as many entries the other way.
+/// Directory messages give the directory in full. An excerpt has no directory messages. In that
+/// case the first message of each security that carries a symbol (an add, a trade or a cross) gives
+/// it, so a filter that observes every message knows a symbol no later than the first order in its
+/// book. ITCH has at most 65,536 locates: half a megabyte, and as many entries in the other
+/// direction.
 ///
 /// A codec of another format [`learn`](Self::learn)s the securities that its venue numbers.
 #[derive(Clone, Debug, Default)]
@@ -20,24 +21,25 @@ pub struct Symbols {
     by_stock: BTreeMap<Stock, u32>,
 }
 
-/// Securities with numbers from 65,536 on whose symbols are kept; later securities have no symbol.
-/// A venue with options numbers hundreds of thousands. Both directions take 64 MB at most.
+/// Securities with numbers from 65,536 on whose symbols are kept. Further securities have no
+/// symbol. A venue with options has hundreds of thousands of numbers. Both directions take 64 MB at
+/// most.
 const LARGE_MAX: usize = 1 << 20;
 
 impl Symbols {
-    /// A directory that knows nothing yet.
+    /// A directory without entries.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Learns from one message of ITCH. Returns whether something new was learned.
+    /// Learns from one message of ITCH. Returns whether an entry is new.
     #[inline]
     pub fn observe(&mut self, view: &View<'_>) -> bool {
         view.stock().is_some_and(|stock| self.learn(view.stock_locate().into(), stock))
     }
 
-    /// Learns the symbol of the security that a venue gives this number. The first symbol stays:
-    /// numbers do not change in a day. Returns whether something new was learned.
+    /// Learns the symbol of the security that a venue gives this number. The first symbol stays,
+    /// because numbers do not change during a day. Returns whether the entry is new.
     pub fn learn(&mut self, number: u32, stock: Stock) -> bool {
         if self.symbol(number).is_some() {
             return false;

@@ -22,7 +22,8 @@ fn there_are_twenty_three_kinds_and_letters_lead_back_to_them() {
 
 #[test]
 fn lengths_are_those_of_the_specification() {
-    // Typed from the specification, apart from the table, so that a slip in one shows.
+    // The lengths are typed from the specification and not taken from the table, so that a slip in
+    // either shows.
     let lengths: Vec<usize> = Kind::ALL.iter().map(|kind| kind.length()).collect();
     let expected = [
         12, 39, 25, 20, 26, 35, 12, 28, 35, 21, 36, 40, 31, 36, 23, 19, 35, 44, 40, 19, 50, 20, 48,

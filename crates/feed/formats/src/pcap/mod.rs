@@ -1,19 +1,19 @@
 //! Captures as feeds: the UDP payloads of pcap and pcapng files, with their capture times.
 //!
-//! A venue's multicast is recorded as packets, so a capture is the most honest input there is:
-//! real sizes, real bursts, both redundant sides. **Each UDP datagram is one message**, whatever
-//! protocol it carries; its bytes are the payload. A file that recorded both sides of a redundant
-//! feed (A and B) gives both: they are different channels, and choosing the first copy is the
-//! business of [`crate::arbiter`], which needs the feed's own sequence number.
+//! A venue's multicast is recorded as packets, so a capture is the most honest input: real sizes,
+//! real bursts, both redundant sides. **Each UDP datagram is one message** of any protocol, and its
+//! payload is the message's bytes. A capture of both sides of a redundant feed (A and B) gives
+//! both, as different channels. [`crate::arbiter`] chooses the first copy, for which it needs the
+//! feed's own sequence numbers.
 //!
-//! The channel of a datagram is its destination address and port. The sender is left out: when a
-//! venue fails over to another publisher of the same group, order must hold across the two.
+//! The channel of a datagram is its destination address and port. The sender does not count,
+//! because order must hold when a venue fails over to another publisher of the same group.
 //!
-//! The format of the datagrams is told once, by the structure of the first
-//! [`LOOK_DATAGRAMS`]: the one format whose packets all of them are, else none.
+//! The format of the datagrams is found once, by the structure of the first [`LOOK_DATAGRAMS`]. It
+//! is the one format to which all of them belong, if there is one.
 //!
-//! What is not a whole UDP datagram is passed over and counted by reason in [`Skipped`]. A file
-//! whose structure is broken is an error at the byte where it breaks.
+//! A packet that is not a whole UDP datagram is skipped, and [`Skipped`] counts it by reason. A
+//! file whose structure is broken gives an error at the byte where it breaks.
 
 mod classic;
 mod ng;
@@ -32,8 +32,8 @@ use packet::Skip;
 use std::collections::VecDeque;
 use std::io::Read;
 
-/// Datagrams by which a capture's format is told. Chance makes a packet of another format out of
-/// some four in a thousand, and not out of sixteen in a row.
+/// Datagrams by which a capture's format is recognised. By chance, four packets in a thousand look
+/// like a packet of some other format. Sixteen in a row do not.
 const LOOK_DATAGRAMS: usize = 16;
 
 /// Byte order of a capture file.
@@ -81,31 +81,31 @@ struct Captured {
 pub struct Datagram {
     /// When it was captured, nanoseconds since 1970.
     pub time_ns: u64,
-    /// Who sent it.
+    /// Sender of the datagram.
     pub source: SocketAddr,
-    /// Where it went.
+    /// Destination of the datagram.
     pub destination: SocketAddr,
-    /// What it carried.
+    /// Contents of the datagram.
     pub payload: Bytes,
 }
 
 /// Captured packets that are no whole UDP datagram, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Frames of a link type that is not read.
+    /// Frames of an unknown link type.
     pub link_type: u64,
     /// Frames that hold no IP packet.
     pub not_ip: u64,
-    /// IP packets of another protocol than UDP.
+    /// IP packets of other protocols than UDP.
     pub not_udp: u64,
-    /// Fragments of a datagram, which are not put together.
+    /// Fragments of a datagram, which are not reassembled.
     pub fragments: u64,
     /// Datagrams of which the capture kept only the beginning.
     pub cut: u64,
     /// Packets whose headers contradict their length.
     pub malformed: u64,
-    /// Messages of types that the format does not have. They are not passed over: they are given
-    /// as bytes that nobody reads.
+    /// Messages of types that the format does not have. These messages are not skipped. They are
+    /// given as opaque bytes.
     pub unknown_types: u64,
 }
 
@@ -133,7 +133,7 @@ impl core::fmt::Display for Skipped {
 }
 
 impl Skipped {
-    /// All that was passed over.
+    /// Number of all skipped packets.
     pub fn total(&self) -> u64 {
         self.link_type + self.not_ip + self.not_udp + self.fragments + self.cut + self.malformed
     }
@@ -151,14 +151,14 @@ impl Skipped {
     }
 }
 
-/// Whether a file that starts so is a capture.
+/// Whether a file with this beginning is a capture.
 #[cfg(feature = "files")]
 pub(crate) fn is_capture(head: &[u8]) -> bool {
     let ng_magic = ng::SECTION_HEADER.to_le_bytes();
     classic::magic(head).is_some() || head.starts_with(&ng_magic)
 }
 
-/// A capture as a [`Source`]: each UDP datagram a message, the shard key its [`channel`].
+/// A capture as a [`Source`]. Each UDP datagram is a message, and its shard key is its [`channel`].
 #[derive(Debug)]
 pub struct PcapSource<R> {
     input: Input<R>,
@@ -168,7 +168,7 @@ pub struct PcapSource<R> {
     tag: Option<Format>,
     /// Datagrams that were read to find the tag.
     ahead: VecDeque<Datagram>,
-    /// What ended the look ahead before its time.
+    /// The end or error that stopped the look ahead early.
     ahead_end: Option<Result<(), FeedError>>,
     given: u64,
 }
@@ -180,7 +180,7 @@ enum FileFormat {
 }
 
 impl<R: Read> PcapSource<R> {
-    /// Reads `reader`; `name` is what errors call it.
+    /// Reads from `reader`. Errors call it `name`.
     pub fn new(reader: R, name: &str) -> Self {
         let input = Input::new(reader, name);
         Self {
@@ -194,7 +194,7 @@ impl<R: Read> PcapSource<R> {
         }
     }
 
-    /// The same, of datagrams whose format the user knows.
+    /// Reads datagrams whose format the user knows.
     pub fn with_format(reader: R, name: &str, format: Option<Format>) -> Self {
         Self { tag: format, ..Self::new(reader, name) }
     }
@@ -220,7 +220,7 @@ impl<R: Read> PcapSource<R> {
     /// The next UDP datagram; `None` at the end.
     ///
     /// # Errors
-    /// A reader that fails, a file that ends inside a record, a record that cannot be.
+    /// When the reader fails, the file ends inside a record, or a record contradicts itself.
     pub fn next_datagram(&mut self) -> Result<Option<Datagram>, FeedError> {
         while let Some(captured) = self.next_captured()? {
             let Captured { time_ns, link_type, cut, bytes } = captured;
@@ -275,9 +275,10 @@ impl<R: Read> Source for PcapSource<R> {
     }
 }
 
-/// The channel of a destination: FNV-1a over address and port, the same for ever.
+/// The channel of a destination: FNV-1a over address and port. The result never changes between
+/// versions.
 pub fn channel(destination: SocketAddr) -> u32 {
-    // As IPv6, so that one group written both ways is one channel.
+    // The address is hashed as IPv6, so that a group written in both forms is one channel.
     let address = match destination.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
@@ -286,6 +287,6 @@ pub fn channel(destination: SocketAddr) -> u32 {
     let bytes = address.iter().chain(&port);
     let hash = bytes
         .fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    // The key of what concerns all channels is no channel's.
+    // The key for messages of all channels is no channel's key.
     hash.min(crate::sharding::GLOBAL - 1)
 }

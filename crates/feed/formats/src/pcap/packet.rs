@@ -1,17 +1,17 @@
-//! From a captured frame to its UDP payload.
+//! Finds the UDP payload in a captured frame.
 //!
-//! Only what stands in front of the payload is read: link header, VLAN tags, IP header with its
-//! extensions, UDP header. Checksums are not checked: network cards fill them in after the
-//! capture point, so a right packet often shows a wrong one. Lengths are the headers' own, since
-//! Ethernet pads short frames.
+//! Only the headers in front of the payload are read: link header, VLAN tags, IP header with its
+//! extensions, UDP header. Checksums are not checked, because network cards fill them in after the
+//! capture point, and a correct packet often shows a wrong checksum. Lengths come from the headers,
+//! since Ethernet pads short frames.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
 
-/// VLAN tags taken off a frame: two are used (802.1ad), more are no real traffic.
+/// VLAN tags that are skipped in a frame. Real traffic has at most two (802.1ad).
 const VLAN_TAGS_MAX: usize = 4;
 
-/// IPv6 extension headers walked; the standard names five that may stand before UDP.
+/// IPv6 extension headers that are skipped. The standard names five that may stand before UDP.
 const EXTENSIONS_MAX: usize = 8;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;

@@ -1,4 +1,4 @@
-//! When messages come: quiet, and then many at once, as at the open of a real day.
+//! The times of messages: quiet times and bursts, as at the open of a real day.
 
 use super::facts::{LASTING_BINS, LASTING_SHARE, RATE_QUANTILES, SAME_TIME};
 use evenfall_core::{Prng, math};
@@ -6,9 +6,9 @@ use evenfall_core::{Prng, math};
 /// Nanoseconds in which the rate stays the same.
 pub(super) const BIN_NS: u64 = 10_000_000;
 
-/// The rate of each bin against the mean: a normal variable with memory, mapped to the measured
-/// quantiles. The quantiles alone would give bursts of the right height that end after one bin;
-/// real ones last for seconds.
+/// The rate of each bin relative to the mean: a normal variable with memory, mapped to the measured
+/// quantiles. The quantiles alone would give bursts of the right height that end after one bin.
+/// Real bursts last for seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     lasting: f64,
@@ -80,13 +80,14 @@ impl Arrivals {
         if !self.prng.chance(SAME_TIME) {
             self.advance();
         }
-        // A float to an integer saturates, and so does the sum: a schedule beyond the day's
-        // numbers stays at the last one.
+        // The conversion from float to integer saturates, and so does the sum. A schedule beyond
+        // the day's range stays at the last time.
         self.start_ns.saturating_add(self.now_ns as u64)
     }
 
     fn advance(&mut self) {
-        // Exponential gaps have no memory, so a gap that leaves its bin is drawn again there.
+        // Exponential gaps have no memory, so a gap that leaves its bin is drawn again in the next
+        // bin.
         loop {
             let gap_ns = self.prng.exponential(self.gap_ns / (1.0 - SAME_TIME));
             if self.now_ns + gap_ns <= self.bin_end_ns {

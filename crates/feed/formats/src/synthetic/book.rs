@@ -1,9 +1,9 @@
-//! One symbol's order book, so that every reference in a message is one that exists.
+//! One symbol's order book, so that every reference in a message exists.
 
 use evenfall_core::{Prng, math};
 
-/// Orders in one book at most: beyond it an order must leave before one comes. Real books of
-/// busy symbols have a few thousand.
+/// Orders that one book may hold. At this limit an order must leave before the next comes. Real
+/// books of busy symbols have a few thousand orders.
 pub(super) const ORDERS_MAX: usize = 4096;
 
 /// Prices are whole cents; the feed's unit is 1/10,000 dollar.
@@ -12,12 +12,13 @@ pub(super) const UNITS_PER_CENT: u32 = 100;
 /// The middle price stays within these cents, far from both ends of the number.
 const MIDDLE_CENTS: (u32, u32) = (100, 500_000);
 
-/// Mean distance of a new order from the middle, in cents: most of the activity is at the top.
+/// Mean distance of a new order from the middle price in cents. Most activity is at the top of the
+/// book.
 const DISTANCE_CENTS: f64 = 3.0;
 
-/// How often the choice falls on one of the newest orders: most orders live for milliseconds.
+/// How often one of the newest orders is chosen, because most orders live for milliseconds.
 const NEWEST_CHANCE: f64 = 0.7;
-/// The newest orders are this many.
+/// Number of orders that count as the newest.
 const NEWEST: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,12 +87,12 @@ impl Book {
         order
     }
 
-    /// Takes an order out, the others keeping their order of arrival.
+    /// Removes an order. The other orders keep their order of arrival.
     pub fn remove(&mut self, at: usize) -> Order {
         self.orders.remove(at)
     }
 
-    /// Takes shares from an order; it leaves with the last one.
+    /// Takes shares from an order. The order leaves with its last share.
     pub fn reduce(&mut self, at: usize, shares: u32) {
         self.orders[at].shares -= shares;
         if self.orders[at].shares == 0 {
@@ -99,7 +100,7 @@ impl Book {
         }
     }
 
-    /// The middle moves by a cent now and then.
+    /// Moves the middle price by a cent from time to time.
     fn drift(&mut self, prng: &mut Prng) {
         let (low, high) = MIDDLE_CENTS;
         self.middle_cents = match prng.below(64) {
@@ -111,7 +112,7 @@ impl Book {
     }
 }
 
-/// Shares of a new order: round lots mostly, some odd ones.
+/// Shares of a new order: mostly round lots, some odd lots.
 fn shares(prng: &mut Prng) -> u32 {
     if prng.chance(0.7) {
         100 * (1 + prng.exponential(1.5) as u32)

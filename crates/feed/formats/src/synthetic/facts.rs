@@ -1,13 +1,14 @@
-//! What a real feed does, as numbers: the mix of types and the bursts.
+//! Measured numbers of a real feed: the mix of types and the bursts.
 
 use crate::itch::Kind;
 
-/// How often each type comes, of a whole day: NASDAQ TotalView-ITCH 5.0 of 2019-01-30,
-/// 368,366,634 messages, counted from `01302019.NASDAQ_ITCH50.gz` (the project's real inputs,
+/// Frequency of each type over a whole day: NASDAQ TotalView-ITCH 5.0 of 2019-01-30, 368,366,634
+/// messages, counted from `01302019.NASDAQ_ITCH50.gz` (the project's real inputs,
 /// `full_day_message_counts_20190130.csv`).
 ///
 /// System events, directory, trading actions, short sale tests and decline levels (S R H Y V,
-/// 26,256 messages) are left out: the generator sends them where they belong, at both ends.
+/// 26,256 messages) are left out, because the generator sends them at the beginning and the end of
+/// the day.
 pub(super) const MIX: [(Kind, u64); 14] = [
     (Kind::AddOrder, 162_970_455),
     (Kind::AddOrderMpid, 1_725_898),

@@ -1,15 +1,16 @@
-//! Synthetic ITCH: a feed without a download, valid to its last reference.
+//! Synthetic ITCH: a feed without a download whose references are all valid.
 //!
-//! A demo, a test and a benchmark need a feed of any size at once, and real ones are large and
-//! not ours to give away. Random bytes in ITCH's shape would do for a link, not for a receiver
-//! that keeps books. So each symbol has a book: orders are executed at the best price, cancelled,
-//! deleted and replaced by references that exist, shares never run below zero, and no book is
-//! crossed.
+//! A demo, a test and a benchmark need a feed of any size at once. Real feeds are large and not
+//! ours to give away. Random bytes in ITCH's shape would do for a link, but not for a receiver that
+//! keeps books. Each symbol therefore has a book. Orders are executed at the best price, and
+//! cancelled, deleted and replaced by references that exist. Shares never fall below zero, and no
+//! book is crossed.
 //!
-//! The day starts with a system event, the directory, trading states and short sale tests, all at
-//! the mean rate and timed to end as the market opens at 09:30; it ends with the closing system
-//! events when there is room. Between them types come as often as on a real day, symbols by
-//! Zipf's law, and times in bursts, by the measured numbers of one real open (`facts.rs`).
+//! The day starts with a system event, the directory, trading states and short sale tests. All of
+//! them come at the mean rate, and end as the market opens at 09:30. The day ends with the closing
+//! system events, when there is room. Between them types come as often as on a real day, symbols
+//! follow Zipf's law, and times come in bursts by the measured numbers of one real open
+//! (`facts.rs`).
 //!
 //! One seed gives one feed. Memory is bounded: 4,096 orders of 24 bytes a symbol at most.
 
@@ -33,10 +34,10 @@ use core::fmt;
 use evenfall_core::{Prng, math};
 use facts::{MIX, WHOLE_EXECUTION};
 
-/// 09:30, when trading opens.
+/// 09:30, the time at which trading opens.
 pub const OPEN_NS: u64 = 34_200_000_000_000;
 
-/// The last time that 48 bits can say.
+/// The last time that 48 bits can state.
 const TIME_NS_MAX: u64 = (1 << 48) - 1;
 
 /// Messages a symbol has at the start of the day: directory, trading action, short sale test.
@@ -46,17 +47,18 @@ const MESSAGES_PER_SYMBOL: u64 = 3;
 const OPENING: [u8; 3] = *b"OSQ";
 const CLOSING: [u8; 3] = *b"MEC";
 
-/// Symbols tried for one that has an order, or room for one, before another type is sent.
+/// Symbols that are tried for one with an order, or with room for an order, before another type is
+/// sent.
 const SYMBOL_TRIES: usize = 32;
 
-/// Slowest mean rate in messages per second: bursts go by 10-ms bins, and a message should not
-/// have to look through thousands of them.
+/// Slowest mean rate in messages per second. Bursts change in bins of 10 ms, and the generator
+/// should not look through thousands of bins for a message.
 const MEAN_RATE_MIN: f64 = 1.0;
 
 /// Bytes of messages that share one allocation.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What feed to make.
+/// The feed to generate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     /// The same seed gives the same feed.
@@ -65,12 +67,11 @@ pub struct Config {
     pub symbols: u16,
     /// Messages in all, the directory included.
     pub messages: u64,
-    /// Messages per second in the mean, at least 1. With bursts, single seconds differ from it by a
-    /// factor
-    /// of up to ten, as real ones do.
+    /// Mean number of messages per second, at least 1. With bursts, single seconds differ from it
+    /// by a factor of up to ten, as in a real feed.
     pub mean_rate: f64,
-    /// How much busier the first symbols are: the n-th has n^-exponent of the first one's
-    /// messages. At the open of 2019-12-30 it was about 1; 0 makes all alike.
+    /// How much busier the first symbols are: the n-th symbol has n^-exponent of the first symbol's
+    /// messages. At the open of 2019-12-30 the exponent was about 1. With 0 all symbols are equal.
     pub zipf_exponent: f64,
     /// Whether the rate follows the bursts of a real open, or stays the same.
     pub bursts: bool,
@@ -98,7 +99,7 @@ pub enum ConfigError {
     Symbols,
     /// A mean rate that is not a finite number from 1 on.
     MeanRate(f64),
-    /// An exponent outside 0 to 4; with 4 nine messages in ten are of one symbol.
+    /// An exponent outside 0 to 4. With 4, nine messages in ten belong to one symbol.
     ZipfExponent(f64),
 }
 

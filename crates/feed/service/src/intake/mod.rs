@@ -133,9 +133,14 @@ impl FeedStatus {
         m.counter("feed_requests_total", "Requests for messages again.", 0, self.requests);
         m.counter("feed_answers_total", "Answers to requests.", 0, self.answers);
         m.counter("feed_lost_messages_total", "Messages given up.", 0, self.lost);
-        m.counter("feed_malformed_datagrams_total", "No packets of it.", 0, self.malformed);
+        m.counter(
+            "feed_malformed_datagrams_total",
+            "Datagrams that are no packets.",
+            0,
+            self.malformed,
+        );
         m.counter("feed_foreign_packets_total", "Packets of other sources.", 0, self.foreign);
-        m.counter("feed_far_packets_total", "Packets of places not believed.", 0, self.far);
+        m.counter("feed_far_packets_total", "Packets too far from the feed.", 0, self.far);
         let others = "Packets of sessions that are not followed.";
         m.counter("feed_other_session_packets_total", others, 0, self.other_sessions);
     }

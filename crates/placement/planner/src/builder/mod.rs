@@ -1,8 +1,8 @@
-//! TreeBuilder: a tree grown from the root down, one parent's measurement after another.
+//! TreeBuilder grows a tree from the root down, with one parent's measurement after another.
 //!
-//! To know all delays of a pool takes as many measurements as there are pairs. TreeBuilder (thesis
-//! section 3.2.3, algorithm 2) measures from each parent to K candidates only, takes the F that its
-//! strategy likes best, and goes on with them:
+//! Knowing all delays of a pool takes as many measurements as there are pairs. TreeBuilder (thesis
+//! section 3.2.3, algorithm 2) measures only from each parent to K candidates. It takes the F
+//! candidates with the best scores as children, and continues with them:
 //!
 //! ```text
 //! while an inner place lacks children:
@@ -13,15 +13,15 @@
 //!     pool        <- pool without them                            (2d)
 //! ```
 //!
-//! The algorithm waits for measurements, so it is a value that is asked and told:
-//! [`Builder::step`] says which measurement it wants next, [`Builder::answer`] tells what came of
-//! it. A live survey, a simulation and a recorded matrix drive the same value. Beyond the thesis:
+//! The algorithm waits for measurements, so it is a value without IO: [`Builder::step`] states the
+//! next measurement, and [`Builder::answer`] takes its result. A live survey, a simulation and a
+//! recorded matrix drive the same value. It goes beyond the thesis in five ways:
 //!
-//! - hosts and edges that fail are left out with their reason, and others are tried;
-//! - a host that cannot feed F children may still be a leaf, and its place goes to another;
+//! - hosts and edges that fail are left out with their reason, and other hosts are tried;
+//! - a host that cannot feed F children may still be a leaf, and another host gets its place;
 //! - candidates are raced ([`race`]);
 //! - the root may be chosen by what it can reach ([`RootRule::Reach`]);
-//! - any part of a finished tree can be built anew ([`Builder::rebuild`]).
+//! - any part of a finished tree can be built again ([`Builder::rebuild`]).
 
 pub mod race;
 
@@ -45,8 +45,9 @@ pub enum RootRule {
     /// At any host, as in the thesis (step 1).
     #[default]
     Random,
-    /// This many random hosts are measured, each to K candidates as a parent is; the one whose F-th
-    /// best candidate scores least begins the tree, and its measurement is its first.
+    /// This many random hosts are measured, each to K candidates as a parent is. The host whose
+    /// F-th best candidate has the lowest score becomes the root, and its measurement is the first
+    /// of the tree.
     Reach(u32),
 }
 
@@ -76,7 +77,8 @@ pub struct Request {
     pub candidates: Vec<usize>,
     /// Which part of the measurement, from 0.
     pub round: u32,
-    /// In how many parts a whole measurement is cut: each takes the job's duration divided by this.
+    /// Parts into which a whole measurement is cut. Each takes the job's duration divided by this
+    /// number.
     pub rounds: u32,
 }
 
@@ -85,7 +87,7 @@ pub struct Request {
 pub enum Failure {
     /// The host itself failed: it gets no place.
     Host(String),
-    /// The edge cannot be used or was not measured: the host may serve elsewhere.
+    /// The edge cannot be used or was not measured. The host may serve elsewhere.
     Edge(String),
 }
 
@@ -180,7 +182,7 @@ struct Job {
     open: Vec<usize>,
 }
 
-/// The algorithm, waiting for a measurement. See the module documentation.
+/// The state of the algorithm while it waits for a measurement.
 #[derive(Clone, Debug)]
 pub struct Builder {
     plan: BuildPlan,
@@ -209,7 +211,7 @@ impl Builder {
     /// A tree out of this pool.
     ///
     /// # Errors
-    /// When the plan cannot be carried out, whatever is measured.
+    /// When the plan cannot be carried out with any measurements.
     pub fn new(plan: BuildPlan, pool: &[usize], seed: u64) -> Result<Self, BuildError> {
         let hosts = vec![None; checked_places(&plan)?];
         let mut builder = Self::with(plan, hosts, pool, seed);
@@ -218,8 +220,8 @@ impl Builder {
         Ok(builder)
     }
 
-    /// Builds a part of a tree anew. The rest is not touched; hosts that lose their place go back
-    /// to the pool, of which those in `avoid` get none.
+    /// Builds a part of a tree again. The rest is unchanged. Hosts that lose their place return to
+    /// the pool, and the hosts in `avoid` get no place.
     ///
     /// # Errors
     /// As [`Builder::new`].
@@ -478,8 +480,9 @@ impl Builder {
         self.hosts[place] = None;
     }
 
-    /// What came of the measurement that [`step`](Self::step) asked for: a result per candidate.
-    /// Candidates without one count as edges that were not measured; others are ignored.
+    /// Takes the result of the measurement that [`step`](Self::step) asked for: a result per
+    /// candidate. Candidates without a result count as edges that were not measured. Other results
+    /// are ignored.
     pub fn answer(&mut self, results: &[(usize, Result<EdgeStats, Failure>)]) {
         let Some(mut job) = self.job.take() else { return };
         self.probed_rounds += job.open.len() as u64;
@@ -514,13 +517,14 @@ impl Builder {
         }
     }
 
-    /// The measurement failed as a whole because its parent did: it is left out for this reason.
+    /// The measurement failed as a whole because its parent failed. The parent is left out for this
+    /// reason.
     pub fn answer_failed(&mut self, reason: &str) {
         let Some(job) = self.job.take() else { return };
         self.drop_host(job.parent, reason.into());
     }
 
-    /// A host failed, in this job or elsewhere: it loses its place and gets no other.
+    /// A host failed, in this job or elsewhere. It loses its place and gets no other.
     pub fn drop_host(&mut self, host: usize, reason: String) {
         self.free.remove(&host);
         self.roots.retain(|root| *root != host);

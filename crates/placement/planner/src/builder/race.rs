@@ -1,15 +1,15 @@
-//! Candidates raced against each other, so that probing stops when the choice is clear.
+//! Races candidates against each other, so that probing stops when the choice is clear.
 //!
-//! A measurement is cut into rounds. Each round gives every candidate one score; the rounds'
-//! scores of one candidate spread about its mean, and that spread, not the number of probes, says
-//! how well the mean is known: probes a tenth of a millisecond apart are anything but independent.
-//! A candidate is *in* when too few others can still be better, *out* when enough others certainly
-//! are; the rest is measured on.
+//! A measurement is cut into rounds, and each round gives every candidate one score. The scores of
+//! a candidate spread about its mean. That spread, and not the number of probes, tells how well the
+//! mean is known, because probes a tenth of a millisecond apart depend on each other. A candidate
+//! is *in* when too few others can still be better, and *out* when enough others certainly are. The
+//! other candidates are measured further.
 //!
-//! Each look at each candidate is one more chance to be wrong. So the 5 % that a race may err are
-//! divided by candidates and looks (Bonferroni), and every interval is Student's for its share: if
-//! rounds' scores are normal and independent, all verdicts of a race are right together in 95 of
-//! 100 races.
+//! Each look at each candidate is one more chance to be wrong. The 5 % that a race may err are
+//! therefore divided by candidates and looks (Bonferroni), and every interval is Student's for its
+//! share. If the scores of rounds are normal and independent, all verdicts of a race are right
+//! together in 95 of 100 races.
 //!
 //! ```text
 //!  score   a |--x--|                     in: of b to e at most one can be below it (2 are taken)
@@ -27,15 +27,16 @@ use crate::delays::EdgeStats;
 /// How a measurement is cut into rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Racing {
-    /// Rounds of a whole measurement. 1 measures everybody for the whole time.
+    /// Rounds of a whole measurement. With 1, all candidates are measured for the whole time.
     pub rounds: u32,
-    /// Rounds before anybody is judged; two at least, for there to be a spread.
+    /// Rounds before any candidate is judged; at least two, because one value has no spread.
     pub rounds_min: u32,
 }
 
 impl Default for Racing {
-    /// Ten rounds, of a second each when the measurement takes ten as in the thesis; four before
-    /// the first verdict, because t at a thousandth is 32 for three values, 13 for four.
+    /// Ten rounds, of a second each when the measurement takes ten seconds as in the thesis. Four
+    /// rounds come before the first verdict, because t at a thousandth is 32 for three values and
+    /// 13 for four.
     fn default() -> Self {
         Self { rounds: 10, rounds_min: 4 }
     }
@@ -108,7 +109,7 @@ impl Race {
         self.runners.remove(&candidate);
     }
 
-    /// Ends the round: the candidates to measure on, none when the race is over.
+    /// Ends the round. Returns the candidates to measure further; none when the race is over.
     pub fn next_round(&mut self) -> Vec<usize> {
         self.round += 1;
         if self.round >= self.racing.rounds {

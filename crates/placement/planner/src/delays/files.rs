@@ -1,4 +1,4 @@
-//! Measurements from files: a dense matrix, or a list of pairs.
+//! Reads measurements from files: a dense matrix, or a list of pairs.
 //!
 //! ```text
 //! host,a,b,c           parent,child,p25_us,p50_us,p75_us,p90_us,stddev_us,recv
@@ -7,16 +7,16 @@
 //! c,61,57,0            a,b,44.0,50.0,61.0,79.0,90.1,99998   <- a repeat: the median counts
 //! ```
 //!
-//! A matrix (microseconds; commas, semicolons or white space between; names optional) is complete:
-//! a gap in it is a mistake, and is named. A list of pairs is what was measured: pairs that are not
-//! in it are edges that cannot be used.
+//! A matrix (microseconds; commas, semicolons or white space between; names optional) is complete,
+//! and a gap in it is reported as a mistake. A list of pairs holds the measured pairs. Pairs that
+//! are missing from it are edges that cannot be used.
 
 use core::fmt;
 use std::collections::BTreeMap;
 
 use super::{Delays, EdgeStats, HOSTS_MAX};
 
-/// Skipped rows that are named; of the others only the number is kept.
+/// Skipped rows that are named. Further rows are only counted.
 pub const SKIPPED_MAX: usize = 1_000;
 
 /// What a file may be, for whoever gave another.
@@ -54,7 +54,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// How many rows were left out and the first of them, in a line; `None` when all are used.
+    /// The number of skipped rows and the first of them, in a line; `None` when all rows are used.
     pub fn skipped_summary(&self) -> Option<String> {
         let first = self.skipped.first()?;
         let count = self.skipped_rows;

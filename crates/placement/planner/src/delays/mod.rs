@@ -1,9 +1,9 @@
-//! What was measured: one-way delays between named hosts, per ordered pair.
+//! Measured one-way delays between named hosts, per ordered pair.
 //!
-//! A pair is known by its percentiles, its spread and its loss; not by its samples, which at
-//! 10,000 probes a second and 25 hosts would be gigabytes. What was not measured is not a number
-//! (`NaN`), so that it is never mistaken for a good value. A pair without statistics is an edge
-//! that cannot be used.
+//! A pair is known by its percentiles, its spread and its loss, but not by its samples, which would
+//! be gigabytes at 10,000 probes a second and 25 hosts. An unknown value is not a number (`NaN`),
+//! so that it is never mistaken for a good value. A pair without statistics is an edge that cannot
+//! be used.
 
 mod files;
 mod stats;
@@ -13,7 +13,7 @@ pub use stats::{EdgeStats, Field};
 
 use crate::tree::Tree;
 
-/// Hosts in one pool, at most: 10,000 hosts are 100 million pairs, 4.8 GB of statistics.
+/// Hosts that a pool may have. 10,000 hosts are 100 million pairs, with 4.8 GB of statistics.
 pub const HOSTS_MAX: usize = 10_000;
 
 /// Named hosts and the statistics of every ordered pair that can be used.
@@ -87,8 +87,8 @@ impl Delays {
 
 /// The hosts that a plan may use, numbered from 0, and what is known between them.
 ///
-/// Delays may know hosts that died after they were measured. Planners work with the numbers of a
-/// pool, so that a host outside the pool has no number that they could choose.
+/// Delays may include hosts that died after they were measured. Planners work with the numbers of a
+/// pool, so a host outside the pool has no number that a planner could choose.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool<'a> {
     delays: &'a Delays,

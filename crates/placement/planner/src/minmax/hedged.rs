@@ -1,18 +1,20 @@
 //! Worst leaves of trees that hedge.
 //!
 //! With sibling hedging (Jasper section 5.1) a node below the first level gets copies from its
-//! parent and from the H siblings before it in the ring, and takes the first. Two numbers per path
-//! no longer say when that is, for the copies share what lies above them: a slow link near the root
-//! delays several of them at once. So delays are drawn: every edge has a fixed sample of its
-//! distribution, and the time at which a message reaches a place is computed for every draw:
+//! parent and from the H siblings before it in the ring, and takes the first copy. Two numbers per
+//! path no longer tell the time of the first copy, because the copies share the edges above them: a
+//! slow link near the root delays several copies at once. Delays are therefore drawn. Every edge
+//! has a fixed sample of its distribution, and the time at which a message reaches a place is
+//! computed for every draw:
 //!
 //! ```text
 //! time(place)[s] = min over sources of (time(source)[s] + sample(source, place)[s])
 //! ```
 //!
-//! Samples are stratified (each edge has one draw from every 512th of its distribution, in an order
-//! of its own), which makes a percentile of a path good to about a percent. The search moves on one
-//! set of samples and its result is judged on another, larger one, or it would praise its own luck.
+//! Samples are stratified: each edge has one draw from every 512th of its distribution, in an order
+//! of its own. A percentile of a path is then good to about a percent. The search uses one set of
+//! samples, and another, larger set judges its result. With the same set, the search would count
+//! its own luck.
 //!
 //! Trees that hedge have no lower bound. Of a leaf with a share q of its messages by T, one of the
 //! (H + 1)^(D - 1) paths has at least q divided by their number by T. The sum of so low percentiles

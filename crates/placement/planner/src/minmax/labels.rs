@@ -1,7 +1,7 @@
-//! Shortest ways from the root, when a host may be used as often as one likes.
+//! Shortest ways from the root, when a way may use a host any number of times.
 //!
-//! A way has two numbers and none of two ways need be better in both, so each host keeps all ways
-//! that no other beats (Pareto's).
+//! A way has two numbers, and neither of two ways need be better in both. Each host therefore keeps
+//! all ways that no other way beats in both numbers (Pareto).
 
 use crate::paths::{Length, Lengths};
 
@@ -14,7 +14,7 @@ pub(super) struct Labels {
 
 impl Labels {
     /// Ways of 0 to `hops` hops; none that is already longer than `limit`.
-    pub fn new(lengths: &Lengths, root: Option<usize>, hops: u32, limit: f64) -> Self {
+    pub fn new(lengths: &Lengths, root: Option<usize>, hops: u8, limit: f64) -> Self {
         let mut first = vec![Vec::new(); lengths.hosts()];
         match root {
             Some(root) => first[root].push(Length::default()),
@@ -43,9 +43,9 @@ impl Labels {
         &self.levels[hops]
     }
 
-    /// No tree has a worst leaf below this: as many hosts as it has leaves must be reached.
-    /// Infinite when so many cannot be reached within the limit.
-    pub fn bound(&self, hops: u32, leaves: usize) -> f64 {
+    /// No tree has a worst leaf below this value, because the tree must reach as many hosts as it
+    /// has leaves. Infinite when so many hosts cannot be reached within the limit.
+    pub fn bound(&self, hops: u8, leaves: usize) -> f64 {
         let least =
             |ways: &Vec<Length>| ways.iter().map(|way| way.us()).fold(f64::INFINITY, f64::min);
         let mut us: Vec<f64> = self.levels[hops as usize].iter().map(least).collect();

@@ -1,17 +1,17 @@
-//! The tree whose worst leaf is best, and how far it is from the best possible.
+//! Finds the tree with the best worst leaf, and bounds how far it is from the best possible tree.
 //!
-//! TreeBuilder looks at one parent at a time and LemonDrop at the sum over all edges; but the
-//! latest leaf sets the deadline, and its delay is a property of whole paths. So min-max searches
-//! for the tree that minimises
+//! TreeBuilder looks at one parent at a time, and LemonDrop at the sum over all edges. But the
+//! latest leaf sets the deadline, and its delay is a property of a whole path. Min-max therefore
+//! searches for the tree that minimises
 //!
 //! ```text
 //! max over leaves of percentile(way from the root to the leaf)
 //! ```
 //!
 //! with the path percentiles of [`paths`](crate::paths), by local search from any tree (modules
-//! `search` and `refine`). A *lower bound* says how good a tree can be at all. For a threshold T,
-//! the bound's search asks whether any tree has all its leaves within T, and proves that no tree
-//! has:
+//! `search` and `refine`). A *lower bound* states how good a tree can be at all. For a threshold T,
+//! the search for the bound asks whether any tree has all its leaves within T. It can prove that no
+//! tree has, in three ways:
 //!
 //! | none within T, because | cost |
 //! |---|---|
@@ -21,9 +21,9 @@
 //!
 //! Trees that hedge are searched in a way of their own, and have no bound (`hedged`).
 //!
-//! So every plan without hedging says `gap`: its tree is at most that much worse than the best.
-//! Bound and tree are judged by the same estimates of path percentiles, which are 3.5 to 7 % off:
-//! the gap states the quality of the search, and says nothing of the network.
+//! Every plan without hedging therefore states a `gap`: its tree is at most that much worse than
+//! the best. Bound and tree are judged by the same estimates of path percentiles, which are 3.5 to
+//! 7 % off. The gap states the quality of the search, and says nothing about the network.
 
 mod hedged;
 mod hosts;
@@ -88,13 +88,13 @@ pub struct MinMaxPlan {
     pub tree: Tree,
     /// The estimated percentile of its worst leaf, microseconds.
     pub worst_leaf_us: f64,
-    /// No tree of this pool has a better one by the same estimates, microseconds; `None` when trees
-    /// hedge.
+    /// No tree of this pool has a better worst leaf by the same estimates, microseconds; `None`
+    /// when trees hedge.
     pub bound_us: Option<f64>,
 }
 
 impl MinMaxPlan {
-    /// How much worse than the best possible the tree is at most, as a share; 0 when it is best.
+    /// Bound on how much worse than the best possible the tree is, as a share; 0 when it is best.
     pub fn gap(&self) -> Option<f64> {
         Some((self.worst_leaf_us / self.bound_us? - 1.0).max(0.0))
     }
@@ -151,9 +151,9 @@ const EXHAUSTED_HOSTS: usize = 10;
 /// Pools of up to 220 hosts look at all pairs below each proxy at depth 3: the work grows with the
 /// cube of the pool.
 const PAIRS_HOSTS: usize = 220;
-/// Pools whose roots are looked at one by one when none is given.
+/// Largest pool whose roots are looked at one by one when no root is given.
 const ROOTS_HOSTS: usize = 150;
-/// Thresholds tried between bound and tree: halving leaves a thousandth of the first gap.
+/// Thresholds tried between bound and tree. Ten halvings leave a thousandth of the first gap.
 const THRESHOLDS: u32 = 10;
 /// Gaps not worth another threshold.
 const GAP_MIN: f64 = 0.001;
@@ -218,8 +218,7 @@ fn hedged_plan(pool: &Pool<'_>, what: &MinMax, tree: Tree) -> MinMaxPlan {
     MinMaxPlan { tree, worst_leaf_us, bound_us: None }
 }
 
-/// The hosts with the shortest ways, place by place: what whoever knows all pairs gets without a
-/// search.
+/// The hosts with the shortest ways, place by place. This tree needs all pairs and no search.
 ///
 /// # Errors
 /// As [`plan`].

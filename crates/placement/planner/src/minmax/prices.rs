@@ -1,9 +1,10 @@
-//! No tree is as good as that: a proof by prices.
+//! Proves by prices that no tree is as good as a threshold.
 //!
-//! Suppose somebody asks for a tree whose leaves all lie within T. Give every host a price, all
-//! prices together 1. A tree uses each host at most once, so it costs at most 1. Now build the
-//! cheapest tree within T that *may* use a host several times; that is easy, level by level from
-//! the leaves up. If even that one costs more than 1, there is no real tree within T.
+//! The question is whether there is a tree whose leaves all lie within T. Every host gets a price,
+//! and all prices together are 1. A tree uses each host at most once, so a tree costs at most 1.
+//! Now the cheapest tree within T is built that *may* use a host several times. This is easy, level
+//! by level from the leaves up. If even this tree costs more than 1, there is no real tree within
+//! T.
 //!
 //! ```text
 //! leaves below b    the F cheapest c with  way(a) + (a,b) + (b,c) <= T
@@ -11,9 +12,10 @@
 //! a below the root  the F cheapest of  price(a) + its b with their leaves
 //! ```
 //!
-//! Good prices make what everybody wants expensive. They are found by raising the price of every
-//! host that the cheapest tree uses more than once, and lowering that of the unused (multiplicative
-//! weights). Whatever the prices are, the proof holds; bad ones just prove nothing.
+//! Good prices make the hosts expensive that many places want. They are found by raising the price
+//! of every host that the cheapest tree uses more than once, and by lowering the price of unused
+//! hosts (multiplicative weights). The proof holds whatever the prices are. Bad prices only prove
+//! nothing.
 //!
 //! Down to depth 3 the cheapest tree is exact on ways. For deeper trees, and for pools too large to
 //! look at every pair, the levels above the last proxies are replaced by the shortest way to each
@@ -28,7 +30,7 @@ use crate::tree::Shape;
 const ROUNDS: usize = 300;
 /// Step of the first round, and what each leaves of it for the next: a thirtieth at the end.
 const STEP: (f64, f64) = (0.3, 0.9887);
-/// Above 1 by this, so that rounding proves nothing.
+/// Slightly above 1, so that rounding proves nothing.
 const SURE: f64 = 1.0 + 1e-9;
 
 /// A last proxy and the leaves it reaches in time.

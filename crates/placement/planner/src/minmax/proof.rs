@@ -1,9 +1,10 @@
-//! Whether there is a tree within a limit: a search through all trees that are not ruled out.
+//! Decides whether there is a tree within a limit, by a search through all trees that are not ruled
+//! out.
 //!
-//! The inner places are filled in every way that prices allow: a partial choice whose cheapest
-//! completion costs more than all hosts together is dropped, and so is one whose proxies together
-//! reach too few leaves. When all inner places are filled, a matching of leaves to last proxies
-//! remains, which is easy. The work has a limit; a search that reaches the limit proves nothing.
+//! The inner places are filled in every way that prices allow. A partial choice is dropped when its
+//! cheapest completion costs more than all hosts together, or when its proxies together reach too
+//! few leaves. When all inner places are filled, a matching of leaves to last proxies remains,
+//! which is easy. The work has a limit, and a search that reaches the limit proves nothing.
 
 use super::hosts::HostSet;
 use super::prices::{Market, Proxy};

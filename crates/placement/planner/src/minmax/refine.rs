@@ -1,10 +1,10 @@
-//! Local search over the inner places alone, the leaves matched as well as can be.
+//! Local search over the inner places alone. The leaves are matched to them as well as possible.
 //!
 //! Once all inner places are filled, giving them leaves within a target is a matching, which can be
-//! solved. So the search exchanges inner hosts only, and lowers the number of leaves that are
-//! missing in the largest matching. An exchange changes few proxies. Their leaves that are still in
-//! time stay, and augmenting paths from the last matching fill the missing places. When no leaf is
-//! missing, there is a tree within the target, and the target goes down.
+//! solved. The search therefore exchanges only inner hosts, and lowers the number of leaves that
+//! are missing in the largest matching. An exchange changes few proxies. Their leaves that are
+//! still in time stay, and augmenting paths from the last matching fill the missing places. When no
+//! leaf is missing, there is a tree within the target, and the target goes down.
 
 use evenfall_core::Prng;
 

@@ -1,17 +1,17 @@
 //! Local search for a small worst leaf.
 //!
 //! The worst leaf alone is a poor guide: almost no single exchange improves it, and it does not
-//! tell the other exchanges apart. So the search has a target below the best tree so far, and
+//! rank the other exchanges. The search therefore has a target below the best tree so far, and
 //! lowers the excess of all leaves together over the target:
 //!
 //! ```text
 //! excess = sum over leaves of max(0, percentile - target)
 //! ```
 //!
-//! A move exchanges the hosts of two places, or a host of the tree with a spare. One of the two is
-//! always on the way to a leaf that is late, for nothing else can lower the excess. Only the ways
-//! below the two places change. Moves that raise the excess a little are accepted now and then,
-//! less and less often (annealing, in cycles); when the excess is 0, the target goes down.
+//! A move exchanges the hosts of two places, or a host of the tree with a spare. One of the two
+//! places is always on the way to a late leaf, because no other move can lower the excess. Only the
+//! ways below the two places change. Moves that raise the excess a little are accepted at times,
+//! and less and less often (annealing, in cycles). When the excess is 0, the target goes down.
 
 use evenfall_core::Prng;
 

@@ -1,13 +1,13 @@
 //! Linear assignment: a permutation of least summed cost.
 //!
-//! Every Frank-Wolfe step solves one, on costs that changed only a little since the step before. So
-//! the solver keeps its column prices between calls. Gradients are near to matrices of rank one and
-//! two, the worst there is for augmenting paths: every path runs through most columns. So the
-//! prices are first brought near by auctions with a falling epsilon; then rows take the columns
-//! that they want most, a short bidding moves the other rows, and only the remaining rows look for
-//! a shortest augmenting path. These paths make the answer exact whatever the prices were. The rows
-//! of costs are swept in order, without index lists: columns that are settled hold NaN, which loses
-//! every comparison, so the sweep has no branch and vectorises.
+//! Every Frank-Wolfe step solves an assignment, on costs that changed only a little since the step
+//! before. The solver therefore keeps its column prices between calls. Gradients are near to
+//! matrices of rank one and two, which are the worst case for augmenting paths: every path runs
+//! through most columns. Auctions with a falling epsilon first bring the prices near. Rows then
+//! take the columns that they want most, a short bidding moves the other rows, and only the
+//! remaining rows look for a shortest augmenting path. These paths make the answer exact whatever
+//! the prices were. The rows of costs are swept in order, without index lists: settled columns hold
+//! NaN, which loses every comparison, so the sweep has no branch and vectorises.
 //!
 //! Source: R. Jonker and A. Volgenant, "A shortest augmenting path algorithm for dense and sparse
 //! linear assignment problems", Computing 38 (1987): augmenting row reduction, and Dijkstra's
@@ -22,7 +22,7 @@ const NONE: usize = usize::MAX;
 /// Lanes of the sweeps; two SSE2 or one AVX register of `f64`.
 const LANES: usize = 4;
 
-/// Bids of a phase, per row. What is not settled by then is left to the next phase.
+/// Bids of a phase, per row. Rows that are not settled by then are left to the next phase.
 const PHASE_BIDS: usize = 20;
 
 /// Epsilon of the first phase without prices, as a share of the range of costs. This constant and
@@ -43,7 +43,7 @@ const AUCTION_SIZE: usize = 50;
 #[derive(Clone, Debug)]
 pub struct Assignment {
     size: usize,
-    /// Price of a column; any prices are a valid start, good ones make it short.
+    /// Price of a column. Any prices are a valid start, and good prices make the call short.
     price: Vec<f64>,
     column_of: Vec<usize>,
     row_of: Vec<usize>,
@@ -57,7 +57,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// A solver for n x n costs; nothing is known of their prices yet.
+    /// A solver for n x n costs, which knows no prices yet.
     pub fn new(size: usize) -> Self {
         Self {
             size,

@@ -17,7 +17,7 @@ fn ask(address: SocketAddr, request: &str) -> String {
     ask_with(address, request, &format!("Host: {address}\r\n"))
 }
 
-/// As a root's, whose order is a mode.
+/// The order of a root, which is a mode.
 const ORDERS: Orders = Orders {
     path: "/mode",
     check: |value| match value {
@@ -78,7 +78,7 @@ fn order_of_a_page_of_another_site_is_refused() {
         (format!("127.0.0.1:{port}"), "Origin: https://evil.example\r\n"),
         (format!("127.0.0.1:{port}"), "Origin: null\r\n"),
         (format!("127.0.0.1:{port}"), "Origin: \u{e9}\r\n"),
-        // A name of the attacker's that points here: the page is of the same origin.
+        // The attacker's own name points to this host, so the page has the same origin.
         (format!("evil.example:{port}"), &format!("Origin: http://evil.example:{port}\r\n")),
         (format!("evil.example:{port}"), ""),
     ] {

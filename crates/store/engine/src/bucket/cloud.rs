@@ -1,7 +1,7 @@
-//! Any store of a cloud that the crate `object_store` speaks to.
+//! Any cloud store that the crate `object_store` supports.
 //!
-//! Requests that fail in passing are repeated by the crate itself; a request that still fails is
-//! [`StorageError::Unavailable`] and stays queued.
+//! The crate repeats requests that fail for a moment. A request that still fails is
+//! [`StorageError::Unavailable`] and stays in the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use tokio::runtime::Runtime;
 
 use super::{BucketOptions, Fetch, Place};
 
-/// How long a request and its repetitions may take: longer would keep a stop waiting, and the queue
-/// behind it tries again anyway.
+/// How long a request and its repetitions may take. A longer time would delay a stop, and the queue
+/// tries the request again anyway.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A bucket.
@@ -26,7 +26,7 @@ pub(super) struct Cloud {
     store: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
     prefix: String,
-    /// Whether listings come in order of names.
+    /// Whether listings come in the order of names.
     is_ordered: bool,
 }
 
@@ -36,7 +36,7 @@ impl std::fmt::Display for Cloud {
     }
 }
 
-/// A request on its way; a request that nobody waits for is given up.
+/// A request under way. Dropping it abandons the request.
 struct Coming(tokio::task::JoinHandle<Result<Bytes, Error>>);
 
 impl Drop for Coming {
@@ -45,7 +45,8 @@ impl Drop for Coming {
     }
 }
 
-/// Where a cloud gives its machines keys: asked when the environment has none.
+/// Addresses at which clouds give keys to their machines. They are asked when the environment has
+/// no keys.
 const METADATA: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
 const NO_KEYS: &str = "; the environment has no keys, and this machine is given none: set \
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or their likes of GOOGLE_* and \
@@ -57,7 +58,7 @@ fn storage_error(name: &str, error: &Error) -> StorageError {
         what.push_str(NO_KEYS);
     }
     match error {
-        // A missing object is no error: what is missing here is the bucket.
+        // A missing object is no error of this function, so the bucket is missing.
         Error::NotFound { .. } => StorageError::NoBucket { name, what },
         error if format!("{error:?}").contains("NoSuchBucket") => {
             StorageError::NoBucket { name, what }
@@ -82,7 +83,7 @@ fn runtime() -> Result<Arc<Runtime>, StorageError> {
         .map_err(|error| StorageError::Failed { name: "objects".into(), what: error.to_string() })
 }
 
-/// What a missing object means: that it is missing, or that the bucket is.
+/// Tells a missing object from a missing bucket.
 fn missing(name: &str, error: &Error) -> Result<(), StorageError> {
     let what = format!("{error:?}");
     let is_bucket = ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"]
@@ -91,7 +92,7 @@ fn missing(name: &str, error: &Error) -> Result<(), StorageError> {
     if is_bucket { Err(storage_error(name, error)) } else { Ok(()) }
 }
 
-/// What came of a read; `None` when there is no such object.
+/// The result of a read; `None` when the object is missing.
 fn found(name: &str, read: Result<Bytes, Error>) -> Result<Option<Bytes>, StorageError> {
     match read {
         Ok(bytes) => Ok(Some(bytes)),
@@ -104,7 +105,7 @@ impl Cloud {
     /// The bucket of this address.
     ///
     /// # Errors
-    /// When the address or the environment is not complete, or the program was built without this
+    /// When the address or the environment is incomplete, or the program was built without this
     /// kind of address.
     pub(super) fn open(place: &str, options: &BucketOptions) -> Result<Self, StorageError> {
         let (scheme, rest) = place.split_once("://").unwrap_or((place, ""));
@@ -152,7 +153,7 @@ fn retries() -> RetryConfig {
     RetryConfig { max_retries, retry_timeout: REQUEST_TIMEOUT, ..Default::default() }
 }
 
-/// The store behind an address.
+/// The object store of an address.
 fn store_of(
     scheme: &str,
     place: &str,
@@ -245,7 +246,7 @@ impl Objects for Cloud {
         let base = (!self.prefix.is_empty()).then(|| Key::from(self.prefix.as_str()));
         let list = async {
             let mut names = Vec::new();
-            // From the prefix on, and, where names come in order, to its end and no further.
+            // The listing starts at the prefix. Where names come in order, it ends with the prefix.
             let mut listed = match prefix {
                 "" => self.store.list(base.as_ref()),
                 _ => self.store.list_with_offset(base.as_ref(), &self.key(prefix)),

@@ -1,4 +1,4 @@
-//! How a store that is opened comes by its files: from its disk, or from objects.
+//! How a store that is opened gets its files: from its disk, or from objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use super::{FLUSH_SEGMENTS, Shared, StoreFile, TakenOver, origin};
 use crate::names::Claimed;
 use crate::{Entry, StoreError, archive, lock};
 
-/// Blocks of metadata that are read at once when a store is opened without its own account of them.
+/// Blocks of metadata that are read at once, when a store has no account of them on its disk.
 const BLOCKS_AT_ONCE: usize = 16;
 
 /// A file that is ready to be installed, once its segments are synced.
 pub(super) struct Adopted {
     file: StoreFile,
-    /// Of a file that comes from objects, what its journal has to begin with.
+    /// For a file that comes from objects, the records with which its journal has to begin.
     tail: Option<Bytes>,
 }
 
 impl Shared {
-    /// Takes every file that is this node's, from the disk or from the objects.
+    /// Takes every file of this node, from the disk or from the objects.
     pub(super) fn adopt_all(&self, found: &mut Recovered) -> Result<(), StoreError> {
         let read = |(name, entry)| Claimed { name, entry, was_ours: true };
         let take_over = self.config.cluster.as_ref().is_some_and(|cluster| cluster.take_over);
-        // What this directory held of a file, before the claim says what there is now.
+        // Entries that this directory had before the claim, which states the present entries.
         let before: BTreeMap<String, Entry> = self.names.list()?.into_iter().collect();
         let claimed = match self.is_reading {
             true => self.names.list()?.into_iter().map(read).collect(),
@@ -52,10 +52,10 @@ impl Shared {
                 self.bury(&one.name, &one.entry);
                 continue;
             }
-            // Nobody has published since this directory did: what it has goes on from there.
+            // No node has published since this directory did, so its records continue from there.
             let held = before.get(&one.name).filter(|held| held.id == one.entry.id);
             let is_newest = held.is_some_and(|held| one.entry.listed <= held.token);
-            // A copy is a beginning of the file, unless another node went on with less.
+            // A copy is a beginning of the file, unless another node continued with fewer records.
             let is_copy = held.and_then(|held| held.copies);
             let is_whole = is_copy.is_some_and(|of| !one.entry.has_forked_since(of));
             let is_current = one.was_ours || is_newest || is_whole;
@@ -70,7 +70,7 @@ impl Shared {
         for (file, lost) in &found.files {
             let what = format!("{} records of a file without a name", lost.records);
             found.losses.push(Loss { place: format!("file {file}"), what, is_torn_end: false });
-            // Its name may come back.
+            // The name of the file may come back.
             lock(&self.strays).insert(*file, lost.tail.clone());
         }
         for (name, _) in self.disk.list()? {
@@ -83,7 +83,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Copies of files whose primary is another node, and still is.
+    /// Adopts copies of files whose primary was and still is another node.
     fn adopt_copies(
         &self,
         before: &BTreeMap<String, Entry>,
@@ -96,7 +96,8 @@ impl Shared {
             }
             let recovered = found.files.remove(&held.id);
             let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
-            // Its segments carry the token of this life, as all that this disk has.
+            // The segments of the copy carry the token of this life, as all segments of this disk
+            // do.
             let entry = Entry { token: self.names.token(), ..held.clone() };
             let schema = Arc::new(entry.schema.clone());
             let start = self.adopt_local(name, &entry, &schema, records, tail)?;
@@ -107,7 +108,7 @@ impl Shared {
         self.install_all(adopted)
     }
 
-    /// Files of this disk whose primary is another node now.
+    /// Sets aside files of this disk whose primary is now another node.
     fn put_strays_aside(
         &self,
         before: &BTreeMap<String, Entry>,
@@ -116,7 +117,7 @@ impl Shared {
         let Some(member) = self.names.member() else { return Ok(()) };
         for (name, held) in before {
             let Some(old) = found.files.get(&held.id) else { continue };
-            let Some(entry) = member.cluster().find(name)? else { continue };
+            let Some(entry) = member.find(name)? else { continue };
             if entry.id == held.id {
                 self.put_aside(name, &entry, old, held.token, &mut found.losses)?;
                 found.files.remove(&held.id);
@@ -125,11 +126,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes over, while the store runs, the files whose primary has no lease any more.
-    /// One that fails keeps back none of the others, and is tried again by the next call.
+    /// While the store runs, takes over the files whose primary has no lease any more. A file that
+    /// fails does not delay the others, and the next call tries it again.
     pub(super) fn adopt_orphans(&self) -> Result<TakenOver, StoreError> {
         let _turn = lock(&self.adoption_turn);
-        // Before the names are asked: what is deleted meanwhile is still among these.
+        // The open files are listed before the names are asked, so that a file deleted meanwhile is
+        // still in the list.
         let open = self.files.read().unwrap_or_else(|e| e.into_inner()).keys().copied().collect();
         let mut taken = TakenOver::default();
         let mut adopted = Vec::new();
@@ -150,7 +152,8 @@ impl Shared {
         Ok(taken)
     }
 
-    /// [`install_all`](Self::install_all) once there is enough to sync: memory holds it until then.
+    /// Calls [`install_all`](Self::install_all) once there is enough to sync, because memory holds
+    /// the segments until then.
     fn install_many(&self, adopted: &mut Vec<Adopted>) -> Result<usize, StoreError> {
         if lock(&self.volume).unsynced() < FLUSH_SEGMENTS {
             return Ok(0);
@@ -161,14 +164,15 @@ impl Shared {
         Ok(count)
     }
 
-    /// Syncs the segments of these files, says in the journal where they begin, and lets the world
-    /// have them.
+    /// Syncs the segments of these files, writes into the journal where they begin, and makes the
+    /// files usable.
     pub(super) fn install_all(&self, adopted: Vec<Adopted>) -> Result<(), StoreError> {
         if adopted.is_empty() {
             return Ok(());
         }
         self.flush_beside(false)?;
-        // A checkpoint asks for the ends of all files, so none comes between the journal and them.
+        // A checkpoint asks for the ends of all files, so it must not come between the journal and
+        // the files.
         let mut volume = lock(&self.volume);
         let mut batch = Batch::default();
         for Adopted { file, tail } in &adopted {
@@ -190,7 +194,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Finishes a deletion that was cut short. When that fails, the next life tries.
+    /// Finishes a deletion that was cut short. When it fails, the next life tries again.
     fn bury(&self, name: &str, entry: &Entry) {
         if !self.is_reading {
             let gone = lock(&self.volume).delete(entry.id).map_err(StoreError::from);
@@ -198,7 +202,8 @@ impl Shared {
         }
     }
 
-    /// Reads what there is of a file; [`install_all`](Self::install_all) makes it one of ours.
+    /// Reads what exists of a file. [`install_all`](Self::install_all) then makes it a file of this
+    /// store.
     pub(super) fn adopt(
         &self,
         Claimed { name, mut entry, was_ours }: Claimed,
@@ -230,8 +235,8 @@ impl Shared {
         Ok(Adopted { file, tail })
     }
 
-    /// What of a file is in the objects. A disk that has all of that, by its own account, is not
-    /// made to ask them: a recorder whose disk is whole starts while its bucket is away.
+    /// The published part of a file. A disk that has all of it, by its own account, does not ask
+    /// the objects. A recorder whose disk is whole therefore starts while its bucket is away.
     fn published(&self, entry: &Entry, records: u64) -> Result<Option<MetadataNode>, StoreError> {
         let Some(bucket) = &self.bucket else { return Ok(None) };
         if let Some(node) = self.kept_node(entry, records) {
@@ -244,24 +249,25 @@ impl Shared {
             return Ok(Some(node));
         }
         match archive::node_of(bucket, entry) {
-            // Another node may have the file by now: what this directory has can be read still.
+            // Another node may have the file by now. The records in this directory can still be
+            // read.
             Err(StoreError::Store(Error::Damaged { .. })) if self.is_reading => Ok(None),
             node => node,
         }
     }
 
-    /// The metadata node that was kept when the file was last published from here, if the disk has
-    /// as many records.
+    /// The metadata node that was kept when this node last published the file, if the disk has as
+    /// many records.
     fn kept_node(&self, entry: &Entry, records: u64) -> Option<MetadataNode> {
         let name = archive::block_of(entry);
-        // What cannot be read is asked of the objects.
+        // When the kept block cannot be read, the objects are asked.
         let block = self.names.local().block(&name).ok()??;
         let node = archive::node_in(&block, &name, entry).ok()??;
         (node.records <= records).then_some(node)
     }
 
-    /// Reads the blocks of metadata of these files ahead, each once and several at a time. What
-    /// fails is asked for again, and said, when the file is adopted.
+    /// Reads the blocks of metadata of these files ahead, each once and several at a time. A block
+    /// that fails is asked for again when its file is adopted, which reports the error.
     fn read_blocks<'a>(&self, entries: impl Iterator<Item = &'a Entry>) {
         let Some(bucket) = &self.bucket else { return };
         let listed = entries.filter(|entry| entry.listed > 0 && !entry.is_deleted);
@@ -277,9 +283,10 @@ impl Shared {
         }
     }
 
-    /// This disk has a file that another node was the primary of since the life of `token` here.
-    /// What the disk has from there on was acknowledged by us, at most at `local`, and is no part
-    /// of the file any more: it is kept beside, as plain records, and the disk begins anew.
+    /// This disk has a file that another node took over after the life of `token` on this disk.
+    /// Later records of this disk were acknowledged by this node at `local` or below, and are no
+    /// part of the file any more. They are kept beside the file, as plain records, and the disk
+    /// begins anew.
     fn put_aside(
         &self,
         name: &str,
@@ -297,7 +304,7 @@ impl Shared {
                     "another node took it over; {count} records that only this disk had are in \
                      {aside}"
                 ),
-                // It stays where it is until there is room.
+                // The file stays in place until there is room.
                 Err(error @ StoreError::Store(Error::Storage(_))) => return Err(error),
                 Err(error) => format!(
                     "another node took it over; {count} records that only this disk had cannot \
@@ -306,7 +313,7 @@ impl Shared {
             };
             losses.push(Loss { place: format!("file {name}"), what, is_torn_end: false });
         }
-        // Its segments were read through the cache, and are no part of the file any more.
+        // The file's segments were read through the cache, and are no part of the file any more.
         self.cache.iter().for_each(|shard| *lock(shard) = Cache::new(self.config.cache_segments()));
         Ok(lock(&self.volume).delete(entry.id)?)
     }
@@ -336,7 +343,7 @@ impl Shared {
         Ok(self.disk.sync(aside)?)
     }
 
-    /// A file that is not installed yet, to read its segments with.
+    /// A file that is not installed yet, for reading its segments.
     fn unborn(
         &self,
         name: &str,
@@ -365,7 +372,8 @@ impl Shared {
         Ok(start)
     }
 
-    /// Segments that did not pass through the queue: they are in memory until the next flush too.
+    /// Writes segments that did not pass through the queue. They too are in memory until the next
+    /// flush.
     fn write_all(&self, segments: Vec<Sealed>) -> Result<(), StoreError> {
         let mut volume = lock(&self.volume);
         for sealed in segments {
@@ -375,7 +383,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Goes on from what was published; the disk has less or nothing.
+    /// Continues from the published part, because the disk has fewer records or none.
     fn adopt_published(
         &self,
         entry: &Entry,

@@ -1,4 +1,4 @@
-//! The limits of a store, and the clock that ages count from.
+//! The limits of a store, and the clock by which ages count.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,38 +17,41 @@ pub struct StoreConfig {
     pub directory: PathBuf,
     /// Directory or address of the object store.
     pub objects: Option<String>,
-    /// Options of the object store that come before those of the environment.
+    /// Options of the object store that take precedence over the environment.
     pub bucket_options: BucketOptions,
-    /// The cluster that the store is part of; without one, its directory has its own names.
+    /// The cluster that the store belongs to. Without a cluster, the store's directory has its own
+    /// names.
     pub cluster: Option<ClusterConfig>,
-    /// Number of this node among the store's nodes; a cluster gives its own.
+    /// Number of this node among the store's nodes. A cluster assigns a number of its own.
     pub node: u32,
-    /// Where the second node serves that `replica` waits for.
+    /// Address of the second node, for which `replica` waits.
     pub replica: Option<SocketAddr>,
-    /// Whether files that this directory holds as copies of another node's are its own from now
-    /// on. In a cluster [`ClusterConfig::take_over`] says it, and the lease decides.
+    /// Whether files that this directory holds as copies of another node's files become its own. In
+    /// a cluster, [`ClusterConfig::take_over`] decides together with the lease.
     pub keep_copies: bool,
-    /// Bytes of segments that no disk has yet; above, appends are refused by the stage `memory`.
+    /// Bytes of segments that no disk has yet. Beyond this limit, the stage `memory` refuses
+    /// appends.
     pub memory_bytes_max: u64,
-    /// Bytes of chunks on the disk; above, and with nothing uploaded to make room, appends are
-    /// refused by the stage `local disk`.
+    /// Bytes of chunks on the disk. Beyond this limit, and when no chunk is uploaded that could
+    /// make room, the stage `local disk` refuses appends.
     pub local_bytes_max: u64,
     /// Bytes of segments in the read cache.
     pub cache_bytes: u64,
-    /// Bytes of a journal before the next.
+    /// Bytes of a journal after which the next journal begins.
     pub journal_bytes_max: u64,
-    /// How often what fills no chunk is published.
+    /// How often records that fill no chunk are published.
     pub publish_every: Duration,
-    /// What is kept of files that have no retention of their own.
+    /// The retention of files that have none of their own.
     pub keep: Retention,
-    /// How far a record's time may lie ahead of the clock. A batch with a later record is refused:
-    /// a file takes records in order of time, so that later time would end the file.
+    /// How far a record's time may lie ahead of the clock. A batch with a later record is refused,
+    /// because a file takes records in order of time, and the later time would close the file to
+    /// all others.
     pub time_ahead_max: Duration,
-    /// The wall clock, in nanoseconds since 1970: ages and the limit above count from it.
+    /// The wall clock, in nanoseconds since 1970. Ages and the limit above count from it.
     pub clock: fn() -> i64,
 }
 
-/// A day: times of any zone pass, and a wrong year does not.
+/// A day: times of any time zone pass, and a wrong year does not.
 pub const TIME_AHEAD_MAX: Duration = Duration::from_secs(86_400);
 
 /// Nanoseconds since 1970 by this machine's clock.
@@ -58,7 +61,7 @@ pub fn wall_clock_ns() -> i64 {
 }
 
 impl StoreConfig {
-    /// Of a store in this directory, objects in `objects` below it.
+    /// Limits for a store in this directory, with its objects in `objects` below it.
     pub fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),

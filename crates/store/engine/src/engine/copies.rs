@@ -1,8 +1,8 @@
-//! The part of the second node: files that take their records from another node's primary.
+//! The second node's part: files that take their records from another node's primary.
 //!
-//! A copy is an ordinary file of this disk, journaled and synced like any other; it can be read,
-//! and only its primary may append to it, at the record where it ends. This node does not publish
-//! the copy. When the primary is lost, the next life of this node may claim it (`--take-over`).
+//! A copy is an ordinary file of this disk. It is journaled and synced, and it can be read. Only
+//! its primary may append to it, at the record where it ends. This node does not publish the copy.
+//! When the primary is lost, the next life of this node may claim the file (`--take-over`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ fn refused<T>(what: String) -> Result<T, StoreError> {
 }
 
 impl Store {
-    /// Begins a copy of the file that has this entry where its primary is, or goes on with it.
+    /// Begins a copy of the file that has this entry at its primary, or continues the copy.
     ///
     /// # Errors
-    /// [`Error::Fenced`] by a later primary; [`StoreError::Replica`] of a file that is this node's
-    /// own, or whose records here are not a beginning of the primary's.
+    /// [`Error::Fenced`] by a later primary. [`StoreError::Replica`] when the file is this node's
+    /// own, or when its records here are no beginning of the primary's records.
     pub fn follow(&self, name: &str, original: &Entry) -> Result<Arc<StoreFile>, StoreError> {
         let shared = &self.shared;
         shared.check_writing(name)?;
         original.schema.check()?;
         shared.check_token(name, original)?;
-        // One at a time, so that no two connections begin the same copy.
+        // Connections take turns, so that no two begin the same copy.
         let _turn = lock(&shared.naming_turn);
         let Some(file) = shared.named(name) else {
             return shared.begin_copy(name, original);
@@ -58,13 +58,12 @@ impl Store {
         Ok(file)
     }
 
-    /// Takes records of the primary with this token, the first of them being record `first`; those
-    /// that are there already are passed over. Gives the numbers that are there now, and the commit
-    /// to wait for.
+    /// Takes records of the primary with this token, from record `first` on. Records that the copy
+    /// has are skipped. Returns the numbers that the copy has now, and the commit to wait for.
     ///
     /// # Errors
-    /// [`Error::Fenced`]; [`StoreError::Replica`] when records between are missing; as
-    /// [`append`](Self::append).
+    /// [`Error::Fenced`]; [`StoreError::Replica`] when records between are missing; and the errors
+    /// of [`append`](Self::append).
     pub fn copy_begin(
         &self,
         file: &StoreFile,
@@ -93,21 +92,22 @@ impl Store {
     }
 }
 
-/// Lives that a primary may have had since its copy last heard of it: a start a second for twelve
-/// days. A later token is not believed, so that one wrong or hostile request cannot fence the
-/// primary for good.
+/// Lives that a primary may have had since its copy last heard of it: one start a second for twelve
+/// days. A later token is refused, so that one wrong or hostile request cannot fence the primary
+/// for good.
 const LIVES_MAX: u32 = 1 << 20;
 
 impl Shared {
-    /// Refuses tokens that no primary of this file can have. Nothing here is authenticated: whoever
-    /// reaches the port can still fence a primary of a store without a cluster, life by life.
+    /// Refuses tokens that no primary of this file can have. The protocol has no authentication: a
+    /// stranger that reaches the port of a store without a cluster can still fence a primary, life
+    /// by life.
     fn check_token(&self, name: &str, original: &Entry) -> Result<(), StoreError> {
         let token = original.token;
         if token == 0 {
             return refused(format!("{name}: token 0 is no primary's"));
         }
         if let Some(member) = self.names.member() {
-            let known = member.cluster().find(name)?.map_or(0, |entry| entry.token);
+            let known = member.find(name)?.map_or(0, |entry| entry.token);
             return match token > known {
                 true => refused(format!("{name}: the cluster knows no token {token} of it")),
                 false => Ok(()),
@@ -125,7 +125,7 @@ impl Shared {
 
     fn begin_copy(&self, name: &str, original: &Entry) -> Result<Arc<StoreFile>, StoreError> {
         let entry = self.names.copy(name, original)?;
-        // Its segments carry the token of this life, as all that this disk has.
+        // The segments of the copy carry the token of this life, as all segments of this disk do.
         let entry = Entry { token: self.names.token(), first: 0, ..entry };
         let (id, schema) = (entry.id, Arc::new(entry.schema.clone()));
         let appender = Appender::new(id, entry.token, Arc::clone(&schema))?;

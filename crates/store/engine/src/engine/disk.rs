@@ -1,4 +1,4 @@
-//! The thread that owns the disk: commits, chunks, syncs, checkpoints.
+//! The threads that own the disk: commits, chunks, syncs and checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,11 +18,11 @@ use super::{
 };
 use crate::{Directory, StoreError, lock};
 
-/// How long a stop lists files that have no record in the catalogue of the objects. The next life
-/// lists the others; until then a reader of objects alone does not know of them.
+/// How long a stop enters files without records into the catalogue of the objects. The next life
+/// enters the rest. Until then, a reader of the objects alone does not know these files.
 const EMPTY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Says that the thread has ended, whatever ended it: who waits for a commit waits no longer.
+/// Notes the end of the thread, whatever ended it, so that waiting appends stop waiting.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {
@@ -33,9 +33,9 @@ impl Drop for Ended<'_> {
 
 type VolumeGuard<'a> = MutexGuard<'a, Volume<Directory>>;
 
-/// What the disk thread does at one time.
+/// The work of one turn of the disk thread.
 struct Turn {
-    /// Files whose records are waited for.
+    /// Files with records that an append waits for.
     waiting: BTreeSet<FileId>,
     sealed: Vec<Sealed>,
     stop: bool,
@@ -70,7 +70,7 @@ impl Shared {
                 looked_at = Instant::now();
             }
             let Some(mut volume) = self.commit(lock(&self.volume), &turn, &mut batch) else {
-                // The store stops, and the disk fails still.
+                // The store stops while the disk still fails.
                 drop(lock(&self.queue).sealed.splice(..0, turn.sealed));
                 return;
             };
@@ -90,8 +90,8 @@ impl Shared {
         }
     }
 
-    /// Adds the files whose records have waited in an open segment since the last look to those
-    /// that this turn commits. `lagging` has the others, each with the segment that was open.
+    /// Adds files whose records have stayed in an open segment since the last look to the files
+    /// that this turn commits. `lagging` keeps the other files, each with its open segment.
     fn look_at_lagging(&self, lagging: &mut BTreeMap<FileId, u32>, turn: &mut Turn) {
         let new = std::mem::take(&mut lock(&self.queue).lagging);
         for (id, seen) in std::mem::take(lagging) {
@@ -99,7 +99,7 @@ impl Shared {
             let appender = lock(&file.appender);
             let open = appender.index().segments();
             if open == seen {
-                // What is appended from here on is seen by another look.
+                // The next look sees records that are appended from here on.
                 file.is_lagging.store(false, Relaxed);
                 turn.waiting.insert(id);
             } else {
@@ -112,8 +112,8 @@ impl Shared {
         }
     }
 
-    /// Syncs chunks: beside the thread that commits, because such a sync takes as long as the disk
-    /// needs for megabytes, and who waits for a commit of kilobytes must not wait for it.
+    /// Syncs chunks in a thread of its own. Such a sync takes as long as the disk needs for
+    /// megabytes, and appends that wait for a commit of kilobytes must not wait for it.
     pub(super) fn run_flushes(&self) {
         let (mut flushed_at, mut trimmed_at) = (Instant::now(), Instant::now());
         while !self.is_stopping() {
@@ -132,8 +132,8 @@ impl Shared {
                 self.note(self.flush_beside(is_due));
                 flushed_at = Instant::now();
             }
-            // It syncs for each file, so it is not for the thread that commits. With objects, the
-            // thread that speaks to them does it.
+            // Trimming syncs for each file, so the committing thread does not do it. With objects,
+            // the upload thread does it.
             if self.bucket.is_none() && trimmed_at.elapsed() > self.config.publish_every {
                 let trimmed = self.trim_all();
                 self.disk_errors.fetch_add(u64::from(trimmed.is_err()), Relaxed);
@@ -142,7 +142,7 @@ impl Shared {
         }
     }
 
-    /// A flush, or a checkpoint, that keeps no commit waiting while the disk syncs.
+    /// Flushes, or writes a checkpoint, without delaying commits while the disk syncs.
     pub(super) fn flush_beside(&self, is_checkpoint: bool) -> evenfall_store_format::Result<()> {
         let _turn = lock(&self.flush_turn);
         match is_checkpoint {
@@ -152,7 +152,7 @@ impl Shared {
         let synced = self.disk.sync_all();
         let flushed = lock(&self.volume).end_flush(synced.map_err(Into::into));
         self.release(flushed?);
-        // While commits fail, they decide.
+        // While commits fail, only a successful commit ends the trouble.
         if lock(&self.queue).trouble.is_none() {
             self.is_disk_full.store(false, Relaxed);
         }
@@ -177,8 +177,9 @@ impl Shared {
         }
     }
 
-    /// Commits what the files that are waited for have and no chunk has, until it is done: whoever
-    /// waits has been promised nothing until then. `None` when the store stops before.
+    /// Commits the records of the waiting files that no chunk has, and repeats until it succeeds,
+    /// because nothing has been promised to the waiting appends until then. `None` when the store
+    /// stops first.
     fn commit<'a>(
         &'a self,
         mut volume: VolumeGuard<'a>,
@@ -211,8 +212,8 @@ impl Shared {
         Some(volume)
     }
 
-    /// Others have the volume between two tries, so that a disk that fails holds up nobody who
-    /// does not wait for it.
+    /// Between two tries other threads may take the volume, so that a failing disk delays only
+    /// callers that wait for it.
     fn commit_batch<'a>(
         &'a self,
         mut volume: VolumeGuard<'a>,
@@ -233,7 +234,7 @@ impl Shared {
         Some(volume)
     }
 
-    /// Commits fail: whoever waits for one is told after a while.
+    /// Notes that commits fail. Waiting appends are told after a while.
     fn is_in_trouble(&self, error: Error) {
         self.note::<()>(Err(error.clone()));
         let error = match error {
@@ -247,7 +248,7 @@ impl Shared {
         self.done.notify_all();
     }
 
-    /// Counts a failure of the disk, and remembers whether it has room.
+    /// Counts a failure of the disk, and remembers whether the disk has room.
     fn note<T>(&self, done: evenfall_store_format::Result<T>) {
         match done {
             Ok(_) => {}
@@ -267,7 +268,7 @@ impl Shared {
         }
     }
 
-    /// Segments that are synced leave the appenders' memory and go on in the cache.
+    /// Moves synced segments from the appenders' memory to the cache.
     pub(super) fn release(&self, flushed: Vec<Sealed>) {
         let bytes = (flushed.len() * SEGMENT_BYTES) as u64;
         for sealed in flushed {
@@ -287,7 +288,7 @@ impl Shared {
         self.memory_bytes.fetch_sub(bytes.min(before), Relaxed);
     }
 
-    /// Uploaded chunks make room once half of the disk's share is taken.
+    /// Removes uploaded chunks once half of the disk's limit is used.
     fn evict(&self) {
         let mut newest = Vec::new();
         while self.local_bytes.load(Relaxed) > self.config.local_bytes_max / 2 {
@@ -297,11 +298,11 @@ impl Shared {
                 newest.push((file, chunk));
             }
         }
-        // The newest chunk of a file may go when there is a newer one.
+        // The newest chunk of a file may be removed when a newer one exists.
         newest.into_iter().for_each(|(file, chunk)| self.uploads.is_uploaded(file, chunk));
     }
 
-    /// After the threads have ended.
+    /// The last steps, after the threads have ended.
     pub(super) fn finish(&self) -> Result<(), StoreError> {
         let sealed = std::mem::take(&mut lock(&self.queue).sealed);
         let mut volume = lock(&self.volume);
@@ -311,7 +312,8 @@ impl Shared {
         let flushed = volume.close(&mut |file, first| self.tail_of(file, first))?;
         self.release(flushed);
         drop(volume);
-        // Who has lost its lease leaves what it has on the disk: the file may be another's.
+        // A node that has lost its lease leaves its records on the disk, because the file may
+        // belong to another node.
         if self.bucket.is_some() && self.names.check_lease().is_ok() {
             let (empty, others): (Vec<_>, Vec<_>) =
                 self.our_files().into_iter().partition(|file| file.records() == 0);

@@ -1,9 +1,10 @@
 //! Deletion: the old end of a file by its retention, and whole files.
 //!
-//! Each step leaves a store that can be read, and may be repeated after a crash: first the names
-//! and the metadata stop naming the deleted part, then its objects go, then its chunks. A later
-//! deletion finds the remains: the old end of a file lies below its first record, where chunks go
-//! in order, and the rest of a deleted file is found by its name, which goes last.
+//! Each step leaves a store that can be read, and each step may be repeated after a crash. First
+//! the names and the metadata stop naming the deleted part, then its objects are deleted, then its
+//! chunks. A later deletion finds the remains. The remains of an old end lie below the file's first
+//! record, because chunks are deleted in order. The remains of a deleted file are found by its
+//! name, which is deleted last.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,13 +20,13 @@ use super::{Shared, Store, StoreFile};
 use crate::{Entry, StoreError, archive, lock};
 
 impl Store {
-    /// Sets how long and how much of the file is kept, and lets go of what is beyond it. From then
-    /// on it is looked after every [`publish_every`](super::StoreConfig::publish_every). Gives the
-    /// first record that is kept: whole chunks go, and the newest stays.
+    /// Sets how long and how much of the file is kept, and deletes what lies beyond. From then on
+    /// the file is checked after every [`publish_every`](super::StoreConfig::publish_every).
+    /// Returns the first record that is kept. Whole chunks are deleted, and the newest chunk stays.
     ///
     /// # Errors
-    /// [`Error::Ageless`] of an age for times of day; what names, disk or object store say, and it
-    /// may be called again.
+    /// [`Error::Ageless`] for an age of records that have times of day, and the errors of names,
+    /// disk or object store. The call may be repeated.
     pub fn retain(&self, file: &StoreFile, retention: Retention) -> Result<u64, StoreError> {
         self.shared.check_writing(&file.name)?;
         file.check_ours()?;
@@ -35,7 +36,7 @@ impl Store {
         }
         self.shared.names.keep(&file.name, file.first(), retention)?;
         *lock(&file.retention) = retention;
-        // The catalogue says it too, for who has nothing but the objects.
+        // The catalogue gets the retention too, for readers that have only the objects.
         file.is_listed.store(false, Relaxed);
         self.shared.trim(file)?;
         Ok(file.first())
@@ -44,16 +45,17 @@ impl Store {
     /// Deletes the file: its name, its chunks and its objects. Its number is never used again.
     ///
     /// # Errors
-    /// [`Error::UnknownFile`]; what names, disk or object store say, and it may be called again.
+    /// [`Error::UnknownFile`], and the errors of names, disk or object store. The call may be
+    /// repeated.
     pub fn delete(&self, name: &str) -> Result<(), StoreError> {
         self.shared.check_writing(name)?;
-        // One whose deletion was cut short is there to be deleted.
+        // A file whose deletion was cut short can be deleted again.
         let file = self.shared.named(name).map_or_else(|| self.file(name), Ok)?;
         {
             let _appender = lock(&file.appender);
             file.is_deleted.store(true, Relaxed);
         }
-        // What was appended before is on its way to the disk: the next turn has taken it.
+        // Records appended before are on their way to the disk. The next turn has taken them.
         let turn = lock(&self.shared.queue).ticket + 2;
         self.shared.await_commit(turn)?;
         self.shared.delete(&file)
@@ -61,7 +63,7 @@ impl Store {
 }
 
 impl Shared {
-    /// Lets go of what the retention of each file says.
+    /// Deletes what the retention of each file lets go.
     pub(crate) fn trim_all(&self) -> Result<(), StoreError> {
         let files = self.our_files();
         let kept = files.iter().filter(|file| file.retention() != Retention::default());
@@ -78,12 +80,12 @@ impl Shared {
             let mut segments = self.segments(file, Interest::Passing);
             first_by_age = Reader::new(&at, &mut segments).between(horizon, i64::MAX)?.start;
         }
-        // The open index node is built again from its data after a crash.
+        // After a crash the open index node is built again from its data.
         let indexed = at.nodes * at.geometry.entries_per_node() / SEGMENTS_PER_CHUNK;
         let chunk = retention.first_chunk(at.layout, at.records, first_by_age).min(indexed);
         let before = at.layout.full_segments(at.first) / SEGMENTS_PER_CHUNK;
         if chunk > before {
-            // Index nodes over what goes are synced now.
+            // This call syncs the index nodes over the deleted part.
             self.flush_beside(false)?;
             let first = at.layout.first_record(chunk * SEGMENTS_PER_CHUNK);
             self.names.keep(&file.name, first, retention)?;
@@ -93,7 +95,7 @@ impl Shared {
         if lock(&file.gone_below).is_some_and(|gone| gone >= end) {
             return Ok(());
         }
-        // Readers of objects are told first: perhaps an earlier try did not come so far.
+        // Readers of objects are told first, because an earlier try may have stopped before that.
         let is_told = || {
             let first = at.layout.first_record(end * SEGMENTS_PER_CHUNK);
             file.is_listed.load(Relaxed) && lock(&file.published).first >= first
@@ -104,8 +106,8 @@ impl Shared {
         self.sweep(file, end)
     }
 
-    /// Deletes the chunks below this one, in order, wherever they are. Those that a reader is under
-    /// way to go at a later look.
+    /// Deletes the chunks below this one, in order, in all places. Chunks that a reader still needs
+    /// are deleted at a later look.
     fn sweep(&self, file: &StoreFile, end: u32) -> Result<(), StoreError> {
         let chunk_of = |record| file.layout().full_segments(record) / SEGMENTS_PER_CHUNK;
         let end = file.first_pinned().map_or(end, |first| end.min(chunk_of(first)));
@@ -125,8 +127,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Where the chunks below this one begin that an earlier life did not get to: they went in
-    /// order, so that what is left reaches from there to here.
+    /// The first chunk below this one that an earlier life has not deleted. Chunks are deleted in
+    /// order, so the remains reach from that chunk to this one.
     fn left_behind(&self, file: &StoreFile, end: u32) -> Result<u32, StoreError> {
         let mut from = end;
         while from > 0 {
@@ -148,7 +150,7 @@ impl Shared {
             self.forget(file);
             return Ok(());
         }
-        // Who is not the primary any more is told so here, and has removed nothing.
+        // A node that is no longer the primary gets its error here, before it has removed anything.
         if let Err(error) = self.names.bury(&file.name) {
             file.is_listed.store(false, Relaxed);
             file.is_deleted.store(false, Relaxed);
@@ -156,7 +158,7 @@ impl Shared {
         }
         if let Some(bucket) = &self.bucket {
             archive::remove_catalog(bucket, file.id, file.entry.token)?;
-            // Publications under way have ended when this lock is had.
+            // When this lock is taken, all publications under way have ended.
             drop(lock(&file.published));
             self.put_block(file.entry.slot / NODES_PER_BLOCK as u32)?;
         }
@@ -167,7 +169,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes what is left of a deleted file that this disk has nothing of, its name last.
+    /// Removes the remains of a deleted file of which this disk has nothing. Its name goes last.
     pub(super) fn finish_deletion(&self, name: &str, entry: &Entry) -> Result<(), StoreError> {
         if let Some(bucket) = &self.bucket {
             archive::remove_catalog(bucket, entry.id, entry.token)?;
@@ -180,13 +182,13 @@ impl Shared {
         Ok(self.names.remove(name)?)
     }
 
-    /// Takes it out of the store's files.
+    /// Removes the file from the store's list.
     fn forget(&self, file: &StoreFile) {
         self.by_name.write().unwrap_or_else(|e| e.into_inner()).remove(&file.name);
         self.files.write().unwrap_or_else(|e| e.into_inner()).remove(&file.id);
     }
 
-    /// Refuses what concerns a file that is being deleted.
+    /// Refuses a request for a file that is being deleted.
     pub(crate) fn check_kept(&self, file: &StoreFile) -> Result<(), StoreError> {
         match file.is_deleted.load(Relaxed) {
             true => Err(Error::UnknownFile { file: file.name.clone() }.into()),

@@ -12,32 +12,32 @@ use evenfall_store_format::{Appender, FileId, Schema};
 
 use crate::{Entry, StoreError, lock};
 
-/// Generations of tails in the object store.
+/// Generations of a file's tails in the object store.
 #[derive(Debug, Default)]
 pub(crate) struct Tails {
-    /// Of the last try, whatever became of it.
+    /// Generation of the last try, whether or not it succeeded.
     pub(crate) last: u32,
-    /// Of the publication that readers follow.
+    /// Generation of the publication that readers follow.
     pub(crate) current: u32,
-    /// Those behind `gone` and before `kept` are in nobody's way any more. A reader may have
-    /// followed the publication before the current one, which is therefore kept.
+    /// Generations after `gone` and before `kept` are needed by no reader. A reader may have
+    /// followed the publication before the current one, so that one is kept.
     pub(crate) kept: u32,
-    /// All up to this one are deleted.
+    /// Generations up to this one are deleted.
     pub(crate) gone: u32,
 }
 
-/// How long retention waits for a reader: a client that takes its bytes this slowly is not worth
-/// the room that the old end of the file takes.
+/// How long retention waits for a reader. A client that reads more slowly is not worth the room
+/// that the old end of the file takes.
 const PIN_MAX: Duration = Duration::from_secs(600);
 
-/// Readers under way, by number: the first record that each may read, and since when.
+/// Readers under way by number: the first record that each may read, and its start.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     next: u64,
     readers: BTreeMap<u64, (u64, Instant)>,
 }
 
-/// A reader under way: what it may read stays until it is dropped.
+/// A reader under way. The records that it may read stay until the pin is dropped.
 pub(super) struct Pin<'a> {
     file: &'a StoreFile,
     number: u64,
@@ -56,43 +56,43 @@ pub struct StoreFile {
     pub name: String,
     /// Its number.
     pub id: FileId,
-    /// What its records mean.
+    /// Meaning of the records.
     pub schema: Arc<Schema>,
     /// Its entry in the directory of names.
     pub entry: Entry,
     pub(crate) appender: Mutex<Appender>,
-    /// What of it is in the object store, as its last publication says.
+    /// The published part of the file, as the last publication states it.
     pub(crate) published: Mutex<MetadataNode>,
-    /// The tails that this life has put; it changes while `published` is locked.
+    /// The tails that this life has put. They change while `published` is locked.
     pub(crate) tails: Mutex<Tails>,
-    /// Full chunks that are objects: some of them may be in no publication yet. It changes while
+    /// Full chunks that are objects. Some may be in no publication yet. The number changes while
     /// `published` is locked.
     pub(crate) uploaded: AtomicU32,
     /// First record that is kept.
     pub(super) first: AtomicU64,
     /// The readers of the file.
     pins: Mutex<Pins>,
-    /// The chunk below which there is none any more, once that is known.
+    /// The chunk below which all chunks are deleted, once that is known.
     pub(super) gone_below: Mutex<Option<u32>>,
     pub(super) retention: Mutex<Retention>,
-    /// The file takes no appends any more, and will be deleted.
+    /// Whether the file takes no appends any more, and will be deleted.
     pub(super) is_deleted: AtomicBool,
-    /// Whether the catalogue and a block of metadata say what `published` says.
+    /// Whether the catalogue and a block of metadata agree with `published`.
     pub(crate) is_listed: AtomicBool,
-    /// Token of the last publication before this life; zero of none.
+    /// Token of the last publication before this life; zero for none.
     pub(crate) token_before: u32,
-    /// Generation of the tail that the life before this one has published.
+    /// Generation of the tail that the previous life published.
     pub(crate) generation_before: u32,
-    /// Records that survive a crash of this node, as far as somebody waited for them.
+    /// Records that survive a crash of this node, as far as an append has waited for them.
     pub durable: AtomicU64,
-    /// The file has records that no append waits for, and the disk thread knows.
+    /// Whether the file has records that no append waits for, and the disk thread knows.
     pub(super) is_lagging: AtomicBool,
-    /// Of a copy the token of the primary whose records it takes; zero of a file of our own.
+    /// For a copy, the token of the primary whose records it takes; zero for a file of this node.
     pub(super) copies: AtomicU32,
 }
 
 impl StoreFile {
-    /// One as it is adopted or created, with what of it is published.
+    /// A file as it is adopted or created, with its published part.
     pub(super) fn new(
         name: &str,
         entry: Entry,
@@ -125,7 +125,7 @@ impl StoreFile {
         }
     }
 
-    /// Whether this node may append to it for its own clients.
+    /// Whether this node may append to the file for its own clients.
     ///
     /// # Errors
     /// [`StoreError::IsCopy`].
@@ -150,35 +150,36 @@ impl StoreFile {
         self.first.load(Relaxed)
     }
 
-    /// Keeps what can be read now until the pin is dropped, or for [`PIN_MAX`].
+    /// Keeps the readable records until the pin is dropped, or for [`PIN_MAX`].
     pub(super) fn pin(&self) -> Pin<'_> {
         let mut pins = lock(&self.pins);
         let number = pins.next;
         pins.next += 1;
-        // Read under the lock: retention moves it first, and looks for readers then.
+        // The first record is read under the lock, because retention first moves it and then looks
+        // for readers.
         pins.readers.insert(number, (self.first(), Instant::now()));
         Pin { file: self, number }
     }
 
-    /// The first record that a reader under way may read; `None` without readers.
+    /// The first record that any reader under way may read; `None` without readers.
     pub(super) fn first_pinned(&self) -> Option<u64> {
         let pins = lock(&self.pins);
         let waited_for = pins.readers.values().filter(|(_, since)| since.elapsed() < PIN_MAX);
         waited_for.map(|(first, _)| *first).min()
     }
 
-    /// How long and how much of it is kept.
+    /// How long and how much of the file is kept.
     pub fn retention(&self) -> Retention {
         *lock(&self.retention)
     }
 
-    /// The entry as names and catalogue have it once this life has published the file.
+    /// The entry as names and catalogue have it after this life has published the file.
     pub(crate) fn entry_now(&self) -> Entry {
         let (first, retention, listed) = (self.first(), self.retention(), self.entry.token);
         Entry { first, retention, listed, ..self.entry.clone() }
     }
 
-    /// Time of the last record; `None` of none.
+    /// Time of the last record; `None` for a file without records.
     pub fn last_ns(&self) -> Option<i64> {
         let appender = lock(&self.appender);
         (appender.records() > 0).then(|| appender.last_ns())

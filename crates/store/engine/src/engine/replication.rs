@@ -1,14 +1,14 @@
-//! The level `replica`: a second node has every commit in its journal too.
+//! The level `replica`: the journal of a second node has every commit too.
 //!
 //! ```text
 //!  append ──> commit here ──> durable ──> COPY ──> commit there ──> have ──> acknowledged: replica
 //! ```
 //!
-//! A thread sends to the server of the second node the records that the files have here and not
-//! there. It sends committed records only, so the second node never has more records than this
-//! node. It reads the records from the files themselves: there is no queue that could fill, and a
-//! second node that was away for a moment or for a day catches up in the same way. A file is copied
-//! from its first append at `replica` on, from its beginning.
+//! A thread sends records that this node has and the second node lacks. It sends committed records
+//! only, so the second node never has more records than this node. The thread reads the records
+//! from the files themselves, so there is no queue that could fill. A second node that was away for
+//! a moment or for a day catches up in the same way. A file is copied from its first append at
+//! `replica` on, from the file's beginning.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,38 +26,40 @@ use crate::client::{Client, RemoteFile};
 use crate::protocol::BODY_BYTES_MAX;
 use crate::{StoreError, lock};
 
-/// A file that is further behind takes no append at `replica`: what is sent in a second or two.
+/// How far a file may be behind before it takes no append at `replica`: the bytes of a second or
+/// two.
 const BEHIND_BYTES_MAX: u64 = 256 << 20;
-/// How long an append waits for a second node that goes away meanwhile.
+/// How long an append waits for a second node that goes away during the append.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A second node that does not answer for this long is away.
+/// A second node that does not answer for this long counts as away.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// How often it is asked whether it is there when there is nothing to send.
+/// How often an idle connection asks whether the second node is there.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// Pause before it is tried again.
+/// Pause before the next attempt to connect.
 const RETRY: Duration = Duration::from_millis(200);
-/// Bytes under way at once, shared by the files that have some: what one commit takes quickly.
+/// Bytes under way at once over all files. One commit takes that many quickly.
 const ROUND_BYTES: usize = 32 << 20;
 
-/// How far a file is there.
+/// How far a file is copied.
 #[derive(Default)]
 struct Copied {
     /// Records in the second node's journal.
     have: u64,
-    /// Whether it may be acknowledged: in a cluster, once the names say who has it.
+    /// Whether the copy counts for acknowledgements. In a cluster it does once the names state
+    /// which node has the copy.
     is_settled: bool,
-    /// Why the second node does not take it, and when it said so.
+    /// Why the second node refuses the file, and when it said so.
     refused: Option<(String, Instant)>,
 }
 
 struct State {
     files: BTreeMap<FileId, Copied>,
-    /// Why there is no second node now.
+    /// Why the second node is away; `None` while it is connected.
     away: Option<String>,
     has_work: bool,
 }
 
-/// The second node, as this one sees it.
+/// The second node, as this node sees it.
 pub(super) struct Replication {
     address: SocketAddr,
     state: Mutex<State>,
@@ -65,14 +67,14 @@ pub(super) struct Replication {
     done: Condvar,
 }
 
-/// A file on the connection.
+/// A file that is being copied on the connection.
 struct Link {
     file: Arc<StoreFile>,
     remote: RemoteFile,
     node: u32,
     sent: u64,
-    /// Records that were durable here when the connection began: all that another second node may
-    /// have been acknowledged for.
+    /// Records that were durable here when the connection began. An earlier second node may have
+    /// acknowledged at most these.
     before: u64,
 }
 
@@ -93,7 +95,7 @@ impl Replication {
         self.work.notify_one();
     }
 
-    /// Whether an append may begin that waits for the second node.
+    /// Whether an append that waits for the second node may begin.
     fn admit(&self, file: &StoreFile) -> Result<(), StoreError> {
         let mut state = lock(&self.state);
         if let Some(why) = &state.away {
@@ -118,7 +120,7 @@ impl Replication {
         Ok(())
     }
 
-    /// Returns when the second node has as many records of the file.
+    /// Returns when the second node has this many records of the file.
     fn wait(&self, file: &StoreFile, records: u64) -> Result<(), StoreError> {
         let end = Instant::now() + PATIENCE;
         let mut state = lock(&self.state);
@@ -144,7 +146,7 @@ impl Replication {
         self.done.notify_all();
     }
 
-    /// The files to copy, once there is something to do or it is time to ask whether it is there.
+    /// Waits for work or for the time of a heartbeat. Returns the files to copy.
     fn files(&self) -> Vec<FileId> {
         let state = lock(&self.state);
         let idle = |state: &mut State| !state.has_work;
@@ -160,7 +162,7 @@ impl Replication {
         }
     }
 
-    /// Bytes that the second node lacks of what is durable here, and whether it is away.
+    /// Durable bytes that the second node lacks, and whether it is away.
     fn behind(&self, shared: &Shared) -> (u64, bool) {
         let state = lock(&self.state);
         let of = |(id, copied): (&FileId, &Copied)| {
@@ -183,14 +185,14 @@ impl Shared {
         }
     }
 
-    /// Waits until the second node has what is durable here, which is everything of an append whose
-    /// commit is done.
+    /// Waits until the second node has all records that are durable here, which includes every
+    /// append whose commit is done.
     pub(super) fn await_copy(&self, file: &StoreFile) -> Result<(), StoreError> {
         let Some(replication) = &self.replication else { return self.admit_replica(file) };
         replication.wait(file, file.durable.load(Relaxed))
     }
 
-    /// Files that are in the journal up to these records.
+    /// Notes files whose records up to these numbers are in the journal.
     pub(super) fn committed(&self, reached: Vec<(Arc<StoreFile>, u64)>) {
         for (file, end) in &reached {
             file.durable.fetch_max(*end, Relaxed);
@@ -234,8 +236,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Follows what is not followed yet. What one file is refused for keeps back none of the
-    /// others; a broken connection is seen by who uses it next.
+    /// Begins to follow files that are not followed yet. A refusal of one file does not delay the
+    /// others. The next user of the connection notices when it is broken.
     fn link_all(
         &self,
         to: &Replication,
@@ -282,7 +284,8 @@ impl Shared {
                  begins before retention does"
             ));
         }
-        // A name may come back, and a directory too: what is there must be of this file.
+        // A name or a directory may come back with other contents, so records of the copy are
+        // compared with this file.
         for number in [0, sent.saturating_sub(1)] {
             let is_there = (first..sent).contains(&number);
             if is_there && client.record(&remote, number)? != self.record(&file, number)? {
@@ -304,8 +307,8 @@ impl Shared {
         Ok(Reader::new(&at, &mut segments).record(number)?)
     }
 
-    /// Sends a part of what each file has and the second node has not, and waits until that has it
-    /// in its journal. Says whether there was anything.
+    /// Sends a part of the missing records of each file, and waits until the second node has them
+    /// in its journal. Returns whether there were any.
     fn copy_round(
         &self,
         to: &Replication,
@@ -342,7 +345,7 @@ impl Shared {
         Ok(!was_sent.is_empty())
     }
 
-    /// From here on the names say who may take the file over.
+    /// From here on the names state which node may take the file over.
     fn settle(&self, link: &Link) -> Result<(), StoreError> {
         let name = &link.file.name;
         let is_known = self.names.local().find(name)?.and_then(|entry| entry.replica);
@@ -352,7 +355,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends the next records of a file, about so many bytes, as they are in memory or on the disk.
+    /// Sends the next records of a file, about `bytes` bytes, from memory or from the disk.
     fn send(&self, client: &mut Client, link: &mut Link, bytes: usize) -> Result<(), StoreError> {
         let size = usize::from(link.file.schema.record_bytes);
         let end = link.file.durable.load(Relaxed).min(link.sent + (bytes / size).max(1) as u64);

@@ -1,5 +1,5 @@
-//! Segments of one file, wherever they are: cached, unsynced, on the disk, in the object store; in
-//! this order.
+//! The segments of one file, wherever they are. A reader looks first in the cache, then at unsynced
+//! segments, on the disk, and in the object store.
 
 use std::ops::Range;
 
@@ -15,19 +15,20 @@ use super::{SHARDS, Shared, StoreFile};
 use crate::lock;
 use crate::parts::{Parts, fetch_segment};
 
-/// One reader's way to them.
+/// A reader's access to the segments.
 pub(crate) struct FileSegments<'a> {
     shared: &'a Shared,
     file: &'a StoreFile,
     interest: Interest,
-    /// What a scan reads that has left the disk.
+    /// Parts of a scan that has to read from the object store.
     parts: Parts,
-    /// Retention waits for who reads by a snapshot.
+    /// The pin for which retention waits.
     _pin: Option<Pin<'a>>,
 }
 
 impl Shared {
-    /// The file at this moment, and the way to its segments, which stay as long as that is there.
+    /// The file at this moment, with access to its segments. The segments stay as long as this
+    /// value lives.
     pub(crate) fn reading<'a>(
         &'a self,
         file: &'a StoreFile,
@@ -55,8 +56,8 @@ fn unsynced(of: &StoreFile, kind: Kind, number: u32) -> Option<Bytes> {
 }
 
 impl FileSegments<'_> {
-    /// What a missing segment means: damage, unless retention or a deletion took it from a reader
-    /// that was too slow.
+    /// The error for a missing segment: damage, unless retention or a deletion removed it from a
+    /// reader that was too slow.
     fn missing(&self, number: u32, error: Error) -> Error {
         let (name, first, end) = (&self.file.name, self.file.first(), self.file.records());
         if self.shared.check_kept(self.file).is_err() {
@@ -71,7 +72,7 @@ impl FileSegments<'_> {
         Error::NoRecord { record, first, end }
     }
 
-    /// A segment that has left the disk.
+    /// Fetches a segment that has left the disk.
     fn fetch(
         &mut self,
         kind: Kind,
@@ -89,13 +90,14 @@ impl FileSegments<'_> {
         }
         let (disk, of) = (&self.shared.disk, self.file);
         let is_object = |number| {
-            // What is in no synced chunk is no object either; and its chunk may not be made yet.
+            // A segment that no synced chunk has is no object either, and its chunk may not be made
+            // yet.
             let name = chunk_name(kind, file, segment_place(number).0);
             unsynced(of, kind, number).is_none()
                 && disk.read(&name, 0, 1).is_ok_and(|byte| byte.is_empty())
         };
         let bytes = self.parts.segment(bucket, file, number, &is_object)?;
-        // A copy: in the cache a slice would keep the whole part in memory.
+        // The bytes are copied, because a slice in the cache would keep the whole part in memory.
         Ok(Bytes::copy_from_slice(&bytes))
     }
 }

@@ -1,4 +1,4 @@
-//! The promises of a store, when its disk, its objects or its node fails in between.
+//! The promises of a store whose disk, objects or node fails in between.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -32,7 +32,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Published only when somebody waits for it.
+/// A configuration that publishes only when a caller waits for it.
 fn config(path: &Path, objects: &Path) -> StoreConfig {
     StoreConfig {
         objects: Some(objects.display().to_string()),
@@ -54,8 +54,8 @@ fn directories() -> (tempfile::TempDir, tempfile::TempDir) {
     (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap())
 }
 
-/// Puts a directory in the place of an object: it can be neither put nor deleted until that is
-/// lifted again, which brings back what was there.
+/// Puts a directory in the place of an object, which can then be neither put nor deleted. Lifting
+/// the block brings the object back.
 struct Blocked(PathBuf, Option<Vec<u8>>);
 
 impl Blocked {
@@ -83,7 +83,7 @@ fn a_chunk_that_is_uploaded_before_it_is_published_moves_nothing_for_a_successor
     store.append(&a, &records(100_000..CHUNK + 1_000), Level::Memory).unwrap();
     let chunk = objects.path().join(FIRST_CHUNK);
     eventually("an upload", || chunk.exists() && store.occupancy().upload_chunks == 0);
-    // A neighbour's publication writes the node of both.
+    // A publication of the neighbour writes the metadata nodes of both files.
     store.append(&b, &records(0..1), Level::Object).unwrap();
     drop((a, b, store, first));
     let second = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ fn a_chunk_that_is_uploaded_before_it_is_published_moves_nothing_for_a_successor
     drop((a, store));
     let store = open(config(second.path(), objects.path()));
     assert!(all_of(&store, "a") == records(0..100_100));
-    // And goes on to be published, chunk by chunk.
+    // The file is then published further, chunk by chunk.
     let a = store.file("a").unwrap();
     store.append(&a, &records(100_100..2 * CHUNK), Level::Object).unwrap();
     let archive = Archive::open(objects.path().to_str().unwrap()).unwrap();
@@ -164,7 +164,7 @@ fn a_takeover_beside_appends_leaves_no_segment_in_memory() {
     let entry = Entry { listed: file.entry.token, ..file.entry.clone() };
     drop((file, before));
     let file = store.create("b", &Schema::opaque(16)).unwrap();
-    // Segments that are written and not synced when the takeover comes.
+    // These segments are written and not synced when the takeover comes.
     let turn = lock(&store.shared.flush_turn);
     store.append(&file, &records(0..100_000), Level::Memory).unwrap();
     eventually("written segments", || lock(&store.shared.volume).unsynced() >= 97);
@@ -250,7 +250,8 @@ fn what_is_acknowledged_at_memory_is_in_the_journal_soon() {
     let store = open(config.clone());
     let file = store.create("a", &Schema::opaque(16)).unwrap();
     let mut end = 0;
-    // A few records of an open segment; later ones; several segments and the beginning of another.
+    // First a few records of an open segment, then further ones, then several segments and the
+    // beginning of another.
     for count in [5, 5, 2_500] {
         store.append(&file, &records(end..end + count), Level::Memory).unwrap();
         end += count;
@@ -260,7 +261,7 @@ fn what_is_acknowledged_at_memory_is_in_the_journal_soon() {
     assert!(all_of(&open(config), "a") == records(0..end));
 }
 
-/// A file system of a few megabytes; nothing where it cannot be mounted.
+/// A file system of a few megabytes; `None` where it cannot be mounted.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -355,7 +356,7 @@ fn a_restart_asks_no_objects_when_the_disk_is_whole() {
             true => store.close().unwrap(),
             false => drop(store),
         }
-        // An empty bucket is worse than one that does not answer.
+        // An empty bucket is worse than a bucket that does not answer.
         std::fs::rename(objects.path(), &away).unwrap();
         let store = open(config(path.path(), objects.path()));
         for name in &names {
@@ -424,7 +425,7 @@ fn retention_waits_for_a_scan_that_is_under_way() {
     let numbers = store.read(&file, i64::MIN, i64::MAX, &mut |part| {
         if found.is_empty() {
             first = store.retain(&file, keep).unwrap();
-            // Nothing that is cached may help the reader.
+            // The cache is emptied, so that it cannot help the reader.
             let cache = &store.shared.cache;
             cache
                 .iter()
@@ -436,7 +437,8 @@ fn retention_waits_for_a_scan_that_is_under_way() {
     assert_eq!(numbers.unwrap(), 0..end);
     assert!(found == large(0..end));
     assert!(first > 0 && chunk(0).exists());
-    // A reader of objects is known to nobody, and is told what became of the records.
+    // The store does not know a reader of objects, and the reader gets the reason for the missing
+    // records.
     let archive = Archive::open(objects.path().to_str().unwrap()).unwrap();
     let mut archived = archive.file("a").unwrap();
     assert_eq!(store.retain(&file, keep).unwrap(), first);

@@ -7,9 +7,9 @@
 //!  /evenfall/<name>/files/<name of a file>           its entry
 //! ```
 //!
-//! A node writes on two conditions, in the same transaction: its key among the nodes goes with its
-//! own lease, and the entry is as it has read it, with its own token. To take a file over it needs
-//! a third: the old primary has no key among the nodes any more.
+//! A node writes on two conditions in one transaction: its key among the nodes belongs to its own
+//! lease, and the entry is unchanged since it was read, with the node's own token. To take a file
+//! over, the node needs a third condition: the old primary has no key among the nodes any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,27 +21,28 @@ use serde::{Deserialize, Serialize};
 
 use super::etcd::{self, Etcd};
 use super::lease::Lease;
+use super::membership::Membership;
 use super::{Claimed, Entry, NamesError};
 
-/// Files of one transaction: etcd takes 128 conditions and steps.
+/// Files of one transaction. etcd takes 128 conditions and steps.
 const BATCH_FILES: usize = 50;
-/// Times that a transaction is tried when others write meanwhile.
+/// Times that a transaction is tried while other nodes write.
 const TRIES: u32 = 50;
-/// How often a node that waits for its number looks.
+/// How often a node looks while it waits for its number.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A lease that is not renewed is gone this much later than promised: etcd looks twice a second.
+/// How much later than promised an unrenewed lease may end, because etcd looks twice a second.
 const LEASE_SLACK: Duration = Duration::from_secs(3);
 
 /// A store node that holds a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Token of its life.
+    /// Token of the node's life.
     pub token: u32,
-    /// Where it serves, if it does.
+    /// Address at which the node serves, if it does.
     pub address: Option<String>,
 }
 
-/// The directory of names as anybody reads it.
+/// The directory of names as any reader sees it.
 pub struct Cluster {
     etcd: Arc<Etcd>,
     prefix: String,
@@ -61,10 +62,10 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 }
 
 impl Cluster {
-    /// `etcd://127.0.0.1:2379/name`; several endpoints with commas between.
+    /// Opens `etcd://127.0.0.1:2379/name`. Several endpoints are separated by commas.
     ///
     /// # Errors
-    /// When that is no such address. Nothing is connected yet.
+    /// When the text is no such address. No connection is made yet.
     pub fn open(address: &str) -> Result<Self, NamesError> {
         let parts = address.strip_prefix("etcd://").and_then(|rest| rest.split_once('/'));
         let is_name = |name: &str| {
@@ -96,7 +97,7 @@ impl Cluster {
     /// Every name, in order.
     ///
     /// # Errors
-    /// [`NamesError::Unavailable`], [`NamesError::Failed`]; as everywhere here.
+    /// [`NamesError::Unavailable`], [`NamesError::Failed`]. All methods have these errors.
     pub fn list(&self) -> Result<Vec<(String, Entry)>, NamesError> {
         let listed = self.listed()?;
         Ok(listed.into_iter().map(|(name, entry, _)| (name, entry)).collect())
@@ -139,7 +140,7 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// Where the objects are, once a node has said so.
+    /// Where the objects are, once a node has noted the place.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -148,10 +149,10 @@ impl Cluster {
         Ok(found.map(|found| String::from_utf8_lossy(&found.value).into_owned()))
     }
 
-    /// Says where the objects are; the first who does decides.
+    /// Notes where the objects are. The first node to do so decides.
     ///
     /// # Errors
-    /// As [`list`](Self::list); when they are elsewhere.
+    /// As for [`list`](Self::list). Also when the objects are elsewhere.
     pub fn set_objects(&self, place: &str) -> Result<(), NamesError> {
         let key = self.key("objects");
         self.etcd
@@ -178,7 +179,7 @@ impl Cluster {
     }
 
     /// Makes a counter go on behind this number at least.
-    pub(super) fn raise(&self, counter: &str, least: u64) -> Result<(), NamesError> {
+    fn raise(&self, counter: &str, least: u64) -> Result<(), NamesError> {
         let key = self.key(format_args!("counters/{counter}"));
         for _ in 0..TRIES {
             let (last, seen) = self.counter(&key)?;
@@ -205,21 +206,21 @@ impl Cluster {
     }
 }
 
-/// A store node in a cluster: what it may write as long as its lease holds.
+/// A store node in a cluster. It may write as long as its lease holds.
 pub struct Member {
     cluster: Cluster,
     node: u32,
-    /// Of this life.
+    /// Token of this life.
     token: AtomicU32,
     lease: Lease,
 }
 
 impl Member {
-    /// Takes a lease and the key of this node under it, and waits while another process, or our own
-    /// last life, still has that.
+    /// Takes a lease, and puts the key of this node under it. Waits while another process, or the
+    /// last life of this node, still has the key.
     ///
     /// # Errors
-    /// As [`Cluster::list`]; when the key is held all the time.
+    /// As for [`Cluster::list`]. Also when another process keeps the key.
     pub fn join(cluster: Cluster, node: u32, ttl: Duration) -> Result<Self, NamesError> {
         let lease = Lease::take(&cluster.etcd, node, ttl)?;
         let key = cluster.node_key(node);
@@ -246,39 +247,6 @@ impl Member {
         Ok(member)
     }
 
-    /// The number of this node.
-    pub fn node(&self) -> u32 {
-        self.node
-    }
-
-    /// The token of this life.
-    pub fn token(&self) -> u32 {
-        self.token.load(Relaxed)
-    }
-
-    /// The directory of names.
-    pub fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
-    /// The lease.
-    pub fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
-    /// Says to readers and other writers where this node serves.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::LeaseLost`].
-    pub fn serve_at(&self, address: Option<String>) -> Result<(), NamesError> {
-        let key = self.cluster.node_key(self.node);
-        let value = encode(&Node { token: self.token(), address });
-        self.commit(vec![], vec![etcd::put(&key, value, self.lease.id())]).and_then(|done| {
-            let over = NamesError::LeaseLost { node: self.node, is_over: true };
-            if done { Ok(()) } else { Err(over) }
-        })
-    }
-
     /// A transaction on condition that our lease holds.
     fn commit(
         &self,
@@ -300,28 +268,6 @@ impl Member {
         })
     }
 
-    /// Whose file this is, when it is not ours; nothing when there is none.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`].
-    pub fn whose(&self, name: &str) -> Result<Option<NamesError>, NamesError> {
-        let found = self.cluster.find(name)?.filter(|entry| entry.primary != self.node);
-        found.map(|entry| self.not_primary(name, &entry)).transpose()
-    }
-
-    /// Gives new names numbers, slots and this life's token; says which are new.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::NotPrimary`], and then none of the batch behind it is
-    /// created; [`NamesError::LeaseLost`].
-    pub fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
-        let mut all = Vec::new();
-        for batch in files.chunks(BATCH_FILES) {
-            all.extend(self.create_batch(batch)?);
-        }
-        Ok(all)
-    }
-
     fn create_batch(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
         let cluster = &self.cluster;
         let counter = cluster.key("counters/file");
@@ -338,7 +284,8 @@ impl Member {
                     if entry.primary != self.node {
                         return Err(self.not_primary(name, &entry)?);
                     }
-                    // One that has our token and is not open was created by a try without answer.
+                    // A file that has our token and is not open was created by a try whose answer
+                    // was lost.
                     entries.push((entry.clone(), entry.token == self.token() && entry.listed == 0));
                     continue;
                 }
@@ -358,77 +305,6 @@ impl Member {
             self.confirm()?;
         }
         Err(NamesError::Unavailable("others create files all the time".into()))
-    }
-
-    /// Whether our key still goes with our lease, as the directory of names has it.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::LeaseLost`].
-    pub fn confirm(&self) -> Result<(), NamesError> {
-        match self.commit(vec![], vec![])? {
-            true => Ok(()),
-            false => Err(NamesError::LeaseLost { node: self.node, is_over: true }),
-        }
-    }
-
-    /// Claims our files that an earlier life had, and, if told so, those whose primary has no lease
-    /// any more. Those that this life has claimed and that are not `open` come once more: something
-    /// has failed in between.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::LeaseLost`]. What was claimed stays claimed.
-    pub fn claim(
-        &self,
-        take_over: bool,
-        is_new: bool,
-        open: &BTreeSet<FileId>,
-    ) -> Result<Vec<Claimed>, NamesError> {
-        let alive: BTreeSet<u32> = self.cluster.nodes()?.into_keys().collect();
-        let mut due = self.cluster.listed()?;
-        let is_left = |entry: &Entry| {
-            let is_ours = (entry.primary, entry.token) == (self.node, self.token());
-            is_ours && !open.contains(&entry.id)
-        };
-        let left = due.iter().filter(|(_, entry, _)| is_left(entry));
-        let again = |(name, entry, _): &(String, Entry, i64)| Claimed {
-            name: name.clone(),
-            entry: entry.clone(),
-            was_ours: false,
-        };
-        let mut claimed: Vec<Claimed> = left.map(again).collect();
-        due.retain(|(_, entry, _)| match entry.primary == self.node {
-            true => entry.token != self.token(),
-            false if !take_over || alive.contains(&entry.primary) => false,
-            false => match entry.replica {
-                // It has more than the objects say, and no other node may go on without that.
-                Some(replica) => replica == self.node && is_new,
-                None => is_new || entry.token < self.token(),
-            },
-        });
-        for batch in due.chunks(BATCH_FILES) {
-            if self.claim_batch(batch, &mut claimed)? {
-                continue;
-            }
-            self.confirm()?;
-            // Somebody has changed one of them: the others are still ours to claim.
-            for one in batch.chunks(1) {
-                self.claim_batch(one, &mut claimed)?;
-            }
-        }
-        Ok(claimed)
-    }
-
-    /// Whether there are files without a primary that [`claim`](Self::claim) gives to a new life of
-    /// this node alone.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`].
-    pub fn is_new_life_due(&self) -> Result<bool, NamesError> {
-        let alive = self.cluster.nodes()?;
-        Ok(self.cluster.listed()?.iter().any(|(_, entry, _)| {
-            let is_orphan = entry.primary != self.node && !alive.contains_key(&entry.primary);
-            is_orphan && entry.replica.map_or(entry.token > self.token(), |node| node == self.node)
-        }))
     }
 
     fn claim_batch(
@@ -456,27 +332,6 @@ impl Member {
         Ok(done)
     }
 
-    /// Changes entries of ours; names that are not there stay so.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::Fenced`], [`NamesError::LeaseLost`].
-    pub fn change(&self, names: &[&str], change: &dyn Fn(&mut Entry)) -> Result<(), NamesError> {
-        names.chunks(BATCH_FILES).try_for_each(|batch| {
-            self.rewrite(batch, &|key, mut entry| {
-                change(&mut entry);
-                etcd::put(key, encode(&entry), 0)
-            })
-        })
-    }
-
-    /// Forgets a name of ours.
-    ///
-    /// # Errors
-    /// As [`change`](Self::change).
-    pub fn remove(&self, name: &str) -> Result<(), NamesError> {
-        self.rewrite(&[name], &|key, _| etcd::delete(key))
-    }
-
     fn rewrite(
         &self,
         names: &[&str],
@@ -502,12 +357,142 @@ impl Member {
         }
         Err(NamesError::Unavailable("others change these files all the time".into()))
     }
+}
 
-    /// Writes entries from a catalogue where there are none: the directory of names was lost.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`].
-    pub fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError> {
+impl Membership for Member {
+    fn node(&self) -> u32 {
+        self.node
+    }
+
+    fn token(&self) -> u32 {
+        self.token.load(Relaxed)
+    }
+
+    fn lease_id(&self) -> i64 {
+        self.lease.id()
+    }
+
+    fn lease_ttl(&self) -> Duration {
+        self.lease.ttl()
+    }
+
+    fn check_lease(&self) -> Result<(), NamesError> {
+        self.lease.check()
+    }
+
+    fn leave(&self) {
+        self.lease.give_back();
+    }
+
+    fn list(&self) -> Result<Vec<(String, Entry)>, NamesError> {
+        self.cluster.list()
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Entry>, NamesError> {
+        self.cluster.find(name)
+    }
+
+    fn set_objects(&self, place: &str) -> Result<(), NamesError> {
+        self.cluster.set_objects(place)
+    }
+
+    fn reserve(&self, file: FileId) -> Result<(), NamesError> {
+        self.cluster.raise("file", file.0)
+    }
+
+    fn serve_at(&self, address: Option<String>) -> Result<(), NamesError> {
+        let key = self.cluster.node_key(self.node);
+        let value = encode(&Node { token: self.token(), address });
+        self.commit(vec![], vec![etcd::put(&key, value, self.lease.id())]).and_then(|done| {
+            let over = NamesError::LeaseLost { node: self.node, is_over: true };
+            if done { Ok(()) } else { Err(over) }
+        })
+    }
+
+    fn whose(&self, name: &str) -> Result<Option<NamesError>, NamesError> {
+        let found = self.cluster.find(name)?.filter(|entry| entry.primary != self.node);
+        found.map(|entry| self.not_primary(name, &entry)).transpose()
+    }
+
+    fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
+        let mut all = Vec::new();
+        for batch in files.chunks(BATCH_FILES) {
+            all.extend(self.create_batch(batch)?);
+        }
+        Ok(all)
+    }
+
+    fn confirm(&self) -> Result<(), NamesError> {
+        match self.commit(vec![], vec![])? {
+            true => Ok(()),
+            false => Err(NamesError::LeaseLost { node: self.node, is_over: true }),
+        }
+    }
+
+    fn claim(
+        &self,
+        take_over: bool,
+        is_new: bool,
+        open: &BTreeSet<FileId>,
+    ) -> Result<Vec<Claimed>, NamesError> {
+        let alive: BTreeSet<u32> = self.cluster.nodes()?.into_keys().collect();
+        let mut due = self.cluster.listed()?;
+        let is_left = |entry: &Entry| {
+            let is_ours = (entry.primary, entry.token) == (self.node, self.token());
+            is_ours && !open.contains(&entry.id)
+        };
+        let left = due.iter().filter(|(_, entry, _)| is_left(entry));
+        let again = |(name, entry, _): &(String, Entry, i64)| Claimed {
+            name: name.clone(),
+            entry: entry.clone(),
+            was_ours: false,
+        };
+        let mut claimed: Vec<Claimed> = left.map(again).collect();
+        due.retain(|(_, entry, _)| match entry.primary == self.node {
+            true => entry.token != self.token(),
+            false if !take_over || alive.contains(&entry.primary) => false,
+            false => match entry.replica {
+                // The replica has more records than the objects, and no other node may continue
+                // without them.
+                Some(replica) => replica == self.node && is_new,
+                None => is_new || entry.token < self.token(),
+            },
+        });
+        for batch in due.chunks(BATCH_FILES) {
+            if self.claim_batch(batch, &mut claimed)? {
+                continue;
+            }
+            self.confirm()?;
+            // Another node has changed one of the files. The others can still be claimed.
+            for one in batch.chunks(1) {
+                self.claim_batch(one, &mut claimed)?;
+            }
+        }
+        Ok(claimed)
+    }
+
+    fn is_new_life_due(&self) -> Result<bool, NamesError> {
+        let alive = self.cluster.nodes()?;
+        Ok(self.cluster.listed()?.iter().any(|(_, entry, _)| {
+            let is_orphan = entry.primary != self.node && !alive.contains_key(&entry.primary);
+            is_orphan && entry.replica.map_or(entry.token > self.token(), |node| node == self.node)
+        }))
+    }
+
+    fn change(&self, names: &[&str], change: &dyn Fn(&mut Entry)) -> Result<(), NamesError> {
+        names.chunks(BATCH_FILES).try_for_each(|batch| {
+            self.rewrite(batch, &|key, mut entry| {
+                change(&mut entry);
+                etcd::put(key, encode(&entry), 0)
+            })
+        })
+    }
+
+    fn remove(&self, name: &str) -> Result<(), NamesError> {
+        self.rewrite(&[name], &|key, _| etcd::delete(key))
+    }
+
+    fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError> {
         let cluster = &self.cluster;
         let file = files.iter().map(|(_, entry)| entry.id.0).max().unwrap_or(0);
         let token = files.iter().map(|(_, entry)| entry.token).max().unwrap_or(0);
@@ -515,7 +500,7 @@ impl Member {
         cluster.raise("token", token.into())?;
         let node = files.iter().map(|(_, entry)| entry.primary).max().unwrap_or(0);
         cluster.raise("node", node.into())?;
-        // Ours was given out before anybody knew of those.
+        // Our token was given out before the restored tokens were known.
         self.token.store(cluster.allot("token")? as u32, Relaxed);
         self.serve_at(None)?;
         for (name, entry) in files {

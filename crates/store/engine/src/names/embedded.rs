@@ -1,6 +1,6 @@
-//! The directory of names in one `redb` file: the only directory of names of a store without a
-//! cluster. In a cluster it is the copy of this node's names, so that its directory can be read and
-//! proven alone.
+//! The directory of names in one `redb` file. A store without a cluster has no other directory of
+//! names. In a cluster the file is a copy of this node's names, so that its directory can be read
+//! and checked alone.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use super::{Claimed, Entry, NamesError};
 const FILES: TableDefinition<&str, &[u8]> = TableDefinition::new("files");
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 const SETTINGS: TableDefinition<&str, &str> = TableDefinition::new("settings");
-/// Blocks of metadata by the names that their objects have.
+/// Blocks of metadata, by the names of their objects.
 const BLOCKS: TableDefinition<&str, &[u8]> = TableDefinition::new("blocks");
 
 impl<E: Into<redb::Error>> From<E> for NamesError {
@@ -35,7 +35,8 @@ fn decode(bytes: &[u8]) -> Result<Entry, NamesError> {
     serde_json::from_slice(bytes).map_err(|error| NamesError::Failed(error.to_string()))
 }
 
-/// Looks into the file at `path`. Some damages make redb panic; they are errors here.
+/// Looks into the file at `path`. Some damages make redb panic, and this function turns the panic
+/// into an error.
 fn unless_damaged<T>(
     path: &Path,
     look: impl FnOnce() -> Result<T, NamesError>,
@@ -56,7 +57,7 @@ impl Embedded {
         unless_damaged(path, || Self::with(Database::create(path)?))
     }
 
-    /// A copy in memory of the file, as it is; of nothing when there is none.
+    /// A copy of the file in memory, as it is; empty when the file is missing.
     ///
     /// # Errors
     /// When it cannot be read or is damaged.
@@ -75,10 +76,10 @@ impl Embedded {
         unless_damaged(path, || Self::with(Database::builder().create_with_backend(memory)?))
     }
 
-    /// Checks the file's own checksums, without a change to it.
+    /// Checks the file's own checksums without changing the file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage of the file.
     pub fn check(path: &Path) -> Result<(), NamesError> {
         let mut names = Self::open_to_read(path)?;
         match unless_damaged(path, || Ok(names.database.check_integrity()?))? {
@@ -128,8 +129,8 @@ impl Embedded {
         Ok(all)
     }
 
-    /// Gives new names numbers, slots and a first token, in one transaction; names that are there
-    /// already keep their entries.
+    /// Gives new names numbers, slots and a first token, in one transaction. Existing names keep
+    /// their entries.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -162,8 +163,8 @@ impl Embedded {
         Ok(entries)
     }
 
-    /// The entry that a copy of another directory's file gets here; it is written by
-    /// [`restore`](Self::restore).
+    /// The entry of a copy of another directory's file. [`restore`](Self::restore) writes the
+    /// entry.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -173,8 +174,8 @@ impl Embedded {
         Ok(Entry::new(FileId(next), &original.schema, node, self.token.load(Relaxed)))
     }
 
-    /// Makes this node the primary of every file, with the token of a new life; of copies of other
-    /// nodes' files only if told so. Whoever had one before is fenced.
+    /// Makes this node the primary of every file, with the token of a new life. Copies of other
+    /// nodes' files are included only if `copies` is set. A node that was primary before is fenced.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -206,7 +207,7 @@ impl Embedded {
         Ok(all)
     }
 
-    /// Changes some entries in one transaction; names that are not there stay so.
+    /// Changes some entries in one transaction. Missing names stay missing.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -226,7 +227,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// The block of metadata of this name, as it was about to be published.
+    /// The block of metadata of this name, as it was before its publication.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -277,7 +278,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// Forgets a name; its number is never used again.
+    /// Forgets a name. Its number is never used again.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -288,7 +289,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// Gives out no file number and no token up to these any more.
+    /// Never again gives out a file number or a token up to these.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -314,8 +315,8 @@ impl Embedded {
         Ok(())
     }
 
-    /// Writes these entries as they are: what the objects say of them when the file itself was
-    /// lost, or the copy of what a cluster knows.
+    /// Writes these entries as they are: entries from the objects after the file was lost, or a
+    /// copy of the cluster's entries.
     ///
     /// # Errors
     /// When the file cannot be written.

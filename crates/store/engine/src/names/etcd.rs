@@ -1,11 +1,11 @@
-//! A client of etcd's API v3: what a directory of names needs of it, and no more.
+//! A client for the part of etcd's API v3 that a directory of names needs.
 //!
-//! The crate `etcd-client` is not used because it needs `protoc` to build; the dozen messages here
-//! travel over the same gRPC as our own control planes.
+//! The crate `etcd-client` is not used, because it needs `protoc` to build. The dozen messages of
+//! this module travel over the same gRPC as our own control planes.
 //!
-//! Endpoints are asked in turn, beginning with the one that answered last. A request may be carried
-//! out by one and asked of the next again, so every write here is a transaction that does nothing
-//! the second time.
+//! Endpoints are asked in turn, beginning with the endpoint that answered last. One endpoint may
+//! carry out a request whose answer is lost, and the next endpoint then gets it again. Every write
+//! is therefore a transaction that has no effect the second time.
 
 pub mod wire;
 
@@ -29,13 +29,13 @@ use self::wire::{
 use super::NamesError;
 use crate::expect_loopback;
 
-/// An endpoint that does not take a connection for so long is passed over.
+/// An endpoint that does not take a connection within this time is skipped.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// A request without an answer for so long goes to the next endpoint.
+/// A request without an answer within this time goes to the next endpoint.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// Keys of one answer.
+/// Keys in one answer.
 const PAGE_KEYS: i64 = 1_000;
-/// Largest answer: a page of entries, each with its schema.
+/// Bytes of the largest answer: a page of entries, each with its schema.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Connections to the endpoints of one etcd.
@@ -47,11 +47,12 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Connects when it is needed, to `host:port`, several with commas between.
+    /// Prepares connections to `host:port`, several separated by commas. A connection is made when
+    /// it is needed.
     ///
     /// # Errors
-    /// When an endpoint is no address, or not of this machine: the connections have no key, and
-    /// without a key nothing leaves loopback.
+    /// When an endpoint is no address, or not on this machine. The connections have no key, and
+    /// without a key nothing may leave loopback.
     pub fn connect(endpoints: &str) -> Result<Self, NamesError> {
         let failed = |what: String| NamesError::Failed(what);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -119,23 +120,23 @@ impl Etcd {
         })
     }
 
-    /// The key, if it is there.
+    /// The value of a key; `None` when the key is missing.
     ///
     /// # Errors
-    /// As everywhere here: [`NamesError::Unavailable`], [`NamesError::Failed`].
+    /// [`NamesError::Unavailable`], [`NamesError::Failed`]. All methods have these errors.
     pub fn get(&self, key: &str) -> Result<Option<KeyValue>, NamesError> {
         let request = RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() };
         let answer: RangeResponse = self.call("/etcdserverpb.KV/Range", &request)?;
         Ok(answer.kvs.into_iter().next())
     }
 
-    /// Every key that begins with this, in order, as of one moment.
+    /// Every key that begins with `prefix`, in order, as of one moment.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     pub fn list(&self, prefix: &str) -> Result<Vec<KeyValue>, NamesError> {
         let mut end = prefix.as_bytes().to_vec();
-        // Prefixes are ASCII and end in a slash: the next byte is one.
+        // Prefixes are ASCII and end in a slash, so the next byte value ends the range.
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
@@ -172,7 +173,8 @@ impl Etcd {
         Ok(answer.responses.into_iter().map(first).collect())
     }
 
-    /// Does all steps if all conditions hold, or none; says which.
+    /// Carries out all steps if all conditions hold, or no step. Returns whether the conditions
+    /// held.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -180,7 +182,8 @@ impl Etcd {
         let mut success: Vec<_> =
             success.into_iter().map(|step| RequestOp { step: Some(step) }).collect();
         if let (true, Some(first)) = (success.is_empty(), compare.first()) {
-            // Conditions alone are answered from what a member last heard; a read is not.
+            // A member answers conditions alone from its last known state. A read makes it ask the
+            // others.
             let key = first.key.clone();
             let read = RangeRequest { key, ..RangeRequest::default() };
             success.push(RequestOp { step: Some(Step::Range(read)) });
@@ -190,7 +193,7 @@ impl Etcd {
         Ok(answer.succeeded)
     }
 
-    /// A lease of so many seconds: its number, and how long it was granted for.
+    /// Takes a lease of this many seconds. Returns its number and its granted time.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -210,7 +213,7 @@ impl Etcd {
         Ok(())
     }
 
-    /// Renews a lease; says whether it still was one.
+    /// Renews a lease. Returns whether the lease still existed.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -229,7 +232,7 @@ impl Etcd {
     }
 }
 
-/// Whether another endpoint, or the same one later, may do better.
+/// Whether another endpoint, or the same endpoint later, may succeed.
 fn is_passing(code: Code) -> bool {
     matches!(
         code,
@@ -248,12 +251,12 @@ pub fn is_absent(key: &str) -> Compare {
     compare(key, 0, Target::Version(0))
 }
 
-/// The key was last changed then; zero of a key that is not there.
+/// The key's last change has this revision; zero for a missing key.
 pub fn is_unchanged(key: &str, mod_revision: i64) -> Compare {
     compare(key, 2, Target::ModRevision(mod_revision))
 }
 
-/// The key goes with this lease.
+/// The key belongs to this lease.
 pub fn has_lease(key: &str, lease: i64) -> Compare {
     compare(key, 4, Target::Lease(lease))
 }
@@ -262,7 +265,7 @@ fn compare(key: &str, target: i32, with: Target) -> Compare {
     Compare { target, key: key.to_owned().into(), with: Some(with) }
 }
 
-/// Puts a key, with a lease or, of zero, without.
+/// Puts a key, under a lease or, with zero, without one.
 pub fn put(key: &str, value: impl Into<Bytes>, lease: i64) -> Step {
     Step::Put(PutRequest { key: key.to_owned().into(), value: value.into(), lease })
 }

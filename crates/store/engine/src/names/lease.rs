@@ -1,9 +1,9 @@
-//! The right to acknowledge, for a time.
+//! The right to acknowledge requests, for a limited time.
 //!
-//! The holder counts from before it asked, on a clock that goes on while the machine sleeps, and
-//! stops a tenth of the time early; the directory of names counts from its answer. So as long as
-//! clocks run within a tenth of each other, the holder has stopped when the lease is free, and its
-//! acknowledged records are in place when another node reads them.
+//! The holder counts the time from before its request, on a clock that continues while the machine
+//! sleeps, and stops when nine tenths have passed. The directory of names counts from its answer.
+//! As long as the two clocks run within a tenth of each other, the holder has therefore stopped
+//! when the lease is free. Its acknowledged records are then in place when another node reads them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,12 +14,12 @@ use super::NamesError;
 use super::etcd::Etcd;
 use crate::lock;
 
-/// A renewal is asked for this many times within a lease.
+/// Renewals that are asked for within the time of a lease.
 const RENEWALS: u32 = 3;
-/// A renewal that failed is asked for again after this part of a lease.
+/// A renewal that failed is repeated after this part of a lease.
 const RETRIES: u32 = 10;
 
-/// Nanoseconds of a clock that is never set and counts while the machine sleeps.
+/// Nanoseconds of a clock that is never set, and that continues while the machine sleeps.
 fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -29,7 +29,7 @@ fn now_ns() -> u64 {
 struct Held {
     node: u32,
     id: i64,
-    /// As the directory of names granted it.
+    /// Time of the lease as the directory of names granted it.
     ttl: Duration,
     valid_until_ns: AtomicU64,
     is_over: AtomicBool,
@@ -37,7 +37,7 @@ struct Held {
     wake: Condvar,
 }
 
-/// A lease and the thread that renews it. Dropping it lets it run out, as a crash does.
+/// A lease and the thread that renews it. Dropping the lease lets it run out, as a crash does.
 pub struct Lease {
     held: Arc<Held>,
     etcd: Arc<Etcd>,
@@ -69,17 +69,17 @@ impl Lease {
         Ok(Self { held, etcd: Arc::clone(etcd), renewer: Some(renewer) })
     }
 
-    /// Its number in the directory of names.
+    /// Number of the lease in the directory of names.
     pub fn id(&self) -> i64 {
         self.held.id
     }
 
-    /// How long it lasts from each renewal on.
+    /// How long the lease lasts from each renewal on.
     pub fn ttl(&self) -> Duration {
         self.held.ttl
     }
 
-    /// Whether it is held now.
+    /// Checks that the lease is held at present.
     ///
     /// # Errors
     /// [`NamesError::LeaseLost`].
@@ -91,11 +91,11 @@ impl Lease {
         Ok(())
     }
 
-    /// Gives it back at once: nothing may be acknowledged afterwards.
+    /// Gives the lease back at once. Nothing may be acknowledged afterwards.
     pub fn give_back(&self) {
         self.held.is_over.store(true, Relaxed);
         self.held.stop();
-        // When nothing answers it runs out by itself.
+        // Without an answer the lease runs out by itself.
         let _ = self.etcd.lease_revoke(self.held.id);
     }
 }

@@ -14,7 +14,7 @@ use crate::{Archive, Directory, Level, Store, StoreConfig, StoreFile};
 
 type Outcome<T> = Result<T, StorageError>;
 
-/// A place that counts what is got from it.
+/// A place that counts its reads.
 struct Counted {
     place: Arc<dyn Place>,
     gets: Arc<AtomicUsize>,
@@ -60,7 +60,7 @@ impl Objects for Counted {
     }
 }
 
-/// A bucket in this directory, and how often something was got from it.
+/// A bucket in this directory, and a counter of its reads.
 fn counted(objects: &Path) -> (Bucket, Arc<AtomicUsize>) {
     let gets = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&gets);
@@ -70,7 +70,7 @@ fn counted(objects: &Path) -> (Bucket, Arc<AtomicUsize>) {
 
 const RECORDS: u64 = 1_500_000;
 
-/// A store whose first chunks have left the disk, and which keeps none of them in memory.
+/// A store whose first chunks have left the disk, and that has none of them in memory.
 fn evicted(directory: &Path) -> (Store, Arc<StoreFile>, Arc<AtomicUsize>) {
     let config = StoreConfig {
         local_bytes_max: 2 * CHUNK_BYTES as u64,
@@ -97,7 +97,7 @@ fn evicted(directory: &Path) -> (Store, Arc<StoreFile>, Arc<AtomicUsize>) {
     (store, file, gets)
 }
 
-/// Full chunks that the disk has not.
+/// Number of full chunks that the disk lacks.
 fn away(directory: &Path) -> usize {
     let full = schema().layout().unwrap().full_segments(RECORDS) / SEGMENTS_PER_CHUNK;
     let is_away = |chunk: &u32| !directory.join(chunk_name(Kind::Data, FileId(1), *chunk)).exists();
@@ -129,10 +129,10 @@ fn a_scan_of_what_left_the_disk_takes_a_get_a_part_and_a_lookup_one() {
         assert_eq!(store.record(&file, number).unwrap(), records(number..number + 1));
     }
     assert_eq!(gets.swap(0, Relaxed), 3);
-    // Three segments, and no more than these.
+    // The read fetches three segments, and no more.
     assert_eq!(read(&store, &file, 5_000..7_500), records(5_000..7_500));
     assert_eq!(gets.swap(0, Relaxed), 1);
-    // While other readers have all the room, it goes on segment by segment.
+    // While other readers hold all parts, the read continues segment by segment.
     let bucket = store.shared.bucket.as_ref().unwrap();
     let taken: Vec<_> = std::iter::from_fn(|| bucket.room()).collect();
     assert_eq!(taken.len(), PARTS_MAX);
@@ -142,7 +142,7 @@ fn a_scan_of_what_left_the_disk_takes_a_get_a_part_and_a_lookup_one() {
     drop(taken);
     assert!(read(&store, &file, 0..100_000) == records(0..100_000));
     assert_eq!(gets.swap(0, Relaxed), 1);
-    // Who stops early has asked for a few parts, and not for all.
+    // A reader that stops early has requested a few parts, and not all.
     let stop = |_| Err(Error::Schema { what: "enough".into() });
     store.read_numbers(&file, 0..RECORDS, &mut { stop }).unwrap_err();
     assert!(gets.swap(0, Relaxed) <= 1 + PARTS_AHEAD);

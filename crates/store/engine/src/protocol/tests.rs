@@ -42,7 +42,7 @@ fn replies() -> Vec<Reply<'static>> {
     ]
 }
 
-/// What any bytes are, without a panic.
+/// Decodes any bytes, which must not panic. Returns whether they are a frame.
 fn decode(bytes: &[u8]) -> bool {
     let Ok(Some((header, body))) = frame(bytes) else { return false };
     Request::decode(&header, body).is_ok() | Reply::decode(&header, body).is_ok()
@@ -81,7 +81,7 @@ fn cut_flipped_and_random_bytes_are_a_frame_or_malformed() {
     for bytes in &frames {
         for len in 0..bytes.len() {
             assert_eq!(frame(&bytes[..len]), Ok(None), "a frame that is cut is not whole");
-            // The same, cut by who wrote it: the length fits, the body does not.
+            // The sender has cut this frame: its length fits, and its body does not.
             let mut cut = bytes[..len.max(HEADER_BYTES)].to_vec();
             let length = (cut.len() - HEADER_BYTES) as u32;
             cut[..4].copy_from_slice(&length.to_le_bytes());

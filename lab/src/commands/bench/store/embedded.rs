@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Args, Failure, times_us};
 
-/// Pause before an append that was refused is tried again.
+/// Pause before a refused append is tried again.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Opens an empty store as the arguments say.
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     }))
 }
 
-/// Bytes that the directory's files take on the disk, objects left out.
+/// Bytes of the directory's files on the disk, without the objects.
 fn disk_bytes(dir: &Path) -> std::io::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir)? {

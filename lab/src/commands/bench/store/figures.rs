@@ -1,4 +1,4 @@
-//! The figures of the Kawkab thesis (chapter 5), with our store in the place of theirs.
+//! The figures of the Kawkab thesis (chapter 5), measured on our store.
 //!
 //! | figure | ours |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | 5.11 reads and writes mixed | `mix` |
 //! | 5.13 nodes | `nodes`, one process each on this machine |
 //!
-//! And one that the thesis does not have: `second`.
+//! The figure `second` is not in the thesis.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use evenfall_runtime::program::Outcome;
 
 mod second;
 
-/// Which figure.
+/// A figure to measure.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 pub enum Figure {
     /// Throughput and append times by batch size.
@@ -32,21 +32,21 @@ pub enum Figure {
     Burst,
     /// Throughput by nodes.
     Nodes,
-    /// What a scan of history on a second node takes from the primary.
+    /// The load that a scan of history on a second node puts on the primary.
     Second,
 }
 
 /// Batch sizes of figure 5.10.
 const BATCHES: [usize; 6] = [100, 500, 1_000, 10_000, 20_000, 30_000];
-/// What part of the greatest rate is offered where times are measured, as in the thesis.
+/// Share of the greatest rate that is offered where times are measured, as in the thesis.
 const LOAD: f64 = 0.7;
 /// Percent of writes in figure 5.11.
 const WRITES: [u64; 4] = [100, 80, 50, 20];
-/// Clients of the read mix: each waits for each of its requests.
+/// Clients of the read mix. Each client waits for each of its requests.
 const CLIENTS: usize = 4;
-/// Records that reads are taken from, the last of a stream.
+/// Records from which reads choose: the last of a stream.
 const RECENT: u64 = 50_000;
-/// Pause before an append that failed is tried again.
+/// Pause before a failed append is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Nodes of figure 5.13.
 const NODES: [usize; 4] = [1, 2, 3, 4];
@@ -62,7 +62,7 @@ pub(super) fn main(args: &Args, figure: Figure) -> Outcome {
     }
 }
 
-/// Several runs of these arguments.
+/// Makes several runs with these arguments.
 fn runs(args: &Args) -> Result<Vec<Value>, Failure> {
     let one = |run| {
         let dir = args.fresh(run);
@@ -83,7 +83,7 @@ fn batch(args: &Args) -> Outcome {
     for batch in BATCHES {
         let free = Args { batch, rate: None, ..args.clone() };
         let rate = median_of(&runs(&free)?, "/records_per_s");
-        // As in the thesis, the load is a stream of appends, of which several are under way.
+        // As in the thesis, the load is a stream of appends of which several are under way.
         let loaded = Args { rate: Some(LOAD * rate), ..free };
         let at = runs(&loaded)?;
         let (p50, p99) = (median_of(&at, "/append_us/p50"), median_of(&at, "/append_us/p99"));
@@ -117,13 +117,13 @@ fn burst(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// What one client of the mix did.
+/// The results of one client of the mix.
 #[derive(Default)]
 struct Mixed {
     records: u64,
     writes_ns: Vec<u64>,
     reads_ns: Vec<u64>,
-    /// Appends that the server gave up; each was tried again.
+    /// Appends that the server gave up. Each was tried again.
     failed: u64,
 }
 
@@ -187,8 +187,8 @@ fn clients(args: &Args, served: &Served, writes: u64) -> Result<Mixed, Failure> 
     Ok(all)
 }
 
-/// Appends and reads in turn by chance, each waited for. Times are record numbers, so that a range
-/// of times is a range of records.
+/// Appends and reads in a random order, each waited for. Times are record numbers, so a range of
+/// times is a range of records.
 fn client_of_mix(
     args: &Args,
     mut connection: Client,
@@ -204,7 +204,7 @@ fn client_of_mix(
     let size = usize::from(args.record_bytes);
     let mut batch = vec![0u8; args.batch * size];
     let started = Instant::now();
-    // Every file has something to be read before anything is counted.
+    // Every file has records to read before anything is counted.
     let fill = RECENT.div_ceil(args.batch as u64) as usize * files.len();
     let (mut turn, mut counted_at) = (0, started);
     while turn < fill || counted_at.elapsed() < args.duration {
@@ -263,7 +263,8 @@ fn nodes(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The sum of the rates of so many nodes at once, each with a client of its own; the median.
+/// The sum of the rates of this many nodes at once, each with a client of its own; the median over
+/// runs.
 fn together(args: &Args, nodes: usize) -> Result<f64, Failure> {
     let mut rates = Vec::new();
     for run in 0..args.runs.max(1) {

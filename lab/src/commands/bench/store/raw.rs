@@ -1,4 +1,4 @@
-//! What the disk takes from a program that does nothing but write one file.
+//! The rate that the disk gives to a program that only writes one file.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::{Args, Failure};
 
-/// Most bytes that one way writes.
+/// Bytes that one way of writing writes at most.
 const BYTES_MAX: u64 = 2 << 30;
 
-/// Records per second of a raw file: synced after each batch, after as many bytes as the store may
-/// have under way, and once at the end.
+/// Records per second of a raw file, synced in three ways: after each batch, after as many bytes as
+/// the store may have under way, and once at the end.
 pub(super) fn run(args: &Args, duration: Duration) -> Result<Value, Failure> {
     let batch = (args.batch * usize::from(args.record_bytes)) as u64;
     let window = args.window_bytes().div_ceil(batch) * batch;

@@ -1,4 +1,4 @@
-//! Appends over loopback: a server in its own process, client threads here.
+//! Appends over loopback, with a server in its own process and client threads in this process.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -14,31 +14,31 @@ use serde_json::{Value, json};
 
 use super::{Args, Failure, median, percentile, times_us};
 
-/// More than the requests that a server lets be under way.
+/// Appends whose start is remembered: more than a server allows under way.
 const STARTS: usize = 1 << 16;
-/// How long a server may take to say something.
+/// How long a server may take to print a line.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the server says how full its stages are.
+/// How often the server prints the sizes of its stages.
 const SAMPLE_EVERY: &str = "100ms";
 
-/// What the server said at one moment.
+/// The sizes that the server printed at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) stages: Value,
 }
 
-/// A server process; it ends with this value.
+/// A server process, which ends when this value is dropped.
 pub(super) struct Served {
     child: Child,
     address: String,
     samples: Arc<Mutex<Vec<Sample>>>,
-    /// The second node that `replica` waits for.
+    /// The second node, for which `replica` waits.
     copy: Option<Box<Served>>,
 }
 
 impl Served {
-    /// Makes the files, which one commit for all does fastest in this process, and serves them.
+    /// Makes the files in this process, where one commit makes all of them, and serves them.
     pub(super) fn start(args: &Args, dir: &Path, streams: usize) -> Result<Self, Failure> {
         let mut config = StoreConfig::new(dir);
         config.objects = None;
@@ -100,7 +100,7 @@ impl Served {
         Ok(Client::connect(self.address.parse()?)?)
     }
 
-    /// What the server says next, and nothing before.
+    /// The next sample of the server, taken after this call.
     pub(super) fn sample(&self) -> Result<Value, Failure> {
         let from = Instant::now();
         while from.elapsed() < PATIENCE {
@@ -112,7 +112,7 @@ impl Served {
         Err("the server says nothing".into())
     }
 
-    /// What the server said between two moments.
+    /// The server's samples between two moments.
     pub(super) fn samples(&self, from: Instant, to: Instant) -> Vec<Sample> {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.iter().filter(|sample| (from..to).contains(&sample.at)).cloned().collect()
@@ -121,33 +121,34 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // What it holds is thrown away.
+        // The copy's contents are not needed any more.
         self.copy = None;
         process::send(self.child.id(), process::Signal::Kill);
         let _ = self.child.wait();
     }
 }
 
-/// Appends under way and what is known of those that are done.
+/// The appends under way, and the results of finished ones.
 struct Flow {
-    /// When each was due, and to which file.
+    /// When each append was due, and its file.
     starts: Vec<(Instant, usize)>,
     times_ns: Vec<u64>,
     /// Bytes under way.
     bytes: u64,
     records: u64,
-    /// Records that were asked for.
+    /// Records that were offered.
     offered: u64,
-    /// Appends that the server gave up, after ten seconds of refusals, and those behind them.
+    /// Appends that the server gave up after ten seconds of refusals, and the appends behind them.
     failed: u64,
-    /// Files to be opened again after that.
+    /// Files that must be opened again after a failure.
     stopped: BTreeSet<usize>,
 }
 
-/// Pause before a file that takes nothing is opened again.
+/// Pause before a file that takes no appends is opened again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether it is a stage at its limit, or an append behind one that met it: to be tried again.
+/// Whether a stage at its limit refused the append, or an append before it. Such an append is tried
+/// again.
 pub(super) fn is_refusal(error: &StoreError) -> bool {
     error.is_retryable() || error.to_string().contains("open it again")
 }
@@ -208,7 +209,7 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
 }
 
 /// When an append of the schedule is due. In bursts, the first second of five has twice the rate
-/// and the others three quarters of it, which is the rate on the whole.
+/// and the others three quarters of it, so the mean is the rate.
 fn due(args: &Args, rate: f64, turn: u64) -> Duration {
     let records = turn as f64 * args.batch as f64;
     if !args.burst {
@@ -245,11 +246,11 @@ fn append(
                 None => std::thread::sleep(due.saturating_duration_since(Instant::now())),
             }
         }
-        // An append that comes late, because there is no room for it, counts from when it was due.
+        // An append that is sent late for want of room still counts from its due time.
         let begun = due.unwrap_or_else(Instant::now);
         let file = turn as usize % files.len();
         if flow.stopped.remove(&file) {
-            // What was sent before fails still, and comes before this is answered.
+            // The earlier appends still fail, and their answers come before this one's.
             std::thread::sleep(PAUSE);
             client.open(&format!("s{file}"))?;
         }
@@ -275,7 +276,8 @@ fn append(
 }
 
 /// How far the disk was behind: in bytes that no synced chunk had, and in seconds at the run's
-/// rate. It grows when its last quarter is above its second one by more than half and 32 MiB.
+/// rate. The lag grows when its last quarter exceeds its second quarter by more than half and by 32
+/// MiB.
 fn lag(samples: &[Sample], bytes_per_s: f64) -> Value {
     let bytes = |sample: &Sample| sample.stages["memory_bytes"].as_f64().unwrap_or(0.0);
     let all: Vec<f64> = samples.iter().map(bytes).collect();
@@ -299,7 +301,7 @@ fn lag(samples: &[Sample], bytes_per_s: f64) -> Value {
     })
 }
 
-/// Sizes of the stages over time, one row a second.
+/// Sizes of the stages over time, one row per second.
 fn curve(samples: &[Sample], started: Instant) -> Value {
     let mut rows = Vec::new();
     for sample in samples {

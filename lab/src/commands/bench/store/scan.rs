@@ -1,4 +1,4 @@
-//! Reading: recent ranges, scans to Arrow out of the cache, and cold objects.
+//! Measures reading: recent ranges, scans to Arrow from the cache, and cold objects.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 use super::{Args, Failure, embedded, median};
 
-/// Records that are scanned: they fit into the cache that the store has unless told otherwise.
+/// Records that are scanned. They fit into the store's default cache.
 const RECORDS: u64 = 4 << 20;
 /// Records of an Arrow batch.
 const ROWS: usize = 65_536;
-/// Scans of which the median is taken.
+/// Scans for a median.
 const SCANS: usize = 5;
-/// Ranges of which the median is taken.
+/// Ranges for a median.
 const RANGES: u64 = 1_001;
 /// Requests of the plain download that are under way at once.
 const DOWNLOADS: usize = 8;
@@ -102,7 +102,7 @@ fn fill(store: &Store, schema: &Schema) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Scans and ranges of what is in memory.
+/// Scans and ranges of records in memory.
 fn warm(store: &Store, schema: &Schema) -> Result<Value, Failure> {
     let file = store.file("a")?;
     let (mut arrow, mut plain) = (Vec::new(), Vec::new());
@@ -131,7 +131,8 @@ fn warm(store: &Store, schema: &Schema) -> Result<Value, Failure> {
     }))
 }
 
-/// Adds records, and ends a batch before it would grow beyond `ROWS`. Rows of ended batches.
+/// Adds records, and ends a batch before it would grow beyond `ROWS`. Returns the rows of ended
+/// batches.
 fn put(
     columns: &mut Columns,
     schema: &Schema,
@@ -151,15 +152,15 @@ fn take(columns: &mut Columns) -> evenfall_store_format::Result<usize> {
     Ok(batch.num_rows())
 }
 
-/// Where a range of 10,000 records begins, which differs from turn to turn and meets no pattern of
-/// segments. Times are the numbers, one more.
+/// The beginning of a range of 10,000 records. It differs from turn to turn and follows no pattern
+/// of segments. The time of a record is its number plus one.
 fn place(turn: u64, end: u64) -> i64 {
     (turn.wrapping_mul(7_919_317) % (end - 10_000)) as i64 + 1
 }
 
-/// Median microseconds of reading 10,000 records by time; of finding both ends alone, which takes a
-/// snapshot, the index and a search inside two segments; and of the index alone, which is so short
-/// that it is timed over all ranges at once.
+/// Median microseconds of three operations: reading 10,000 records by time; finding both ends
+/// alone, which takes a snapshot, the index and a search inside two segments; and the index alone.
+/// The index alone is so fast that it is timed over all ranges at once.
 fn ranges(store: &Store, file: &StoreFile) -> Result<(f64, f64, f64), Failure> {
     let end = file.records();
     let (mut reads, mut finds, mut searches) = (Vec::new(), Vec::new(), Vec::new());
@@ -186,7 +187,7 @@ fn ranges(store: &Store, file: &StoreFile) -> Result<(f64, f64, f64), Failure> {
     Ok((median(reads), median(finds), median(searches)))
 }
 
-/// The same reads by a client.
+/// The same reads by a client of a server.
 fn over_loopback(address: SocketAddr) -> Result<f64, Failure> {
     let mut client = Client::connect(address)?;
     let file = client.open("a")?;
@@ -200,8 +201,8 @@ fn over_loopback(address: SocketAddr) -> Result<f64, Failure> {
     Ok(median(times))
 }
 
-/// The objects alone: read by the archive to Arrow, and downloaded as they are by as many requests
-/// at once. In turns, and each time under a connection of its own.
+/// Reads the objects alone, by the archive to Arrow and as a plain download with as many requests
+/// at once. The two take turns, each with a connection of its own.
 fn cold(place: &str, schema: &Schema) -> Result<Value, Failure> {
     let (mut scans, mut reads, mut downloads) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..SCANS {
@@ -232,7 +233,7 @@ fn cold(place: &str, schema: &Schema) -> Result<Value, Failure> {
     }))
 }
 
-/// All records of the file, as the objects alone have them.
+/// Reads all records of the file from the objects alone.
 fn read(
     place: &str,
     each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
@@ -243,7 +244,7 @@ fn read(
     Ok(file.read_numbers(0..end, each)?)
 }
 
-/// Bytes of all objects, as a read needs them too, a few requests at a time.
+/// Downloads the objects that a read needs, a few requests at a time. Returns their bytes.
 fn download(place: &str) -> Result<usize, Failure> {
     let bucket = Bucket::open(place)?;
     let mut coming = std::collections::VecDeque::<Fetch>::new();

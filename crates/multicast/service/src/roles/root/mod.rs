@@ -105,10 +105,8 @@ fn unix_s() -> u64 {
 fn new_run() -> Result<RunId, RoleError> {
     let epoch = unix_s() as u32;
     let mut random = [0; 24];
-    getrandom::fill(&mut random).map_err(|error| {
-        let error = std::io::Error::other(error.to_string());
-        file_error("the random numbers of the system".as_ref(), error)
-    })?;
+    evenfall_host::random::fill(&mut random)
+        .map_err(|error| file_error("the random numbers of the system".as_ref(), error))?;
     Ok(RunId::new(epoch, random))
 }
 

@@ -52,16 +52,21 @@ pub(super) fn metrics(
         let (tree, t) = (tree as u32, &s.tally);
         m.counter("published_messages_total", "Messages published.", tree, s.messages);
         m.counter("framed_total", "Frames made.", tree, s.frames);
-        m.counter("sampled_frames_total", "Frames of known OML.", tree, s.sampled);
-        m.counter("sampled_late_frames_total", "Of these, late somewhere.", tree, s.sampled_late);
+        m.counter("sampled_frames_total", "Sampled frames of known latency.", tree, s.sampled);
+        m.counter(
+            "sampled_late_frames_total",
+            "Sampled frames late at a receiver.",
+            tree,
+            s.sampled_late,
+        );
         m.counter("released_messages_total", "Released, over receivers.", tree, t.released);
         m.counter("late_messages_total", "Released late, over receivers.", tree, t.late);
         m.counter("lost_messages_total", "Reported lost, over receivers.", tree, t.lost);
         m.counter("repairs_sent_total", "Frames sent again by the root.", tree, s.repairs_sent);
         let r = &s.replacements;
         m.counter("replacements_tried_total", "Spares tried for a straggler.", tree, r.tried);
-        m.counter("replacements_made_total", "Of these, the straggler let go.", tree, r.made);
-        m.counter("replacements_undone_total", "Of these, of no help.", tree, r.rolled_back);
+        m.counter("replacements_made_total", "Stragglers replaced.", tree, r.made);
+        m.counter("replacements_undone_total", "Trials that did not help.", tree, r.rolled_back);
         m.counter("forged_datagrams_total", "Datagrams refused.", tree, s.refusals.forged);
         m.gauge("hold_seconds", "From sending to the deadline.", tree, s.hold_ns as f64 / 1e9);
         m.gauge("receivers", "Receivers that are members.", tree, s.receivers as f64);

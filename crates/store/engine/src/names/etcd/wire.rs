@@ -1,4 +1,4 @@
-//! The messages of etcd's API v3 that are used here, with the numbers of its `rpc.proto`.
+//! The messages of etcd's API v3 that this client uses, with the numbers of its `rpc.proto`.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -17,24 +17,24 @@ pub struct KeyValue {
     pub value: Bytes,
 }
 
-/// Asks for a key, or for those up to `range_end`.
+/// Asks for a key, or for the keys up to `range_end`.
 #[derive(Clone, PartialEq, Message)]
 pub struct RangeRequest {
-    /// The first.
+    /// The first key.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// One behind the last; empty of one key.
+    /// The key after the last; empty for one key.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: Bytes,
-    /// So many at most.
+    /// Keys in the answer at most.
     #[prost(int64, tag = "3")]
     pub limit: i64,
-    /// As of this revision; zero of now.
+    /// Revision to read; zero for the newest.
     #[prost(int64, tag = "4")]
     pub revision: i64,
 }
 
-/// What every response begins with.
+/// The head of every response.
 #[derive(Clone, PartialEq, Message)]
 pub struct ResponseHeader {
     /// Revision of the whole store.
@@ -45,13 +45,13 @@ pub struct ResponseHeader {
 /// The keys that were asked for.
 #[derive(Clone, PartialEq, Message)]
 pub struct RangeResponse {
-    /// As of when.
+    /// Revision of the answer.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// In order of keys.
+    /// The keys, in order.
     #[prost(message, repeated, tag = "2")]
     pub kvs: Vec<KeyValue>,
-    /// Whether there are more than the limit.
+    /// Whether more keys exist than the limit allowed.
     #[prost(bool, tag = "3")]
     pub more: bool,
 }
@@ -65,7 +65,7 @@ pub struct PutRequest {
     /// Its value.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
-    /// The lease with which it goes; zero of none.
+    /// The lease of the key; zero for none.
     #[prost(int64, tag = "3")]
     pub lease: i64,
 }
@@ -81,7 +81,7 @@ pub struct DeleteRangeRequest {
 /// A step of a transaction.
 #[derive(Clone, PartialEq, Message)]
 pub struct RequestOp {
-    /// Which.
+    /// The kind of the step.
     #[prost(oneof = "Step", tags = "1, 2, 3")]
     pub step: Option<Step>,
 }
@@ -100,60 +100,60 @@ pub enum Step {
     Delete(DeleteRangeRequest),
 }
 
-/// What must hold for a transaction to be carried out; always an equality.
+/// A condition of a transaction. It is always an equality.
 #[derive(Clone, PartialEq, Message)]
 pub struct Compare {
-    /// 0 version, 2 last change, 4 lease.
+    /// What is compared: 0 the version, 2 the last change, 4 the lease.
     #[prost(int32, tag = "2")]
     pub target: i32,
     /// The key.
     #[prost(bytes = "bytes", tag = "3")]
     pub key: Bytes,
-    /// What it is compared with.
+    /// The value to compare with.
     #[prost(oneof = "Target", tags = "4, 6, 8")]
     pub with: Option<Target>,
 }
 
-/// What is compared.
+/// The compared value.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Target {
-    /// Changes since it was created; zero when it is not there.
+    /// Changes since the key was created; zero for a missing key.
     #[prost(int64, tag = "4")]
     Version(i64),
-    /// Revision of its last change; zero when it is not there.
+    /// Revision of the last change; zero for a missing key.
     #[prost(int64, tag = "6")]
     ModRevision(i64),
-    /// Its lease.
+    /// Lease of the key.
     #[prost(int64, tag = "8")]
     Lease(i64),
 }
 
-/// All steps, or none.
+/// A transaction: all steps, or none.
 #[derive(Clone, PartialEq, Message)]
 pub struct TxnRequest {
-    /// If all of this holds.
+    /// The conditions, which must all hold.
     #[prost(message, repeated, tag = "1")]
     pub compare: Vec<Compare>,
-    /// Then this.
+    /// The steps.
     #[prost(message, repeated, tag = "2")]
     pub success: Vec<RequestOp>,
 }
 
-/// What a step gave; only reads are looked at.
+/// The result of a step. Only reads are looked at.
 #[derive(Clone, PartialEq, Message)]
 pub struct ResponseOp {
-    /// Of a read.
+    /// The result of a read.
     #[prost(message, optional, tag = "1")]
     pub range: Option<RangeResponse>,
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 #[derive(Clone, PartialEq, Message)]
 pub struct TxnResponse {
-    /// Whether what was compared held.
+    /// Whether all conditions held.
     #[prost(bool, tag = "2")]
     pub succeeded: bool,
-    /// By step.
+    /// The results by step.
     #[prost(message, repeated, tag = "3")]
     pub responses: Vec<ResponseOp>,
 }
@@ -161,7 +161,7 @@ pub struct TxnResponse {
 /// Asks for a lease.
 #[derive(Clone, PartialEq, Message)]
 pub struct LeaseGrantRequest {
-    /// Seconds.
+    /// Wanted time in seconds.
     #[prost(int64, tag = "1")]
     pub ttl: i64,
 }
@@ -169,26 +169,26 @@ pub struct LeaseGrantRequest {
 /// The lease.
 #[derive(Clone, PartialEq, Message)]
 pub struct LeaseGrantResponse {
-    /// Its number.
+    /// Number of the lease.
     #[prost(int64, tag = "2")]
     pub id: i64,
-    /// Seconds.
+    /// Granted time in seconds.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
 }
 
-/// A lease by its number: to revoke it or to renew it.
+/// A lease by its number, to revoke or renew it.
 #[derive(Clone, PartialEq, Message)]
 pub struct LeaseRequest {
-    /// Its number.
+    /// Number of the lease.
     #[prost(int64, tag = "1")]
     pub id: i64,
 }
 
-/// What became of a lease.
+/// The result of a renewal.
 #[derive(Clone, PartialEq, Message)]
 pub struct LeaseResponse {
-    /// Seconds that it lasts from now; zero when it is over.
+    /// Seconds that the lease still lasts; zero when it has ended.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
 }

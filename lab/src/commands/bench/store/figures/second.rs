@@ -1,6 +1,6 @@
-//! What a scan of history costs the primary: on a second node, which has the objects alone, and by
-//! a client of the primary, in turns. The primary's cache is full, so that whatever comes into it
-//! pushes out something else.
+//! The load that a scan of history puts on the primary. A second node with only the objects and a
+//! client of the primary scan in turns. The primary's cache is full, so every segment that enters
+//! it pushes another out.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use super::super::remote::Served;
 use super::super::{Args, Failure};
 use evenfall_runtime::program::Outcome;
 
-/// Records of history: several times the cache.
+/// Records of the history, several times the cache.
 const RECORDS: u64 = 8 << 20;
-/// The primary's cache.
+/// Bytes of the primary's cache.
 const CACHE_BYTES: u64 = 32 << 20;
 /// Records of one request of the client.
 const PART: u64 = 32_768;
@@ -41,7 +41,8 @@ fn measure(args: &Args, dir: &std::path::Path) -> Outcome {
     Ok(())
 }
 
-/// The last append is acknowledged `object`: everything is published then.
+/// Fills the history. The last append is acknowledged at `object`, so all records are published
+/// then.
 fn fill(args: &Args, client: &mut Client) -> Result<(), Failure> {
     let file = client.open("s0")?;
     let size = usize::from(args.record_bytes);
@@ -59,13 +60,13 @@ fn fill(args: &Args, client: &mut Client) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Until everything appended is in synced chunks, and has come through the cache.
+/// Waits until synced chunks have all appended records, which have then passed through the cache.
 fn settle(served: &Served) -> Outcome {
     while served.sample()?["memory_bytes"].as_u64() != Some(0) {}
     Ok(())
 }
 
-/// A scan, and what it changed at the primary.
+/// Makes a scan, and prints its effect on the primary.
 fn row(who: &str, served: &Served, scan: impl FnOnce() -> Result<u64, Failure>) -> Outcome {
     let before = served.sample()?;
     let begun = Instant::now();

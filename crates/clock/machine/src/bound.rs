@@ -1,0 +1,129 @@
+//! What a node is told about its clock, and what a reading of the clock says about itself.
+
+use core::time::Duration;
+
+use evenfall_core::Timestamp;
+
+use crate::Config;
+use crate::filter::WANDER_PPB_S;
+
+/// The horizon of a clock whose bounds do not grow.
+const ALWAYS: Duration = Duration::from_nanos(u64::MAX);
+
+/// How a clock stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Nothing was measured yet.
+    #[default]
+    Unknown = 0,
+    /// The last window was measured.
+    Synchronised = 1,
+    /// The last measurement is older than two windows, and the clock goes on at its last rate.
+    FreeRunning = 2,
+    /// The clock stepped. Its last measurement is from after the step, and its course is not known.
+    Disrupted = 3,
+}
+
+impl State {
+    /// The state with this number on the wire.
+    pub fn from_wire(byte: u8) -> Option<Self> {
+        [Self::Unknown, Self::Synchronised, Self::FreeRunning, Self::Disrupted]
+            .get(usize::from(byte))
+            .copied()
+    }
+}
+
+/// A node's clock as the solve of one window left it. Times are on the node's own clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// Where the line begins.
+    pub at: Timestamp,
+    /// What to add to the node's clock at `at`.
+    pub offset_ns: i64,
+    /// How much more to add for each nanosecond after `at`.
+    pub rate: f64,
+    /// Whether the course goes on or began anew.
+    pub state: State,
+    /// The part of the assumed bound that time does not change: remainders of the network, and the
+    /// floor for asymmetry that nobody can see.
+    pub standing_ns: f64,
+    /// Variances at `at`, in nanoseconds and seconds: offset, offset with rate, rate.
+    pub variances: [f64; 3],
+    /// The least and the greatest value by which `offset_ns` can be too small; infinite when
+    /// nothing is proven.
+    pub proven_ns: [f64; 2],
+    /// How much those move for each nanosecond, up to `horizon`.
+    pub proven_rate: [f64; 2],
+    /// Time after `at` beyond which the proven bounds grow by the worst drift.
+    pub horizon: Duration,
+}
+
+impl Verdict {
+    /// What the reference knows about itself: it is the time.
+    pub fn reference(at: Timestamp) -> Self {
+        Self {
+            at,
+            offset_ns: 0,
+            rate: 0.0,
+            state: State::Synchronised,
+            standing_ns: 0.0,
+            variances: [0.0; 3],
+            proven_ns: [0.0; 2],
+            proven_rate: [0.0; 2],
+            horizon: ALWAYS,
+        }
+    }
+
+    /// What the clock says at its own time `now`.
+    pub fn reading(&self, now: Timestamp, config: &Config) -> Reading {
+        let age = now.signed_since(self.at) as f64;
+        let free = age > 2e9 * config.window.as_secs_f64() && self.horizon != ALWAYS;
+        Reading {
+            offset_ns: self.offset_ns.saturating_add((self.rate * age + 0.5).floor() as i64),
+            state: if free { State::FreeRunning } else { self.state },
+            proven_ns: self.proven(age, config),
+            assumed_ns: Some(whole(self.assumed(age, config))),
+        }
+    }
+
+    fn proven(&self, age: f64, config: &Config) -> Option<u64> {
+        if self.horizon == ALWAYS {
+            return Some(0);
+        }
+        let horizon = self.horizon.as_secs_f64() * 1e9;
+        let (within, beyond) = (age.min(horizon), (age - horizon).max(0.0));
+        let reach = |k: usize| (self.proven_ns[k] + self.proven_rate[k] * within).abs();
+        let bend = config.bend_ns(age.min(horizon));
+        let bound = reach(0).max(reach(1)) + bend + config.drift_max() * beyond;
+        bound.is_finite().then(|| whole(bound))
+    }
+
+    fn assumed(&self, age: f64, config: &Config) -> f64 {
+        let seconds = age.abs() * 1e-9;
+        let [oo, or, rr] = self.variances;
+        let bend = WANDER_PPB_S * seconds * seconds / 2.0;
+        let variance = oo + 2.0 * or * seconds + rr * seconds * seconds + bend * bend;
+        self.standing_ns + config.assumed_errors * variance.max(0.0).sqrt()
+    }
+}
+
+/// Whole nanoseconds, not below.
+fn whole(ns: f64) -> u64 {
+    ns.ceil() as u64
+}
+
+/// One reading of a clock, with two bounds on its error against the reference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// What to add to the local clock.
+    pub offset_ns: i64,
+    /// How the clock stands.
+    pub state: State,
+    /// The error is not larger as long as delays are not negative, stamps are honest, and clocks
+    /// keep the worst drift and wander of the configuration. `None` when nothing is proven.
+    pub proven_ns: Option<u64>,
+    /// The error is not larger if the network errs as it did, and the two ways through a node's own
+    /// links differ by no more than the configured share. `None` before the first measurement.
+    pub assumed_ns: Option<u64>,
+}

@@ -1,0 +1,141 @@
+//! The clock that a program reads: never backwards, never by leaps once in use.
+//!
+//! Readings jump a little with every solve, and by any amount when the host's clock steps. A
+//! program that stamps messages must see neither. The [`SoftwareClock`] follows its target as NTP
+//! does: before the first message it may step; once in use it only runs faster or slower, by a
+//! stated rate at most. What is still to be made up counts into both bounds of the reading.
+//!
+//! The driver's local clock never steps. Where a stamp of another clock came in, the clock of the
+//! host for instance, the driver compares both clocks and says [`SoftwareClock::hold`]: until the
+//! next verdict the clock goes on at its rate.
+
+use evenfall_core::Timestamp;
+
+use crate::{Config, Reading, State, Verdict};
+
+/// A clock that follows the verdicts of the mesh.
+#[derive(Clone, Debug)]
+pub struct SoftwareClock {
+    config: Config,
+    verdict: Option<Verdict>,
+    /// When the clock began to make up `lag_ns`.
+    since: Timestamp,
+    /// What the clock was behind its target at `since`, in nanoseconds.
+    lag_ns: f64,
+    in_use: bool,
+    held: bool,
+}
+
+impl SoftwareClock {
+    /// A clock that knows nothing yet.
+    pub fn new(config: Config) -> Self {
+        let since = Timestamp::ZERO;
+        Self { config, verdict: None, since, lag_ns: 0.0, in_use: false, held: false }
+    }
+
+    /// From now on the clock is slewed and does not step.
+    pub fn begin_use(&mut self) {
+        self.in_use = true;
+    }
+
+    /// Follows a new verdict from `now` on.
+    pub fn follow(&mut self, now: Timestamp, verdict: Verdict) {
+        let before = self.verdict.is_some().then(|| self.read(now).offset_ns);
+        self.verdict = Some(verdict);
+        self.held = false;
+        self.since = now;
+        let target = verdict.reading(now, &self.config).offset_ns;
+        let lag = before.map_or(0, |before| i128::from(target) - i128::from(before));
+        self.lag_ns = if self.in_use { lag as f64 } else { 0.0 };
+    }
+
+    /// The host's clock stepped, or a stamp proved wrong. The clock goes on at its rate, and says
+    /// that it is disrupted until the next verdict.
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// What is still to be made up at `now`.
+    fn lag(&self, now: Timestamp) -> f64 {
+        let most = now.since(self.since).as_secs_f64() * f64::from(self.config.slew_ppm) * 1e3;
+        if self.lag_ns > 0.0 {
+            (self.lag_ns - most).max(0.0)
+        } else {
+            (self.lag_ns + most).min(0.0)
+        }
+    }
+
+    /// The clock at the local time `now`. Unknown before the first verdict.
+    pub fn read(&self, now: Timestamp) -> Reading {
+        let Some(verdict) = &self.verdict else { return Reading::default() };
+        let mut reading = verdict.reading(now, &self.config);
+        let lag = self.lag(now);
+        reading.offset_ns = reading.offset_ns.saturating_sub(lag as i64);
+        let lag = lag.abs().ceil() as u64;
+        let more = |bound: u64| bound.saturating_add(lag);
+        reading.proven_ns = reading.proven_ns.map(more);
+        reading.assumed_ns = reading.assumed_ns.map(more);
+        if self.held {
+            reading.state = State::Disrupted;
+        }
+        reading
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn verdict(at: Timestamp, offset_ns: i64) -> Verdict {
+        let horizon = Duration::from_secs(4);
+        Verdict { offset_ns, horizon, proven_ns: [-9.0, 9.0], ..Verdict::reference(at) }
+    }
+
+    fn at(us: u64) -> Timestamp {
+        Timestamp::from_nanos(1 << 60) + Duration::from_micros(us)
+    }
+
+    #[test]
+    fn before_its_use_a_clock_steps_and_afterwards_it_is_slewed_within_the_rate() {
+        let config = Config::default();
+        let mut clock = SoftwareClock::new(config.clone());
+        assert_eq!(clock.read(at(0)), Reading::default());
+        clock.follow(at(0), verdict(at(0), 5));
+        clock.follow(at(1), verdict(at(1), 3_600_000_000_000));
+        assert_eq!(clock.read(at(1)).offset_ns, 3_600_000_000_000, "not in use: it may step");
+        clock.begin_use();
+        let mut before = at(1).nanos() as i64 + 3_600_000_000_000;
+        for (k, target) in [3_600_000_400_000, 3_599_999_000_000, 0].into_iter().enumerate() {
+            let from = 10 + 3_000_000 * k as u64;
+            clock.follow(at(from), verdict(at(from), target));
+            for ms in 0..3_000 {
+                let now = at(from + 1_000 * ms);
+                let reading = clock.read(now);
+                let shown = now.nanos() as i64 + reading.offset_ns;
+                let passed = 1_000_000 - if ms == 0 { 0 } else { 501 };
+                assert!(shown > before && (ms == 0 || shown - before >= passed));
+                assert!(ms == 0 || shown - before <= 1_000_500 + 1, "{}", shown - before);
+                let error = (reading.offset_ns - target).unsigned_abs();
+                assert!(reading.proven_ns.expect("proven") >= error, "what is to come counts");
+                before = shown;
+            }
+            if target != 0 {
+                assert_eq!(clock.read(at(from + 2_999_000)).offset_ns, target, "made up");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_of_the_host_does_not_show_and_is_said() {
+        let mut clock = SoftwareClock::new(Config::default());
+        clock.follow(at(0), verdict(at(0), 77));
+        clock.begin_use();
+        clock.hold();
+        let reading = clock.read(at(1_000));
+        assert_eq!((reading.offset_ns, reading.state), (77, State::Disrupted));
+        clock.follow(at(2_000), verdict(at(2_000), 77));
+        assert_eq!(clock.read(at(2_000)).state, State::Synchronised);
+    }
+}

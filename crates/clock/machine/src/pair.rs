@@ -1,0 +1,261 @@
+//! Two nodes, the probes between them, and what the probes say about the difference of their
+//! clocks.
+//!
+//! A probe from us to a peer leaves at `s` on our clock and arrives at `r` on the peer's. `r - s`
+//! is the difference of the clocks plus the delay: an upper point. A probe from the peer to us
+//! gives a lower point. See [`crate::hull`] for the band between the points.
+//!
+//! **Coded pairs.** Two probes leave with a known time between them. A queue on the way, or an
+//! interruption at a stamp, changes the time between them nearly always. Only pairs whose time
+//! between them arrived intact count for the estimate (Huygens, section 3.1). The proven bound
+//! takes all probes, because a probe that waited is late and never early.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use evenfall_core::Timestamp;
+use evenfall_core::time::nanos;
+
+use crate::Config;
+use crate::hull::{Band, Point, Side, boundary};
+
+/// Probes of a pair that a window keeps: 500 a second each way for two seconds. Later ones are
+/// counted and dropped, so that a peer that floods us costs bounded memory.
+pub const SAMPLES_MAX: usize = 1_000;
+
+/// Place of the intact pairs among the corners of a window.
+const CODED: usize = 0;
+/// Place of all probes.
+const ALL: usize = 1;
+
+/// How fast the rates of two clocks usually change against each other, in nanoseconds per second
+/// squared; twice what `filter` takes for usual, so that a calm window is not taken for a queue.
+const BENT_NS_S2: f64 = 40.0;
+
+/// The stamps of two probes that followed each other the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodedPair {
+    /// Departures, on the sender's clock.
+    pub sent: [Timestamp; 2],
+    /// Arrivals, on the receiver's clock.
+    pub received: [Timestamp; 2],
+}
+
+impl CodedPair {
+    /// How much the time between the two probes changed on the way.
+    pub fn strain_ns(&self) -> u64 {
+        let between = |at: [Timestamp; 2]| i128::from(at[1].nanos()) - i128::from(at[0].nanos());
+        let strain = (between(self.received) - between(self.sent)).unsigned_abs();
+        u64::try_from(strain).unwrap_or(u64::MAX)
+    }
+}
+
+/// Why a window gives no estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gap {
+    /// No probe came through one of the two ways.
+    Silent,
+    /// No line of an allowed slope fits between the points: a clock stepped, or a stamp is wrong.
+    Crossed,
+}
+
+/// What the probes of one window say: `peer's clock - our clock` as a line, and its bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairEstimate {
+    /// The middle of the window, on our clock.
+    pub middle: Timestamp,
+    /// The end of the window, on our clock. The proven bounds begin there.
+    pub end: Timestamp,
+    /// The difference at `middle`.
+    pub offset_ns: i64,
+    /// How much the peer's clock gains on ours for each nanosecond of ours.
+    pub rate: f64,
+    /// Half the width of the widest band: the least delay of a round trip, halved.
+    pub half_ns: u64,
+    /// Probes that touch the hulls of the estimate.
+    pub kept: u32,
+    /// The least and the greatest difference at `end` that the delays leave possible.
+    pub proven_ns: [i64; 2],
+    /// The least and the greatest rate from `end` on.
+    pub proven_rate: [f64; 2],
+}
+
+/// Points of one window, by way.
+#[derive(Clone, Debug, Default)]
+struct Points {
+    lower: Vec<Point>,
+    upper: Vec<Point>,
+}
+
+/// The probes between this node and one peer. Times are relative to an origin, so that an `f64`
+/// resolves a nanosecond for a hundred days and an offset of 30 years costs no precision.
+#[derive(Clone, Debug, Default)]
+pub struct PairMeter {
+    origin: Option<(Timestamp, i64)>,
+    /// Of pairs that arrived intact.
+    coded: Points,
+    /// Of all probes.
+    all: Points,
+    /// Corners of the clouds of the last windows: of intact pairs, and of all probes.
+    earlier: VecDeque<[Points; 2]>,
+    /// Probes beyond [`SAMPLES_MAX`].
+    dropped: u64,
+}
+
+impl PairMeter {
+    /// Probes that came beyond [`SAMPLES_MAX`] in a window.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Two probes that we sent.
+    pub fn outgoing(&mut self, pair: CodedPair, tolerance: Duration) {
+        let intact = pair.strain_ns() <= nanos(tolerance);
+        for (sent, received) in pair.sent.into_iter().zip(pair.received) {
+            self.note(sent, received.signed_since(sent), Side::Below, intact);
+        }
+    }
+
+    /// Two probes that the peer sent.
+    pub fn incoming(&mut self, pair: CodedPair, tolerance: Duration) {
+        let intact = pair.strain_ns() <= nanos(tolerance);
+        for (sent, received) in pair.sent.into_iter().zip(pair.received) {
+            self.note(received, sent.signed_since(received), Side::Above, intact);
+        }
+    }
+
+    fn note(&mut self, at: Timestamp, difference_ns: i64, side: Side, intact: bool) {
+        let (start, base) = *self.origin.get_or_insert((at, difference_ns));
+        let y = i128::from(difference_ns) - i128::from(base);
+        let point = Point { x: at.signed_since(start) as f64, y: y as f64 };
+        let cloud = |points: &mut Points| {
+            let cloud = match side {
+                Side::Below => &mut points.upper,
+                Side::Above => &mut points.lower,
+            };
+            let room = cloud.len() < SAMPLES_MAX;
+            if room {
+                cloud.push(point);
+            }
+            room
+        };
+        self.dropped += u64::from(!cloud(&mut self.all));
+        if intact {
+            cloud(&mut self.coded);
+        }
+    }
+
+    /// Forgets all probes: a clock stepped.
+    pub fn clear(&mut self) {
+        *self = Self { dropped: self.dropped, ..Self::default() };
+    }
+
+    /// Ends the window at `end` on our clock and begins the next.
+    ///
+    /// # Errors
+    /// [`Gap`] when the window says nothing.
+    pub fn close(&mut self, end: Timestamp, config: &Config) -> Result<PairEstimate, Gap> {
+        let mut coded = core::mem::take(&mut self.coded);
+        let mut all = core::mem::take(&mut self.all);
+        let Some((start, base)) = self.origin else { return Err(Gap::Silent) };
+        let last = end.signed_since(start) as f64;
+        self.earlier.push_back([corners(&mut coded), corners(&mut all)]);
+        while self.earlier.len() > config.windows_proven {
+            self.earlier.pop_front();
+        }
+        let proven = self.proven(last, config)?;
+        if all.lower.is_empty() || all.upper.is_empty() {
+            return Err(Gap::Silent);
+        }
+        // Bounds of the rate over all windows keep a window of few probes from tilting.
+        let change = f64::from(config.wander_ppb_s) * 1e-9 * config.window.as_secs_f64();
+        let slopes = (proven.1[0] - change, proven.1[1] + change);
+        let (band, kept) = self.best(slopes, config).ok_or(Gap::Silent)?;
+        let middle = last - nanos(config.window) as f64 / 2.0;
+        let absolute = |y: f64| base.saturating_add(y as i64);
+        Ok(PairEstimate {
+            middle: Timestamp::from_nanos(start.nanos().saturating_add_signed(middle as i64)),
+            end,
+            offset_ns: absolute(round(band.at(middle))),
+            rate: band.slope,
+            half_ns: band.half.max(0.0) as u64,
+            kept: kept as u32,
+            proven_ns: [absolute(proven.0[0] - 1.0), absolute(proven.0[1] + 1.0)],
+            proven_rate: proven.1,
+        })
+    }
+
+    /// The band that the estimate takes, and the corners that made it.
+    ///
+    /// More probes make a band narrower. A little narrower is what early stamps (strained pairs)
+    /// and bending clocks (earlier windows) do, and neither is wanted. Much narrower says that too
+    /// few of the fewer probes met empty queues. So the fewest probes are taken whose band is
+    /// nearly the narrowest.
+    fn best(&self, slopes: (f64, f64), config: &Config) -> Option<(Band, usize)> {
+        let windows = config.windows_proven;
+        let age = windows as f64 * config.window.as_secs_f64();
+        let bent = BENT_NS_S2 * age * age / 8.0;
+        let early = 2.0 * nanos(config.stamp_error) as f64;
+        let (narrowest, kept) = self.band(ALL, windows, slopes)?;
+        let fewer = [(CODED, 1, early + bent), (CODED, windows, early), (ALL, 1, bent)];
+        let enough = |(kind, windows, wider): (usize, usize, f64)| {
+            let found = self.band(kind, windows, slopes)?;
+            (found.0.half <= narrowest.half.max(0.0) + wider).then_some(found)
+        };
+        fewer.into_iter().find_map(enough).or(Some((narrowest, kept)))
+    }
+
+    /// The widest band between points of one kind of the last windows, and how many corners there
+    /// are.
+    fn band(&self, kind: usize, windows: usize, slopes: (f64, f64)) -> Option<(Band, usize)> {
+        let mut points = Points::default();
+        for window in self.earlier.iter().rev().take(windows) {
+            points.lower.extend(&window[kind].lower);
+            points.upper.extend(&window[kind].upper);
+        }
+        let kept = points.lower.len() + points.upper.len();
+        let hulls = corners(&mut points);
+        Some((Band::widest(&hulls.lower, &hulls.upper, slopes)?, kept))
+    }
+
+    /// The bounds at `last`. Every point is moved outwards by the error of its stamp and by what
+    /// the clocks may have bent since; the difference is a straight line then, and the line fits
+    /// between the points.
+    fn proven(&mut self, last: f64, config: &Config) -> Result<([f64; 2], [f64; 2]), Gap> {
+        let stamp = nanos(config.stamp_error) as f64;
+        let widened = |point: &Point, sign: f64| {
+            let margin = stamp + config.bend_ns(last - point.x);
+            Point { x: point.x - last, y: point.y + sign * margin }
+        };
+        let gather = |of: fn(&Points) -> &[Point], sign: f64| -> Vec<Point> {
+            let points = self.earlier.iter().flat_map(|[_, all]| of(all));
+            points.map(|point| widened(point, sign)).collect()
+        };
+        let lower = boundary(&mut gather(|points| &points.lower, -1.0), Side::Above);
+        let upper = boundary(&mut gather(|points| &points.upper, 1.0), Side::Below);
+        let most = config.drift_max();
+        let band = Band::widest(&lower, &upper, (-most, most)).ok_or(Gap::Silent)?;
+        if band.half < 0.0 {
+            // The step is somewhere in these windows, so none of them is kept.
+            self.clear();
+            return Err(Gap::Crossed);
+        }
+        Ok(([band.low(&lower, 0.0), band.high(&upper, 0.0)], [band.slope_min, band.slope_max]))
+    }
+}
+
+fn corners(points: &mut Points) -> Points {
+    Points {
+        lower: boundary(&mut points.lower, Side::Above),
+        upper: boundary(&mut points.upper, Side::Below),
+    }
+}
+
+/// The nearest whole number, halves upwards; of `+` and a floor alone, so equal on every platform.
+fn round(y: f64) -> f64 {
+    (y + 0.5).floor()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,574 @@
+//! The machine on every node: probes, windows, and at the reference the solve.
+//!
+//! ```text
+//!   a == two probes, 20 us apart ==> b      b stamps the arrivals; its next probes carry them back
+//!   a <== two probes, 20 us apart == b      the probes after these carry the stamps of departure
+//!
+//!   reference --close k--> all     all --report k--> reference     reference --verdict k--> each
+//! ```
+//!
+//! Of two neighbours the one with the lower number keeps the stamps of both ways and reports. All
+//! windows end at one call of the reference, so that all estimates are of one time. A node that
+//! misses the call goes on with its window, and its readings run free meanwhile.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::time::nanos;
+use evenfall_core::{
+    Arrival, Class, ClockError, ClockReading, Destination, HEAD_BYTES_MAX, Head, Install, MacKey,
+    Machine, Malformed, Sent, SharedKey, StampedBy, Timestamp, Token, Transmit,
+};
+
+use crate::sources::{Utc, Witness, vet};
+use crate::wire::{Body, Claim, Message, PROBE_BYTES, Probe, REPORT_ESTIMATES};
+use crate::{
+    CodedPair, Config, Edge, Gap, Health, Mesh, PairEstimate, PairMeter, Reading, SoftwareClock,
+    Verdict, graph,
+};
+
+/// Headers below a probe: UDP 8, IPv4 20, Ethernet 14 + 4, preamble and gap 20.
+const OVERHEAD_BYTES: usize = 66;
+/// Own pairs of which departures are remembered, and heard pairs that wait for their departures. At
+/// 20 pairs a second eight pairs are 400 ms, longer than any answer that still counts.
+const PAIRS_KEPT: usize = 8;
+/// Time that the reference waits for reports. A report is a few packets, and the slowest come after
+/// a pause of a virtual machine; what comes later counts for nothing.
+const REPORT_WAIT: Duration = Duration::from_millis(100);
+/// Datagrams that wait to be sent. A reference of 5,000 nodes queues one for each; beyond that the
+/// oldest is dropped and counted.
+const QUEUE_MAX: usize = 8_192;
+/// Names the keys of the clock among those that are derived from the shared key.
+const KEY_CONTEXT: &str = "evenfall clock 2026-11 datagrams";
+
+/// A node among all nodes.
+#[derive(Clone, Debug)]
+pub struct Seat {
+    /// Addresses of all nodes, in an order that all nodes share. The first is the reference.
+    pub addresses: Vec<SocketAddr>,
+    /// The place of this node.
+    pub number: u32,
+    /// The run: datagrams of another run are refused, and the graph of probes is drawn from it.
+    pub run: u64,
+}
+
+/// What the machine tells its owner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TimeEvent {
+    /// A window ended and the node knows its clock anew.
+    Verdict(Verdict, Option<Claim>),
+    /// A window with a neighbour ended, as this node saw it.
+    Window(u32, Result<PairEstimate, Gap>),
+    /// Two probes of a neighbour are complete, for those who compare other methods: the neighbour,
+    /// whether this node sent them, and the stamps.
+    Pair(u32, bool, CodedPair),
+    /// The reference solved a window.
+    Solved(Health, Utc),
+}
+
+/// Stamps of one's own pair on its way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Departure {
+    number: u32,
+    asked: [Timestamp; 2],
+    left: [Option<Timestamp>; 2],
+}
+
+impl Departure {
+    fn at(&self) -> [Timestamp; 2] {
+        [0, 1].map(|half| self.left[half].unwrap_or(self.asked[half]))
+    }
+}
+
+/// A neighbour.
+#[derive(Debug)]
+struct Neighbour {
+    number: u32,
+    address: SocketAddr,
+    /// Only at the end with the lower number.
+    meter: Option<PairMeter>,
+    next: u32,
+    departures: VecDeque<Departure>,
+    /// Arrivals of the neighbour's pairs, by number.
+    arrivals: VecDeque<(u32, [Option<Timestamp>; 2], [Timestamp; 2])>,
+    /// The last pair that came in whole.
+    heard: (u32, [Timestamp; 2]),
+    /// Number of the own pair whose echo was used last, and of the neighbour's pair completed last.
+    used: (u32, u32),
+}
+
+/// What only the reference keeps.
+#[derive(Debug)]
+struct Office {
+    mesh: Mesh,
+    close_at: Timestamp,
+    solve_at: Option<Timestamp>,
+    closed: Timestamp,
+    edges: BTreeMap<(u32, u32), PairEstimate>,
+    sources: BTreeMap<u32, Claim>,
+    verdicts: Vec<Option<Verdict>>,
+}
+
+/// The machine. See the module documentation.
+#[derive(Debug)]
+pub struct Timekeeper {
+    config: Config,
+    seat: Seat,
+    key: Option<MacKey>,
+    neighbours: Vec<Neighbour>,
+    places: BTreeMap<u32, usize>,
+    office: Option<Office>,
+    clock: SoftwareClock,
+    source: Option<(Timestamp, ClockReading)>,
+    utc: Option<Claim>,
+    window: u32,
+    /// Next neighbour to probe, and when.
+    turn: usize,
+    probe_at: Option<Timestamp>,
+    second_at: Option<(Timestamp, usize)>,
+    gap: Duration,
+    out: VecDeque<(SocketAddr, Message, Option<Token>)>,
+    events: VecDeque<TimeEvent>,
+    dropped: u64,
+    tells_pairs: bool,
+}
+
+impl Timekeeper {
+    /// A node that begins to probe at `now`.
+    ///
+    /// # Panics
+    /// When the seat is not among the addresses.
+    pub fn new(config: Config, seat: Seat, key: Option<&SharedKey>, now: Timestamp) -> Self {
+        let nodes = seat.addresses.len() as u32;
+        assert!(seat.number < nodes, "a node has a place among all nodes");
+        let pairs = graph::pairs(nodes, graph::degree(nodes), seat.run);
+        let other = |&(a, b): &(u32, u32)| match seat.number {
+            n if n == a => Some(b),
+            n if n == b => Some(a),
+            _ => None,
+        };
+        let neighbours: Vec<Neighbour> = pairs
+            .iter()
+            .filter_map(other)
+            .map(|number| Neighbour::new(number, seat.addresses[number as usize], seat.number))
+            .collect();
+        let places = neighbours.iter().enumerate().map(|(k, n)| (n.number, k)).collect();
+        let key = key.map(|key| {
+            let (id, bytes) = key.derive(KEY_CONTEXT);
+            MacKey::new(id, &bytes)
+        });
+        let office = (seat.number == 0).then(|| Office::new(&config, nodes, now));
+        // Two probes and all headers, within the budget.
+        let bits = 2 * 8 * (PROBE_BYTES + OVERHEAD_BYTES) as u64;
+        let gap = Duration::from_nanos(bits * 1_000_000_000 / config.budget_bits_s.max(1));
+        // Neighbours do not begin at one instant.
+        let phase = nanos(gap) * u64::from(seat.number % 64) / 64;
+        Self {
+            clock: SoftwareClock::new(config.clone()),
+            config,
+            key,
+            places,
+            office,
+            source: None,
+            utc: None,
+            window: 0,
+            turn: 0,
+            probe_at: (!neighbours.is_empty()).then(|| now + Duration::from_nanos(phase)),
+            second_at: None,
+            gap,
+            out: VecDeque::new(),
+            events: VecDeque::new(),
+            dropped: 0,
+            tells_pairs: false,
+            neighbours,
+            seat,
+        }
+    }
+
+    /// From now on every completed pair of probes is told, as [`TimeEvent::Pair`].
+    pub fn tell_pairs(&mut self) {
+        self.tells_pairs = true;
+    }
+
+    /// The clock at the local time `now`: offset to the time of the reference, and bounds.
+    pub fn read(&self, now: Timestamp) -> Reading {
+        self.clock.read(now)
+    }
+
+    /// UTC less the time of the reference, as the vetted sources have it.
+    pub fn utc(&self) -> Option<Claim> {
+        self.utc
+    }
+
+    /// The first message is about to be stamped: the clock does not step any more.
+    pub fn begin_use(&mut self) {
+        self.clock.begin_use();
+    }
+
+    /// The host's clock stepped: stamps of this window may be of either side of the step.
+    pub fn host_stepped(&mut self) {
+        self.clock.hold();
+        for neighbour in &mut self.neighbours {
+            neighbour.departures.clear();
+            neighbour.arrivals.clear();
+            neighbour.heard = (0, [Timestamp::ZERO; 2]);
+            if let Some(meter) = &mut neighbour.meter {
+                meter.clear();
+            }
+        }
+    }
+
+    /// Datagrams that found the queue full.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn queue(&mut self, to: SocketAddr, number: u32, body: Body, token: Option<Token>) {
+        if self.out.len() == QUEUE_MAX {
+            self.out.pop_front();
+            self.dropped += 1;
+        }
+        let message = Message { run: self.seat.run, from: self.seat.number, number, body };
+        self.out.push_back((to, message, token));
+    }
+
+    /// Queues one probe of the present pair with a neighbour.
+    fn probe(&mut self, now: Timestamp, k: usize, second: bool) {
+        let neighbour = &mut self.neighbours[k];
+        if !second {
+            neighbour.next = neighbour.next.wrapping_add(1).max(1);
+            let departure = Departure { number: neighbour.next, ..Departure::default() };
+            neighbour.departures.push_back(departure);
+            if neighbour.departures.len() > PAIRS_KEPT {
+                neighbour.departures.pop_front();
+            }
+        }
+        let number = neighbour.next;
+        let before = neighbour.departures.iter().rev().find(|departure| departure.number != number);
+        let departed = before
+            .filter(|before| before.number.wrapping_add(1) == number)
+            .map_or([Timestamp::ZERO; 2], Departure::at);
+        let (heard_number, heard) = neighbour.heard;
+        let probe = Probe { second, sent: now, departed, heard_number, heard };
+        let token = (k as u64) << 33 | u64::from(number) << 1 | u64::from(second);
+        let address = neighbour.address;
+        self.queue(address, number, Body::Probe(probe), Some(Token(token)));
+    }
+
+    fn take_probe(&mut self, k: usize, number: u32, probe: &Probe, arrival: &Arrival) {
+        let tolerance = self.config.tolerance;
+        let neighbour = &mut self.neighbours[k];
+        let mut told: [Option<(bool, CodedPair)>; 2] = [None; 2];
+        neighbour.arrived(number, probe, arrival.received);
+        // The stamps of departure of the pair before complete what came in.
+        if let Some(pair) = neighbour.completed(number.wrapping_sub(1), probe.departed) {
+            if let Some(meter) = &mut neighbour.meter {
+                meter.incoming(pair, tolerance);
+            }
+            told[0] = Some((false, pair));
+        }
+        if let Some(pair) = neighbour.echoed(probe) {
+            if let Some(meter) = &mut neighbour.meter {
+                meter.outgoing(pair, tolerance);
+            }
+            told[1] = Some((true, pair));
+        }
+        if self.tells_pairs {
+            let number = neighbour.number;
+            let event = |(ours, pair)| TimeEvent::Pair(number, ours, pair);
+            self.events.extend(told.into_iter().flatten().map(event));
+        }
+    }
+
+    /// A window ends at `now`.
+    fn close(&mut self, now: Timestamp, window: u32) {
+        if window <= self.window {
+            return;
+        }
+        self.window = window;
+        let mut estimates = Vec::new();
+        for neighbour in &mut self.neighbours {
+            let Some(meter) = &mut neighbour.meter else { continue };
+            let estimate = meter.close(now, &self.config);
+            estimates.extend(estimate.ok().map(|estimate| (neighbour.number, estimate)));
+            self.events.push_back(TimeEvent::Window(neighbour.number, estimate));
+        }
+        let source = self.claim(now);
+        if self.office.is_some() {
+            self.file(0, source, &estimates);
+            return;
+        }
+        let reference = self.seat.addresses[0];
+        let mut parts: Vec<Vec<_>> =
+            estimates.chunks(REPORT_ESTIMATES).map(<[_]>::to_vec).collect();
+        if parts.is_empty() {
+            parts.push(Vec::new());
+        }
+        for estimates in parts {
+            self.queue(reference, window, Body::Report { source, estimates }, None);
+        }
+    }
+
+    /// What the host's own source says, if the source states a bound and was read in this window.
+    fn claim(&self, now: Timestamp) -> Option<Claim> {
+        let (at, reading) = self.source.filter(|(at, _)| now.since(*at) <= self.config.window)?;
+        let ClockError::Within(bound) = reading.error else { return None };
+        let drift = nanos(now.since(at)) / 1_000_000 * u64::from(self.config.drift_ppb_max) / 1_000;
+        Some(Claim { offset_ns: reading.offset_ns, bound_ns: nanos(bound).saturating_add(drift) })
+    }
+
+    fn file(&mut self, from: u32, source: Option<Claim>, estimates: &[(u32, PairEstimate)]) {
+        let Some(office) = &mut self.office else { return };
+        office.sources.extend(source.map(|claim| (from, claim)));
+        for &(peer, estimate) in estimates {
+            if from < peer && (peer as usize) < self.seat.addresses.len() {
+                office.edges.insert((from, peer), estimate);
+            }
+        }
+    }
+
+    /// The reference has waited for the reports.
+    fn solve(&mut self, now: Timestamp) {
+        let Some(office) = &mut self.office else { return };
+        office.solve_at = None;
+        let edges = core::mem::take(&mut office.edges);
+        let edge = |((a, b), estimate)| Edge { a, b, estimate };
+        let edges: Vec<Edge> = edges.into_iter().map(edge).collect();
+        let (verdicts, health) = office.mesh.solve(office.closed, &edges);
+        let utc = vet(&office.witnesses(&verdicts, &self.config));
+        office.verdicts.clone_from(&verdicts);
+        let window = self.window;
+        self.events.push_back(TimeEvent::Solved(health, utc.clone()));
+        for (number, verdict) in verdicts.into_iter().enumerate() {
+            let Some(verdict) = verdict else { continue };
+            if number == 0 {
+                self.adopt(now, verdict, utc.claim);
+            } else {
+                let body = Body::Verdict { verdict, utc: utc.claim };
+                self.queue(self.seat.addresses[number], window, body, None);
+            }
+        }
+    }
+
+    fn adopt(&mut self, now: Timestamp, verdict: Verdict, utc: Option<Claim>) {
+        self.clock.follow(now, verdict);
+        self.utc = utc;
+        self.events.push_back(TimeEvent::Verdict(verdict, utc));
+    }
+}
+
+impl Office {
+    fn new(config: &Config, nodes: u32, now: Timestamp) -> Self {
+        Self {
+            mesh: Mesh::new(config.clone(), nodes, 0),
+            close_at: now + config.window,
+            solve_at: None,
+            closed: now,
+            edges: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            verdicts: Vec::new(),
+        }
+    }
+
+    /// The sources of all nodes on the time of the mesh. A source is as good as its own bound plus
+    /// what is assumed of the node's clock.
+    fn witnesses(&mut self, verdicts: &[Option<Verdict>], config: &Config) -> Vec<Witness> {
+        let sources = core::mem::take(&mut self.sources);
+        let witness = |(node, claim): (u32, Claim)| {
+            let verdict = verdicts.get(node as usize).copied().flatten()?;
+            let reading = verdict.reading(verdict.at, config);
+            let bound_ns = claim.bound_ns.saturating_add(reading.assumed_ns?);
+            let offset_ns = claim.offset_ns.saturating_sub(reading.offset_ns);
+            Some(Witness { node, claim: Claim { offset_ns, bound_ns } })
+        };
+        sources.into_iter().filter_map(witness).collect()
+    }
+}
+
+impl Neighbour {
+    fn new(number: u32, address: SocketAddr, own: u32) -> Self {
+        Self {
+            number,
+            address,
+            meter: (own < number).then(PairMeter::default),
+            next: 0,
+            departures: VecDeque::new(),
+            arrivals: VecDeque::new(),
+            heard: (0, [Timestamp::ZERO; 2]),
+            used: (0, 0),
+        }
+    }
+
+    fn arrived(&mut self, number: u32, probe: &Probe, at: Timestamp) {
+        let half = usize::from(probe.second);
+        let known = self.arrivals.iter().position(|arrival| arrival.0 == number);
+        let place = known.unwrap_or_else(|| {
+            if self.arrivals.len() == PAIRS_KEPT {
+                self.arrivals.pop_front();
+            }
+            self.arrivals.push_back((number, [None; 2], [Timestamp::ZERO; 2]));
+            self.arrivals.len() - 1
+        });
+        let arrival = &mut self.arrivals[place];
+        // A copy that the network made says nothing.
+        if arrival.1[half].is_some() {
+            return;
+        }
+        arrival.1[half] = Some(at);
+        arrival.2[half] = probe.sent;
+        if let [Some(first), Some(second)] = arrival.1
+            && (self.heard.1 == [Timestamp::ZERO; 2] || number.wrapping_sub(self.heard.0) < 1 << 31)
+        {
+            self.heard = (number, [first, second]);
+        }
+    }
+
+    /// The neighbour's pair of this number, with its departures; once.
+    fn completed(&mut self, number: u32, departed: [Timestamp; 2]) -> Option<CodedPair> {
+        if number == 0 || number == self.used.1 || departed[0] == Timestamp::ZERO {
+            return None;
+        }
+        let arrival = self.arrivals.iter().find(|arrival| arrival.0 == number)?;
+        let [Some(first), Some(second)] = arrival.1 else { return None };
+        self.used.1 = number;
+        Some(CodedPair { sent: departed, received: [first, second] })
+    }
+
+    /// The own pair that the neighbour says it heard; once.
+    fn echoed(&mut self, probe: &Probe) -> Option<CodedPair> {
+        if probe.heard_number == self.used.0 || probe.heard[0] == Timestamp::ZERO {
+            return None;
+        }
+        let number = probe.heard_number;
+        let departure = self.departures.iter().find(|departure| departure.number == number)?;
+        if departure.asked.contains(&Timestamp::ZERO) {
+            return None;
+        }
+        self.used.0 = number;
+        Some(CodedPair { sent: departure.at(), received: probe.heard })
+    }
+}
+
+impl Machine for Timekeeper {
+    type Event = TimeEvent;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let message = Message::decode(&arrival.datagram, self.key.as_ref())?;
+        let stranger = Malformed { what: "not of this run", offset: 8 };
+        if message.run != self.seat.run
+            || self.seat.addresses.get(message.from as usize) != Some(&arrival.from)
+        {
+            return Err(stranger);
+        }
+        match message.body {
+            Body::Probe(probe) => {
+                let k = *self.places.get(&message.from).ok_or(stranger)?;
+                self.take_probe(k, message.number, &probe, &arrival);
+            }
+            Body::Close if message.from == 0 => self.close(arrival.received, message.number),
+            Body::Report { source, estimates } if message.number == self.window => {
+                self.file(message.from, source, &estimates);
+            }
+            // A verdict of an earlier window is a copy that came late.
+            Body::Verdict { verdict, utc }
+                if message.from == 0 && message.number == self.window =>
+            {
+                self.adopt(now, verdict, utc);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if let Some((_, k)) = self.second_at.filter(|(at, _)| *at <= now) {
+            self.second_at = None;
+            self.probe(now, k, true);
+        }
+        if self.second_at.is_none() && self.probe_at.is_some_and(|at| at <= now) {
+            let k = self.turn;
+            self.turn = (k + 1) % self.neighbours.len();
+            self.probe(now, k, false);
+            self.second_at = Some((now + self.config.spacing, k));
+            // A pause is not made up for: the budget holds for every second.
+            self.probe_at = Some(now + self.gap);
+        }
+        let Some(office) = &mut self.office else { return };
+        if office.solve_at.is_some_and(|at| at <= now) {
+            self.solve(now);
+        }
+        let Some(office) = &mut self.office else { return };
+        if office.close_at <= now {
+            office.close_at = now + self.config.window;
+            office.solve_at = Some(now + REPORT_WAIT);
+            office.closed = now;
+            let window = self.window + 1;
+            self.close(now, window);
+            for number in 1..self.seat.addresses.len() {
+                self.queue(self.seat.addresses[number], window, Body::Close, None);
+            }
+        }
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        self.source = Some((now, reading));
+    }
+
+    fn handle_sent(&mut self, _: Timestamp, sent: Sent) {
+        let Token(token) = sent.token;
+        let (k, number, half) = ((token >> 33) as usize, (token >> 1) as u32, (token & 1) as usize);
+        // A stamp of this process may be later than the departure, and delays would look short.
+        if sent.stamped_by == StampedBy::User {
+            return;
+        }
+        let Some(neighbour) = self.neighbours.get_mut(k) else { return };
+        let departure = neighbour.departures.iter_mut().find(|own| own.number == number);
+        if let Some(departure) = departure {
+            departure.left[half] = sent.at;
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<TimeEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        None
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        let (to, mut message, token) = self.out.pop_front()?;
+        if let Body::Probe(probe) = &mut message.body {
+            probe.sent = now;
+        }
+        if let Some(Token(token)) = token {
+            let (k, number) = ((token >> 33) as usize, (token >> 1) as u32);
+            let departures = &mut self.neighbours[k].departures;
+            if let Some(own) = departures.iter_mut().find(|own| own.number == number) {
+                own.asked[(token & 1) as usize] = now;
+            }
+        }
+        let bytes = message.encode(self.key.as_ref());
+        let (head, body) = if bytes.len() <= HEAD_BYTES_MAX {
+            (Head::new(&bytes), Bytes::new())
+        } else {
+            (Head::new(&bytes[..HEAD_BYTES_MAX]), bytes.slice(HEAD_BYTES_MAX..))
+        };
+        let transmit = Transmit::new(Class::Control, Destination::One(to), head, body);
+        Some(match token {
+            Some(token) => transmit.asking(token),
+            None => transmit,
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let office = self.office.as_ref();
+        let second = self.second_at.map(|(at, _)| at);
+        let probe = self.probe_at.filter(|_| second.is_none());
+        let close = office.map(|office| office.close_at);
+        let solve = office.and_then(|office| office.solve_at);
+        [second, probe, close, solve].into_iter().flatten().min()
+    }
+}

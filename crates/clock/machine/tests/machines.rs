@@ -1,0 +1,193 @@
+//! Machines on a wire without queues, driven by hand.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use evenfall_clock_machine::{Config, Reading, Seat, State, TimeEvent, Timekeeper};
+use evenfall_core::{
+    Arrival, ClockError, ClockReading, Destination, Machine, Sent, SharedKey, StampedBy, Timestamp,
+};
+
+/// Delay of every datagram: 30 us.
+const DELAY_NS: u64 = 30_000;
+
+/// Nodes whose clocks are set apart and run at different rates.
+struct Bench {
+    nodes: Vec<Timekeeper>,
+    addresses: Vec<SocketAddr>,
+    clocks: Vec<(u64, f64)>,
+    now: u64,
+    wire: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
+    sent: u64,
+    bits: Vec<u64>,
+    events: Vec<(usize, TimeEvent)>,
+}
+
+impl Bench {
+    fn new(count: u32, key: Option<&SharedKey>) -> Self {
+        let addresses: Vec<SocketAddr> = (0..count)
+            .map(|n| format!("10.0.0.{}:7000", n + 1).parse().expect("an address"))
+            .collect();
+        let clocks: Vec<(u64, f64)> =
+            (0..u64::from(count)).map(|n| (1 << (40 + n), 1e-5 * n as f64)).collect();
+        let node = |number: u32| {
+            let seat = Seat { addresses: addresses.clone(), number, run: 77 };
+            Timekeeper::new(
+                Config::default(),
+                seat,
+                key,
+                Timestamp::from_nanos(clocks[number as usize].0),
+            )
+        };
+        Self {
+            nodes: (0..count).map(node).collect(),
+            bits: vec![0; count as usize],
+            addresses,
+            clocks,
+            now: 0,
+            wire: BTreeMap::new(),
+            sent: 0,
+            events: Vec::new(),
+        }
+    }
+
+    fn local(&self, n: usize, at: u64) -> Timestamp {
+        let (origin, rate) = self.clocks[n];
+        Timestamp::from_nanos(origin + at + (rate * at as f64) as u64)
+    }
+
+    /// The earliest true time at which a node wants to be called.
+    fn due(&self, n: usize) -> Option<u64> {
+        let (origin, rate) = self.clocks[n];
+        let local = self.nodes[n].poll_timeout()?.nanos().saturating_sub(origin);
+        Some(((local as f64 / (1.0 + rate)).ceil() as u64 + 1).max(self.now))
+    }
+
+    fn drain(&mut self, n: usize) {
+        let local = self.local(n, self.now);
+        while let Some(event) = self.nodes[n].poll_event() {
+            self.events.push((n, event));
+        }
+        while let Some(transmit) = self.nodes[n].poll_transmit(local) {
+            let Destination::One(to) = transmit.to else { panic!("the clock has no groups") };
+            let to = self.addresses.iter().position(|address| *address == to).expect("a node");
+            self.bits[n] += 8 * (transmit.len() as u64 + 66);
+            let bytes = [transmit.head.as_slice(), &transmit.body].concat();
+            self.wire.insert((self.now + DELAY_NS, self.sent), (n, to, bytes));
+            self.sent += 1;
+            if let Some(token) = transmit.token {
+                let sent = Sent { token, at: Some(local), stamped_by: StampedBy::Kernel };
+                self.nodes[n].handle_sent(local, sent);
+            }
+        }
+    }
+
+    fn run(&mut self, until: u64) {
+        loop {
+            let timers = (0..self.nodes.len()).filter_map(|n| Some((self.due(n)?, n))).min();
+            let packet = self.wire.keys().next().copied();
+            let (at, n) = match (timers, packet) {
+                (Some((at, n)), Some((arrival, _))) if at < arrival => (at, Some(n)),
+                (Some((at, n)), None) => (at, Some(n)),
+                (_, Some((arrival, _))) => (arrival, None),
+                (None, None) => return,
+            };
+            if at > until {
+                self.now = until;
+                return;
+            }
+            self.now = at;
+            let n = if let Some(n) = n {
+                let local = self.local(n, at);
+                self.nodes[n].handle_timeout(local);
+                n
+            } else {
+                let (_, (from, to, bytes)) = self.wire.pop_first().expect("a packet");
+                let local = self.local(to, at);
+                let arrival =
+                    Arrival::new(self.addresses[from], bytes.into(), local, StampedBy::Kernel);
+                self.nodes[to].handle(local, arrival).expect("well formed");
+                to
+            };
+            self.drain(n);
+        }
+    }
+
+    /// The error of a node's clock, and its reading.
+    fn error(&self, n: usize) -> (i64, Reading) {
+        let local = self.local(n, self.now);
+        let reading = self.nodes[n].read(local);
+        let shown = local.nanos() as i64 + reading.offset_ns;
+        (shown - self.local(0, self.now).nanos() as i64, reading)
+    }
+}
+
+#[test]
+fn all_nodes_find_the_time_of_the_reference_within_three_windows() {
+    let key = SharedKey::new(1, [9; 32]);
+    for key in [None, Some(&key)] {
+        let mut bench = Bench::new(6, key);
+        assert_eq!(bench.error(3).1.state, State::Unknown);
+        bench.run(7_500_000_000);
+        for n in 0..6 {
+            let (error, reading) = bench.error(n);
+            assert_eq!(reading.state, State::Synchronised, "node {n}");
+            assert!(error.abs() <= 20, "node {n}: {error} ns");
+            let proven = reading.proven_ns.expect("proven");
+            assert!(error.unsigned_abs() <= proven, "node {n}: {error} beyond {proven}");
+            assert!(error.unsigned_abs() <= reading.assumed_ns.expect("measured"));
+            assert!(n == 0 || proven >= DELAY_NS, "no bound is below the delay");
+        }
+    }
+}
+
+#[test]
+fn probes_keep_to_their_budget() {
+    let mut bench = Bench::new(6, None);
+    bench.run(10_000_000_000);
+    let most = Config::default().budget_bits_s * 10;
+    for (n, bits) in bench.bits.iter().enumerate() {
+        assert!((most * 95 / 100..=most * 102 / 100).contains(bits), "node {n}: {bits} bits");
+    }
+}
+
+#[test]
+fn when_the_reference_is_gone_clocks_run_free_and_say_so() {
+    let mut bench = Bench::new(4, None);
+    bench.run(6_500_000_000);
+    let before = bench.error(2).1;
+    // Nobody calls the reference any more.
+    bench.now += 20_000_000_000;
+    let (error, after) = bench.error(2);
+    assert_eq!(after.state, State::FreeRunning);
+    assert!(after.proven_ns > before.proven_ns && after.assumed_ns > before.assumed_ns);
+    assert!(error.unsigned_abs() <= after.proven_ns.expect("proven"), "{error}");
+}
+
+#[test]
+fn sources_of_several_nodes_give_utc_and_one_that_lies_is_named() {
+    let mut bench = Bench::new(5, None);
+    let utc = 1_700_000_000_000_000_000i64;
+    for second in 1..=9u64 {
+        bench.run(second * 900_000_000);
+        for n in 0..5 {
+            let local = bench.local(n, bench.now);
+            let wrong = if n == 4 { 50_000_000 } else { 100 * n as i64 };
+            let offset_ns = utc + bench.now as i64 - local.nanos() as i64 + wrong;
+            let error = ClockError::Within(Duration::from_micros(2));
+            bench.nodes[n].handle_clock(local, ClockReading { offset_ns, error });
+        }
+    }
+    let solved = bench.events.iter().rev().find_map(|(_, event)| match event {
+        TimeEvent::Solved(_, utc) => Some(utc.clone()),
+        _ => None,
+    });
+    let found = solved.expect("a window ended");
+    assert_eq!(found.dropped, [4]);
+    let (truth, claim) = (utc + bench.now as i64, found.claim.expect("four agree"));
+    let shown = bench.local(0, bench.now).nanos() as i64 + claim.offset_ns;
+    assert!((shown - truth).unsigned_abs() <= claim.bound_ns, "{shown}, {truth}, {claim:?}");
+    // The sources were read up to 900 ms ago, in which clocks may drift by 180 us.
+    assert!(claim.bound_ns <= 200_000);
+}

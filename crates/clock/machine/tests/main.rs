@@ -1,0 +1,3 @@
+//! All tests of the clock that drive whole machines.
+
+mod machines;

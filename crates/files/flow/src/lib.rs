@@ -1,0 +1,70 @@
+//! Which copy of a file, over which path: bulk reads that finish early and harm few.
+//!
+//! A file of gigabytes lies on three hosts. Systems pick the nearest copy, and the network then
+//! picks a path by a hash. Neither knows of the other, so reads of a popular file queue at one
+//! host's link while two other copies are idle, and two large flows share a path while the next
+//! path is empty. Choosing the copy first and the path afterwards does not mend that: when the
+//! chosen copy is busy, no path to it is good.
+//!
+//! Here both are chosen at once, as in Mayflower (S. Rizvi, *Infrastructure-aware design of
+//! distributed systems*, chapter 3): every shortest path from every copy is a candidate. The cost
+//! of a candidate is the time of the new read, and the time by which it delays all flows that it
+//! meets (equation 3.2):
+//!
+//! ```text
+//!  cost = bytes / b  +  sum over flows f on the path of ( left_f / b'_f  -  left_f / b_f )
+//!
+//!  b     what the new flow gets: its max-min share at the narrowest link of the path
+//!  b_f   what flow f has now        b'_f  what flow f keeps beside the new flow
+//! ```
+//!
+//! A read may use two copies at once when both together end earlier than the harm they do
+//! ([`selector`]), and then reads in parts that the faster copy takes from the slower ([`parts`]).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`selector`] | [`Selector`]: the least cost over copies and paths; start reading here |
+//! | [`model`] | [`Model`]: flows, their shares and what is left of them |
+//! | [`topology`] | [`Topology`]: links and shortest paths; [`ThreeTier`], a data centre |
+//! | [`parts`] | [`Parts`]: who reads which bytes of a divided read |
+//! | [`policy`] | [`Policy`]: the interface that rivals share |
+//!
+//! Nothing here reads a clock, opens a socket or sets up a path: a driver does, and tells what it
+//! counted. Absent on purpose: longer paths, reservations, and the gains of flows elsewhere when
+//! others are cut (they are measured instead).
+//!
+//! ```
+//! use std::time::Duration;
+//! use evenfall_core::Timestamp;
+//! use evenfall_files_flow::{Config, FlowId, NodeIndex, Policy, Read, Selector, ThreeTier, Two};
+//!
+//! let topology = ThreeTier::thesis(2.0, 8.0).build();
+//! let second = Duration::from_secs(1);
+//! let mut selector = Selector::new(topology, Config::default(), Two::Finish, second);
+//! let (client, copies) = (NodeIndex(0), [NodeIndex(1), NodeIndex(5), NodeIndex(40)]);
+//! let flows = [FlowId(0), FlowId(1)];
+//! let read = Read { client, copies: &copies, bytes: 128_000_000, flows };
+//!
+//! // Nobody else reads: the copy in the client's rack fills the client's link alone.
+//! let legs = selector.choose(Timestamp::ZERO, &read);
+//! assert_eq!((legs.len(), legs[0].copy), (1, NodeIndex(1)));
+//!
+//! // Host 1 sends already, so a neighbour reads from elsewhere as well.
+//! let flows = [FlowId(2), FlowId(3)];
+//! let legs = selector.choose(Timestamp::ZERO, &Read { client: NodeIndex(2), flows, ..read });
+//! assert_eq!(legs[0].copy, NodeIndex(5));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod model;
+pub mod parts;
+pub mod policy;
+pub mod selector;
+mod shares;
+pub mod topology;
+
+pub use model::{Config, Estimate, FlowId, Model};
+pub use parts::{PART_BYTES, Parts, STOLEN_BYTES_MIN};
+pub use policy::{Count, Leg, Policy, Read, Reroute, Route};
+pub use selector::{Candidate, Selector, Two};
+pub use topology::{Link, LinkIndex, NodeIndex, PATHS_MAX, Paths, ThreeTier, Topology};

@@ -1,0 +1,156 @@
+//! A read from several copies at once, in parts, so that all copies are done at the same time.
+//!
+//! ```text
+//!  0        32        64        96       128 MB
+//!  |  part   |  part   |  part   |  part   |
+//!   copy 0 -->   ...   -->     <--  copy 1        whoever is done takes the next part
+//!                        |====:  |                the last part is cut: the faster copy takes
+//!                             ^                   the end of what the slower one has not read
+//! ```
+//!
+//! Shares change while a read runs, so a division made at its start would leave one copy idle. The
+//! thesis (3.2.3) reads parts of 32 MB and lets the copy that is done first go on with the other's,
+//! the last part included.
+
+use core::ops::Range;
+
+/// Bytes of a part. 32 MB is the thesis' choice for blocks of 128 MB: four parts for two copies.
+pub const PART_BYTES: u64 = 32_000_000;
+
+/// Least that is taken from another copy's part. At 1 Gb/s these bytes take 8 ms, about as long as
+/// asking for them.
+pub const STOLEN_BYTES_MIN: u64 = 1_000_000;
+
+/// Who reads which bytes of one read.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    part_bytes: u64,
+    /// What nobody has begun.
+    rest: Range<u64>,
+    /// What each copy is reading: from where it is, to the end.
+    reading: Vec<Range<u64>>,
+}
+
+impl Parts {
+    /// So many bytes in parts of so many, for so many copies. No copy reads anything yet.
+    pub fn new(bytes: u64, part_bytes: u64, copies: usize) -> Self {
+        Self { part_bytes: part_bytes.max(1), rest: 0..bytes, reading: vec![0..0; copies] }
+    }
+
+    /// The copy has read so many bytes more of its part.
+    pub fn read(&mut self, copy: usize, bytes: u64) {
+        let range = &mut self.reading[copy];
+        range.start = range.start.saturating_add(bytes).min(range.end);
+    }
+
+    /// What the copy reads now; it may have become shorter, because another copy took its end.
+    pub fn reading(&self, copy: usize) -> Range<u64> {
+        self.reading[copy].clone()
+    }
+
+    /// The next bytes for a copy that is done with its part; `None` when nothing is worth taking.
+    /// `speeds` are bytes a second of each copy so far.
+    ///
+    /// When all parts are begun, the copy takes the end of the longest unread rest, in proportion
+    /// to the two speeds. [`Self::reading`] of the other copy is shorter from then on.
+    pub fn next(&mut self, copy: usize, speeds: &[f64]) -> Option<Range<u64>> {
+        let taken = if self.rest.is_empty() { self.steal(copy, speeds)? } else { self.begin() };
+        self.reading[copy] = taken.clone();
+        Some(taken)
+    }
+
+    fn begin(&mut self) -> Range<u64> {
+        let end = self.rest.end.min(self.rest.start.saturating_add(self.part_bytes));
+        let part = self.rest.start..end;
+        self.rest.start = end;
+        part
+    }
+
+    fn steal(&mut self, copy: usize, speeds: &[f64]) -> Option<Range<u64>> {
+        let others = (0..self.reading.len()).filter(|&other| other != copy);
+        let seconds = |other: &usize| {
+            let left = self.reading[*other].end - self.reading[*other].start;
+            left as f64 / speeds[*other].max(1.0)
+        };
+        let slowest = others.max_by(|one, other| seconds(one).total_cmp(&seconds(other)))?;
+        let range = &mut self.reading[slowest];
+        let (own, other) = (speeds[copy].max(1.0), speeds[slowest].max(1.0));
+        let taken = ((range.end - range.start) as f64 * own / (own + other)) as u64;
+        if taken < STOLEN_BYTES_MIN {
+            return None;
+        }
+        let end = range.end;
+        range.end -= taken;
+        Some(range.end..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two copies at these speeds, byte for byte: who read how much, and when each was done.
+    fn race(bytes: u64, speeds: [f64; 2]) -> ([u64; 2], [f64; 2]) {
+        let mut parts = Parts::new(bytes, PART_BYTES, 2);
+        let (mut done, mut at) = ([0; 2], [0.0; 2]);
+        let mut idle = [true; 2];
+        let mut covered = vec![];
+        loop {
+            for copy in 0..2 {
+                if idle[copy] {
+                    idle[copy] = parts.next(copy, &speeds).is_none();
+                }
+            }
+            let left = |copy: usize| {
+                let range = parts.reading(copy);
+                (range.end - range.start) as f64 / speeds[copy]
+            };
+            let Some(first) = (0..2)
+                .filter(|&copy| !idle[copy])
+                .min_by(|&one, &other| left(one).total_cmp(&left(other)))
+            else {
+                break;
+            };
+            let step = left(first);
+            for copy in 0..2 {
+                if idle[copy] {
+                    continue;
+                }
+                let range = parts.reading(copy);
+                let moved = ((step * speeds[copy]).round() as u64).min(range.end - range.start);
+                let moved = if copy == first { range.end - range.start } else { moved };
+                covered.push(range.start..range.start + moved);
+                parts.read(copy, moved);
+                done[copy] += moved;
+                at[copy] += step;
+            }
+            idle[first] = true;
+        }
+        covered.sort_by_key(|range| range.start);
+        let mut end = 0;
+        for range in covered.into_iter().filter(|range| !range.is_empty()) {
+            assert_eq!(range.start, end, "every byte once");
+            end = range.end;
+        }
+        assert_eq!(end, bytes);
+        (done, at)
+    }
+
+    #[test]
+    fn both_copies_are_done_within_the_time_of_a_stolen_megabyte() {
+        for speeds in [[100e6, 100e6], [100e6, 30e6], [100e6, 1e6], [40e6, 90e6]] {
+            let (done, at) = race(128_000_000, speeds);
+            let best = 128e6 / (speeds[0] + speeds[1]);
+            let worst = at[0].max(at[1]);
+            let slack = 2.0 * STOLEN_BYTES_MIN as f64 / speeds[0].min(speeds[1]);
+            assert!(worst <= best + slack, "{speeds:?}: {at:?}, best {best}, {done:?}");
+        }
+    }
+
+    #[test]
+    fn a_read_smaller_than_a_part_is_not_divided_at_its_start() {
+        let mut parts = Parts::new(500_000, PART_BYTES, 2);
+        assert_eq!(parts.next(0, &[1.0, 1.0]), Some(0..500_000));
+        assert_eq!(parts.next(1, &[1.0, 1.0]), None);
+    }
+}

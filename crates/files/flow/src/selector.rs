@@ -1,0 +1,223 @@
+//! Copy and path at once: the least cost over all copies and all their shortest paths.
+//!
+//! **One flow.** Equation 3.2 counts the seconds that the new read takes and the seconds by which
+//! all others end later. Candidates are weighed in the order of their own time, and weighing ends
+//! with the first whose own time alone exceeds the best cost: harm is never negative.
+//!
+//! **Two flows.** The best candidate is taken in for a try, and a second one from another copy is
+//! weighed beside it. Both end together, after `T = bytes / (b1 + b2)`. The thesis (3.2.3) compares
+//! the *sum* of both costs with the cost of one flow, and so counts T twice. Two flows that halve
+//! the time then cost as much as one before any harm, and a read is hardly ever divided.
+//! A client waits for T a single time, so [`Two::Finish`] compares `T + harm1 + harm2` with the
+//! cost of one flow. [`Two::Printed`] is the rule of the thesis.
+
+use core::time::Duration;
+
+use evenfall_core::Timestamp;
+
+use crate::model::{Config, Estimate, FlowId, Model};
+use crate::policy::{Count, Leg, Policy, Read, Reroute, Route};
+use crate::topology::{LinkIndex, NodeIndex, Topology};
+
+/// When a read is divided between two copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Two {
+    /// Never: Mayflower-B.
+    Never,
+    /// When the time of both and the harm are less than the cost of one: the time counts once.
+    Finish,
+    /// When the sum of both costs is less than the cost of one, as the thesis prints it.
+    Printed,
+}
+
+/// A copy and a path, weighed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// Whose copy.
+    pub copy: NodeIndex,
+    /// The number of the path from the copy to the client.
+    pub path: usize,
+    /// Its share and its harm.
+    pub estimate: Estimate,
+    /// Equation 3.2, in seconds.
+    pub cost_s: f64,
+}
+
+/// Chooses by equation 3.2: Mayflower's Flowserver without the server.
+#[derive(Clone, Debug)]
+pub struct Selector {
+    topology: Topology,
+    model: Model,
+    two: Two,
+    interval: Duration,
+    /// Candidates of a decision: own time, links, copy, path.
+    scratch: Vec<(f64, usize, NodeIndex, usize)>,
+}
+
+impl Selector {
+    /// A selector without flows. Byte counts are expected every `interval`; the thesis takes 1 s
+    /// and sees no difference up to 5 s.
+    pub fn new(topology: Topology, config: Config, two: Two, interval: Duration) -> Self {
+        let model = Model::new(config, topology.links());
+        Self { topology, model, two, interval, scratch: Vec::new() }
+    }
+
+    /// What is known of the network.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The same, to be corrected.
+    pub fn model_mut(&mut self) -> &mut Model {
+        &mut self.model
+    }
+
+    /// The wires.
+    pub fn topology_mut(&mut self) -> &mut Topology {
+        &mut self.topology
+    }
+
+    /// The candidate of least cost; nothing is taken in. Among equals the path with the fewest
+    /// links wins. `None` when no copy can be reached.
+    pub fn best(
+        &mut self,
+        now: Timestamp,
+        client: NodeIndex,
+        copies: &[NodeIndex],
+        bytes: u64,
+    ) -> Option<Candidate> {
+        self.list(client, copies, bytes as f64);
+        let mut best: Option<Candidate> = None;
+        for at in 0..self.scratch.len() {
+            let (time_s, _, copy, path) = self.scratch[at];
+            let least = best.map_or(f64::INFINITY, |best| best.cost_s);
+            if time_s >= least {
+                break;
+            }
+            let paths = self.topology.paths(copy, client);
+            let weighed = self.model.weigh(now, paths.path(path), None, least - time_s);
+            let Some(estimate) = weighed.map(|weighed| weighed.estimate) else { continue };
+            let cost_s = time_s + estimate.harm_s;
+            if cost_s < least {
+                best = Some(Candidate { copy, path, estimate, cost_s });
+            }
+        }
+        best
+    }
+
+    /// Lists the candidates by their own time, then by links.
+    fn list(&mut self, client: NodeIndex, copies: &[NodeIndex], bytes: f64) {
+        self.model.forget_links();
+        self.scratch.clear();
+        for &copy in copies {
+            let paths = self.topology.paths(copy, client);
+            for (number, path) in paths.iter().enumerate() {
+                let time_s = bytes / self.model.share_on(path);
+                self.scratch.push((time_s, path.len(), copy, number));
+            }
+        }
+        // Stable, so that equals stay in the order of copies and paths.
+        self.scratch.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    }
+
+    /// Takes a chosen candidate in.
+    fn take(
+        &mut self,
+        now: Timestamp,
+        read: &Read<'_>,
+        flow: FlowId,
+        leg: (NodeIndex, usize),
+        bytes: f64,
+    ) {
+        let paths = self.topology.paths(leg.0, read.client);
+        self.model.add(now, flow, paths.path(leg.1), Some(bytes));
+    }
+
+    /// A second copy beside the first, which is in the model already. Returns the second leg and
+    /// the bytes of the first.
+    fn second(
+        &mut self,
+        now: Timestamp,
+        read: &Read<'_>,
+        first: &Candidate,
+    ) -> Option<(NodeIndex, usize, u64)> {
+        let others: Vec<_> = read.copies.iter().copied().filter(|&c| c != first.copy).collect();
+        let bytes = read.bytes as f64;
+        let half = Some(read.flows[0]);
+        self.list(read.client, &others, bytes);
+        let finish = self.two == Two::Finish;
+        let mut best: Option<(f64, NodeIndex, usize, f64)> = None;
+        // What a second path must beat. By the thesis it is chosen as if it were the only one.
+        let mut limit_s = if finish { first.cost_s } else { f64::INFINITY };
+        for at in 0..self.scratch.len() {
+            let (time_s, _, copy, path) = self.scratch[at];
+            // The first flow never gets more than it had, so this is the least, and it only rises.
+            let fastest_s = bytes / (first.estimate.share + bytes / time_s);
+            let least_s = if finish { fastest_s + first.estimate.harm_s } else { time_s };
+            if least_s >= limit_s {
+                break;
+            }
+            let paths = self.topology.paths(copy, read.client);
+            let weighed = self.model.weigh(now, paths.path(path), half, limit_s - least_s);
+            let Some(weighed) = weighed else { continue };
+            let (share, harm_s) = (weighed.estimate.share, weighed.estimate.harm_s);
+            let own = weighed.half.unwrap_or(first.estimate.share);
+            let both_s = bytes / (own + share);
+            let harms_s = first.estimate.harm_s + harm_s;
+            let times = if finish { 1.0 } else { 2.0 };
+            let cost_s = times * both_s + harms_s;
+            let rank_s = if finish { cost_s } else { time_s + harm_s };
+            if rank_s < limit_s {
+                limit_s = rank_s;
+                best = Some((cost_s, copy, path, own / (own + share)));
+            }
+        }
+        let (cost_s, copy, path, part) = best?;
+        (cost_s < first.cost_s).then(|| (copy, path, (bytes * part) as u64))
+    }
+}
+
+impl Policy for Selector {
+    fn choose(&mut self, now: Timestamp, read: &Read<'_>) -> Vec<Leg> {
+        let Some(first) = self.best(now, read.client, read.copies, read.bytes) else {
+            return Vec::new();
+        };
+        let [one, other] = read.flows;
+        let leg = |flow, copy, path, bytes| Leg { flow, copy, route: Route::Path(path), bytes };
+        let alone = leg(one, first.copy, first.path, read.bytes);
+        let paths = self.topology.paths(first.copy, read.client);
+        let path: &[LinkIndex] = paths.path(first.path);
+        if self.two == Two::Never || path.is_empty() || read.bytes == 0 {
+            self.take(now, read, one, (first.copy, first.path), read.bytes as f64);
+            return vec![alone];
+        }
+        let before = self.model.shares_along(path);
+        self.take(now, read, one, (first.copy, first.path), read.bytes as f64);
+        let Some((copy, path, bytes)) = self.second(now, read, &first) else {
+            return vec![alone];
+        };
+        self.model.undo(now, one, &before);
+        self.take(now, read, one, (first.copy, first.path), bytes as f64);
+        self.take(now, read, other, (copy, path), (read.bytes - bytes) as f64);
+        vec![leg(one, first.copy, first.path, bytes), leg(other, copy, path, read.bytes - bytes)]
+    }
+
+    fn ended(&mut self, now: Timestamp, flow: FlowId) {
+        self.model.remove(now, flow);
+    }
+
+    fn counted(&mut self, now: Timestamp, counts: &[Count]) -> Vec<Reroute> {
+        for count in counts {
+            self.model.count(now, count.flow, count.moved);
+        }
+        Vec::new()
+    }
+
+    fn background(&mut self, now: Timestamp, flow: FlowId, path: &[LinkIndex]) {
+        self.model.add(now, flow, path, None);
+    }
+
+    fn interval(&self) -> Duration {
+        self.interval
+    }
+}

@@ -1,0 +1,104 @@
+//! What the selector chooses, beside a search that weighs every candidate.
+
+use std::time::Duration;
+
+use evenfall_core::{Prng, Timestamp};
+use evenfall_files_flow::{
+    Config, FlowId, NodeIndex, Policy, Read, Selector, ThreeTier, Topology, Two,
+};
+
+const BYTES: u64 = 128_000_000;
+
+fn selector(two: Two) -> Selector {
+    let topology = ThreeTier::thesis(2.0, 8.0).build();
+    Selector::new(topology, Config::default(), two, Duration::from_secs(1))
+}
+
+fn read(client: u32, copies: &[NodeIndex], name: u64) -> Read<'_> {
+    let flows = [FlowId(name), FlowId(name + 1)];
+    Read { client: NodeIndex(client), copies, bytes: BYTES, flows }
+}
+
+#[test]
+fn the_choice_is_the_least_cost_over_all_candidates() {
+    let mut prng = Prng::new(3);
+    let mut selector = selector(Two::Finish);
+    for name in 0..300u64 {
+        let copies: Vec<_> = (0..3).map(|_| NodeIndex(prng.below(64) as u32)).collect();
+        let client = NodeIndex(prng.below(64) as u32);
+        let now = Timestamp::ZERO + Duration::from_millis(name * 20);
+        let best = selector.best(now, client, &copies, BYTES).expect("a path");
+        let mut least = f64::INFINITY;
+        for &copy in &copies {
+            let paths = selector.topology_mut().paths(copy, client);
+            for path in paths.iter() {
+                let estimate = selector.model_mut().estimate(now, path);
+                least = least.min(estimate.cost_s(BYTES as f64));
+            }
+        }
+        assert_eq!(best.cost_s, least);
+        selector.choose(now, &read(client.0, &copies, 2 * name));
+        if name >= 40 {
+            selector.ended(now, FlowId(2 * name - 80));
+            selector.ended(now, FlowId(2 * name - 79));
+        }
+    }
+}
+
+#[test]
+fn of_equal_copies_the_nearest_is_read() {
+    let copies = [NodeIndex(40), NodeIndex(5), NodeIndex(1)];
+    let legs = selector(Two::Never).choose(Timestamp::ZERO, &read(0, &copies, 0));
+    assert_eq!(legs[0].copy, NodeIndex(1));
+}
+
+/// Both copies are far: each path carries half of what the client can take.
+#[test]
+fn two_copies_are_read_where_one_path_is_narrower_than_the_client() {
+    let copies = [NodeIndex(20), NodeIndex(40)];
+    let legs = selector(Two::Finish).choose(Timestamp::ZERO, &read(0, &copies, 0));
+    assert_eq!(legs.len(), 2);
+    assert_ne!(legs[0].copy, legs[1].copy);
+    assert_eq!(legs[0].bytes + legs[1].bytes, BYTES);
+    assert_eq!(legs[0].bytes, BYTES / 2, "both end together");
+}
+
+/// Half the time twice is the time of one, so the printed sum is never less.
+#[test]
+fn the_printed_rule_reads_one_copy_where_two_would_halve_the_time() {
+    let copies = [NodeIndex(20), NodeIndex(40)];
+    let legs = selector(Two::Printed).choose(Timestamp::ZERO, &read(0, &copies, 0));
+    assert_eq!(legs.len(), 1);
+    assert_eq!(legs[0].bytes, BYTES);
+}
+
+#[test]
+fn a_try_of_two_copies_that_is_given_up_leaves_no_trace() {
+    let copies = [NodeIndex(1), NodeIndex(5)];
+    let [mut tried, mut plain] = [Two::Finish, Two::Never].map(selector);
+    for selector in [&mut tried, &mut plain] {
+        selector.choose(Timestamp::ZERO, &read(0, &copies, 0));
+    }
+    assert_eq!(tried.model().len(), 1, "the client's link is full with one");
+    assert_eq!(tried.model().share(FlowId(0)), plain.model().share(FlowId(0)));
+}
+
+#[test]
+fn a_copy_on_the_client_itself_costs_nothing() {
+    let copies = [NodeIndex(40), NodeIndex(7)];
+    let mut selector = selector(Two::Finish);
+    let best = selector.best(Timestamp::ZERO, NodeIndex(7), &copies, BYTES).expect("itself");
+    assert_eq!((best.copy, best.cost_s), (NodeIndex(7), 0.0));
+    assert_eq!(selector.choose(Timestamp::ZERO, &read(7, &copies, 0)).len(), 1);
+}
+
+#[test]
+fn a_client_without_wires_is_told_that_there_is_no_way() {
+    let mut topology = Topology::new();
+    let [one, other] = [(); 2].map(|()| topology.node());
+    let second = Duration::from_secs(1);
+    let mut selector = Selector::new(topology, Config::default(), Two::Finish, second);
+    let flows = [FlowId(0), FlowId(1)];
+    let read = Read { client: one, copies: &[other], bytes: BYTES, flows };
+    assert!(selector.choose(Timestamp::ZERO, &read).is_empty());
+}

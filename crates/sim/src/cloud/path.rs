@@ -1,0 +1,234 @@
+//! A path: the stages between two cards, one after the other.
+//!
+//! ```text
+//! sender's card -> slowness by a fault -> sender's host -> queue of the path -> lasting delay
+//!               -> receiver's host -> receiver's card
+//! ```
+//!
+//! Every stage maps the time at which a packet enters to the time at which it leaves, and never
+//! maps a later time to an earlier one. So packets of a pair stay in order through all of them.
+
+use evenfall_core::Prng;
+use evenfall_core::time::nanos;
+
+use crate::HostIndex;
+use crate::cloud::profile::{CloudProfile, Spread};
+use crate::cloud::queueing::{GOLDEN, LoadTimes, ONE, OutageTimes, POINT, draw, factors};
+use crate::math::{exp, mix, normal_quantile};
+use crate::quantiles::Quantiles;
+
+/// What parts of a path draw from, each from its own fork of the path's key.
+mod salt {
+    pub(super) const PAIR: u64 = 0x70_61_69_72;
+    pub(super) const DIRECTION: u64 = 0x64_69_72;
+    pub(super) const SPIKE: u64 = 0x73_70_69_6b;
+    pub(super) const LOSS: u64 = 0x6c_6f_73_73;
+    pub(super) const ROUTE: u64 = 0x72_6f_75_74;
+    pub(super) const INGRESS: u64 = 0x69_6e;
+}
+
+/// 2^52.
+const HALF_53: f64 = 4_503_599_627_370_496.0;
+const SQRT_3: f64 = 1.732_050_807_568_877_2;
+/// The largest wander: the drift of a pair must not be longer than its delay.
+const WANDER_MAX: f64 = 0.5;
+/// The shortest time between two routes of a pair: what a routing protocol takes at least.
+const ROUTE_LEAST_NS: u64 = 100_000_000;
+
+/// The lasting part of a host, as paths see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    /// Its key, from which its episodes and loads are drawn.
+    pub(super) key: u64,
+    /// Slowness of what it sends and what it receives.
+    pub(super) send: f64,
+    pub(super) receive: f64,
+}
+
+impl Ends {
+    /// What the seed gives to a host.
+    pub(super) fn new(profile: &CloudProfile, seed: u64, host: u64, slowness: f64) -> Self {
+        let key = mix(seed ^ host.wrapping_mul(GOLDEN));
+        let mut prng = Prng::new(key);
+        let mut normal = || normal_quantile(prng.unit().clamp(1e-9, 1.0 - 1e-9));
+        let Spread { sender, receiver, correlation, .. } = profile.spread;
+        let (both, own) = (normal(), normal());
+        let rest = (1.0 - correlation * correlation).max(0.0).sqrt();
+        let mut send = slowness * exp(sender * both);
+        let mut receive = slowness * exp(receiver * (correlation * both + rest * own));
+        if prng.chance(profile.stragglers.share) {
+            send *= profile.stragglers.send;
+            receive *= profile.stragglers.receive;
+        }
+        Self { key, send, receive }
+    }
+}
+
+/// A path with its lasting properties.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    pub(super) key: u64,
+    /// Slowness of the path in fixed-point: hosts, pair and direction.
+    scale: u64,
+    from: u64,
+    to: u64,
+}
+
+/// All paths of a cloud: nothing is stored for any of them.
+#[derive(Clone, Debug)]
+pub(super) struct Paths {
+    seed: u64,
+    profile: CloudProfile,
+    base: u64,
+    wander_ns: u64,
+    pair: Option<Quantiles>,
+    direction: Option<Quantiles>,
+    spikes: Option<OutageTimes>,
+    episodes: Option<OutageTimes>,
+    load: Option<LoadTimes>,
+    losses: Option<OutageTimes>,
+    routes: Option<Routes>,
+}
+
+impl Paths {
+    pub(super) fn new(profile: &CloudProfile, seed: u64) -> Self {
+        let outages = |outages: &Option<_>| outages.as_ref().map(OutageTimes::new);
+        Self {
+            seed,
+            base: nanos(profile.base),
+            wander_ns: nanos(profile.wander_period).max(1),
+            pair: factors(profile.spread.pair),
+            direction: factors(profile.spread.direction),
+            spikes: outages(&profile.spikes),
+            episodes: outages(&profile.episodes),
+            load: profile.load.as_ref().map(LoadTimes::new),
+            losses: outages(&profile.loss.bursts),
+            routes: profile.reroutes.map(|routes| Routes::new(nanos(routes.every), routes.sigma)),
+            profile: profile.clone(),
+        }
+    }
+
+    /// The path from one host to another.
+    #[inline]
+    pub(super) fn path(&self, from: (HostIndex, &Ends), to: (HostIndex, &Ends)) -> Path {
+        let ((from, sender), (to, receiver)) = (from, to);
+        let hash = |a: u32, b: u32| {
+            mix(self.seed ^ (u64::from(a) << 32 | u64::from(b)).wrapping_mul(GOLDEN))
+        };
+        let key = hash(from.0, to.0);
+        let mut scale = (sender.send * receiver.receive * ONE as f64) as u64;
+        if let Some(direction) = &self.direction {
+            scale = (scale * direction.sample(mix(key ^ salt::DIRECTION))) >> POINT;
+        }
+        if let Some(pair) = &self.pair {
+            let both = hash(from.0.min(to.0), from.0.max(to.0));
+            scale = (scale * pair.sample(mix(both ^ salt::PAIR))) >> POINT;
+        }
+        Path { key, scale, from: sender.key, to: receiver.key }
+    }
+
+    /// The lasting delay of a path at a time, without drift.
+    pub(super) fn base(&self, path: &Path, at: u64) -> u64 {
+        let base = (self.base * path.scale) >> POINT;
+        self.routes.as_ref().map_or(base, |routes| routes.at(path.key, base, at))
+    }
+
+    /// When a packet that enters the path at a time comes to the receiver's card.
+    #[inline]
+    pub(super) fn arrival(&self, path: &Path, enters: u64) -> u64 {
+        let mut at = enters;
+        if self.episodes.is_some() || self.load.is_some() {
+            at += self.standstill(path.from, path.from, at);
+        }
+        let wait = self.profile.waits.at(path.key, path.scale, at);
+        let spike = self.spikes.as_ref().map_or(0, |s| s.at(path.key ^ salt::SPIKE, at));
+        at += wait.max(spike);
+        at = self.lasting(path, at);
+        if self.episodes.is_some() || self.load.is_some() {
+            at += self.standstill(path.to, path.to ^ salt::INGRESS, at);
+        }
+        at
+    }
+
+    /// What a packet waits at a host, in the direction of `key`. The episodes of a host are the
+    /// same in both directions.
+    fn standstill(&self, host: u64, key: u64, at: u64) -> u64 {
+        let episode = self.episodes.as_ref().map_or(0, |episodes| episodes.at(host, at));
+        let load = self.load.as_ref().map_or(0, |load| load.at(host, key, at));
+        episode.max(load)
+    }
+
+    /// When a packet that has waited comes through the lasting delay with its drift.
+    ///
+    /// The delay of a route may fall as fast as time passes while a shorter route takes over, so
+    /// the drift is a stage of its own: the lasting delay less the largest drift downward, then
+    /// the drift above it.
+    #[inline]
+    fn lasting(&self, path: &Path, at: u64) -> u64 {
+        let base = self.base(path, at);
+        if self.profile.wander == 0.0 {
+            return at + base;
+        }
+        let usual = (self.base * path.scale) >> POINT;
+        let most = usual as f64 * SQRT_3 * self.profile.wander.min(WANDER_MAX);
+        let at = at + base.saturating_sub(most as u64);
+        at + (most * (1.0 + self.drift(path.key, at))) as u64
+    }
+
+    /// The drift of a pair, from -1 to 1: straight lines between hashed values, one per period.
+    /// Cheap and without state, where an Ornstein-Uhlenbeck process would need a number per pair.
+    /// The lines are far from falling as fast as time passes.
+    #[inline]
+    fn drift(&self, key: u64, at: u64) -> f64 {
+        // Each pair has its own phase, or all would turn at the same instant.
+        let shifted = at + key % self.wander_ns;
+        let (period, within) = (shifted / self.wander_ns, shifted % self.wander_ns);
+        // The values are uniform in -1..1, of standard deviation 1/sqrt 3.
+        let value = |k: u64| (draw(key, k) >> 11) as f64 / HALF_53 - 1.0;
+        let (from, to) = (value(period), value(period + 1));
+        from + (to - from) * (within as f64 / self.wander_ns as f64)
+    }
+
+    /// Whether the path loses packets in a burst at a time.
+    #[inline]
+    pub(super) fn loses(&self, path: &Path, at: u64) -> bool {
+        self.losses.as_ref().is_some_and(|losses| losses.at(path.key ^ salt::LOSS, at) > 0)
+    }
+}
+
+/// Routes of a pair: one after the other, each with its own lasting delay.
+#[derive(Clone, Debug)]
+struct Routes {
+    factors: Option<Quantiles>,
+    /// One change falls in every period.
+    period: u64,
+}
+
+impl Routes {
+    fn new(every: u64, sigma: f64) -> Self {
+        Self { factors: factors(sigma), period: every.max(2 * ROUTE_LEAST_NS) }
+    }
+
+    /// The lasting delay at a time. A route that is shorter than the one before takes over at the
+    /// rate of time: the first packets on the new route arrive together with the last on the old.
+    fn at(&self, key: u64, base: u64, at: u64) -> u64 {
+        let Some(factors) = &self.factors else { return base };
+        let key = key ^ salt::ROUTE;
+        let shifted = at + key % self.period;
+        let period = shifted / self.period;
+        let word = draw(key, period);
+        // The change of the period comes somewhere in it, but not right before the next period.
+        let change = (((self.period - ROUTE_LEAST_NS) as f64) * unit(word)) as u64;
+        let within = shifted - period * self.period;
+        let delay = |period: u64| (base * factors.sample(mix(draw(key, period) ^ GOLDEN))) >> POINT;
+        if within < change {
+            return delay(period);
+        }
+        let left = delay(period).saturating_sub(within - change);
+        delay(period + 1).max(left)
+    }
+}
+
+fn unit(word: u64) -> f64 {
+    (word >> 11) as f64 / (2.0 * HALF_53)
+}

@@ -1,0 +1,363 @@
+//! One time for all nodes, measured in the simulator, where the true time is known.
+//!
+//! The machines of `evenfall-clock-machine` run on every node over a network whose queues have
+//! memory. Every tenth of a second all clocks are read and compared with the reference's. The same
+//! stamps go to two rivals, who see what we see.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`paths`] | the network: queues with memory, planted asymmetry |
+//! | `node` | the machine with noisy stamps, and liars |
+//! | `rivals` | NTP-style and PTP-style on the same stamps |
+
+mod node;
+pub mod paths;
+mod rivals;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use evenfall_clock_machine::{
+    Config, Edge, Mesh, PairEstimate, Seat, State, TimeEvent, Timekeeper, graph,
+};
+use evenfall_core::{Prng, Timestamp, nearest_rank};
+use evenfall_sim::{
+    Action, ClockSpec, Fault, HostIndex, HostSpec, NodeIndex, Observer, Seen, SimTime, World,
+};
+use serde::Serialize;
+
+use node::Node;
+use paths::{Paths, PathsSpec};
+use rivals::Follower;
+
+/// Time between two looks at all clocks. Not a divisor of the window, so that looks fall on every
+/// age of a verdict.
+const LOOK: Duration = Duration::from_millis(130);
+/// Time before the first look: five windows, in which courses are found.
+const WARM_UP: Duration = Duration::from_millis(12_500);
+/// Time between two changes of the rate of a clock.
+const WANDER_STEP: Duration = Duration::from_secs(1);
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Nodes; the first is the reference.
+    pub nodes: u32,
+    /// The network.
+    pub paths: PathsSpec,
+    /// Seed of everything.
+    pub seed: u64,
+    /// Time that is looked at, after the warm-up.
+    pub duration: Duration,
+    /// The machines.
+    pub config: Config,
+    /// Greatest error of a stamp, either way, in nanoseconds.
+    pub noise_ns: u64,
+    /// Standard deviation of the rates of clocks, in parts per billion.
+    pub drift_ppb: f64,
+    /// Standard deviation of the change of a rate in a second, in parts per billion.
+    pub wander_ppb: f64,
+    /// Share of the nodes that tell each neighbour another time; never the reference.
+    pub liars: f64,
+    /// Share of the nodes that crash in the middle of the run; never the reference.
+    pub lost: f64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            nodes: 100,
+            paths: PathsSpec { load: 0.5, base_ns: (20_000, 10_000), asymmetry_ns: 0 },
+            seed: 1,
+            duration: Duration::from_secs(20),
+            config: Config::default(),
+            noise_ns: 30,
+            drift_ppb: 20_000.0,
+            wander_ppb: 5.0,
+            liars: 0.0,
+            lost: 0.0,
+        }
+    }
+}
+
+/// Percentiles in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// Half are below.
+    pub p50: f64,
+    /// All but one in a hundred are below.
+    pub p99: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    fn of(ns: &mut [u64]) -> Self {
+        ns.sort_unstable();
+        let us = |share: f64| nearest_rank(ns, share).map_or(0.0, |ns| ns as f64 / 1e3);
+        Self { p50: us(0.5), p99: us(0.99), max: us(1.0) }
+    }
+}
+
+/// What came of a run. Errors are those of readings at use, against the clock of the reference.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Results {
+    /// Errors beyond what the planted asymmetry forces on anybody who measures both ways.
+    pub error_us: Spread,
+    /// Errors with all that.
+    pub whole_error_us: Spread,
+    /// Proven bounds.
+    pub proven_us: Spread,
+    /// Assumed bounds.
+    pub assumed_us: Spread,
+    /// Share of the readings whose whole error lies within the assumed bound.
+    pub coverage: f64,
+    /// The same for the proven bound; readings without a proven bound count as outside.
+    pub proven_coverage: f64,
+    /// NTP-style on the same stamps: errors with the planted asymmetry of their own paths.
+    pub ntp_error_us: Spread,
+    /// PTP-style on the same stamps.
+    pub ptp_error_us: Spread,
+    /// Readings of honest nodes that are up.
+    pub readings: u64,
+    /// Readings that said that the clock is not synchronised.
+    pub not_synchronised: u64,
+    /// Liars that were planted, those named in the last window, and honest nodes named.
+    pub liars: [u64; 3],
+    /// The median surplus of loops in the last window, in nanoseconds.
+    pub surplus_ns: f64,
+    /// What a node sent, in kilobits a second with all headers: the mean.
+    pub sent_kbit_s: f64,
+    /// Packets that crossed the network.
+    pub hops: u64,
+    /// Equal runs have equal digests.
+    pub digest: String,
+}
+
+/// What is noted while a run goes on.
+struct Watch {
+    masters: Vec<Option<u32>>,
+    followers: Vec<Follower>,
+    liars: Vec<u32>,
+    surplus_ns: f64,
+    bytes: u64,
+}
+
+impl Observer<Node, Paths> for Watch {
+    fn event(&mut self, seen: Seen, event: TimeEvent) {
+        let node = seen.node.0 as usize;
+        match event {
+            TimeEvent::Pair(peer, ours, pair) if self.masters[node] == Some(peer) => {
+                self.followers[node].pair(ours, &pair);
+            }
+            TimeEvent::Verdict(..) => self.followers[node].close(),
+            TimeEvent::Solved(health, _) => {
+                self.liars = health.liars;
+                self.surplus_ns = health.surplus_ns;
+            }
+            _ => {}
+        }
+    }
+
+    fn sent(&mut self, packet: &evenfall_sim::Packet, _: &[u8], _: evenfall_sim::Verdict) {
+        self.bytes += u64::from(packet.bytes) + 66;
+    }
+}
+
+/// Every node's neighbour that is nearest to the reference.
+fn masters(nodes: u32, pairs: &[(u32, u32)]) -> Vec<Option<u32>> {
+    let mut beside: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for &(a, b) in pairs {
+        beside.entry(a).or_default().push(b);
+        beside.entry(b).or_default().push(a);
+    }
+    let mut masters = vec![None; nodes as usize];
+    let mut queue = VecDeque::from([0]);
+    while let Some(node) = queue.pop_front() {
+        for &other in beside.get(&node).into_iter().flatten() {
+            if other != 0 && masters[other as usize].is_none() {
+                masters[other as usize] = Some(node);
+                queue.push_back(other);
+            }
+        }
+    }
+    masters
+}
+
+/// What the planted asymmetry forces on every node's offset: the least squares over pairs that are
+/// measured without any error but half of the difference of their two ways.
+fn forced(params: &Params, paths: &Paths, pairs: &[(u32, u32)]) -> Vec<i64> {
+    let end = Timestamp::from_nanos(1 << 40);
+    let edge = |&(a, b): &(u32, u32)| {
+        let way = |from, to| paths.base_ns(HostIndex(from), HostIndex(to)) as i64;
+        let (there, back) = (way(a, b), way(b, a));
+        let half = (there + back) / 2;
+        let estimate = PairEstimate {
+            middle: end - params.config.window / 2,
+            end,
+            offset_ns: (there - back).div_euclid(2),
+            rate: 0.0,
+            half_ns: half as u64,
+            kept: 1,
+            proven_ns: [-back, there],
+            proven_rate: [0.0; 2],
+        };
+        Edge { a, b, estimate }
+    };
+    let edges: Vec<Edge> = pairs.iter().map(edge).collect();
+    let (verdicts, _) = Mesh::new(params.config.clone(), params.nodes, 0).solve(end, &edges);
+    verdicts.iter().map(|verdict| verdict.map_or(0, |verdict| verdict.offset_ns)).collect()
+}
+
+/// A drawn set of nodes without the reference.
+fn drawn(nodes: u32, share: f64, prng: &mut Prng) -> Vec<u32> {
+    let mut all: Vec<u32> = (1..nodes).collect();
+    prng.shuffle(&mut all);
+    all.truncate((f64::from(nodes) * share) as usize);
+    all
+}
+
+/// Builds the world, with the courses of all clocks on its agenda.
+fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> {
+    let paths = Paths::new(params.paths.clone(), params.seed);
+    let mut world = World::new(paths, params.seed);
+    let addresses: Vec<_> = (0..params.nodes).map(|n| NodeIndex(n).address()).collect();
+    let end = WARM_UP + params.duration;
+    for number in 0..params.nodes {
+        let mut drift = params.drift_ppb * normal(prng);
+        let origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
+        let clock =
+            ClockSpec { origin: Some(origin), drift_ppb: drift as i64, ..ClockSpec::default() };
+        let seat = Seat { addresses: addresses.clone(), number, run: params.seed | 1 << 63 };
+        let mut keeper = Timekeeper::new(params.config.clone(), seat, None, origin);
+        keeper.tell_pairs();
+        let node = Node {
+            keeper,
+            noise_ns: params.noise_ns,
+            lies: liars.contains(&number),
+            prng: prng.fork(u64::from(number)),
+        };
+        let index = world.add(node, HostSpec { clock, ..HostSpec::default() });
+        let mut at = SimTime::ZERO;
+        while params.wander_ppb > 0.0 && at < SimTime::ZERO + end {
+            at = at + WANDER_STEP;
+            drift += params.wander_ppb * normal(prng);
+            world.schedule(at, Action::Fault(Fault::ClockDrift(index, drift as i64)));
+        }
+    }
+    world
+}
+
+/// Nearly normal: the sum of twelve uniform draws, out of additions alone.
+fn normal(prng: &mut Prng) -> f64 {
+    (0..12).map(|_| prng.unit()).sum::<f64>() - 6.0
+}
+
+/// Readings of one run.
+#[derive(Default)]
+struct Looks {
+    error: Vec<u64>,
+    whole: Vec<u64>,
+    proven: Vec<u64>,
+    assumed: Vec<u64>,
+    rivals: [Vec<u64>; 2],
+    within: [u64; 2],
+    not_synchronised: u64,
+}
+
+impl Looks {
+    fn look(&mut self, world: &World<Node, Paths>, watch: &Watch, forced: &[i64], liars: &[u32]) {
+        let truth = world.local(NodeIndex(0));
+        for number in 1..world.node_count() as u32 {
+            let index = NodeIndex(number);
+            if !world.is_up(index) || liars.contains(&number) {
+                continue;
+            }
+            let local = world.local(index);
+            let reading = world.machine(index).keeper.read(local);
+            let shown = local.signed_since(truth).saturating_add(reading.offset_ns);
+            let whole = shown.unsigned_abs();
+            self.whole.push(whole);
+            self.error.push((shown - forced[number as usize]).unsigned_abs());
+            self.within[0] += u64::from(reading.assumed_ns.is_some_and(|bound| whole <= bound));
+            self.within[1] += u64::from(reading.proven_ns.is_some_and(|bound| whole <= bound));
+            self.assumed.extend(reading.assumed_ns);
+            self.proven.extend(reading.proven_ns);
+            self.not_synchronised += u64::from(reading.state != State::Synchronised);
+            for (rival, errors) in self.rivals.iter_mut().enumerate() {
+                errors.extend(
+                    chained(watch, number, local, rival)
+                        .map(|at| at.signed_since(truth).unsigned_abs()),
+                );
+            }
+        }
+    }
+}
+
+/// The time of the reference as a rival has it at a node, by the chain of masters.
+fn chained(watch: &Watch, number: u32, local: Timestamp, rival: usize) -> Option<Timestamp> {
+    let (mut node, mut at) = (number, local);
+    while let Some(master) = watch.masters[node as usize] {
+        let offset = watch.followers[node as usize].offsets(at)?[rival];
+        at = Timestamp::from_nanos(at.nanos().saturating_add_signed(offset));
+        node = master;
+    }
+    Some(at)
+}
+
+/// Runs it. `progress` hears how much of the run is over.
+pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Results {
+    let mut prng = Prng::new(params.seed ^ 0x0063_6c6f_636b);
+    let liars = drawn(params.nodes, params.liars, &mut prng);
+    let lost = drawn(params.nodes, params.lost, &mut prng);
+    let mut world = world(params, &liars, &mut prng);
+    let pairs = graph::pairs(params.nodes, graph::degree(params.nodes), params.seed | 1 << 63);
+    let forced = forced(params, world.network(), &pairs);
+    let mut watch = Watch {
+        masters: masters(params.nodes, &pairs),
+        followers: vec![Follower::default(); params.nodes as usize],
+        liars: Vec::new(),
+        surplus_ns: 0.0,
+        bytes: 0,
+    };
+    let end = WARM_UP + params.duration;
+    let middle = SimTime::ZERO + WARM_UP + params.duration / 2;
+    for &node in &lost {
+        world.schedule(middle, Action::Fault(Fault::Crash(NodeIndex(node))));
+    }
+    let mut looks = Looks::default();
+    let mut at = WARM_UP;
+    while at <= end {
+        world.run_until(SimTime::ZERO + at, &mut watch);
+        looks.look(&world, &watch, &forced, &liars);
+        progress(at, end);
+        at += LOOK;
+    }
+    let named = |honest: bool| {
+        watch.liars.iter().filter(|named| liars.contains(named) != honest).count() as u64
+    };
+    let readings = looks.whole.len() as u64;
+    let share = |count: u64| count as f64 / readings.max(1) as f64;
+    let kbit = watch.bytes as f64 * 8.0 / 1e3 / end.as_secs_f64() / f64::from(params.nodes);
+    let [mut ntp, mut ptp] = looks.rivals;
+    Results {
+        error_us: Spread::of(&mut looks.error),
+        whole_error_us: Spread::of(&mut looks.whole),
+        proven_us: Spread::of(&mut looks.proven),
+        assumed_us: Spread::of(&mut looks.assumed),
+        coverage: share(looks.within[0]),
+        proven_coverage: share(looks.within[1]),
+        ntp_error_us: Spread::of(&mut ntp),
+        ptp_error_us: Spread::of(&mut ptp),
+        readings,
+        not_synchronised: looks.not_synchronised,
+        liars: [liars.len() as u64, named(false), named(true)],
+        surplus_ns: watch.surplus_ns,
+        sent_kbit_s: kbit,
+        hops: world.tally().hops,
+        digest: format!("{:016x}", world.digest()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! A network whose queues have memory, and whose asymmetry is planted and therefore known.
+//!
+//! ```text
+//!  sender's uplink queue  ->  lasting delay of the way  ->  receiver's downlink queue
+//! ```
+//!
+//! Other traffic keeps every link busy for a stated share of the time: bursts at random times, of
+//! exponential length. The wait that a probe finds is that of the queue M/M/1, and a probe that
+//! follows 20 us later finds the same queue, 20 us on. That is what coded probes rest on: with
+//! waits that are drawn for each packet they would select nothing.
+
+use evenfall_core::Prng;
+use evenfall_sim::network::{Agenda, Chance, Chances};
+use evenfall_sim::{HostIndex, HostSpec, Loss, Network, Packet, Rates, SimTime, Verdict};
+
+/// Mean time that a burst of other traffic takes a link: four full packets at 10 Gb/s.
+const BURST_NS: f64 = 4_800.0;
+/// A silence after which a queue is drawn anew, in relaxation times of the queue. Three leave a
+/// correlation of 5 %.
+const RELAXATIONS: f64 = 3.0;
+
+/// The network of the clock study.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathsSpec {
+    /// Share of the time in which other traffic keeps a link busy; below 1.
+    pub load: f64,
+    /// Lasting delay of a way in nanoseconds: the least, and what is uniform on top by pair.
+    pub base_ns: (u64, u64),
+    /// Greatest difference of the two ways of a pair, either way, in nanoseconds: uniform by pair.
+    pub asymmetry_ns: u64,
+}
+
+/// A link's other traffic.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    /// Work that waits at `at`, in nanoseconds.
+    backlog: f64,
+    at: f64,
+    /// When the next burst comes.
+    next: f64,
+}
+
+/// An exponential draw of mean 1 by comparisons alone (von Neumann, 1951), so that the draw is the
+/// same on every platform.
+fn exponential(prng: &mut Prng) -> f64 {
+    let mut whole = 0.0;
+    loop {
+        let first = prng.unit();
+        let (mut last, mut run) = (first, 1);
+        loop {
+            let next = prng.unit();
+            if next >= last {
+                break;
+            }
+            (last, run) = (next, run + 1);
+        }
+        if run % 2 == 1 {
+            return whole + first;
+        }
+        whole += 1.0;
+    }
+}
+
+impl Link {
+    /// The wait of a packet that comes at `now`, and which the link serves in its turn.
+    fn wait(&mut self, now: f64, load: f64, prng: &mut Prng) -> f64 {
+        if load <= 0.0 {
+            return 0.0;
+        }
+        let relaxation = BURST_NS / ((1.0 - load) * (1.0 - load));
+        if self.next == 0.0 || now - self.at > RELAXATIONS * relaxation {
+            // The stationary wait: none with probability 1 - load, and exponential else.
+            let busy = prng.chance(load);
+            self.backlog = if busy { exponential(prng) * BURST_NS / (1.0 - load) } else { 0.0 };
+            self.at = now;
+            self.next = now + exponential(prng) * BURST_NS / load;
+        }
+        while self.next <= now {
+            self.backlog = (self.backlog - (self.next - self.at)).max(0.0);
+            self.at = self.next;
+            self.backlog += exponential(prng) * BURST_NS;
+            self.next += exponential(prng) * BURST_NS / load;
+        }
+        self.backlog = (self.backlog - (now - self.at)).max(0.0);
+        self.at = self.at.max(now);
+        self.backlog
+    }
+}
+
+/// The network. See the module documentation.
+#[derive(Debug)]
+pub struct Paths {
+    spec: PathsSpec,
+    seed: u64,
+    links: Vec<[Link; 2]>,
+    chances: Chances,
+}
+
+impl Paths {
+    /// A network whose lasting delays come from this seed.
+    pub fn new(spec: PathsSpec, seed: u64) -> Self {
+        Self { spec, seed, links: Vec::new(), chances: Chances::default() }
+    }
+
+    /// The lasting delay of one way, in nanoseconds.
+    pub fn base_ns(&self, from: HostIndex, to: HostIndex) -> u64 {
+        let (low, high) = (from.0.min(to.0), from.0.max(to.0));
+        let pair = u64::from(low) << 32 | u64::from(high);
+        let mut prng = Prng::new(self.seed ^ pair.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (least, more) = self.spec.base_ns;
+        let base = least + prng.below(more + 1);
+        // One way takes `skew` and the other way takes the rest.
+        let skew = prng.below(self.spec.asymmetry_ns + 1);
+        if from.0 < to.0 { base + skew } else { base + self.spec.asymmetry_ns - skew }
+    }
+}
+
+impl Network for Paths {
+    fn add_host(&mut self, _: &HostSpec) {
+        self.links.push([Link::default(); 2]);
+    }
+
+    fn route(&mut self, packet: &Packet, prng: &mut Prng, _: &mut Agenda) -> Verdict {
+        let chance = self.chances.draw(prng);
+        if chance == Chance::Lose {
+            return Verdict::Lose(Loss::Random);
+        }
+        let mut at = packet.at.nanos() as f64;
+        at += self.links[packet.from_host.0 as usize][0].wait(at, self.spec.load, prng);
+        at += self.base_ns(packet.from_host, packet.to_host) as f64;
+        at += self.links[packet.to_host.0 as usize][1].wait(at, self.spec.load, prng);
+        let arrival = SimTime::from_nanos(at as u64);
+        match chance {
+            Chance::Reorder(by) => Verdict::Deliver(arrival + by),
+            Chance::Duplicate(lag) => Verdict::Twice(arrival, arrival + lag),
+            _ => Verdict::Deliver(arrival),
+        }
+    }
+
+    fn set_rates(&mut self, rates: Rates) {
+        self.chances = Chances::new(rates);
+    }
+
+    /// Lasting delays stay: a slow host is slow with its processor.
+    fn slow(&mut self, _: SimTime, _: HostIndex, _: f64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_those_of_the_queue_m_m_1_and_two_probes_find_one_queue() {
+        for load in [0.5, 0.9] {
+            let mut prng = Prng::new(1);
+            let (mut link, mut sum, mut alike, mut busy) = (Link::default(), 0.0, 0u32, 0u32);
+            let n = 40_000;
+            for k in 1..=n {
+                let now = f64::from(k) * 2_300_000.0;
+                let first = link.wait(now, load, &mut prng);
+                let second = link.wait(now + 20_000.0, load, &mut prng);
+                sum += first;
+                busy += u32::from(first > 20_000.0);
+                alike += u32::from(first > 20_000.0 && second > 0.0);
+            }
+            let expected = load * BURST_NS / (1.0 - load);
+            let mean = sum / f64::from(n);
+            assert!((mean / expected - 1.0).abs() < 0.05, "load {load}: {mean}, not {expected}");
+            assert_eq!(alike, busy, "a queue of more than 20 us is still there 20 us later");
+        }
+    }
+
+    #[test]
+    fn asymmetry_is_within_its_bound_and_the_same_each_time() {
+        let spec = PathsSpec { load: 0.0, base_ns: (20_000, 10_000), asymmetry_ns: 2_000 };
+        let paths = Paths::new(spec, 3);
+        let mut widest = 0;
+        for b in 1..500 {
+            let way = |a, b| paths.base_ns(HostIndex(a), HostIndex(b)) as i64;
+            let difference = way(0, b) - way(b, 0);
+            assert!(difference.abs() <= 2_000, "{difference}");
+            widest = widest.max(difference.abs());
+            assert_eq!(way(0, b), way(0, b));
+        }
+        assert!(widest > 1_800, "the range is used");
+    }
+}

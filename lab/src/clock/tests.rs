@@ -1,0 +1,36 @@
+use super::*;
+
+fn run(params: &Params) -> Results {
+    super::run(params, &mut |_, _| {})
+}
+
+fn short() -> Params {
+    Params { nodes: 30, duration: Duration::from_secs(5), ..Params::default() }
+}
+
+#[test]
+fn readings_keep_their_bounds_at_every_load_and_beat_both_rivals() {
+    for load in [0.0, 0.5, 0.9] {
+        let mut params = short();
+        params.paths.load = load;
+        let results = run(&params);
+        assert!(results.proven_coverage == 1.0, "load {load}: {results:?}");
+        assert!(results.coverage >= 0.999, "load {load}: {results:?}");
+        assert!(
+            results.error_us.p99 < if load > 0.8 { 3.0 } else { 0.2 },
+            "load {load}: {results:?}"
+        );
+        if load > 0.0 {
+            assert!(results.ntp_error_us.p99 > results.error_us.p99, "load {load}: {results:?}");
+            assert!(results.ptp_error_us.p99 > results.error_us.p99, "load {load}: {results:?}");
+        }
+    }
+}
+
+#[test]
+fn one_liar_in_ten_is_named_and_one_seed_gives_one_result() {
+    let params = Params { liars: 0.1, ..short() };
+    let results = run(&params);
+    assert_eq!(results.liars, [3, 3, 0], "{results:?}");
+    assert_eq!(results, run(&params));
+}

@@ -1,0 +1,120 @@
+//! `evenfall sim clock`: one time for all nodes, in the simulator.
+
+use std::time::Duration;
+
+use evenfall_runtime::program::Outcome;
+use evenfall_runtime::progress::Progress;
+
+use crate::clock::{Params, Results, Spread, run};
+
+/// Arguments of `evenfall sim clock`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Nodes; the first is the reference.
+    #[arg(long, default_value_t = 100)]
+    nodes: u32,
+    /// Share of the time in which other traffic keeps every link busy: 0, .5, .9.
+    #[arg(long, default_value_t = 0.5)]
+    load: f64,
+    /// Greatest lasting difference of the two ways of a pair, in microseconds.
+    #[arg(long, value_name = "US", default_value_t = 0.0)]
+    asymmetry: f64,
+    /// Standard deviation of the rates of clocks, in parts per million.
+    #[arg(long, value_name = "PPM", default_value_t = 20.0)]
+    drift: f64,
+    /// How much a rate changes in a second, in parts per billion.
+    #[arg(long, value_name = "PPB", default_value_t = 5.0)]
+    wander: f64,
+    /// Share of the nodes that tell each neighbour another time.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    liars: f64,
+    /// Share of the nodes that crash in the middle of the run.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    lost: f64,
+    /// What a node may send for its probes, in kilobits a second.
+    #[arg(long, value_name = "KBIT/S", default_value_t = 500)]
+    budget: u64,
+    /// How long clocks are looked at, in simulated time.
+    #[arg(
+        long,
+        default_value = "20s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    duration: Duration,
+    /// The same seed gives the same run, on any machine.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    let params = params(args)?;
+    let shown = Progress::new();
+    shown.stage("simulating milliseconds of clocks", Some(0));
+    let results = run(&params, &mut |at, of| {
+        shown.at(at.as_millis() as u64, of.as_millis() as u64);
+    });
+    shown.end();
+    if args.json {
+        let mut json = serde_json::to_value(&results)?;
+        json["seed"] = args.seed.into();
+        println!("{json}");
+    } else {
+        table(&results);
+    }
+    Ok(())
+}
+
+fn table(results: &Results) {
+    println!("{:<28} {:>10} {:>10} {:>10}", "us", "p50", "p99", "max");
+    let row = |name: &str, spread: Spread| {
+        println!("{name:<28} {:>10.3} {:>10.3} {:>10.3}", spread.p50, spread.p99, spread.max);
+    };
+    row("error", results.error_us);
+    row("error with asymmetry", results.whole_error_us);
+    row("assumed bound", results.assumed_us);
+    row("proven bound", results.proven_us);
+    row("error, NTP-style", results.ntp_error_us);
+    row("error, PTP-style", results.ptp_error_us);
+    println!(
+        "{} readings: {:.3} % within the assumed bound, {:.3} % within the proven bound",
+        results.readings,
+        100.0 * results.coverage,
+        100.0 * results.proven_coverage
+    );
+}
+
+fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
+    let share = |name: &str, value: f64| {
+        let fits = (0.0..1.0).contains(&value);
+        if fits { Ok(value) } else { Err(format!("--{name} {value}: from 0 to below 1")) }
+    };
+    let positive = |name: &str, value: f64| {
+        let fits = (0.0..1e6).contains(&value);
+        if fits { Ok(value) } else { Err(format!("--{name} {value}: from 0 to a million")) }
+    };
+    if args.nodes < 2 {
+        return Err("--nodes: there must be two at least".into());
+    }
+    if args.budget == 0 {
+        return Err("--budget: must be above 0".into());
+    }
+    let mut params = Params {
+        nodes: args.nodes,
+        seed: args.seed,
+        duration: args.duration,
+        drift_ppb: 1e3 * positive("drift", args.drift)?,
+        wander_ppb: positive("wander", args.wander)?,
+        liars: share("liars", args.liars)?,
+        lost: share("lost", args.lost)?,
+        ..Params::default()
+    };
+    params.paths.load = share("load", args.load)?;
+    params.paths.asymmetry_ns = (1e3 * positive("asymmetry", args.asymmetry)?) as u64;
+    params.config.budget_bits_s = 1_000 * args.budget;
+    Ok(params)
+}

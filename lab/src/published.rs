@@ -1,0 +1,69 @@
+//! What others have measured: rows that models are fitted to, and rows that judge them.
+//!
+//! All are of Jasper (Haseeb et al., arXiv 2402.09527), on machines of type c5.2xlarge in AWS with
+//! a stack that bypasses the kernel. Rows of 10 and 100 receivers are in the fit; rows of 1,000
+//! receivers and more never are, so that they can judge.
+
+use evenfall_multicast_machine::Mode;
+
+/// A published row: what was measured, and in which set-up.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// How it was sent.
+    pub mode: Mode,
+    /// Receivers.
+    pub receivers: u32,
+    /// Receivers that shared a machine.
+    pub per_host: u32,
+    /// Depth.
+    pub depth: u8,
+    /// Fan-out.
+    pub fanout: u16,
+    /// Extra copies.
+    pub hedging: u8,
+    /// OML in microseconds: p50, p90, p99, as far as published.
+    pub oml: [Option<f64>; 3],
+    /// Median delivery window without holding, microseconds.
+    pub window: Option<f64>,
+    /// Whether the fit sees the row.
+    pub in_fit: bool,
+}
+
+const fn median(n: u32, d: u8, f: u16, p50: f64) -> Row {
+    row(Mode::Tree, n, d, f, 0, [Some(p50), None, None])
+}
+
+const fn row(mode: Mode, n: u32, d: u8, f: u16, h: u8, oml: [Option<f64>; 3]) -> Row {
+    Row {
+        mode,
+        receivers: n,
+        per_host: 1,
+        depth: d,
+        fanout: f,
+        hedging: h,
+        oml,
+        window: None,
+        in_fit: n <= 100,
+    }
+}
+
+const fn all(p50: f64, p90: f64, p99: f64) -> [Option<f64>; 3] {
+    [Some(p50), Some(p90), Some(p99)]
+}
+
+/// The published rows without holding.
+pub const ROWS: [Row; 13] = [
+    median(10, 1, 10, 66.0),
+    median(10, 2, 4, 88.0),
+    median(100, 1, 100, 351.0),
+    median(100, 3, 5, 141.0),
+    row(Mode::Unicast, 100, 1, 100, 0, all(254.0, 331.0, 466.0)),
+    Row { window: Some(103.0), ..row(Mode::Tree, 100, 2, 10, 0, all(147.0, 213.0, 401.0)) },
+    Row { window: Some(91.0), ..row(Mode::Hedge, 100, 2, 10, 1, [None; 3]) },
+    Row { window: Some(72.0), ..row(Mode::Hedge, 100, 2, 10, 2, all(129.0, 146.0, 199.0)) },
+    Row { per_host: 10, ..median(1_000, 2, 32, 282.0) },
+    Row { per_host: 10, ..median(1_000, 3, 10, 217.0) },
+    Row { per_host: 10, ..median(1_000, 4, 6, 226.0) },
+    Row { per_host: 10, ..row(Mode::Hedge, 1_000, 3, 10, 2, all(214.0, 244.0, 377.0)) },
+    Row { per_host: 20, ..row(Mode::Hedge, 5_832, 3, 18, 1, all(315.0, 355.0, 541.0)) },
+];
