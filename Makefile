@@ -16,7 +16,7 @@ export NO_INSTALL
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
 	@echo "make test       everything that must pass before a merge; NO_INSTALL=1 installs nothing"
-	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds)"
+	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), and whether builds agree"
 	@echo "make bench      fan-out cost, and our peers beside us"
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), where there is a nightly Rust"
 	@echo "make deps       install what tests use besides (network namespaces, a browser); make test does it"
@@ -70,9 +70,11 @@ deploy:
 	./deploy/test.sh
 
 # With MinIO beside, when it can be built or found; without, its tests say that they are skipped.
+# Ends with three builds of the scenarios, which must give the same digests.
 test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features
+	./scripts/same-everywhere.sh
 
 bench:
 	$(CARGO) run --release --package evenfall-lab -- bench fanout --fanout 10 --size 40

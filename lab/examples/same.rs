@@ -1,6 +1,6 @@
-//! Digests of runs that must be the same everywhere: one line each, for `scripts/same-everywhere.sh`
-//! to compare between builds. `cargo run --release -p evenfall-lab --no-default-features --example
-//! same` prints them.
+//! Digests of runs that must be the same everywhere, a line each. `scripts/same-everywhere.sh`
+//! compares the lines of several builds. This command prints them:
+//! `cargo run --release -p evenfall-lab --no-default-features --example same`.
 
 use core::time::Duration;
 use std::fmt::Debug;

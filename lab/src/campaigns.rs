@@ -3,14 +3,15 @@
 use evenfall_sim::AnyCampaign;
 
 use crate::multicast::campaign::{FAULTS, RECORDER, SLOW_PROXY, SLOW_RECEIVER};
+use crate::order::Order;
 use crate::shuffle::calls::Calls;
 use crate::shuffle::faults::Shuffle;
 use crate::store::Store;
 use crate::survey::Survey;
 
 /// Every campaign of evenfall.
-pub static ALL: [&dyn AnyCampaign; 8] =
-    [&FAULTS, &RECORDER, &SLOW_RECEIVER, &SLOW_PROXY, &Survey, &Shuffle, &Calls, &Store];
+pub static ALL: [&dyn AnyCampaign; 9] =
+    [&FAULTS, &RECORDER, &SLOW_RECEIVER, &SLOW_PROXY, &Survey, &Shuffle, &Calls, &Store, &Order];
 
 /// The campaign of this name.
 ///

@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`campaigns`] | the list of all fault campaigns |
 //! | [`clock`] | one time for all nodes: errors and bounds of clocks, beside rivals |
+//! | [`files`] | bulk reads: which copy, over which path, beside rivals and a bound |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
+//! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
 //! | [`placement`] | pools of machines, and planners compared on them |
 //! | [`model`] | the clouds on which studies run: a file each, and the source of every number |
 //! | [`published`] | what others have measured, to fit models and to judge them |
@@ -28,8 +30,10 @@ pub mod clock;
 pub mod commands;
 #[cfg(feature = "program")]
 pub mod fanout;
+pub mod files;
 pub mod model;
 pub mod multicast;
+pub mod order;
 pub mod placement;
 pub mod published;
 pub mod shuffle;

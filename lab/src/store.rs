@@ -14,11 +14,9 @@
 
 mod second;
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,8 +76,6 @@ words! {
         TailInOnePlace,
         /// A part of the disk that cannot be read now is taken for an empty one.
         ReadErrorIsEmptiness,
-        /// A file that is made anew under the name of a removed one is not synced.
-        NewNameUnsynced,
         /// An object that a listing does not show is taken for lost.
         ListingTrusted,
     }
@@ -102,14 +98,6 @@ fn works(error: Error) -> Broken {
 struct Hand {
     disk: SimDisk,
     mutant: Option<Mutant>,
-    /// Names that were removed, for the mutant that does not sync what they are given to.
-    removed: Rc<RefCell<BTreeSet<String>>>,
-}
-
-impl Hand {
-    fn new(disk: &SimDisk, mutant: Option<Mutant>) -> Self {
-        Self { disk: disk.clone(), mutant, removed: Rc::default() }
-    }
 }
 
 impl Disk for Hand {
@@ -126,11 +114,6 @@ impl Disk for Hand {
     fn sync_all(&self) -> Result<(), StorageError> {
         match self.mutant {
             Some(Mutant::ChunksUnsynced) => Ok(()),
-            Some(Mutant::NewNameUnsynced) => {
-                let removed = self.removed.borrow();
-                let others = self.disk.list()?.into_iter().map(|(name, _)| name);
-                others.filter(|name| !removed.contains(name)).try_for_each(|name| self.sync(&name))
-            }
             Some(Mutant::SyncErrorIgnored) => self.disk.sync_all().or(Ok(())),
             _ => self.disk.sync_all(),
         }
@@ -144,9 +127,6 @@ impl Disk for Hand {
         self.disk.list()
     }
     fn remove(&self, name: &str) -> Result<(), StorageError> {
-        if self.mutant == Some(Mutant::NewNameUnsynced) {
-            self.removed.borrow_mut().insert(name.into());
-        }
         self.disk.remove(name)
     }
 }
@@ -281,7 +261,6 @@ impl Campaign for Store {
             (Mutant::BlockUnconditional, Check::Published, 200),
             (Mutant::TailInOnePlace, Check::Published, 200),
             (Mutant::ReadErrorIsEmptiness, Check::Works, 200),
-            (Mutant::NewNameUnsynced, Check::Works, 200),
             (Mutant::ListingTrusted, Check::Published, 200),
         ];
         Outline {
@@ -326,7 +305,7 @@ impl Scene {
         let lies = seed % 8 == 7;
         let disk = SimDisk::new(prng.next_u64(), DiskFaults::default());
         let objects = SimObjects::new(prng.next_u64(), ObjectFaults::default());
-        let hand = Hand::new(&disk, mutant);
+        let hand = Hand { disk: disk.clone(), mutant };
         let journal_bytes_max = 20_000 + prng.below(200_000);
         let config = VolumeConfig { node: 1, journal_bytes_max };
         let (mut volume, _) = Volume::open(hand, config.clone())?;
@@ -628,7 +607,7 @@ impl Scene {
         self.waiting.clear();
         let faults = DiskFaults::default();
         self.disk.set_faults(faults);
-        let hand = Hand::new(&self.disk, self.mutant);
+        let hand = Hand { disk: self.disk.clone(), mutant: self.mutant };
         let opened = Volume::open(hand, self.config.clone());
         let (volume, mut found) = opened.map_err(works)?;
         self.volume = volume;

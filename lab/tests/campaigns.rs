@@ -69,6 +69,11 @@ fn acknowledged_means_readable_after_any_crash() {
 }
 
 #[test]
+fn all_replicas_have_one_order_and_reads_see_it() {
+    prove("order");
+}
+
+#[test]
 fn every_mutant_is_caught_by_its_check() {
     for campaign in ALL {
         for caught in campaign.catch().unwrap_or_else(|why| panic!("{why}")) {

@@ -4,6 +4,7 @@
 
 mod campaigns;
 mod corpus;
+mod files;
 mod moderation;
 mod pages;
 mod repair;

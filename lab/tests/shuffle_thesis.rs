@@ -8,7 +8,8 @@ use evenfall_exchange_machine::workload::by_sampling;
 use evenfall_exchange_machine::{Config, Event, Exchange, Matrix, Outbound, Pace, Plan};
 use evenfall_lab::shuffle::plain::Plain;
 use evenfall_lab::shuffle::plain::rules::{Rules, Window};
-use evenfall_lab::shuffle::{Ablation, Params, Rival, run};
+use evenfall_lab::shuffle::unfinished::Link;
+use evenfall_lab::shuffle::{Ablation, Params, Rival, Unfinished, run, study};
 use evenfall_sim::{
     Collect, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Priorities, SimTime, World,
 };
@@ -199,6 +200,25 @@ fn hadoop_improves_with_the_messages_fetched_at_a_time() {
     let all = [3, 5, 10, 20].map(efficiency);
     assert!(all.is_sorted(), "{all:?}");
     assert!((0.65..0.8).contains(&all[1]), "Hadoop-5 reached {}", all[1]);
+}
+
+/// Figure 6.15: a sender that may look 5 round trips ahead, 40 packets, waits for the receiver of
+/// the first packet of its schedule, and keeps the grants of other receivers meanwhile. In the run
+/// with seed 2 each of two senders keeps the grants that the other sender waits for.
+#[test]
+fn two_senders_that_may_not_look_far_ahead_can_wait_for_each_other_for_ever() {
+    let figures = study::figures();
+    let figure = figures.iter().find(|figure| figure.number == "6.15").expect("the figure");
+    let runs = figure.runs(&[45], 2);
+    let run = runs.iter().find(|run| run.seed == 2 && run.setup.ablation == Ablation::Redirect(40));
+    let Unfinished::Deadlock { circle, left, .. } =
+        run.expect("a run").run().expect_err("a deadlock")
+    else {
+        panic!("another end");
+    };
+    let link = |sender, receiver, held| Link { sender, receiver, held };
+    assert_eq!(circle, [link(5, 29, 80), link(6, 36, 53)]);
+    assert_eq!(left, 441);
 }
 
 /// Two implementations of one protocol, of which one looks at every message for every packet: they

@@ -27,7 +27,6 @@ mod feed;
 mod instrument;
 #[cfg(feature = "man")]
 mod man;
-#[cfg(not(all(feature = "agents", feature = "arrow")))]
 mod missing;
 #[cfg(test)]
 mod pages;

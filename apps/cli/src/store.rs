@@ -16,8 +16,7 @@ use clap::Subcommand;
 use evenfall_feed_service::Feed;
 use evenfall_multicast_recorder::recording::is_file_of;
 use evenfall_store_engine::{
-    Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,
-    Store, StoreConfig, StoreFile,
+    Archive, Client, Opened, RecordSource, RemoteSource, Store, StoreConfig, StoreFile,
 };
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::Loss;
@@ -178,6 +177,19 @@ impl Place {
         !self.objects && self.dir.to_str().is_some_and(|place| place.starts_with("tcp://"))
     }
 
+    #[cfg(feature = "etcd")]
+    fn cluster(&self, names: &str) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
+        use evenfall_store_engine::{BucketOptions, ClusterSource, Freshness};
+        let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
+        let options = BucketOptions::default();
+        Ok(Box::new(ClusterSource::open(names, None, &options, freshness)?))
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    fn cluster(&self, _: &str) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
+        Err(backing::missing_names())
+    }
+
     fn source(&self) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
         let address = self.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
         if let Some(address) = address.filter(|_| !self.objects) {
@@ -185,9 +197,7 @@ impl Place {
         }
         let place = self.dir.display().to_string();
         if place.starts_with("etcd://") {
-            let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
-            let options = BucketOptions::default();
-            return Ok(Box::new(ClusterSource::open(&place, None, &options, freshness)?));
+            return self.cluster(&place);
         }
         if !self.objects {
             return Ok(Box::new(open_to_read(&self.dir)?));

@@ -106,6 +106,7 @@ impl Switch {
                 .ok_or_else(|| in_use((Ipv4Addr::LOCALHOST, 0).into()))?,
         };
         ports.insert(address, Arc::clone(&inbox));
+        let notes = lacks(&options);
         Ok(MemoryPort {
             switch: self.clone(),
             address,
@@ -121,8 +122,50 @@ impl Switch {
             waiting,
             is_drained: false,
             counted_at: Timestamp::ZERO,
+            notes,
         })
     }
+}
+
+/// What these options ask for and no port in memory has. All fields are named here, so that a new
+/// option is either carried out or noted.
+fn lacks(options: &Options) -> Vec<String> {
+    let Options {
+        kernel_timestamps,
+        multicast_interface,
+        busy_poll,
+        dscp,
+        inject,
+        // Memory has no segments and no kernel that joins datagrams; both are defaults, and what
+        // arrives is the same without them.
+        segmentation: _,
+        coalescing: _,
+        // Nothing waits between a sender's queue and the receiver's.
+        send_buffer_bytes: _,
+        // A datagram arrives in memory of exactly its size, which is shared and never pooled.
+        datagram_bytes_max: _,
+        receive_batch: _,
+        pinned_bytes_max: _,
+        // What a port in memory carries out.
+        kind: _,
+        keyed: _,
+        receive_buffer_bytes: _,
+        queue_frames_max: _,
+        never_sleep: _,
+        spin: _,
+        spin_share: _,
+        moderation: _,
+        yield_for: _,
+    } = options;
+    let asked = [
+        ("kernel_timestamps", *kernel_timestamps, "the sender's thread stamps arrivals"),
+        ("multicast_interface", multicast_interface.is_some(), "there are no interfaces"),
+        ("busy_poll", busy_poll.is_some(), "there is no card to poll"),
+        ("dscp", dscp.is_some(), "no network reads code points"),
+        ("inject", inject.is_some(), "nothing holds arrivals back"),
+    ];
+    let asked = asked.into_iter().filter(|(_, is_asked, _)| *is_asked);
+    asked.map(|(name, _, why)| format!("{name} has no effect on a port in memory: {why}")).collect()
 }
 
 fn in_use(address: SocketAddr) -> Error {
@@ -213,6 +256,7 @@ pub struct MemoryPort {
     waiting: Waiting,
     is_drained: bool,
     counted_at: Timestamp,
+    notes: Vec<String>,
 }
 
 /// The sending half of a port. Forwarding uses it as machines do.
@@ -385,7 +429,7 @@ impl Port for MemoryPort {
     }
 
     fn notes(&self) -> &[String] {
-        &[]
+        &self.notes
     }
 
     fn counters(&self) -> &Counters {
@@ -394,5 +438,29 @@ impl Port for MemoryPort {
 
     fn waiting_bytes(&self) -> u64 {
         lock(&self.inbox.waiting).bytes as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Inject;
+
+    #[test]
+    fn what_a_port_in_memory_cannot_do_is_noted_by_the_options_name() {
+        let notes = |options| Switch::new().port(options).expect("a port").notes().to_vec();
+        assert_eq!(notes(Options::default()), Vec::<String>::new());
+        let all = Options {
+            kernel_timestamps: true,
+            multicast_interface: Some(Ipv4Addr::LOCALHOST),
+            busy_poll: Some(Duration::from_micros(50)),
+            dscp: Some([46, 46, 0, 0]),
+            inject: Some(Inject { file: "delays".into(), seed: 1, queue_datagrams_max: 1 }),
+            ..Options::default()
+        };
+        let noted = notes(all);
+        let names = ["kernel_timestamps", "multicast_interface", "busy_poll", "dscp", "inject"];
+        let begins = noted.iter().zip(names).all(|(note, name)| note.starts_with(name));
+        assert!(begins && noted.len() == names.len(), "{noted:?}");
     }
 }

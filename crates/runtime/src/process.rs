@@ -58,10 +58,10 @@ impl fmt::Display for ProcessError {
 impl std::error::Error for ProcessError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Settings(error) => Some(error),
-            Self::Host(error) => Some(error),
+            Self::Settings(error) => std::error::Error::source(error),
+            Self::Host(error) => std::error::Error::source(error),
             Self::File(_, error) => Some(error),
-            Self::Telemetry(error) => Some(error),
+            Self::Telemetry(error) => std::error::Error::source(error),
         }
     }
 }

@@ -143,8 +143,9 @@ fn failure(name: &str, error: &(impl fmt::Display + ?Sized)) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// An error and the chain of its causes. Most errors repeat the words of their causes, so a cause
-/// is added only when its words are new.
+/// An error and the chain of its causes. An error that only wraps another one has the words and the
+/// cause of that one. Some errors put words in front and repeat those of their cause, so a cause
+/// is added only when its words have not been said.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();

@@ -359,16 +359,11 @@ impl Plan {
             }
             FaultKind::Pause => self.faults.push((at, Fault::Pause(node, end.since(at)))),
             FaultKind::Partition => {
-                let mut inside = pool.clone();
-                prng.shuffle(&mut inside);
-                inside.truncate(1 + prng.below(pool.len().div_ceil(2) as u64) as usize);
-                self.faults.push((at, Fault::Partition(inside)));
+                self.faults.push((at, Fault::Partition(at_most_half(pool, prng))));
                 self.faults.push((end, Fault::Heal));
             }
             FaultKind::OneWay => {
-                let mut inside = pool.clone();
-                prng.shuffle(&mut inside);
-                inside.truncate(1 + prng.below(pool.len().div_ceil(2) as u64) as usize);
+                let inside = at_most_half(pool, prng);
                 let cut = if prng.chance(0.5) { Cut::Deaf } else { Cut::Mute };
                 self.faults.push((at, Fault::OneWay(inside, cut)));
                 self.faults.push((end, Fault::Heal));
@@ -379,10 +374,7 @@ impl Plan {
             }
             FaultKind::Late => {
                 let half = end.since(at) / 2;
-                let share = prng.unit();
-                // The cube makes a few late packets as common as many.
-                let share = bounds.late_max.share * share * share * share;
-                let late = Late { share, by: bounds.late_max.by.min(half) };
+                let late = bounds.late_max.drawn(half, prng);
                 self.faults.push((at, Fault::Late(late)));
                 self.faults.push((at + half, Fault::Late(Late::default())));
             }
@@ -423,6 +415,14 @@ impl Plan {
             world.schedule(*at, Action::Fault(fault.clone()));
         }
     }
+}
+
+/// Some of these nodes, half of them at most.
+fn at_most_half(pool: &[NodeIndex], prng: &mut Prng) -> Vec<NodeIndex> {
+    let mut inside = pool.to_vec();
+    prng.shuffle(&mut inside);
+    inside.truncate(1 + prng.below(pool.len().div_ceil(2) as u64) as usize);
+    inside
 }
 
 /// A scene that is nothing but a plan.

@@ -321,7 +321,7 @@ fn packets_served_in_turns_end_when_fluids_end() {
     let mean = off.iter().sum::<f64>() / off.len() as f64;
     let (least, most) = (off[0], off[off.len() - 1]);
     println!("packets end later by {least:.4} to {most:.4} of the time, {mean:.4} in the mean");
-    // Where a rate has just changed, up to a window of packets waits at the old bottleneck: 24 of the
-    // 2,000 packets of the shortest flow for each change that it sees.
+    // Where a rate has just changed, up to a window of packets waits at the old bottleneck: 24 of
+    // the 2,000 packets of the shortest flow for each change that it sees.
     assert!(mean.abs() < 0.005 && least > -0.04 && most < 0.04, "{least} {mean} {most}");
 }

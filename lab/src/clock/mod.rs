@@ -1,8 +1,8 @@
 //! One time for all nodes, measured in the simulator, where the true time is known.
 //!
-//! The machines of `evenfall-clock-machine` run on every node over a network whose queues have memory.
-//! Every tenth of a second all clocks are read and compared with the reference's. The same stamps go to
-//! two rivals, who see what we see.
+//! The machines of `evenfall-clock-machine` run on every node over a network whose queues have
+//! memory. Every tenth of a second all clocks are read and compared with the reference's. The same
+//! stamps go to two rivals, who see what we see.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -30,8 +30,8 @@ use node::Node;
 use paths::{Paths, PathsSpec};
 use rivals::Follower;
 
-/// Time between two looks at all clocks. Not a divisor of the window, so that looks fall on every age
-/// of a verdict.
+/// Time between two looks at all clocks. Not a divisor of the window, so that looks fall on every
+/// age of a verdict.
 const LOOK: Duration = Duration::from_millis(130);
 /// Time before the first look: five windows, in which courses are found.
 const WARM_UP: Duration = Duration::from_millis(12_500);
@@ -307,7 +307,7 @@ fn chained(watch: &Watch, number: u32, local: Timestamp, rival: usize) -> Option
 
 /// Runs it. `progress` hears how much of the run is over.
 pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Results {
-    let mut prng = Prng::new(params.seed ^ 0x636c_6f63_6b);
+    let mut prng = Prng::new(params.seed ^ 0x0063_6c6f_636b);
     let liars = drawn(params.nodes, params.liars, &mut prng);
     let lost = drawn(params.nodes, params.lost, &mut prng);
     let mut world = world(params, &liars, &mut prng);

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Other traffic keeps every link busy for a stated share of the time: bursts at random times, of
-//! exponential length. The wait that a probe finds is that of the queue M/M/1, and a probe that follows
-//! 20 us later finds the same queue, 20 us on. That is what coded probes rest on: with waits that
-//! are drawn for each packet they would select nothing.
+//! exponential length. The wait that a probe finds is that of the queue M/M/1, and a probe that
+//! follows 20 us later finds the same queue, 20 us on. That is what coded probes rest on: with
+//! waits that are drawn for each packet they would select nothing.
 
 use evenfall_core::Prng;
 use evenfall_sim::network::{Agenda, Chance, Chances};
@@ -40,8 +40,8 @@ struct Link {
     next: f64,
 }
 
-/// An exponential draw of mean 1 by comparisons alone (von Neumann, 1951), so that the draw is the same
-/// on every platform.
+/// An exponential draw of mean 1 by comparisons alone (von Neumann, 1951), so that the draw is the
+/// same on every platform.
 fn exponential(prng: &mut Prng) -> f64 {
     let mut whole = 0.0;
     loop {

@@ -5,15 +5,16 @@
 //! either would send.
 //!
 //! - **NTP-style**: of all exchanges of a window the one with the least round trip gives the offset
-//!   (RFC 5905, the clock filter). The rate is the mean of the last changes.
-//! - **PTP-style**: the mean of all exchanges of a window gives the offset, and the line through
-//!   the window the rate, as a servo does that takes every message (IEEE 1588 without transparent
-//!   clocks in the switches).
+//!   (RFC 5905, the clock filter).
+//! - **PTP-style**: the mean of all exchanges of a window gives the offset, as a servo does that
+//!   takes every message (IEEE 1588 without transparent clocks in the switches).
+//!
+//! Both take a running mean of the changes from window to window for the rate.
 
 use evenfall_clock_machine::CodedPair;
 use evenfall_core::Timestamp;
 
-/// Share of a new rate in the rate that is kept: NTP's loop averages over several polls.
+/// Share of a new rate in the rate that is kept: loops average over several polls.
 const RATE_SHARE: f64 = 0.25;
 
 /// One exchange: when, the offset of the master, and the round trip.
@@ -33,6 +34,15 @@ struct Line {
 }
 
 impl Line {
+    /// The line that follows `old` once an offset was found.
+    fn after(old: Option<Self>, at: Timestamp, offset_ns: f64) -> Self {
+        let rate = old.map_or(0.0, |old| {
+            let fresh = (offset_ns - old.offset_ns) / at.signed_since(old.at).max(1) as f64;
+            if old.rate == 0.0 { fresh } else { old.rate + RATE_SHARE * (fresh - old.rate) }
+        });
+        Self { at, offset_ns, rate }
+    }
+
     fn at(&self, now: Timestamp) -> f64 {
         self.offset_ns + self.rate * now.signed_since(self.at) as f64
     }
@@ -60,8 +70,8 @@ impl Follower {
         let base = *self.base_ns.get_or_insert(t2.signed_since(t1));
         let there = (t2.signed_since(t1) - base) as f64;
         let back = (sent.signed_since(received) - base) as f64;
-        // The two ways are up to 50 ms apart here, in which the clocks drift; the offset is that of the
-        // middle, and the drift that is known so far does not count as delay.
+        // The two ways are up to 50 ms apart here, in which the clocks drift; the offset is that of
+        // the middle, and the drift that is known so far does not count as delay.
         let apart = received.signed_since(t1);
         let drifted = self.ntp.map_or(0.0, |line| line.rate * apart as f64);
         self.exchanges.push(Exchange {
@@ -76,26 +86,13 @@ impl Follower {
         let exchanges = core::mem::take(&mut self.exchanges);
         let least = exchanges.iter().min_by(|a, b| a.round_trip_ns.total_cmp(&b.round_trip_ns));
         let (Some(best), Some(last)) = (least, exchanges.last()) else { return };
-        let rate = self.ntp.map(|old| {
-            let passed = best.at.signed_since(old.at).max(1) as f64;
-            let fresh = (best.offset_ns - old.offset_ns) / passed;
-            if old.rate == 0.0 { fresh } else { old.rate + RATE_SHARE * (fresh - old.rate) }
-        });
-        self.ntp = Some(Line { at: best.at, offset_ns: best.offset_ns, rate: rate.unwrap_or(0.0) });
-        // The line of least squares through all exchanges, about their middle.
+        self.ntp = Some(Line::after(self.ntp, best.at, best.offset_ns));
         let n = exchanges.len() as f64;
         let x = |exchange: &Exchange| exchange.at.signed_since(last.at) as f64;
         let mean_x = exchanges.iter().map(x).sum::<f64>() / n;
-        let mean_y = exchanges.iter().map(|exchange| exchange.offset_ns).sum::<f64>() / n;
-        let (mut xx, mut xy) = (0.0, 0.0);
-        for exchange in &exchanges {
-            let from_mean = x(exchange) - mean_x;
-            xx += from_mean * from_mean;
-            xy += from_mean * (exchange.offset_ns - mean_y);
-        }
-        let fresh = if xx > 0.0 { xy / xx } else { 0.0 };
-        let rate = self.ptp.map_or(fresh, |old| old.rate + RATE_SHARE * (fresh - old.rate));
-        self.ptp = Some(Line { at: last.at, offset_ns: mean_y - rate * mean_x, rate });
+        let offset_ns = exchanges.iter().map(|exchange| exchange.offset_ns).sum::<f64>() / n;
+        let at = Timestamp::from_nanos(last.at.nanos().saturating_add_signed(mean_x as i64));
+        self.ptp = Some(Line::after(self.ptp, at, offset_ns));
     }
 
     /// What to add to the node's clock to get the master's: NTP-style and PTP-style.

@@ -2,6 +2,7 @@
 
 mod campaign;
 mod clock;
+mod files;
 mod placement;
 mod shuffle;
 mod shuffle_study;
@@ -45,7 +46,9 @@ enum Command {
     Campaign(campaign::Args),
     /// A shuffle on a fat tree, by our exchange or a rival, compared with the bound of its links.
     Shuffle(Box<shuffle::Args>),
-    /// One time for all nodes: errors and bounds of clocks, beside NTP-style and PTP-style.
+    /// Bulk reads in a data centre: which copy, over which path.
+    Files(files::Args),
+    /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
     Clock(Box<clock::Args>),
     /// Tables that compare with the papers' figures: see docs/results/.
     Study(Study),
@@ -72,6 +75,8 @@ enum Name {
     Replacement,
     /// The figures of the shuffle thesis, which can be continued: see docs/results/shuffle.md.
     Shuffle,
+    /// The figures of the Mayflower thesis: see docs/results/files.md.
+    Files,
 }
 
 /// Arguments of `evenfall sim study`.
@@ -198,6 +203,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Multicast(args) => multicast(args),
         Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
+        Command::Files(args) => files::main(args),
         Command::Clock(args) => clock::main(args),
         Command::Study(args) => study(args),
     }
@@ -226,6 +232,12 @@ fn study(args: &Study) -> Outcome {
         Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
         Name::Shuffle => {
             let tables = shuffle_study::tables(&args.shuffle, progress)?;
+            shown.end();
+            return show(&tables, args.json);
+        }
+        Name::Files => {
+            let shuffle_study::Args { figure, runs, .. } = &args.shuffle;
+            let tables = files::tables(figure, args.seed, *runs, progress)?;
             shown.end();
             return show(&tables, args.json);
         }

@@ -59,7 +59,7 @@ pub static RECORDER: Overlay = Overlay {
         name: "recorder",
         about: "a recorder repairs what rings have forgotten, and replays to late joiners",
         seeds: 8,
-        once_failed: &[],
+        once_failed: &[88],
         kinds: &[
             FaultKind::Loss,
             FaultKind::Duplicate,

@@ -11,6 +11,7 @@ use super::curves::Curves;
 use super::rivals::Rival;
 use super::scene::{Params, timeline};
 use super::study::{HADOOPS, Run, Setup, randomised};
+use super::unfinished::Unfinished;
 use super::watch::Sample;
 
 /// Samples while the links at best need, and in all: the slowest of the rivals takes twice that.
@@ -78,7 +79,7 @@ impl Course {
     ///
     /// # Errors
     /// As [`timeline`].
-    pub fn run(run: &Run) -> Result<Self, String> {
+    pub fn run(run: &Run) -> Result<Self, Unfinished> {
         let params = run.params();
         let sample_every = Some(params.shortest() / SAMPLES_PER_BOUND);
         let (_, samples) = timeline(&Params { sample_every, ..params })?;

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
+//! | [`unfinished`] | why a shuffle did not end: nodes that wait for each other in a circle |
 //! | [`watch`] | watches a shuffle: its end, its progress, pauses |
 //! | [`rivals`] | [`Rival`]: how other schemes would send the same matrix |
 //! | [`plain`] | the machine of rivals and of printed variants |
@@ -24,8 +25,10 @@ pub mod preempt;
 pub mod rivals;
 pub mod scene;
 pub mod study;
+pub mod unfinished;
 pub mod watch;
 
 pub use rivals::{Ablation, Rival};
 pub use scene::{Control, Done, Params, run, timeline};
+pub use unfinished::Unfinished;
 pub use watch::Sample;

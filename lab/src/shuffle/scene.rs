@@ -17,7 +17,8 @@ use super::node::Node;
 use super::plain::{Plain, rules::Rules};
 use super::preempt::{Pauses, Runs, Schedule, oracles_ns};
 use super::rivals::{Ablation, Rival};
-use super::watch::{Lockstep, REFRESH, Refresh, SAMPLE, STEP, Sample, Timeline, Watch};
+use super::unfinished::Unfinished;
+use super::watch::{self, Lockstep, REFRESH, Refresh, SAMPLE, STEP, Sample, Timeline, Watch};
 
 /// Hosts of a rack.
 pub const RACK_HOSTS: usize = 40;
@@ -32,6 +33,12 @@ const OPERATION: u64 = 0x5e00_0000;
 /// A run longer than this many times its bound has lost its way. Lock-step takes a hundred times
 /// as long where one long message holds up each step.
 const BOUNDS_MAX: f64 = 400.0;
+/// After this many mean pauses without a packet, every node that was away when the last packet was
+/// sent has come back: a pause of this length is twenty-eight standard deviations above the mean.
+const QUIET_PAUSES: f64 = 8.0;
+/// Without pauses, a packet and its answer have crossed the emptying network after this long: the
+/// fullest queue of figure 6.26 holds 20.5 MB, which a link of 25 Gb/s sends in 6.6 ms.
+const QUIET_MIN: Duration = Duration::from_millis(10);
 
 /// What control packets cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +126,10 @@ impl Params {
 
     fn rtt_packets(&self) -> u32 {
         if self.matrix.nodes() <= RACK_HOSTS { 8 } else { 16 }
+    }
+
+    fn rtt_ns(&self) -> f64 {
+        f64::from(self.rtt_packets()) * PACKET_NS as f64
     }
 
     fn config(&self) -> Config {
@@ -254,8 +265,9 @@ pub struct Done {
 /// Runs it.
 ///
 /// # Errors
-/// When the shuffle fails or does not end: a bug, with the words to find it by.
-pub fn run(params: &Params) -> Result<Done, String> {
+/// When the shuffle fails or does not end. Figure 6.15 can come to [`Unfinished::Deadlock`];
+/// everything else is a bug.
+pub fn run(params: &Params) -> Result<Done, Unfinished> {
     timeline(params).map(|(done, _)| done)
 }
 
@@ -263,11 +275,11 @@ pub fn run(params: &Params) -> Result<Done, String> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
+pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), Unfinished> {
     let short = params.shortened();
     let nodes = short.nodes();
     let mut prng = Prng::new(params.seed ^ 0x7368_7566);
-    let rtt_ns = f64::from(params.rtt_packets()) * PACKET_NS as f64;
+    let rtt_ns = params.rtt_ns();
     let mut schedule = |(rtt, runs), node| {
         let law = Pauses { mean_ns: rtt * rtt_ns, runs, packet_ns: PACKET_NS };
         Schedule::new(law, prng.fork(node as u64))
@@ -292,6 +304,7 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
         last: SimTime::ZERO,
         last_sender: 0,
         failed: None,
+        sent: 0,
         pauses: vec![0; schedules.len()],
         schedules,
         refresh: (params.rival == Rival::Global).then(|| Refresh {
@@ -308,17 +321,46 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), String> {
     };
     start(params, &short, operation, &mut world, &mut watch);
     let limit = SimTime::from_nanos((bound * BOUNDS_MAX * 1e9) as u64 + 100_000_000);
-    while watch.messages_left > 0 && watch.failed.is_none() && world.step(limit, &mut watch) {}
-    if let Some(failed) = watch.failed {
-        return Err(format!("seed {}: {failed}", params.seed));
-    }
-    if watch.messages_left > 0 {
-        let left = watch.messages_left;
-        return Err(format!("seed {}: {left} messages had not arrived at {limit:?}", params.seed));
-    }
+    finish(params, &mut world, &mut watch, limit)?;
     watch.sample(&mut world);
     let done = measure(params, &world, &mut watch, &short, bound);
     Ok((done, watch.timeline.map_or_else(Vec::new, |timeline| timeline.samples)))
+}
+
+/// Lets the shuffle run until its last message has arrived.
+fn finish(
+    params: &Params,
+    world: &mut World<Node, FatTree>,
+    watch: &mut Watch,
+    limit: SimTime,
+) -> Result<(), Unfinished> {
+    let seed = params.seed;
+    let pause_ns = params.preempt_rtt.map_or(0.0, |(trips, _)| trips * params.rtt_ns());
+    let quiet = Duration::from_nanos((pause_ns * QUIET_PAUSES) as u64).max(QUIET_MIN);
+    let (mut sent, mut since, mut looked_at) = (0, SimTime::ZERO, SimTime::ZERO);
+    while watch.messages_left > 0 && watch.failed.is_none() {
+        let has_more = world.step(limit, watch);
+        let (now, left) = (world.now(), watch.messages_left);
+        if watch.sent > sent {
+            (sent, since, looked_at) = (watch.sent, now, now);
+        } else if left > 0 && (!has_more || now > looked_at + quiet) {
+            // Lock-step waits at its barriers for what is admitted from outside.
+            let circle = watch.lockstep.is_none().then(|| watch::circle(world)).flatten();
+            if let Some(circle) = circle {
+                return Err(Unfinished::Deadlock { seed, since, left, circle });
+            }
+            looked_at = now;
+        }
+        if !has_more {
+            break;
+        }
+    }
+    let left = watch.messages_left;
+    match watch.failed.take() {
+        Some(failure) => Err(Unfinished::Failed { seed, failure }),
+        None if left > 0 => Err(Unfinished::Late { seed, left, limit }),
+        None => Ok(()),
+    }
 }
 
 fn start(

@@ -15,6 +15,7 @@ use super::curves::Curves;
 use super::preempt::Runs;
 use super::rivals::{Ablation, Rival};
 use super::scene::{Control, Done, LINK_BITS_PER_S, Params, RACK_HOSTS, run};
+use super::unfinished::Unfinished;
 
 /// Everything of a run but its matrix and its seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +123,7 @@ impl Run {
     ///
     /// # Errors
     /// As [`run`].
-    pub fn run(&self) -> Result<Record, String> {
+    pub fn run(&self) -> Result<Record, Unfinished> {
         Ok(Record::new(self.key(), &run(&self.params())?))
     }
 }

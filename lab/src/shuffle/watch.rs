@@ -11,6 +11,7 @@ use evenfall_sim::{Action, FatTree, NodeIndex, Observer, Packet, Seen, SimTime, 
 use super::node::Node;
 use super::preempt::Schedule;
 use super::scene::{LINK_BITS_PER_S, PACKET_NS};
+use super::unfinished::{self, Link};
 
 /// How far a shuffle is at one time.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -39,6 +40,8 @@ pub(super) struct Watch {
     /// Whose message came last.
     pub(super) last_sender: usize,
     pub(super) failed: Option<String>,
+    /// Packets that were sent.
+    pub(super) sent: u64,
     pub(super) schedules: Vec<Schedule>,
     pub(super) pauses: Vec<usize>,
     pub(super) refresh: Option<Refresh>,
@@ -168,6 +171,7 @@ impl Observer<Node, FatTree> for Watch {
     }
 
     fn sent(&mut self, packet: &Packet, datagram: &[u8], _: Verdict) {
+        self.sent += 1;
         if let Some(timeline) = self.timeline.as_mut().filter(|_| packet.class != Class::Control) {
             timeline.sent += (datagram.len() - HEADER_BYTES) as u64;
         }
@@ -181,6 +185,17 @@ impl Observer<Node, FatTree> for Watch {
             node => self.pause(world, node as usize),
         }
     }
+}
+
+/// The nodes that wait for each other, in the order in which they do.
+pub(super) fn circle(world: &World<Node, FatTree>) -> Option<Vec<Link>> {
+    let plain = |node: usize| match world.machine(NodeIndex(node as u32)) {
+        Node::Plain(plain) => Some(plain),
+        Node::Exchange(_) => None,
+    };
+    let waits_for = |sender| plain(sender).and_then(|machine| machine.waits_for());
+    let held = |receiver, sender| plain(receiver).map_or(0, |machine| machine.outstanding(sender));
+    unfinished::circle(world.node_count(), waits_for, held)
 }
 
 impl Watch {

@@ -51,7 +51,7 @@ pub(super) struct Second {
 /// The disk. The mutants of the first node's disk leave the second one alone.
 fn hand(disk: &SimDisk, mutant: Option<Mutant>) -> Hand {
     let unsynced = mutant == Some(Mutant::CopyWithoutSync);
-    Hand::new(disk, unsynced.then_some(Mutant::CommitWithoutSync))
+    Hand { disk: disk.clone(), mutant: unsynced.then_some(Mutant::CommitWithoutSync) }
 }
 
 impl Second {

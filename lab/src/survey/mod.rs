@@ -167,7 +167,7 @@ impl Scene {
             root: if prng.chance(0.3) { RootRule::Reach(2) } else { RootRule::Random },
             racing: Racing { rounds, rounds_min: rounds.min(2) },
             seed,
-            ..Planner::new(method, Shape { depth: plan.knob("depth") as u32, fanout })
+            ..Planner::new(method, Shape { depth: plan.knob("depth") as u8, fanout })
         };
         let pace = Pace {
             rate_hz: plan.knob("rate") as u32,

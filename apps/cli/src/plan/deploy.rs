@@ -49,7 +49,7 @@ pub struct Args {
     feed: Option<String>,
     /// Depth of the feed's tree. Without it, the depth of the first `[[run]]`.
     #[arg(long)]
-    feed_depth: Option<u32>,
+    feed_depth: Option<u8>,
     /// Fan-out of the feed's tree. Without it, the fan-out of the first `[[run]]`.
     #[arg(long)]
     feed_fanout: Option<u32>,
@@ -144,7 +144,7 @@ fn roles<'a>(
     shape: Shape,
 ) -> Result<Vec<(String, &'static str, &'a Machine)>, String> {
     let Shape { depth, fanout } = shape;
-    let width = |level| u64::from(fanout).saturating_pow(level);
+    let width = |level| u64::from(fanout).saturating_pow(u32::from(level));
     let proxies = (1..depth).map(width).fold(0, u64::saturating_add);
     let needed = proxies.saturating_add(2);
     if (all.len() as u64) < needed {

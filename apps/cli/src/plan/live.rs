@@ -32,7 +32,7 @@ use crate::Outcome;
 pub struct Wanted {
     /// Hops from the root to a leaf.
     #[arg(long, default_value_t = 2)]
-    pub depth: u32,
+    pub depth: u8,
     /// Children of the root and of every inner node.
     #[arg(long, default_value_t = 2)]
     pub fanout: u32,

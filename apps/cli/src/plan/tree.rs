@@ -23,7 +23,7 @@ pub struct Args {
     owd: PathBuf,
     /// Hops from the root to a leaf.
     #[arg(long)]
-    depth: u32,
+    depth: u8,
     /// Children of the root and of every inner node.
     #[arg(long)]
     fanout: u32,

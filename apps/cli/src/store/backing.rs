@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use evenfall_store_engine::names::cluster::Cluster;
 use evenfall_store_engine::{ClusterConfig, Names, StoreConfig};
 
 /// The places of a store's objects and names. The store's directory remembers both.
@@ -61,6 +60,9 @@ impl Backing {
             .into());
         }
         let names = self.names.clone().map_or_else(|| Names::cluster_of(dir), |n| Ok(Some(n)))?;
+        if names.is_some() && !cfg!(feature = "etcd") {
+            return Err(missing_names());
+        }
         let cluster = names.map(|address| ClusterConfig {
             address,
             lease: self.lease,
@@ -77,11 +79,27 @@ impl Backing {
         if let Some(place) = &self.objects {
             config.objects = Some(place.clone());
         } else if let (Some(cluster), None) = (&config.cluster, Names::objects_of(dir)?) {
-            let known = Cluster::open(&cluster.address)?.objects()?;
+            let known = objects_of(&cluster.address)?;
             config.objects = known.or(config.objects);
         }
         Ok(config)
     }
+}
+
+/// Where the objects of a cluster are, once a node has said so.
+#[cfg(feature = "etcd")]
+fn objects_of(names: &str) -> Result<Option<String>, Box<dyn std::error::Error>> {
+    Ok(evenfall_store_engine::names::cluster::Cluster::open(names)?.objects()?)
+}
+
+#[cfg(not(feature = "etcd"))]
+fn objects_of(_: &str) -> Result<Option<String>, Box<dyn std::error::Error>> {
+    Err(missing_names())
+}
+
+/// What a build without etcd says to a command that needs names in etcd.
+pub fn missing_names() -> Box<dyn std::error::Error> {
+    crate::missing::words("names in etcd", "etcd").into()
 }
 
 /// The configuration of a store whose objects are where its directory says.

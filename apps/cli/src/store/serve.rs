@@ -142,9 +142,9 @@ fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreErro
             offer!("{sizes}");
         }
         let Some(member) = store.member() else { continue };
-        match member.lease().check() {
+        match member.check_lease() {
             Err(error @ NamesError::LeaseLost { is_over: true, .. }) => return Err(error.into()),
-            _ if take_over && looked_at.elapsed() > member.lease().ttl() / 4 => {
+            _ if take_over && looked_at.elapsed() > member.lease_ttl() / 4 => {
                 looked_at = Instant::now();
                 // A takeover that fails now is tried again.
                 if let Ok(taken) = store.take_over() {

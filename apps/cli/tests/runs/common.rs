@@ -108,8 +108,8 @@ impl Scratch {
         Self { directory, network, _turn: turn }
     }
 
-    /// The loopback address of a host of this test. A port that was free there a moment ago is still
-    /// free, because no other test binds this address.
+    /// The loopback address of a host of this test. A port that was free there a moment ago is
+    /// still free, because no other test binds this address.
     pub fn host(&self, number: u8) -> Ipv4Addr {
         Ipv4Addr::new(127, 0, self.network, number)
     }

@@ -83,7 +83,7 @@ fn attack_http(http: SocketAddr) -> Vec<TcpStream> {
     // The server has closed it long before.
     let taken = (0..300).take_while(|_| endless.write_all(&part).is_ok()).count();
     assert!(taken < 300, "all of an endless header was read");
-    // Ten times the connections that the server takes, and fewer than the descriptors of this process.
+    // Ten times the connections that the server takes, and fewer than this process may open.
     let idle = (0..640).filter_map(|_| TcpStream::connect(http).ok());
     open.extend(idle);
     answers(http);

@@ -17,8 +17,8 @@ struct Pool {
 }
 
 impl Pool {
-    /// Hosts `slow` are 120 ms further away than the others, both ways: a busy machine keeps a process
-    /// from its core for up to 100 ms, which must not look like distance.
+    /// Hosts `slow` are 120 ms further away than the others, both ways. A busy machine keeps a
+    /// process from its core for up to 100 ms, and that wait must not look like distance.
     fn new(hosts: usize, slow: &[usize], keyed: bool) -> Self {
         let scratch = Scratch::beside();
         let free = |host: usize| {

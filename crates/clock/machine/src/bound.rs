@@ -50,8 +50,8 @@ pub struct Verdict {
     pub standing_ns: f64,
     /// Variances at `at`, in nanoseconds and seconds: offset, offset with rate, rate.
     pub variances: [f64; 3],
-    /// The least and the greatest value by which `offset_ns` can be too small; infinite when nothing
-    /// is proven.
+    /// The least and the greatest value by which `offset_ns` can be too small; infinite when
+    /// nothing is proven.
     pub proven_ns: [f64; 2],
     /// How much those move for each nanosecond, up to `horizon`.
     pub proven_rate: [f64; 2],
@@ -120,8 +120,8 @@ pub struct Reading {
     pub offset_ns: i64,
     /// How the clock stands.
     pub state: State,
-    /// The error is not larger as long as delays are not negative, stamps are honest, and clocks keep
-    /// the worst drift and wander of the configuration. `None` when nothing is proven.
+    /// The error is not larger as long as delays are not negative, stamps are honest, and clocks
+    /// keep the worst drift and wander of the configuration. `None` when nothing is proven.
     pub proven_ns: Option<u64>,
     /// The error is not larger if the network errs as it did, and the two ways through a node's own
     /// links differ by no more than the configured share. `None` before the first measurement.

@@ -1,13 +1,13 @@
 //! The clock that a program reads: never backwards, never by leaps once in use.
 //!
-//! Readings jump a little with every solve, and by any amount when the host's clock steps. A program
-//! that stamps messages must see neither. The [`SoftwareClock`] follows its target as NTP does: before
-//! the first message it may step; once in use it only runs faster or slower, by a stated rate at most.
-//! What is still to be made up counts into both bounds of the reading.
+//! Readings jump a little with every solve, and by any amount when the host's clock steps. A
+//! program that stamps messages must see neither. The [`SoftwareClock`] follows its target as NTP
+//! does: before the first message it may step; once in use it only runs faster or slower, by a
+//! stated rate at most. What is still to be made up counts into both bounds of the reading.
 //!
-//! The driver's local clock never steps. Where a stamp of another clock came in, the clock of the host
-//! for instance, the driver compares both clocks and says [`SoftwareClock::hold`]: until the next
-//! verdict the clock goes on at its rate.
+//! The driver's local clock never steps. Where a stamp of another clock came in, the clock of the
+//! host for instance, the driver compares both clocks and says [`SoftwareClock::hold`]: until the
+//! next verdict the clock goes on at its rate.
 
 use evenfall_core::Timestamp;
 
@@ -49,8 +49,8 @@ impl SoftwareClock {
         self.lag_ns = if self.in_use { lag as f64 } else { 0.0 };
     }
 
-    /// The host's clock stepped, or a stamp proved wrong. The clock goes on at its rate, and says that
-    /// it is disrupted until the next verdict.
+    /// The host's clock stepped, or a stamp proved wrong. The clock goes on at its rate, and says
+    /// that it is disrupted until the next verdict.
     pub fn hold(&mut self) {
         self.held = true;
     }

@@ -1,9 +1,9 @@
 //! The course of one node's clock against the reference, from solve to solve.
 //!
-//! One window of two seconds tells a rate to some parts per billion only, and a reading is used up to
-//! three seconds after the middle of its window. The course therefore remembers: a Kalman filter of
-//! two states, offset and rate, in which the rate wanders as crystals do. A measurement far outside of
-//! what the course allows is a step, and the course begins anew.
+//! One window of two seconds tells a rate to some parts per billion only, and a reading is used up
+//! to three seconds after the middle of its window. The course therefore remembers: a Kalman filter
+//! of two states, offset and rate, in which the rate wanders as crystals do. A measurement far
+//! outside of what the course allows is a step, and the course begins anew.
 
 use core::time::Duration;
 
@@ -11,15 +11,15 @@ use evenfall_core::Timestamp;
 
 use crate::bound::{State, Verdict};
 
-/// How fast the rates of two crystals usually move apart, in nanoseconds per second squared. Sensors
-/// in server rooms see some hundredths of a kelvin a second at a change of load, and a crystal moves
-/// by up to a part per million a kelvin. The worst value, for the proven bound, is in the
-/// configuration.
+/// How fast the rates of two crystals usually move apart, in nanoseconds per second squared.
+/// Sensors in server rooms see some hundredths of a kelvin a second at a change of load, and a
+/// crystal moves by up to a part per million a kelvin. The worst value, for the proven bound, is in
+/// the configuration.
 pub(crate) const WANDER_PPB_S: f64 = 20.0;
 /// Standard errors beyond which a measurement is a step and not noise.
 const STEP_ERRORS: f64 = 8.0;
-/// A difference below this is no step, however quiet the network was: 20 us. The course then follows
-/// within a few windows.
+/// A difference below this is no step, however quiet the network was: 20 us. The course then
+/// follows within a few windows.
 const STEP_NS_MIN: f64 = 20_000.0;
 
 /// Offset and rate of a node against the reference.
@@ -54,8 +54,8 @@ impl Filter {
         Self { at, base: offset.0, rest: offset.1, rate: rate * 1e9, variances }
     }
 
-    /// Takes a measurement at the reference's time `at`: offset in two parts, rate, and the variances
-    /// of both in nanoseconds squared and in nothing. False when the clock stepped.
+    /// Takes a measurement at the reference's time `at`: offset in two parts, rate, and the
+    /// variances of both in nanoseconds squared and in nothing. False when the clock stepped.
     pub(crate) fn advance(
         course: &mut Option<Self>,
         at: Timestamp,
@@ -96,8 +96,8 @@ impl Filter {
         true
     }
 
-    /// What the course says at the reference's time `now`. `bounds` are the proven ones at `now` and
-    /// `horizon` later, less `coarse`.
+    /// What the course says at the reference's time `now`. `bounds` are the proven ones at `now`
+    /// and `horizon` later, less `coarse`.
     pub(crate) fn verdict(
         &self,
         now: Timestamp,

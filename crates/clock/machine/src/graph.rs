@@ -1,16 +1,16 @@
 //! Who probes whom: a random graph in which every node has O(log N) neighbours.
 //!
-//! All pairs would cost N probes a node, and a star would make the middle of the star the whole truth.
-//! A random graph of degree log2 N connects all nodes by a few hops over many ways that do not meet,
-//! so that errors of pairs average out and a liar stands alone (Firefly, SIGCOMM 2025, takes such a
-//! graph; the proof that few links suffice is Huygens', section 4.2).
+//! All pairs would cost N probes a node, and a star would make the middle of the star the whole
+//! truth. A random graph of degree log2 N connects all nodes by a few hops over many ways that do
+//! not meet, so that errors of pairs average out and a liar stands alone (Firefly, SIGCOMM 2025,
+//! takes such a graph; the proof that few links suffice is Huygens', section 4.2).
 
 use std::collections::BTreeSet;
 
 use evenfall_core::Prng;
 
-/// The degree for so many nodes: log2 N, rounded up to an even number and 4 at least, so that a node
-/// with one lying neighbour still has three others.
+/// The degree for so many nodes: log2 N, rounded up to an even number and 4 at least, so that a
+/// node with one lying neighbour still has three others.
 pub fn degree(nodes: u32) -> u32 {
     let log = u32::BITS - nodes.saturating_sub(1).leading_zeros();
     log.next_multiple_of(2).max(4)
@@ -19,8 +19,8 @@ pub fn degree(nodes: u32) -> u32 {
 /// The pairs of nodes that probe each other, the lower number first, in order. The same seed gives
 /// the same pairs at every node.
 ///
-/// The pairs are the union of `degree / 2` rings, each through all nodes in a random order. Every ring
-/// connects all nodes, and a pair that two rings share is probed once.
+/// The pairs are the union of `degree / 2` rings, each through all nodes in a random order. Every
+/// ring connects all nodes, and a pair that two rings share is probed once.
 pub fn pairs(nodes: u32, degree: u32, seed: u64) -> Vec<(u32, u32)> {
     let mut pairs = BTreeSet::new();
     if nodes <= degree + 1 {

@@ -105,13 +105,15 @@ impl Band {
         self.middle + self.slope * x
     }
 
-    /// The highest value at time `x` of a line between the clouds. `x` is not earlier than any point.
+    /// The highest value at time `x` of a line between the clouds. `x` is not earlier than any
+    /// point.
     pub fn high(&self, upper: &[Point], x: f64) -> f64 {
         let slope = self.slope_max;
         upper.iter().map(|point| point.y + slope * (x - point.x)).fold(f64::INFINITY, f64::min)
     }
 
-    /// The lowest value at time `x` of a line between the clouds. `x` is not earlier than any point.
+    /// The lowest value at time `x` of a line between the clouds. `x` is not earlier than any
+    /// point.
     pub fn low(&self, lower: &[Point], x: f64) -> f64 {
         let slope = self.slope_min;
         lower.iter().map(|point| point.y + slope * (x - point.x)).fold(f64::NEG_INFINITY, f64::max)

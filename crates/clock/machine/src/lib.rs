@@ -1,4 +1,75 @@
-//! One time for all nodes.
+//! One time for all nodes, with two bounds on every reading.
+//!
+//! Fairness rests on clocks. A host's own clock may be 24 ns or 50 ms off, and it does not say
+//! which. So the nodes measure each other's clocks over the links that they use anyway, and print
+//! how wrong they may be. The way follows Huygens (Geng et al., NSDI 2018), whose code was never
+//! published, and takes the graph and the two layers of Firefly (SIGCOMM 2025).
+//!
+//! ```text
+//!  probes, stamps      PairMeter        Mesh              Verdict         SoftwareClock
+//!  of two nodes   -->  a band of   -->  one offset   -->  of a node, -->  a reading with
+//!                      two hulls        for each node     two bounds      two bounds
+//! ```
+//!
+//! 1. **Pairs.** Every node sends coded pairs of probes to O(log N) neighbours. Delays are never
+//!    negative, so the probes of both ways leave a band for the difference of two clocks. The
+//!    middle of the widest band is the estimate, and what fits into the band is proven.
+//! 2. **The network effect.** The estimates around a loop must add up to zero. Least squares over
+//!    all loops average the errors of pairs, and find nodes that tell their neighbours different
+//!    times.
+//! 3. **Two bounds.** The *proven* bound holds as long as delays are not negative, stamps are
+//!    honest and clocks keep the configured worst drift and wander. The *assumed* bound also takes
+//!    the errors of the network for random, plus a stated floor for asymmetry that nobody can see.
+//!    The assumed bound is some hundred times narrower.
+//! 4. **UTC.** Sources of UTC are laid side by side on the time of the mesh. A source that leaves
+//!    its own bound is named and dropped.
+//! 5. **Discipline.** A clock in use is slewed and never steps.
+//!
+//! What nobody can measure: if everything that leaves a node takes longer than everything that
+//! comes in, then the node's clock looks ahead by half of the difference. The floor of the assumed
+//! bound stands for that ([`Config::asymmetry_share`]), and the proven bound holds in any case.
+//!
+//! What is trusted: nodes with the key of the run stamp honestly, or are found to be liars. A liar
+//! that moves all its stamps alike is a node with another clock, and harms nobody else. One lying
+//! neighbour of a node that stays unnoticed does not break the node's proven bound; two do. The
+//! reference is trusted by all.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`timekeeper`] | [`Timekeeper`], the machine on every node |
+//! | [`pair`] | [`PairMeter`]: coded pairs, windows, the estimate of two clocks |
+//! | [`hull`] | the widest band between two clouds of points, exactly |
+//! | [`graph`] | who probes whom |
+//! | [`mesh`] | [`Mesh`]: the network effect, liars, proven bounds along paths |
+//! | [`bound`] | [`Verdict`] and [`Reading`]: what a node is told, what a reading says |
+//! | [`sources`] | UTC out of sources that are vetted against each other |
+//! | [`discipline`] | [`SoftwareClock`]: slewed, never stepped |
+//! | [`wire`] | the datagrams, byte by byte |
+//! | [`config`] | every limit, with unit and reason |
+//!
+//! Two clocks, one of which is 5 ms ahead, and a delay of 30 us each way:
+//!
+//! ```
+//! use std::time::Duration;
+//! use evenfall_clock_machine::{CodedPair, Config, PairMeter};
+//! use evenfall_core::Timestamp;
+//!
+//! let (config, mut meter) = (Config::default(), PairMeter::default());
+//! let ours = |us: u64| Timestamp::from_nanos(1_000_000_000_000 + 1_000 * us);
+//! let theirs = |us: u64| ours(us + 5_000);
+//! for ms in (0..2_000).step_by(50) {
+//!     let us = 1_000 * ms;
+//!     let (sent, received) = ([us, us + 20], [us + 30, us + 50]);
+//!     let there = CodedPair { sent: sent.map(ours), received: received.map(theirs) };
+//!     let back = CodedPair { sent: sent.map(theirs), received: received.map(ours) };
+//!     meter.outgoing(there, config.tolerance);
+//!     meter.incoming(back, config.tolerance);
+//! }
+//! let estimate = meter.close(ours(2_000_000), &config).expect("both ways were heard");
+//! assert_eq!((estimate.offset_ns, estimate.half_ns), (5_000_000, 30_000));
+//! let [low, high] = estimate.proven_ns;
+//! assert!(low < 5_000_000 && 5_000_000 < high);
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod bound;

@@ -1,23 +1,24 @@
 //! The network effect: estimates of many pairs make one offset for each node.
 //!
-//! Asymmetric paths make the estimate of a pair wrong by half of the asymmetry, and nothing that two
-//! nodes measure shows it. Three nodes show it: the estimates around a loop must add up to zero, and
-//! their *surplus* is the sum of the errors. Least squares over all loops spread the surpluses over
-//! the pairs (Huygens, section 4). It is the same to choose offsets of nodes so that the squares of what
-//! remains at the pairs are least, which one solve of a graph's Laplacian gives.
+//! Asymmetric paths make the estimate of a pair wrong by half of the asymmetry, and nothing that
+//! two nodes measure shows it. Three nodes show it: the estimates around a loop must add up to
+//! zero, and their *surplus* is the sum of the errors. Least squares over all loops spread the
+//! surpluses over the pairs (Huygens, section 4). It is the same to choose offsets of nodes so that
+//! the squares of what remains at the pairs are least, which one solve of a graph's Laplacian
+//! gives.
 //!
 //! Four steps, each linear in the number of pairs:
 //!
-//! 1. A tree from the reference gives every node a coarse offset in whole nanoseconds. What is left is
-//!    small, also when clocks are years apart. A pair beside the tree closes a loop; its surplus is
-//!    kept for the report.
+//! 1. A tree from the reference gives every node a coarse offset in whole nanoseconds. What is left
+//!    is small, also when clocks are years apart. A pair beside the tree closes a loop; its surplus
+//!    is kept for the report.
 //! 2. Conjugate gradients solve the least squares, several times: a pair whose remainder is large
-//!    loses weight. A node of which most pairs remain large tells its neighbours different times. The
-//!    node is named as a liar and left out, and the rest is solved again.
+//!    loses weight. A node of which most pairs remain large tells its neighbours different times.
+//!    The node is named as a liar and left out, and the rest is solved again.
 //! 3. Rates are solved in the same way, with the weights of step 2.
-//! 4. Proven bounds go from node to node: a node is as far ahead as a neighbour can be plus what the
-//!    pair can be. Every node takes the second-best of its neighbours, so that one liar among them that
-//!    nobody noticed does not make the bound wrong. No bound rests on the estimates.
+//! 4. Proven bounds go from node to node: a node is as far ahead as a neighbour can be plus what
+//!    the pair can be. Every node takes the second-best of its neighbours, so that one liar among
+//!    them that nobody noticed does not make the bound wrong. No bound rests on the estimates.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,22 +30,22 @@ use crate::pair::PairEstimate;
 use crate::solver::{Laplacian, median};
 use crate::{Config, State};
 
-/// Rounds of giving large remainders less weight. The weights of the fifth round differ from those of
-/// the fourth by less than a hundredth when one node in ten lies.
+/// Rounds of giving large remainders less weight. The weights of the fifth round differ from those
+/// of the fourth by less than a hundredth when one node in ten lies.
 const REWEIGHTINGS: usize = 5;
-/// Remainders up to this many times the usual one have their whole weight. Less would favour pairs that
-/// happen to agree, and the remainders would then look smaller than the errors.
+/// Remainders up to this many times the usual one have their whole weight. Less would favour pairs
+/// that happen to agree, and the remainders would then look smaller than the errors.
 const PLAIN: f64 = 3.0;
-/// Remainders that are this many times the usual one belong to a liar or to a broken pair. Six times
-/// the deviation of a normal law happens once in 500 million.
+/// Remainders that are this many times the usual one belong to a liar or to a broken pair. Six
+/// times the deviation of a normal law happens once in 500 million.
 const REMAINDER_MAX: f64 = 6.0;
-/// Remainders below this never make a liar: estimates are in whole nanoseconds, and perfect networks
-/// have no usual remainder to compare with.
+/// Remainders below this never make a liar: estimates are in whole nanoseconds, and perfect
+/// networks have no usual remainder to compare with.
 const REMAINDER_FLOOR_NS: f64 = 20.0;
 /// Times that liars are looked for. Liars hide each other; the sixth look found none in any test.
 const LOOKS: usize = 6;
-/// Rounds in which proven bounds go on. A graph of 5,000 nodes is six hops wide, and later rounds only
-/// narrow what is right already.
+/// Rounds in which proven bounds go on. A graph of 5,000 nodes is six hops wide, and later rounds
+/// only narrow what is right already.
 const BOUND_ROUNDS: usize = 12;
 
 /// The estimate of a pair of nodes, by their numbers.
@@ -280,8 +281,8 @@ impl Mesh {
         attempt.coarse.iter().enumerate().map(verdict).collect()
     }
 
-    /// How much the remainder of a pair changes from one solve to the next: twice the variance of an
-    /// estimate. Before the second solve all of the remainder may be noise.
+    /// How much the remainder of a pair changes from one solve to the next: twice the variance of
+    /// an estimate. Before the second solve all of the remainder may be noise.
     fn noise(&mut self, attempt: &Attempt<'_>) -> f64 {
         let mut changes = Vec::with_capacity(attempt.edges.len());
         let mut now = BTreeMap::new();

@@ -1,13 +1,14 @@
-//! Two nodes, the probes between them, and what the probes say about the difference of their clocks.
+//! Two nodes, the probes between them, and what the probes say about the difference of their
+//! clocks.
 //!
-//! A probe from us to a peer leaves at `s` on our clock and arrives at `r` on the peer's. `r - s` is
-//! the difference of the clocks plus the delay: an upper point. A probe from the peer to us gives a
-//! lower point. See [`crate::hull`] for the band between the points.
+//! A probe from us to a peer leaves at `s` on our clock and arrives at `r` on the peer's. `r - s`
+//! is the difference of the clocks plus the delay: an upper point. A probe from the peer to us
+//! gives a lower point. See [`crate::hull`] for the band between the points.
 //!
 //! **Coded pairs.** Two probes leave with a known time between them. A queue on the way, or an
 //! interruption at a stamp, changes the time between them nearly always. Only pairs whose time
-//! between them arrived intact count for the estimate (Huygens, section 3.1). The proven bound takes all
-//! probes, because a probe that waited is late and never early.
+//! between them arrived intact count for the estimate (Huygens, section 3.1). The proven bound
+//! takes all probes, because a probe that waited is late and never early.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -187,9 +188,10 @@ impl PairMeter {
 
     /// The band that the estimate takes, and the corners that made it.
     ///
-    /// More probes make a band narrower. A little narrower is what early stamps (strained pairs) and
-    /// bending clocks (earlier windows) do, and neither is wanted. Much narrower says that too few of the
-    /// fewer probes met empty queues. So the fewest probes are taken whose band is nearly the narrowest.
+    /// More probes make a band narrower. A little narrower is what early stamps (strained pairs)
+    /// and bending clocks (earlier windows) do, and neither is wanted. Much narrower says that too
+    /// few of the fewer probes met empty queues. So the fewest probes are taken whose band is
+    /// nearly the narrowest.
     fn best(&self, slopes: (f64, f64), config: &Config) -> Option<(Band, usize)> {
         let windows = config.windows_proven;
         let age = windows as f64 * config.window.as_secs_f64();
@@ -204,7 +206,8 @@ impl PairMeter {
         fewer.into_iter().find_map(enough).or(Some((narrowest, kept)))
     }
 
-    /// The widest band between points of one kind of the last windows, and how many corners there are.
+    /// The widest band between points of one kind of the last windows, and how many corners there
+    /// are.
     fn band(&self, kind: usize, windows: usize, slopes: (f64, f64)) -> Option<(Band, usize)> {
         let mut points = Points::default();
         for window in self.earlier.iter().rev().take(windows) {
@@ -216,9 +219,9 @@ impl PairMeter {
         Some((Band::widest(&hulls.lower, &hulls.upper, slopes)?, kept))
     }
 
-    /// The bounds at `last`. Every point is moved outwards by the error of its stamp and by what the
-    /// clocks may have bent since; the difference is a straight line then, and the line fits between
-    /// the points.
+    /// The bounds at `last`. Every point is moved outwards by the error of its stamp and by what
+    /// the clocks may have bent since; the difference is a straight line then, and the line fits
+    /// between the points.
     fn proven(&mut self, last: f64, config: &Config) -> Result<([f64; 2], [f64; 2]), Gap> {
         let stamp = nanos(config.stamp_error) as f64;
         let widened = |point: &Point, sign: f64| {

@@ -1,14 +1,16 @@
 //! Weighted least squares over the pairs of a graph, by conjugate gradients.
 //!
 //! The unknowns are one number for each node, zero at the reference. A pair says what the number of
-//! its second node less that of its first should be. The normal equations are a Laplacian. In a random
-//! graph the Laplacian is well conditioned, so twenty or thirty rounds of conjugate gradients give all
-//! digits that matter, each round one pass over the pairs. Nothing but `+ - * /` is used.
+//! its second node less that of its first should be. The normal equations are a Laplacian. In a
+//! random graph the Laplacian is well conditioned, so twenty or thirty rounds of conjugate
+//! gradients give all digits that matter, each round one pass over the pairs. Nothing but `+ - * /`
+//! is used.
 
 /// Rounds of conjugate gradients at most: a ring of 1,000 nodes, the worst graph that anybody would
 /// choose, needs 500.
 const ROUNDS: usize = 600;
-/// Relative size of what is left when the solve ends; a solve of milliseconds is right to nanoseconds.
+/// Relative size of what is left when the solve ends; a solve of milliseconds is right to
+/// nanoseconds.
 const LEFT: f64 = 1e-9;
 
 /// The equations of a graph.

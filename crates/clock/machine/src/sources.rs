@@ -1,11 +1,12 @@
 //! UTC for the whole mesh, out of sources that are not believed alone.
 //!
 //! The mesh shares one time, which is that of its reference. Some nodes have a source of UTC beside
-//! it: the kernel's discipline, chrony, a hardware clock, ClockBound. Each states its own bound, and
-//! each can be wrong: a cloud's hardware clock has been seen 50 ms off. The mesh knows the difference of
-//! any two nodes to a microsecond, so that all sources can be laid side by side as intervals on one
-//! time. The interval that most sources share is UTC (Marzullo, 1984). A source whose interval does not
-//! touch the shared one has left its own bound; it is named and dropped until it comes back.
+//! it: the kernel's discipline, chrony, a hardware clock, ClockBound. Each states its own bound,
+//! and each can be wrong: a cloud's hardware clock has been seen 50 ms off. The mesh knows the
+//! difference of any two nodes to a microsecond, so that all sources can be laid side by side as
+//! intervals on one time. The interval that most sources share is UTC (Marzullo, 1984). A source
+//! whose interval does not touch the shared one has left its own bound; it is named and dropped
+//! until it comes back.
 
 use crate::wire::Claim;
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Of two neighbours the one with the lower number keeps the stamps of both ways and reports. All
-//! windows end at one call of the reference, so that all estimates are of one time. A node that misses
-//! the call goes on with its window, and its readings run free meanwhile.
+//! windows end at one call of the reference, so that all estimates are of one time. A node that
+//! misses the call goes on with its window, and its readings run free meanwhile.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,11 +31,11 @@ use crate::{
 
 /// Headers below a probe: UDP 8, IPv4 20, Ethernet 14 + 4, preamble and gap 20.
 const OVERHEAD_BYTES: usize = 66;
-/// Own pairs of which departures are remembered, and heard pairs that wait for their departures. At 20
-/// pairs a second eight pairs are 400 ms, longer than any answer that still counts.
+/// Own pairs of which departures are remembered, and heard pairs that wait for their departures. At
+/// 20 pairs a second eight pairs are 400 ms, longer than any answer that still counts.
 const PAIRS_KEPT: usize = 8;
-/// Time that the reference waits for reports. A report is a few packets, and the slowest come after a
-/// pause of a virtual machine; what comes later counts for nothing.
+/// Time that the reference waits for reports. A report is a few packets, and the slowest come after
+/// a pause of a virtual machine; what comes later counts for nothing.
 const REPORT_WAIT: Duration = Duration::from_millis(100);
 /// Datagrams that wait to be sent. A reference of 5,000 nodes queues one for each; beyond that the
 /// oldest is dropped and counted.

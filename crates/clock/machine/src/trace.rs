@@ -10,8 +10,8 @@ use crate::pair::{CodedPair, PairMeter};
 /// Service time of a full packet at 10 Gb/s, in nanoseconds.
 const PACKET_NS: f64 = 1_200.0;
 
-/// A queue whose other traffic comes in bursts at a stated load, so that two probes that follow each
-/// other find nearly the same queue.
+/// A queue whose other traffic comes in bursts at a stated load, so that two probes that follow
+/// each other find nearly the same queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     load: f64,
@@ -101,8 +101,8 @@ impl Path {
     }
 }
 
-/// What our clock shows at the true time zero: thirty-five years, so that a peer that is thirty years
-/// behind has a time too.
+/// What our clock shows at the true time zero: thirty-five years, so that a peer that is thirty
+/// years behind has a time too.
 pub(crate) const ZERO: i128 = 35 * 31_557_600 * 1_000_000_000;
 
 /// A time of our clock.

@@ -22,7 +22,7 @@
 //! report (kind 2; number: of the window)
 //! 32                 40                  48
 //!  | source offset   | source bound      | up to 14 estimates of 80 bytes:
-//!    | peer 4 | kept 4 | middle 8 | end 8 | offset 8 | rate 8 | half 8 | proven 2 x 8 | rates 2 x 8 |
+//!    | peer 4 | kept 4 | middle 8 | end 8 | offset 8 | rate 8 | half 8 | proven 16 | rates 16 |
 //!
 //! verdict (kind 3; number: of the window; half: the state)
 //! 32        40       48      56         64              88              104             120
@@ -31,9 +31,10 @@
 //!  | horizon| UTC offset      | UTC bound        |
 //! ```
 //!
-//! `sent` is the time before the system call. `departed` are the stamps of the pair before this one,
-//! zero when nobody stamped. `heard` are the arrivals of the receiver's pair with the heard number, and
-//! zero says that nothing was heard. A source bound of all ones says that there is no source.
+//! `sent` is the time before the system call. `departed` are the stamps of the pair before this
+//! one, zero when nobody stamped. `heard` are the arrivals of the receiver's pair with the heard
+//! number, and zero says that nothing was heard. A source bound of all ones says that there is no
+//! source.
 
 use core::time::Duration;
 

@@ -61,7 +61,7 @@ fn normal_quantiles_are_those_of_the_tables() {
 
 #[test]
 fn bits_are_the_same_for_ever() {
-    // Pinned: another bit on another computer, or at another optimisation level, changes whole runs.
+    // Pinned: another bit, on another computer or in another build, changes whole runs.
     let mut digest = 0;
     for i in 1..5_000 {
         let x = f64::from(i) * 0.013;

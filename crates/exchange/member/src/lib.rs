@@ -126,9 +126,9 @@ impl fmt::Display for GroupError {
 impl std::error::Error for GroupError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Start(error) => Some(error),
-            Self::Failed(error) => Some(error),
-            Self::Io(error) => Some(error),
+            Self::Start(error) => std::error::Error::source(error),
+            Self::Failed(error) => std::error::Error::source(error),
+            Self::Io(error) => std::error::Error::source(error),
             Self::Interrupted => None,
         }
     }

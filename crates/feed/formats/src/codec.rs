@@ -29,8 +29,8 @@ pub const MDP3: Format = Format(3);
 /// MIAX MACH, packets of the Top of Market feed.
 pub const MACH: Format = Format(4);
 
-/// All codecs. Where nothing names the format, the first codec that recognises the bytes is taken.
-/// A codec that recognises more than its own format stands after the codecs of the other formats.
+/// All codecs, in any order. Where nothing names the format, the one codec that recognises the
+/// bytes is taken; see [`Codec::yields_to`] for bytes that several codecs recognise.
 pub const CODECS: &[&dyn Codec] = &[
     &crate::framed::ItchCodec,
     &crate::lobster::LobsterCodec,
@@ -87,6 +87,13 @@ pub trait Codec: Sync {
     /// Whether a datagram of a capture is of the format, down to the datagram's last byte.
     fn is_packet(&self, _datagram: &[u8]) -> bool {
         false
+    }
+
+    /// Formats whose bytes this codec recognises as well: their codecs go before this one. Two
+    /// families of SBE messages differ in the schema alone, for instance, so that a codec that
+    /// takes any schema yields to the codecs of single schemas.
+    fn yields_to(&self) -> &'static [Format] {
+        &[]
     }
 
     /// Number and time of a packet, where the format has both at the head of a packet.
@@ -153,7 +160,23 @@ pub fn of_untagged<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Format {
         left.retain(|codec| codec.type_name(message).is_some());
         is_empty = false;
     }
-    left.first().filter(|_| !is_empty).map_or(Format::OPAQUE, |codec| codec.format())
+    chosen(left).filter(|_| !is_empty).map_or(Format::OPAQUE, |codec| codec.format())
+}
+
+/// The codec of a file that starts so.
+pub(crate) fn of_file(head: &[u8]) -> Option<&'static dyn Codec> {
+    chosen(CODECS.iter().copied().filter(|codec| codec.is_file(head)))
+}
+
+/// Of codecs that all recognise the same bytes, the one that yields to no other of them. `None`
+/// when several are left: then the bytes do not say their format, and nothing is guessed.
+fn chosen<'a>(all: impl IntoIterator<Item = &'a dyn Codec>) -> Option<&'a dyn Codec> {
+    let all: Vec<&dyn Codec> = all.into_iter().collect();
+    let yields = |codec: &&dyn Codec| {
+        codec.yields_to().iter().any(|to| all.iter().any(|other| other.format() == *to))
+    };
+    let mut left = all.iter().copied().filter(|codec| !yields(codec));
+    left.next().filter(|_| left.next().is_none())
 }
 
 /// The format of a capture with these first datagrams; opaque when no codec takes all of them.
@@ -161,8 +184,8 @@ pub(crate) fn of_packets<'a>(datagrams: impl Iterator<Item = &'a [u8]> + Clone) 
     let takes_all =
         |codec: &&dyn Codec| datagrams.clone().all(|datagram| codec.is_packet(datagram));
     let is_empty = datagrams.clone().next().is_none();
-    let found = CODECS.iter().find(|codec| !is_empty && takes_all(codec));
-    found.map_or(Format::OPAQUE, |codec| codec.format())
+    let found = CODECS.iter().copied().filter(|codec| !is_empty && takes_all(codec));
+    chosen(found).map_or(Format::OPAQUE, |codec| codec.format())
 }
 
 /// Nanoseconds of a day without a change of the clocks.
@@ -171,6 +194,64 @@ pub const DAY_NS: u64 = 86_400_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A codec that takes any SBE packet, of whatever schema; or one that takes any bytes.
+    struct Wide(Format, &'static [Format]);
+
+    impl Codec for Wide {
+        fn format(&self) -> Format {
+            self.0
+        }
+
+        fn word(&self) -> &'static str {
+            "wide"
+        }
+
+        fn name(&self) -> &'static str {
+            "any packet"
+        }
+
+        fn clock(&self) -> Clock {
+            Clock::Epoch
+        }
+
+        fn yields_to(&self) -> &'static [Format] {
+            self.1
+        }
+
+        fn type_name(&self, _: &[u8]) -> Option<&'static str> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_codec_of_many_schemas_yields_to_the_codec_of_one_wherever_it_stands() {
+        let any_schema = Wide(Format(201), &[MDP3]);
+        let narrow: &dyn Codec = &crate::mdp3::Mdp3;
+        for both in [[&any_schema, narrow], [narrow, &any_schema]] {
+            assert_eq!(chosen(both).map(Codec::format), Some(MDP3));
+        }
+        assert_eq!(chosen([&any_schema as &dyn Codec]).map(Codec::format), Some(Format(201)));
+    }
+
+    #[test]
+    fn bytes_that_two_codecs_claim_alike_are_of_no_format() {
+        let (one, other) = (Wide(Format(201), &[]), Wide(Format(202), &[]));
+        assert!(chosen([&one as &dyn Codec, &other]).is_none());
+        assert!(chosen([]).is_none());
+    }
+
+    #[test]
+    fn no_codec_yields_in_a_circle_or_to_itself() {
+        for codec in CODECS {
+            let mut asked = codec.yields_to().to_vec();
+            for _ in CODECS {
+                assert!(!asked.contains(&codec.format()), "{}", codec.word());
+                let next = asked.iter().filter_map(|format| of(*format));
+                asked = next.flat_map(Codec::yields_to).copied().collect();
+            }
+        }
+    }
 
     #[test]
     fn tags_and_words_are_each_of_one_codec() {

@@ -45,7 +45,7 @@ pub fn recognise(head: &[u8]) -> Option<Shape> {
         [0x1f, 0x8b, ..] => Some(Shape::Gzip),
         [b'P', b'K', 3, 4, ..] => Some(Shape::Zip),
         _ if pcap::is_capture(head) => Some(Shape::Capture),
-        _ => codec::CODECS.iter().copied().find(|codec| codec.is_file(head)).map(Shape::Plain),
+        _ => codec::of_file(head).map(Shape::Plain),
     }
 }
 

@@ -42,9 +42,9 @@ impl fmt::Display for IntakeError {
 impl std::error::Error for IntakeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Process(error) => Some(error),
+            Self::Process(error) => std::error::Error::source(error),
             #[cfg(feature = "feeds")]
-            Self::Input(error) => Some(error),
+            Self::Input(error) => std::error::Error::source(error),
             Self::Broken { error, .. } => Some(error),
         }
     }

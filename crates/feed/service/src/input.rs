@@ -45,7 +45,7 @@ impl std::error::Error for InputError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Open(_, error) => Some(error),
-            Self::Feed(error) => Some(error),
+            Self::Feed(error) => std::error::Error::source(error),
             Self::Format(error) => Some(error),
             Self::Setting(_) => None,
         }

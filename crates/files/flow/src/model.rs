@@ -48,8 +48,6 @@ const SIZES: f64 = 16.0;
 struct Flow {
     id: FlowId,
     path: Box<[LinkIndex]>,
-    /// Estimated bytes a second.
-    share: f64,
     /// Estimated bytes left at `since`; of a flow of unknown size always the mean.
     left: f64,
     since: Timestamp,
@@ -91,6 +89,9 @@ pub struct Model {
     /// Slots of the flows on each link.
     on: Vec<Vec<u32>>,
     flows: Vec<Option<Flow>>,
+    /// Estimated bytes a second of each flow. Apart, because a decision reads the shares of all
+    /// flows on 48 paths and little else.
+    shares: Vec<f64>,
     free: Vec<u32>,
     ids: BTreeMap<FlowId, u32>,
     elephant_bytes: f64,
@@ -119,6 +120,7 @@ impl Model {
             capacity: links.iter().map(|link| link.bytes_per_s).collect(),
             on: vec![Vec::new(); links.len()],
             flows: Vec::new(),
+            shares: Vec::new(),
             free: Vec::new(),
             ids: BTreeMap::new(),
             elephant_bytes,
@@ -143,7 +145,7 @@ impl Model {
 
     /// The estimated share of a flow, in bytes a second.
     pub fn share(&self, id: FlowId) -> Option<f64> {
-        self.ids.get(&id).map(|&slot| self.flow(slot).share)
+        self.ids.get(&id).map(|&slot| self.shares[slot as usize])
     }
 
     /// Sets the share of a flow, in bytes a second, as if it had been measured.
@@ -155,7 +157,7 @@ impl Model {
 
     /// The estimated bytes that are left of a flow.
     pub fn left(&self, now: Timestamp, id: FlowId) -> Option<f64> {
-        self.ids.get(&id).map(|&slot| self.left_of(now, self.flow(slot)))
+        self.ids.get(&id).map(|&slot| self.left_of(now, slot))
     }
 
     /// The share that the path alone would give to a new flow: the least over its links. Infinite
@@ -192,19 +194,19 @@ impl Model {
         let share = self.share_on(path);
         self.cut_along(path, share);
         let half = half.and_then(|id| self.ids.get(&id).copied());
-        let mut half_share = half.map(|slot| self.flow(slot).share);
+        let mut half_share = half.map(|slot| self.shares[slot as usize]);
         let mut harm_s = 0.0;
         for &slot in &self.marks.touched {
-            let flow = self.flow(slot);
+            let share = self.shares[slot as usize];
             let reduced = self.marks.flows[slot as usize].1;
-            if reduced >= flow.share {
+            if reduced >= share {
                 continue;
             }
             if Some(slot) == half {
                 half_share = Some(reduced);
             } else {
-                let left = self.left_of(now, flow);
-                harm_s += left / reduced - left / flow.share;
+                let left = self.left_of(now, slot);
+                harm_s += left / reduced - left / share;
                 if harm_s > harm_max_s {
                     return None;
                 }
@@ -235,31 +237,32 @@ impl Model {
         for at in 0..self.marks.touched.len() {
             let slot = self.marks.touched[at];
             let reduced = self.marks.flows[slot as usize].1;
-            if reduced < self.flow(slot).share {
+            if reduced < self.shares[slot as usize] {
                 self.give(now, slot, reduced);
             }
         }
         if let Some(bytes) = bytes {
             self.elephant_bytes += (bytes - self.elephant_bytes) / SIZES;
         }
-        self.insert(Flow {
+        let flow = Flow {
             id,
             path: path.into(),
-            share,
             left: bytes.unwrap_or(self.elephant_bytes),
             since: now,
             size: bytes,
             begun: now,
             counted: 0.0,
             counted_at: now,
-        });
+        };
+        self.insert(flow, share);
         share
     }
 
-    fn insert(&mut self, flow: Flow) {
+    fn insert(&mut self, flow: Flow, share: f64) {
         let slot = self.free.pop().unwrap_or(self.flows.len() as u32);
         if slot as usize == self.flows.len() {
             self.flows.push(None);
+            self.shares.push(0.0);
             self.marks.flows.push((0, 0.0));
         }
         for &link in &flow.path {
@@ -267,6 +270,7 @@ impl Model {
         }
         self.ids.insert(flow.id, slot);
         self.flows[slot as usize] = Some(flow);
+        self.shares[slot as usize] = share;
     }
 
     /// Takes a flow out, and gives what it leaves to the flows that met it. Returns whether the
@@ -298,8 +302,8 @@ impl Model {
     /// The shares of all flows that meet a path.
     pub(crate) fn shares_along(&mut self, path: &[LinkIndex]) -> Vec<(FlowId, f64)> {
         self.touch(path);
-        let flows = self.marks.touched.iter().map(|&slot| self.flow(slot));
-        flows.map(|flow| (flow.id, flow.share)).collect()
+        let slots = self.marks.touched.iter();
+        slots.map(|&slot| (self.flow(slot).id, self.shares[slot as usize])).collect()
     }
 
     /// A byte count: so many bytes of the flow have passed since it began.
@@ -321,7 +325,7 @@ impl Model {
             // make its end infinitely late.
             let least = flow.path.iter().map(|link| self.capacity[link.0 as usize]);
             let least = least.fold(f64::INFINITY, f64::min) / 1e3;
-            flow.share = measured.max(least);
+            self.shares[slot as usize] = measured.max(least);
         }
     }
 
@@ -339,17 +343,19 @@ impl Model {
         self.flows[slot as usize].as_ref().expect("a listed flow is there")
     }
 
-    fn left_of(&self, now: Timestamp, flow: &Flow) -> f64 {
+    fn left_of(&self, now: Timestamp, slot: u32) -> f64 {
+        let (flow, share) = (self.flow(slot), self.shares[slot as usize]);
         if flow.size.is_none() {
             return self.elephant_bytes;
         }
-        (flow.left - flow.share * now.since(flow.since).as_secs_f64()).max(0.0)
+        (flow.left - share * now.since(flow.since).as_secs_f64()).max(0.0)
     }
 
     fn give(&mut self, now: Timestamp, slot: u32, share: f64) {
-        let left = self.left_of(now, self.flow(slot));
+        let left = self.left_of(now, slot);
         let flow = self.flows[slot as usize].as_mut().expect("a listed flow is there");
-        (flow.left, flow.since, flow.share) = (left, now, share);
+        (flow.left, flow.since) = (left, now);
+        self.shares[slot as usize] = share;
     }
 
     fn newcomer_on(&mut self, link: LinkIndex) -> f64 {
@@ -358,7 +364,7 @@ impl Model {
         if round == self.marks.links_round {
             return share;
         }
-        let shares = self.on[at].iter().map(|&slot| self.flow(slot).share);
+        let shares = self.on[at].iter().map(|&slot| self.shares[slot as usize]);
         let share = newcomer(self.capacity[at], shares.clone());
         let sum = shares.sum();
         self.marks.links[at] = (self.marks.links_round, share, sum);
@@ -405,11 +411,11 @@ impl Model {
             if self.marks.links[at].2 <= rest {
                 continue;
             }
-            let shares = self.on[at].iter().map(|&slot| self.flow(slot).share);
+            let shares = self.on[at].iter().map(|&slot| self.shares[slot as usize]);
             let level = cut(rest, shares);
             for index in 0..self.on[at].len() {
                 let slot = self.on[at][index];
-                if self.flow(slot).share > level {
+                if self.shares[slot as usize] > level {
                     self.mark(slot, level);
                 }
             }
@@ -431,7 +437,7 @@ impl Model {
             let others = self.on[link.0 as usize].iter();
             let others =
                 others.filter(|&&slot| self.marks.flows[slot as usize].0 != self.marks.round);
-            let taken: f64 = others.map(|&slot| self.flow(slot).share).sum();
+            let taken: f64 = others.map(|&slot| self.shares[slot as usize]).sum();
             *room = (self.capacity[link.0 as usize] - taken).max(0.0);
         }
         while let Some((level, full)) = rooms
@@ -449,7 +455,7 @@ impl Model {
                     }
                 }
                 // Estimates of others may exceed a link: nobody falls behind the share he had.
-                let share = level.max(self.flow(slot).share);
+                let share = level.max(self.shares[slot as usize]);
                 self.give(now, slot, share);
             }
         }

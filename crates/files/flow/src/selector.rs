@@ -6,8 +6,8 @@
 //!
 //! **Two flows.** The best candidate is taken in for a try, and a second one from another copy is
 //! weighed beside it. Both end together, after `T = bytes / (b1 + b2)`. The thesis (3.2.3) compares
-//! the *sum* of both costs with the cost of one flow, and so counts T twice. Two flows of which each
-//! halves the time then cost as much as one before any harm, and a read is hardly ever divided.
+//! the *sum* of both costs with the cost of one flow, and so counts T twice. Two flows that halve
+//! the time then cost as much as one before any harm, and a read is hardly ever divided.
 //! A client waits for T a single time, so [`Two::Finish`] compares `T + harm1 + harm2` with the
 //! cost of one flow. [`Two::Printed`] is the rule of the thesis.
 
@@ -145,24 +145,30 @@ impl Selector {
         let bytes = read.bytes as f64;
         let half = Some(read.flows[0]);
         self.list(read.client, &others, bytes);
+        let finish = self.two == Two::Finish;
         let mut best: Option<(f64, NodeIndex, usize, f64)> = None;
-        let mut printed_s = f64::INFINITY;
+        // What a second path must beat. By the thesis it is chosen as if it were the only one.
+        let mut limit_s = if finish { first.cost_s } else { f64::INFINITY };
         for at in 0..self.scratch.len() {
             let (time_s, _, copy, path) = self.scratch[at];
+            // The first flow never gets more than it had, so this is the least, and it only rises.
+            let fastest_s = bytes / (first.estimate.share + bytes / time_s);
+            let least_s = if finish { fastest_s + first.estimate.harm_s } else { time_s };
+            if least_s >= limit_s {
+                break;
+            }
             let paths = self.topology.paths(copy, read.client);
-            let weighed = self.model.weigh(now, paths.path(path), half, f64::INFINITY)?;
+            let weighed = self.model.weigh(now, paths.path(path), half, limit_s - least_s);
+            let Some(weighed) = weighed else { continue };
             let (share, harm_s) = (weighed.estimate.share, weighed.estimate.harm_s);
             let own = weighed.half.unwrap_or(first.estimate.share);
             let both_s = bytes / (own + share);
             let harms_s = first.estimate.harm_s + harm_s;
-            let cost_s = match self.two {
-                Two::Finish => both_s + harms_s,
-                _ => 2.0 * both_s + harms_s,
-            };
-            // The thesis chooses the second path as if it were the only one.
-            let rank_s = if self.two == Two::Finish { cost_s } else { time_s + harm_s };
-            if rank_s < printed_s {
-                printed_s = rank_s;
+            let times = if finish { 1.0 } else { 2.0 };
+            let cost_s = times * both_s + harms_s;
+            let rank_s = if finish { cost_s } else { time_s + harm_s };
+            if rank_s < limit_s {
+                limit_s = rank_s;
                 best = Some((cost_s, copy, path, own / (own + share)));
             }
         }

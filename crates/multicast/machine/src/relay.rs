@@ -55,6 +55,12 @@ pub struct RelayStatus {
     pub given_up: u64,
     /// Forwarded frames that the port sent by itself, as last told by the port.
     pub forwarded_by_port: u64,
+    /// Copies that the port did not send on because it had sent the frame on.
+    pub duplicates_in_port: u64,
+    /// Frames that the port left to the machine: further behind the newest than the port's window.
+    pub behind_in_port: u64,
+    /// Frames that the port left to the machine: it had no room, or no group.
+    pub refused_by_port: u64,
     /// Frames dropped because the driver was too slow.
     pub dropped: u64,
     /// Delays of sampled frames that were dropped because reports had no room.
@@ -314,6 +320,9 @@ impl Machine for Relay {
     fn handle_counters(&mut self, _now: Timestamp, of: ForwardId, counters: ForwardCounters) {
         if of == self.table() {
             self.status.forwarded_by_port += counters.forwarded;
+            self.status.duplicates_in_port += counters.duplicates;
+            self.status.behind_in_port += counters.behind;
+            self.status.refused_by_port += counters.refused;
         }
     }
 

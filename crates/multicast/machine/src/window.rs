@@ -283,6 +283,13 @@ impl Gaps {
                 let count = (gap.end - first).min(budget).min(ahead);
                 budget -= count;
                 gap.asked = first + count;
+                // A process that was stopped could not ask, and its answers wait behind this timer.
+                // The time of the stop is taken off the gap's patience. An ordinary turn is late by
+                // less than a retry, and counts.
+                let late = now.since(gap.next_ask);
+                if late > retry {
+                    gap.progress = (gap.progress + late).min(now);
+                }
                 due.push(Ask { first, count: count as u16, attempt: gap.asks });
                 // The wait doubles up to eight times its length, so that a node that is far or busy
                 // is not flooded.
@@ -407,5 +414,27 @@ mod tests {
         }
         assert!(asked.iter().all(|ask| (ask.first, ask.count) == (lost, 1)), "{asked:?}");
         assert!(!asked.is_empty());
+    }
+
+    #[test]
+    fn a_stop_of_the_process_is_no_part_of_a_gaps_patience() {
+        let patience = RETRY * 100;
+        let mut gaps = Gaps::default();
+        gaps.open(NOW, (5, 6), RETRY);
+        assert_eq!(gaps.due(NOW + RETRY, RETRY, 9).len(), 1);
+        // Stopped for ten times the patience, the node asks once more before it gives up.
+        let woken = NOW + patience * 10;
+        assert_eq!(gaps.due(woken, RETRY, 9).len(), 1);
+        assert_eq!(gaps.stale(woken - patience), None);
+        assert_eq!(gaps.stale(woken), Some(6));
+        // A node that was not stopped gives up when the patience ends, late timers or not.
+        let mut gaps = Gaps::default();
+        gaps.open(NOW, (5, 6), RETRY);
+        let mut now = NOW;
+        while now < NOW + patience {
+            now = gaps.next_ask().expect("a request") + RETRY / 2;
+            gaps.due(now, RETRY, 9);
+        }
+        assert_eq!(gaps.stale(now - patience), Some(6));
     }
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Format, Forwarder, GroupId, Install,
-    Installed, Machine, NodeId, SharedKey, StampedBy, Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, Format, ForwardCounters, ForwardId,
+    Forwarder, GroupId, Install, Installed, Machine, NodeId, SharedKey, StampedBy, Timestamp,
+    Transmit,
 };
 use evenfall_multicast_machine::{Config, Identity, Mode, Receiver, Relay, Root, Run};
 
@@ -178,4 +179,17 @@ fn a_keyed_stream_is_left_to_the_proxy() {
     let [by_hand, by_port] = &stage.sent;
     assert!(by_hand.len() as u64 >= FRAMES, "{} frames", by_hand.len());
     assert_eq!((by_port.len(), stage.twice), (0, by_hand.len()));
+}
+
+#[test]
+fn all_that_the_port_counts_for_the_table_is_in_the_status_of_the_proxy() {
+    let mut proxy = Stage::new(None).by_port;
+    let told = ForwardCounters { forwarded: 4, duplicates: 3, behind: 2, refused: 1 };
+    proxy.handle_counters(START, ForwardId(0), told);
+    proxy.handle_counters(START, ForwardId(0), told);
+    // Of another machine's stream.
+    proxy.handle_counters(START, ForwardId(1), told);
+    let status = proxy.status();
+    let left = (status.duplicates_in_port, status.behind_in_port, status.refused_by_port);
+    assert_eq!((status.forwarded_by_port, left), (8, (6, 4, 2)));
 }

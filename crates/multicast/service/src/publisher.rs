@@ -80,7 +80,7 @@ impl fmt::Display for PublishError {
 impl std::error::Error for PublishError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Role(error) => Some(error),
+            Self::Role(error) => std::error::Error::source(error),
             Self::Full | Self::Ended | Self::TooLong { .. } | Self::NotARoot(_) => None,
         }
     }

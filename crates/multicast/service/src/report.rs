@@ -117,7 +117,7 @@ impl std::error::Error for ReportError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(_, error) => Some(error),
-            Self::Info(error) => Some(error),
+            Self::Info(error) => std::error::Error::source(error),
             Self::Log(_, error) => Some(error),
             Self::NoRoot(_) | Self::NeverStood(_) => None,
         }

@@ -107,7 +107,7 @@ impl fmt::Display for SubscribeError {
 impl std::error::Error for SubscribeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Role(error) => Some(error),
+            Self::Role(error) => std::error::Error::source(error),
             Self::TooSlow { .. } | Self::NotAReceiver(_) => None,
         }
     }

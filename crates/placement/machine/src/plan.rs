@@ -139,7 +139,7 @@ impl fmt::Display for SurveyError {
 impl core::error::Error for SurveyError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Plan(error) => Some(error),
+            Self::Plan(error) => core::error::Error::source(error),
             _ => None,
         }
     }

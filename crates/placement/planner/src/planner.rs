@@ -164,9 +164,9 @@ impl fmt::Display for PlanError {
 impl core::error::Error for PlanError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Build(error) => Some(error),
-            Self::MinMax(error) => Some(error),
-            Self::LemonDrop(error) => Some(error),
+            Self::Build(error) => core::error::Error::source(error),
+            Self::MinMax(error) => core::error::Error::source(error),
+            Self::LemonDrop(error) => core::error::Error::source(error),
             Self::Lacks(_) => None,
         }
     }

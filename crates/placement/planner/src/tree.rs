@@ -10,7 +10,7 @@ use core::ops::Range;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Hops from the root to a leaf.
-    pub depth: u32,
+    pub depth: u8,
     /// Children of every inner place.
     pub fanout: u32,
 }
@@ -54,12 +54,12 @@ impl Shape {
     }
 
     /// Places on one level: F^level.
-    pub fn width(&self, level: u32) -> usize {
-        (self.fanout as usize).pow(level)
+    pub fn width(&self, level: u8) -> usize {
+        (self.fanout as usize).pow(level.into())
     }
 
     /// The places of one level, the root's is 0.
-    pub fn level(&self, level: u32) -> Range<usize> {
+    pub fn level(&self, level: u8) -> Range<usize> {
         let first = (0..level).map(|above| self.width(above)).sum();
         first..first + self.width(level)
     }
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(Shape { depth: 3, fanout: 10 }.places(), 1111);
         assert_eq!(shape.below(1).collect::<Vec<_>>(), [3, 4, 7, 8, 9, 10]);
         assert_eq!((shape.below(0).count(), shape.below(9).count()), (14, 0));
-        assert_eq!(Shape { depth: u32::MAX, fanout: 2 }.checked_places(), None);
-        assert_eq!(Shape { depth: u32::MAX, fanout: 0 }.checked_places(), None);
+        assert_eq!(Shape { depth: u8::MAX, fanout: 2 }.checked_places(), None);
+        assert_eq!(Shape { depth: u8::MAX, fanout: 0 }.checked_places(), None);
         assert_eq!(shape.checked_places(), Some(15));
     }
 

@@ -75,8 +75,8 @@ impl fmt::Display for SurveyError {
 impl std::error::Error for SurveyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Process(error) => Some(error),
-            Self::Carrier(error) => Some(error),
+            Self::Process(error) => std::error::Error::source(error),
+            Self::Carrier(error) => std::error::Error::source(error),
         }
     }
 }

@@ -81,38 +81,39 @@ impl Outbox {
         options: &Options,
         counters: &mut Counters,
     ) -> Result<(), Refusal> {
-        let token = transmit.token;
-        let queued = self.queue(owner, transmit, options, counters);
-        if let (Err(_), Some(token)) = (queued, token) {
-            self.answers.left(owner, token, None, counters);
-        }
-        queued
-    }
-
-    fn queue(
-        &mut self,
-        owner: usize,
-        transmit: Transmit,
-        options: &Options,
-        counters: &mut Counters,
-    ) -> Result<(), Refusal> {
-        let receivers = match self.groups.resolve(owner, &transmit, options) {
-            Ok(Members::One(address)) => Receivers::One(address, RawAddress::from(address)),
-            Ok(Members::Group(group)) => Receivers::Group(group),
+        let (class, token) = (transmit.class as usize, transmit.token);
+        let refusal = match self.receivers(owner, &transmit, options) {
+            Ok(receivers) => {
+                let frame = Frame { owner, transmit, receivers };
+                let queue = &mut self.lanes[class].queue;
+                if queue.len() < options.queue_frames_max {
+                    queue.push_back(frame);
+                    return Ok(());
+                }
+                counters.dropped_full[class] += frame.copies() as u64;
+                Refusal::Full
+            }
             Err(refusal) => {
                 counters.refused += 1;
-                return Err(refusal);
+                refusal
             }
         };
-        let class = transmit.class as usize;
-        let frame = Frame { owner, transmit, receivers };
-        let lane = &mut self.lanes[class];
-        if lane.queue.len() >= options.queue_frames_max {
-            counters.dropped_full[class] += frame.copies() as u64;
-            return Err(Refusal::Full);
+        if let Some(token) = token {
+            self.answers.left(owner, token, None, counters);
         }
-        lane.queue.push_back(frame);
-        Ok(())
+        Err(refusal)
+    }
+
+    fn receivers(
+        &mut self,
+        owner: usize,
+        transmit: &Transmit,
+        options: &Options,
+    ) -> Result<Receivers, Refusal> {
+        Ok(match self.groups.resolve(owner, transmit, options)? {
+            Members::One(address) => Receivers::One(address, RawAddress::from(address)),
+            Members::Group(group) => Receivers::Group(group),
+        })
     }
 
     /// Takes the answers to transmits with a token.

@@ -53,6 +53,15 @@ pub struct Late {
     pub by: Duration,
 }
 
+impl Late {
+    /// A share up to this one, and packets that are late by less than `limit`.
+    pub(crate) fn drawn(&self, limit: Duration, prng: &mut Prng) -> Self {
+        let share = prng.unit();
+        // The cube makes a few late packets as common as many.
+        Self { share: self.share * share * share * share, by: self.by.min(limit) }
+    }
+}
+
 /// A way from one node to another, when a packet was last seen on it.
 #[derive(Clone, Copy, Debug)]
 struct Way {

@@ -32,7 +32,7 @@ use evenfall_store_format::{
 };
 
 use self::replication::Replication;
-use super::names::cluster::Member;
+use super::names::membership::Membership;
 use super::uploads::Uploads;
 use super::{
     Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreError, Wait, expect_loopback,
@@ -332,11 +332,11 @@ impl Store {
     /// # Errors
     /// The errors of the names.
     pub fn is_new_life_due(&self) -> Result<bool, StoreError> {
-        Ok(self.shared.names.member().map_or(Ok(false), Member::is_new_life_due)?)
+        Ok(self.shared.names.member().map_or(Ok(false), Membership::is_new_life_due)?)
     }
 
     /// The node's part in a cluster, if the store belongs to a cluster.
-    pub fn member(&self) -> Option<&Member> {
+    pub fn member(&self) -> Option<&dyn Membership> {
         self.shared.names.member()
     }
 

@@ -35,6 +35,7 @@
 pub mod archive;
 pub mod bucket;
 pub mod client;
+#[cfg(feature = "etcd")]
 pub mod cluster_source;
 #[cfg(feature = "arrow")]
 pub mod columns;
@@ -60,6 +61,7 @@ mod tests;
 pub use archive::Archive;
 pub use bucket::{Bucket, BucketOptions};
 pub use client::{Client, Completion, RemoteFile, RemoteSource};
+#[cfg(feature = "etcd")]
 pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile, TakenOver};
@@ -168,8 +170,8 @@ impl std::fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Store(error) => Some(error),
-            Self::Names(error) => Some(error),
+            Self::Store(error) => std::error::Error::source(error),
+            Self::Names(error) => std::error::Error::source(error),
             Self::Unreached { why, .. } => Some(why),
             _ => None,
         }

@@ -3,22 +3,23 @@
 //!
 //! ```text
 //!  Names ──> Embedded   one redb file; the lock of the directory keeps a second writer out
-//!       └──> Member     of a Cluster in etcd; a lease keeps a second writer out
-//!              └─ Lease   held by a thread, asked before anything is acknowledged
+//!       └──> Membership   of one node in names that several nodes share
+//!              └─ Member    in a Cluster in etcd; a lease keeps a second writer out
+//!                   └─ Lease   held by a thread, asked before anything is acknowledged
 //! ```
 //!
 //! Each life of a store node has a token that is greater than all before, and claims files with it.
 //! Every segment, tail, block of metadata and journal frame carries the token. Every later change
 //! of a file's entry succeeds only while the entry still has the token.
 
+#[cfg(feature = "etcd")]
 pub mod cluster;
 pub mod embedded;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-#[cfg(not(feature = "etcd"))]
-#[path = "names/etcd_absent.rs"]
-pub mod etcd;
+#[cfg(feature = "etcd")]
 pub mod lease;
+pub mod membership;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,8 +29,8 @@ use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{FileId, Schema};
 use serde::{Deserialize, Serialize};
 
-use cluster::{Cluster, Member};
 use embedded::Embedded;
+use membership::Membership;
 
 /// The file in the store's directory.
 pub const FILE: &str = "names.redb";
@@ -136,6 +137,8 @@ pub struct Claimed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamesError {
+    /// This build has no names in etcd: it lacks the feature `etcd`.
+    NoCluster,
     /// The directory did not answer in time. The request may have been carried out or not.
     Unavailable(String),
     /// The directory refused, or is damaged. The text is the directory's own.
@@ -178,6 +181,9 @@ pub enum NamesError {
 impl std::fmt::Display for NamesError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::NoCluster => {
+                f.write_str("names in etcd are not in this build: it lacks the feature etcd")
+            }
             Self::Unavailable(what) => write!(f, "the directory of names does not answer: {what}"),
             Self::Failed(what) => write!(f, "directory of names: {what}"),
             Self::LeaseLost { node, is_over: true } => write!(
@@ -229,12 +235,10 @@ pub struct ClusterConfig {
 /// The directory of names, as a writing store uses it.
 pub struct Names {
     local: Embedded,
-    member: Option<Member>,
+    member: Option<Box<dyn Membership>>,
     node: u32,
 }
 
-/// The setting under which a directory remembers its number in a cluster.
-const NODE: &str = "node";
 /// The setting under which a directory remembers the cluster's address.
 const CLUSTER: &str = "cluster";
 /// The setting under which a directory remembers where its objects are, when they are not below it.
@@ -265,16 +269,28 @@ impl Names {
             let what = "this directory has files with names of its own: begin with an empty one";
             return Err(NamesError::Failed(what.into()));
         }
+        Self::join(local, config)
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    fn join(_: Embedded, _: &ClusterConfig) -> Result<Self, NamesError> {
+        Err(NamesError::NoCluster)
+    }
+
+    #[cfg(feature = "etcd")]
+    fn join(local: Embedded, config: &ClusterConfig) -> Result<Self, NamesError> {
+        /// The setting under which a directory remembers its number in a cluster.
+        const NODE: &str = "node";
         let known = local.setting(NODE)?.and_then(|number| number.parse().ok());
-        let cluster = Cluster::open(&config.address)?;
+        let cluster = cluster::Cluster::open(&config.address)?;
         let node = match known {
             Some(node) => node,
             None => cluster.allot_node()?,
         };
         local.set(NODE, &node.to_string())?;
         local.set(CLUSTER, &config.address)?;
-        let member = Some(Member::join(cluster, node, config.lease)?);
-        Ok(Self { local, member, node })
+        let member = cluster::Member::join(cluster, node, config.lease)?;
+        Ok(Self { local, member: Some(Box::new(member)), node })
     }
 
     /// A copy of the file in memory, as it is; empty when the file is missing.
@@ -323,7 +339,7 @@ impl Names {
                 .to_string(),
         };
         if let Some(member) = &self.member {
-            member.cluster().set_objects(&absolute)?;
+            member.set_objects(&absolute)?;
         }
         let below = directory.join("objects");
         let own = std::fs::canonicalize(&below).unwrap_or(below).display().to_string();
@@ -345,12 +361,12 @@ impl Names {
 
     /// Token of this life; zero before the claim.
     pub fn token(&self) -> u32 {
-        self.member.as_ref().map_or_else(|| self.local.token(), Member::token)
+        self.member().map_or_else(|| self.local.token(), Membership::token)
     }
 
     /// The part in a cluster, if there is one.
-    pub fn member(&self) -> Option<&Member> {
-        self.member.as_ref()
+    pub fn member(&self) -> Option<&dyn Membership> {
+        self.member.as_deref()
     }
 
     /// The notes of the directory besides its names.
@@ -363,7 +379,7 @@ impl Names {
     /// # Errors
     /// [`NamesError::LeaseLost`].
     pub fn check_lease(&self) -> Result<(), NamesError> {
-        self.member.as_ref().map_or(Ok(()), |member| member.lease().check())
+        self.member().map_or(Ok(()), Membership::check_lease)
     }
 
     /// Whether a finished request may be acknowledged. A request that outlives this node
@@ -395,7 +411,7 @@ impl Names {
     /// When the directory cannot be read.
     pub fn is_empty(&self) -> Result<bool, NamesError> {
         match &self.member {
-            Some(member) => Ok(member.cluster().list()?.is_empty()),
+            Some(member) => Ok(member.list()?.is_empty()),
             None => Ok(self.local.list()?.is_empty()),
         }
     }
@@ -443,7 +459,7 @@ impl Names {
     /// When the directory cannot be written.
     pub fn reserve(&self, file: FileId, token: u32) -> Result<(), NamesError> {
         if let Some(member) = &self.member {
-            return member.cluster().raise("file", file.0);
+            return member.reserve(file);
         }
         self.local.reserve(file, token)
     }
@@ -489,7 +505,7 @@ impl Names {
     pub fn copy(&self, name: &str, original: &Entry) -> Result<Entry, NamesError> {
         let mut entry = match &self.member {
             Some(member) => {
-                member.cluster().find(name)?.filter(|e| e.id == original.id).ok_or_else(|| {
+                member.find(name)?.filter(|e| e.id == original.id).ok_or_else(|| {
                     NamesError::Failed(format!("this cluster has no file {name} of that number"))
                 })?
             }
@@ -551,7 +567,7 @@ impl Names {
     /// Gives the lease back, so that no node has to wait for its end.
     pub fn leave(&self) {
         if let Some(member) = &self.member {
-            member.lease().give_back();
+            member.leave();
         }
     }
 }

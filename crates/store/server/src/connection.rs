@@ -14,7 +14,7 @@ use evenfall_core::StorageError;
 use evenfall_store_format::{FileId, Schema};
 
 use super::{Idle, Served};
-use evenfall_store_engine::names::cluster::Member;
+use evenfall_store_engine::names::membership::Membership;
 use evenfall_store_engine::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
     SCHEMA_BYTES_MAX, VERSION, frame, listed_bytes, schema_bytes,
@@ -332,7 +332,7 @@ impl Connection {
     fn follow(&mut self, header: &Header, name: &str, entry: &Entry) -> Result<(), StoreError> {
         let file = self.served.store.follow(name, entry)?;
         let number = self.number(&file, entry.token)?;
-        let node = self.served.store.member().map_or(0, Member::node);
+        let node = self.served.store.member().map_or(0, Membership::node);
         // What is taken and not synced is no copy yet: the primary sends it once more.
         let numbers = 0..file.durable.load(Relaxed);
         let reply = Reply::Followed { file: number, numbers, node };

@@ -20,7 +20,7 @@ pub struct Args {
     pool: usize,
     /// Hops from the root to a leaf (placement, table shape).
     #[arg(long, default_value_t = 3)]
-    depth: u32,
+    depth: u8,
     /// Children of the root and of every inner node (placement, table shape).
     #[arg(long, default_value_t = 2)]
     fanout: u32,

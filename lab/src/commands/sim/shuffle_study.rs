@@ -1,7 +1,7 @@
 //! `evenfall sim study shuffle`: makes the figures of the shuffle thesis. A stopped study can be
 //! continued.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
@@ -12,17 +12,21 @@ use crate::shuffle::course::{self, Course, CourseFigure};
 use crate::shuffle::curves::Curves;
 use crate::shuffle::plot;
 use crate::shuffle::study::{self, Figure, Record, Run};
+use crate::shuffle::unfinished::Unfinished;
 use crate::studies::Table;
+
+/// What a line of the kept file says behind the key of a run that cannot end.
+const DEADLOCK: &str = "deadlock";
 
 /// Arguments of the shuffle study.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Figures such as 6.1a,6.13. By default all that can be made (shuffle only).
+    /// Figures such as 6.1a,6.13. By default all that can be made (shuffle and files).
     #[arg(long, value_delimiter = ',')]
-    figure: Vec<String>,
-    /// Runs of every point (shuffle only).
+    pub(super) figure: Vec<String>,
+    /// Runs of every point (shuffle and files).
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    runs: u64,
+    pub(super) runs: u64,
     /// Message skewnesses of every curve over skewness, in per cent (shuffle only).
     #[arg(long, value_delimiter = ',', default_value = "5,15,25,35,45,55,65,75,85,95",
         value_parser = clap::value_parser!(u32).range(1..=99))]
@@ -110,14 +114,19 @@ fn fill(
             continue;
         }
         progress(&format!("run {} of {}: {key}", at + 1, runs.len()));
-        if *course {
-            let course = Course::run(run)?;
-            records.keep(&course)?;
-            records.courses.insert(key.clone(), course);
+        let done = if *course {
+            Course::run(run).map(|course| records.add_course(course))
         } else {
-            let record = run.run()?;
-            records.keep(&record)?;
-            records.all.insert(key.clone(), record);
+            run.run().map(|record| records.add(record))
+        };
+        match done {
+            Ok(kept) => kept?,
+            // The tables count the runs that ended.
+            Err(why @ Unfinished::Deadlock { .. }) => {
+                progress(&why.to_string());
+                records.keep(&format!("{key} {DEADLOCK}"))?;
+            }
+            Err(why) => return Err(why.into()),
         }
     }
     Ok(())
@@ -150,6 +159,8 @@ fn chosen(args: &Args) -> Result<Vec<Kind>, String> {
 struct Records {
     all: BTreeMap<String, Record>,
     courses: BTreeMap<String, Course>,
+    /// Keys of runs whose nodes wait for each other for ever.
+    deadlocks: BTreeSet<String>,
     file: Option<(File, String)>,
 }
 
@@ -165,16 +176,32 @@ impl Records {
         };
         let all = text.lines().filter_map(Record::parse).map(|r| (r.key.clone(), r)).collect();
         let courses = text.lines().filter_map(Course::parse).map(|c| (c.key.clone(), c)).collect();
+        let deadlocks = text.lines().filter_map(|line| line.strip_suffix(DEADLOCK));
+        let deadlocks = deadlocks.map(|key| key.trim_end().to_owned()).collect();
         let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
         if !text.is_empty() && !text.ends_with('\n') {
             // A run was cut off while its line was written, so the next run begins a new line.
             writeln!(file).map_err(failed)?;
         }
-        Ok(Self { all, courses, file: Some((file, name)) })
+        Ok(Self { all, courses, deadlocks, file: Some((file, name)) })
     }
 
     fn has(&self, key: &str, course: bool) -> bool {
-        if course { self.courses.contains_key(key) } else { self.all.contains_key(key) }
+        let is_done =
+            if course { self.courses.contains_key(key) } else { self.all.contains_key(key) };
+        is_done || self.deadlocks.contains(key)
+    }
+
+    fn add(&mut self, record: Record) -> Result<(), String> {
+        self.keep(&record)?;
+        self.all.insert(record.key.clone(), record);
+        Ok(())
+    }
+
+    fn add_course(&mut self, course: Course) -> Result<(), String> {
+        self.keep(&course)?;
+        self.courses.insert(course.key.clone(), course);
+        Ok(())
     }
 
     /// Writes a line.

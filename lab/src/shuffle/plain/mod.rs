@@ -97,6 +97,18 @@ impl Plain {
         self.receiver.works_on(from)
     }
 
+    /// The rank without whose grant this machine can send nothing: `None` when a packet may go, or
+    /// all are sent.
+    pub fn waits_for(&self) -> Option<usize> {
+        let may_send = !self.owed.is_empty() || self.sender.ready().is_some();
+        self.sender.first(false).filter(|_| !may_send)
+    }
+
+    /// Packets that this rank was granted and that are not here.
+    pub fn outstanding(&self, from: usize) -> u32 {
+        self.receiver.outstanding(from)
+    }
+
     /// Messages of which something is here, those that are complete, and bytes of all of them.
     pub fn progress(&self) -> (usize, usize, u64) {
         self.receiver.progress()

@@ -179,6 +179,11 @@ impl Receiver {
         message.admitted && !message.complete && message.packets > 0
     }
 
+    /// Packets of this message that were granted and are not here.
+    pub(super) fn outstanding(&self, from: usize) -> u32 {
+        self.messages[from].granted - self.messages[from].received
+    }
+
     /// Messages of which something is here, those that are complete, and bytes of all of them.
     pub(super) fn progress(&self) -> (usize, usize, u64) {
         let begun = self.messages.iter().filter(|m| m.received > 0 || m.complete).count();

@@ -142,7 +142,7 @@ impl Sender {
     }
 
     /// The message whose next packet goes first: of all, or of those with a granted one.
-    fn first(&self, granted: bool) -> Option<usize> {
+    pub(super) fn first(&self, granted: bool) -> Option<usize> {
         let open = |message: &Outgoing| {
             message.sent < if granted { message.granted } else { message.packets }
         };

@@ -56,6 +56,31 @@ pub fn repository() -> PathBuf {
     top.expect("a package of the workspace").to_owned()
 }
 
+/// Hands each command on the pages to a parser, which answers `None` of a command that is not its
+/// own. How many commands it accepted.
+///
+/// # Panics
+/// When it refuses one.
+pub fn parse_commands<E: std::fmt::Display>(
+    parse: impl Fn(&[String]) -> Option<Result<(), E>>,
+) -> usize {
+    let mut accepted = 0;
+    for page in all() {
+        for block in page.blocks.iter().filter(|block| block.is_shell()) {
+            for command in block.commands() {
+                match parse(&command) {
+                    Some(Err(error)) => {
+                        panic!("{}:{}: {}\n{error}", page.name, block.line, command.join(" "))
+                    }
+                    Some(Ok(())) => accepted += 1,
+                    None => {}
+                }
+            }
+        }
+    }
+    accepted
+}
+
 /// Every page of the top, of `docs/` and of the folders in it.
 pub fn all() -> Vec<Page> {
     let top = repository();
@@ -76,12 +101,6 @@ impl Page {
         let name = name.display().to_string();
         let blocks = blocks(&text, name.starts_with("docs/results"));
         Self { name, text, blocks }
-    }
-
-    /// Whether commands of the page are run, or at least could be: pages of results cite commands
-    /// that take hours.
-    pub fn is_run(&self) -> bool {
-        !self.name.starts_with("docs/results")
     }
 }
 

@@ -62,8 +62,9 @@ fn the_steepest_and_the_flattest_line_just_fit() {
 
 /// A linear support vector machine with a hard margin, as a line: slope and value at zero.
 ///
-/// The dual of the machine asks for the closest points of the convex hulls of both classes. Pairwise
-/// Frank-Wolfe steps find them, and the line between the classes is perpendicular to the connection.
+/// The dual of the machine asks for the closest points of the convex hulls of both classes.
+/// Pairwise Frank-Wolfe steps find them, and the line between the classes is perpendicular to the
+/// connection.
 fn support_vector_machine(lower: &[Point], upper: &[Point]) -> (f64, f64) {
     let (mut p, mut q) = ((upper[0].x, upper[0].y), (lower[0].x, lower[0].y));
     let mut weights = (vec![0.0; upper.len()], vec![0.0; lower.len()]);

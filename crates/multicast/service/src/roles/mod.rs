@@ -110,13 +110,13 @@ impl fmt::Display for RoleError {
 impl std::error::Error for RoleError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Process(error) => Some(error),
+            Self::Process(error) => std::error::Error::source(error),
             #[cfg(feature = "publisher")]
-            Self::Intake(error) => Some(error),
+            Self::Intake(error) => std::error::Error::source(error),
             Self::Message { why, .. } => Some(why),
             #[cfg(feature = "summary")]
-            Self::RunInfo(error) => Some(error),
-            Self::Part(error) => Some(&**error),
+            Self::RunInfo(error) => std::error::Error::source(error),
+            Self::Part(error) => std::error::Error::source(&**error),
             _ => None,
         }
     }

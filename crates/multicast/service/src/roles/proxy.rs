@@ -33,6 +33,12 @@ fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Metri
     m.counter("forwarded_frames_total", "Frames forwarded.", tree, status.forwarded);
     let by_port = status.forwarded_by_port;
     m.counter("port_forwarded_frames_total", "Frames the port forwarded.", tree, by_port);
+    let left = [
+        ("port_duplicate_copies_total", "Copies the port dropped.", status.duplicates_in_port),
+        ("port_behind_frames_total", "Frames too old for the port.", status.behind_in_port),
+        ("port_refused_frames_total", "Frames without room in the port.", status.refused_by_port),
+    ];
+    left.into_iter().for_each(|(name, help, count)| m.counter(name, help, tree, count));
     m.counter("duplicate_copies_total", "Copies dropped.", tree, status.duplicates);
     m.counter("repairs_sent_total", "Frames sent again.", tree, status.repairs_sent);
     m.counter("repaired_frames_total", "Frames that came by repair.", tree, status.repaired);

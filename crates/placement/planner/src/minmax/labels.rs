@@ -14,7 +14,7 @@ pub(super) struct Labels {
 
 impl Labels {
     /// Ways of 0 to `hops` hops; none that is already longer than `limit`.
-    pub fn new(lengths: &Lengths, root: Option<usize>, hops: u32, limit: f64) -> Self {
+    pub fn new(lengths: &Lengths, root: Option<usize>, hops: u8, limit: f64) -> Self {
         let mut first = vec![Vec::new(); lengths.hosts()];
         match root {
             Some(root) => first[root].push(Length::default()),
@@ -45,7 +45,7 @@ impl Labels {
 
     /// No tree has a worst leaf below this value, because the tree must reach as many hosts as it
     /// has leaves. Infinite when so many hosts cannot be reached within the limit.
-    pub fn bound(&self, hops: u32, leaves: usize) -> f64 {
+    pub fn bound(&self, hops: u8, leaves: usize) -> f64 {
         let least =
             |ways: &Vec<Length>| ways.iter().map(|way| way.us()).fold(f64::INFINITY, f64::min);
         let mut us: Vec<f64> = self.levels[hops as usize].iter().map(least).collect();

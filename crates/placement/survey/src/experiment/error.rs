@@ -50,7 +50,7 @@ impl std::error::Error for ExperimentError {
         match self {
             Self::File(_, error) => Some(error),
             Self::Json(_, error) => Some(error),
-            Self::Survey(error) => Some(error),
+            Self::Survey(error) => std::error::Error::source(error),
             Self::Refused(_) => None,
         }
     }

@@ -28,7 +28,7 @@ pub struct Experiment {
     #[serde(default = "one")]
     pub seed: u64,
     /// How often every tree is built; each time with a seed of its own.
-    #[serde(default = "once", deserialize_with = "within::<_, 1, 1_000>")]
+    #[serde(default = "once", deserialize_with = "within::<_, _, 1, 1_000>")]
     pub repetitions: u32,
     /// The machines, for those who bring them up.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct Pool {
     /// Who provides them.
     pub provider: Provider,
     /// How many, the trees' root included.
-    #[serde(deserialize_with = "within::<_, 2, 4_096>")]
+    #[serde(deserialize_with = "within::<_, _, 2, 4_096>")]
     pub count: u32,
     /// The provider's name of their type, such as c2-standard-8.
     #[serde(default)]
@@ -110,7 +110,7 @@ pub enum On {
 #[serde(deny_unknown_fields)]
 pub struct Simulated {
     /// Hosts, called h0, h1 and so on.
-    #[serde(deserialize_with = "within::<_, 2, 4_096>")]
+    #[serde(deserialize_with = "within::<_, _, 2, 4_096>")]
     pub hosts: u32,
     /// Hosts, by number, that are slow besides what the seed makes slow.
     #[serde(default)]
@@ -130,7 +130,7 @@ fn slow_factor() -> f64 {
 #[serde(default, deny_unknown_fields)]
 pub struct Probe {
     /// Probes per second from a sender to each receiver.
-    #[serde(deserialize_with = "within::<_, 1, 100_000>")]
+    #[serde(deserialize_with = "within::<_, _, 1, 100_000>")]
     pub rate: u32,
     /// Time in which probes count, in each whole measurement.
     #[serde(with = "humantime_serde")]
@@ -139,7 +139,7 @@ pub struct Probe {
     #[serde(with = "humantime_serde")]
     pub warm_up: Duration,
     /// Rounds into which a measurement is cut: it ends early when the choice is clear.
-    #[serde(deserialize_with = "within::<_, 1, 100>")]
+    #[serde(deserialize_with = "within::<_, _, 1, 100>")]
     pub rounds: u32,
 }
 
@@ -169,7 +169,7 @@ impl Probe {
 #[serde(default, deny_unknown_fields)]
 pub struct Evaluation {
     /// How many: the points of the series over time.
-    #[serde(deserialize_with = "within::<_, 1, 1_000>")]
+    #[serde(deserialize_with = "within::<_, _, 1, 1_000>")]
     pub windows: u32,
     /// How long each is.
     #[serde(with = "humantime_serde")]
@@ -189,10 +189,10 @@ pub struct Trees {
     /// What the report calls them.
     pub name: Name,
     /// Hops from the root to a leaf.
-    #[serde(deserialize_with = "within::<_, 1, 16>")]
-    pub depth: u32,
+    #[serde(deserialize_with = "within::<_, _, 1, 16>")]
+    pub depth: u8,
     /// Children of every inner place.
-    #[serde(deserialize_with = "within::<_, 1, 1_000>")]
+    #[serde(deserialize_with = "within::<_, _, 1, 1_000>")]
     pub fanout: u32,
     /// Candidates per parent; twice the fan-out when left out.
     #[serde(default)]
@@ -298,12 +298,15 @@ impl Root {
     }
 }
 
-fn within<'de, D: Deserializer<'de>, const LEAST: u32, const MOST: u32>(
-    from: D,
-) -> Result<u32, D::Error> {
+fn within<'de, D, T, const LEAST: i64, const MOST: i64>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64>,
+{
     let value = i64::deserialize(from)?;
-    let fine = u32::try_from(value).ok().filter(|value| (LEAST..=MOST).contains(value));
-    fine.ok_or_else(|| D::Error::custom(format!("{value}: must be {LEAST} to {MOST}")))
+    let fine = Some(value).filter(|value| (LEAST..=MOST).contains(value));
+    fine.and_then(|value| T::try_from(value).ok())
+        .ok_or_else(|| D::Error::custom(format!("{value}: must be {LEAST} to {MOST}")))
 }
 
 fn factor<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
@@ -323,7 +326,7 @@ pub struct RunPlan {
     /// What the report calls it and its repetitions.
     pub group: String,
     /// Hops from the root to a leaf.
-    pub depth: u32,
+    pub depth: u8,
     /// Children of every inner place.
     pub fanout: u32,
     /// Candidates per parent.

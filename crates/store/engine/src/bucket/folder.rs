@@ -6,14 +6,18 @@
 //!  swap     lock of the directory ── name read and compared ── put
 //! ```
 //!
-//! A crash leaves at worst a file `name#1` behind. No listing shows a staged file, and the next
-//! writer of the object takes the next number.
+//! A crash leaves `name#1` behind at worst. No listing shows a staged file. A writer holds a lock
+//! (`flock`) on its staged file as long as it lives, so a staged file without a lock is a dead
+//! writer's: the next writer of the object removes the file, and the first write of a process
+//! removes all such files of the directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,16 +28,21 @@ use super::{Fetch, Place};
 
 /// How long a swap waits for another process that swaps in the same directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Staged files that one object may have: those of writers at the same time, and of writers that
-/// crashed.
-const STAGED_MAX: u32 = 1_000;
+/// Staged files of one object, one of each writer at the same time: an object has one primary, and
+/// a second process writes it during a take-over only.
+const STAGED_MAX: u32 = 100;
 
 /// The directory.
-pub(super) struct Folder(PathBuf);
+#[derive(Clone)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Whether this process has looked for what dead writers left.
+    is_swept: Arc<AtomicBool>,
+}
 
 impl std::fmt::Display for Folder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.display().fmt(f)
+        self.path.display().fmt(f)
     }
 }
 
@@ -54,6 +63,29 @@ fn is_staged(name: &str) -> bool {
     !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// Whether the lock of a staged file is ours, and the file still has its name: else the file is, or
+/// was, in the hands of somebody who removes it.
+fn is_held(file: &File, path: &Path) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    let place = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    match std::fs::metadata(path) {
+        Ok(named) => Ok(place(named) == place(file.metadata()?)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a staged file whose writer is dead. Whether the file is gone.
+fn remove_dead(path: &Path) -> bool {
+    // A lock over NFS needs a file that is open to write.
+    let Ok(file) = OpenOptions::new().write(true).open(path) else { return false };
+    is_held(&file, path).unwrap_or(false) && std::fs::remove_file(path).is_ok()
+}
+
 fn read(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
     let there = file.metadata()?.len().saturating_sub(offset);
     let mut bytes = vec![0; len.min(usize::try_from(there).unwrap_or(usize::MAX))];
@@ -71,7 +103,7 @@ impl Folder {
             name: path.display().to_string(),
             what: error.to_string(),
         })?;
-        Ok(Self(path.to_owned()))
+        Ok(Self { path: path.to_owned(), is_swept: Arc::default() })
     }
 
     fn made(path: &Path) -> io::Result<()> {
@@ -86,7 +118,7 @@ impl Folder {
 
     /// Syncs the names of objects to the disk.
     fn sync(&self) -> io::Result<()> {
-        File::open(&self.0)?.sync_all()
+        File::open(&self.path)?.sync_all()
     }
 
     /// An object exists. Its writer may have died before it synced the directory, and a caller that
@@ -99,11 +131,11 @@ impl Folder {
     /// Refuses to work without the directory, so that a lost directory is not created again by
     /// accident.
     fn expect_directory(&self, name: &str) -> Result<(), StorageError> {
-        match self.0.is_dir() {
+        match self.path.is_dir() {
             true => Ok(()),
             false => Err(StorageError::NoBucket {
                 name: name.into(),
-                what: format!("{} is no directory", self.0.display()),
+                what: format!("{} is no directory", self.path.display()),
             }),
         }
     }
@@ -116,11 +148,14 @@ impl Folder {
         bytes: &[u8],
         publish: impl Fn(&Path, &Path) -> io::Result<()>,
     ) -> io::Result<()> {
+        if !self.is_swept.swap(true, Relaxed) {
+            self.sweep();
+        }
         let (mut file, staged) = self.staged(name)?;
         let published = file
             .write_all(bytes)
             .and_then(|()| file.sync_all())
-            .and_then(|()| publish(&staged, &self.0.join(name)));
+            .and_then(|()| publish(&staged, &self.path.join(name)));
         if published.is_err() {
             // A staged file that stays disturbs no other writer, and the reason of the failure is
             // more useful.
@@ -132,22 +167,40 @@ impl Folder {
 
     fn staged(&self, name: &str) -> io::Result<(File, PathBuf)> {
         for number in 1..=STAGED_MAX {
-            let path = self.0.join(format!("{name}#{number}"));
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(file) => return Ok((file, path)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            let path = self.path.join(format!("{name}#{number}"));
+            let create = || OpenOptions::new().write(true).create_new(true).open(&path);
+            let is_there = |error: &io::Error| error.kind() == ErrorKind::AlreadyExists;
+            let created = match create() {
+                Err(error) if is_there(&error) && remove_dead(&path) => create(),
+                created => created,
+            };
+            match created {
+                // Where there are no locks nothing is ever taken for a dead writer's.
+                Ok(file) if is_held(&file, &path).unwrap_or(true) => return Ok((file, path)),
+                // Another process took the file for a dead writer's before its lock was ours.
+                Ok(_) => {}
+                Err(error) if is_there(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(io::Error::other(format!(
-            "{STAGED_MAX} writers of this object have not ended; if none is alive, remove {name}#*"
-        )))
+        let what = "writers of this object have not ended: end them, or wait for them";
+        Err(io::Error::other(format!("{STAGED_MAX} {what}")))
+    }
+
+    /// Removes what dead writers left of any object. Leftovers take room and do no other harm, so
+    /// what cannot be read or removed stays.
+    fn sweep(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        for name in names.filter(|name| is_staged(name)) {
+            remove_dead(&self.path.join(name));
+        }
     }
 
     /// Takes the lock that keeps other processes from swapping in this directory.
     fn turn(&self, name: &str) -> Result<File, StorageError> {
         self.expect_directory(name)?;
-        let file = File::open(&self.0).map_err(|error| storage_error(name, &error))?;
+        let file = File::open(&self.path).map_err(|error| storage_error(name, &error))?;
         let end = Instant::now() + LOCK_TIMEOUT;
         while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if error != rustix::io::Errno::WOULDBLOCK {
@@ -177,8 +230,8 @@ impl Folder {
 impl Place for Folder {
     /// The kernel reads ahead while the caller works on the previous part.
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
-        let (folder, name) = (Self(self.0.clone()), name.to_owned());
-        let opened = File::open(self.0.join(&name));
+        let (folder, name) = (self.clone(), name.to_owned());
+        let opened = File::open(self.path.join(&name));
         if let Ok(file) = &opened {
             // Without the advice the read waits for the disk. The bytes are the same.
             let _ =
@@ -217,12 +270,12 @@ impl Objects for Folder {
     }
 
     fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError> {
-        let opened = File::open(self.0.join(name));
+        let opened = File::open(self.path.join(name));
         self.found(name, opened.and_then(|file| read(&file, offset, len)))
     }
 
     fn delete(&self, name: &str) -> Result<(), StorageError> {
-        match std::fs::remove_file(self.0.join(name)) {
+        match std::fs::remove_file(self.path.join(name)) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => self.expect_directory(name),
             Err(error) => Err(storage_error(name, &error)),
@@ -232,7 +285,7 @@ impl Objects for Folder {
     fn list(&self, prefix: &str) -> Result<Vec<String>, StorageError> {
         let list = || -> io::Result<_> {
             let mut names = Vec::new();
-            for entry in std::fs::read_dir(&self.0)? {
+            for entry in std::fs::read_dir(&self.path)? {
                 let entry = entry?;
                 let Ok(name) = entry.file_name().into_string() else { continue };
                 let is_object = name.starts_with(prefix) && !is_staged(&name);

@@ -117,7 +117,7 @@ impl Shared {
         let Some(member) = self.names.member() else { return Ok(()) };
         for (name, held) in before {
             let Some(old) = found.files.get(&held.id) else { continue };
-            let Some(entry) = member.cluster().find(name)? else { continue };
+            let Some(entry) = member.find(name)? else { continue };
             if entry.id == held.id {
                 self.put_aside(name, &entry, old, held.token, &mut found.losses)?;
                 found.files.remove(&held.id);

@@ -107,7 +107,7 @@ impl Shared {
             return refused(format!("{name}: token 0 is no primary's"));
         }
         if let Some(member) = self.names.member() {
-            let known = member.cluster().find(name)?.map_or(0, |entry| entry.token);
+            let known = member.find(name)?.map_or(0, |entry| entry.token);
             return match token > known {
                 true => refused(format!("{name}: the cluster knows no token {token} of it")),
                 false => Ok(()),

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::etcd::{self, Etcd};
 use super::lease::Lease;
+use super::membership::Membership;
 use super::{Claimed, Entry, NamesError};
 
 /// Files of one transaction. etcd takes 128 conditions and steps.
@@ -177,8 +178,8 @@ impl Cluster {
         Err(NamesError::Unavailable(format!("{key} changes all the time")))
     }
 
-    /// Makes a counter continue after this number at least.
-    pub(super) fn raise(&self, counter: &str, least: u64) -> Result<(), NamesError> {
+    /// Makes a counter go on behind this number at least.
+    fn raise(&self, counter: &str, least: u64) -> Result<(), NamesError> {
         let key = self.key(format_args!("counters/{counter}"));
         for _ in 0..TRIES {
             let (last, seen) = self.counter(&key)?;
@@ -246,40 +247,7 @@ impl Member {
         Ok(member)
     }
 
-    /// The number of this node.
-    pub fn node(&self) -> u32 {
-        self.node
-    }
-
-    /// The token of this life.
-    pub fn token(&self) -> u32 {
-        self.token.load(Relaxed)
-    }
-
-    /// The directory of names.
-    pub fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
-    /// The lease.
-    pub fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
-    /// Publishes the address of this node for readers and other writers.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::LeaseLost`].
-    pub fn serve_at(&self, address: Option<String>) -> Result<(), NamesError> {
-        let key = self.cluster.node_key(self.node);
-        let value = encode(&Node { token: self.token(), address });
-        self.commit(vec![], vec![etcd::put(&key, value, self.lease.id())]).and_then(|done| {
-            let over = NamesError::LeaseLost { node: self.node, is_over: true };
-            if done { Ok(()) } else { Err(over) }
-        })
-    }
-
-    /// A transaction on the condition that our lease holds.
+    /// A transaction on condition that our lease holds.
     fn commit(
         &self,
         mut compare: Vec<etcd::Compare>,
@@ -298,28 +266,6 @@ impl Member {
             is_alive: node.is_some(),
             address: node.and_then(|node| node.address),
         })
-    }
-
-    /// The primary of a file that is not ours; `None` when there is no such file.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`].
-    pub fn whose(&self, name: &str) -> Result<Option<NamesError>, NamesError> {
-        let found = self.cluster.find(name)?.filter(|entry| entry.primary != self.node);
-        found.map(|entry| self.not_primary(name, &entry)).transpose()
-    }
-
-    /// Gives new names numbers, slots and this life's token, and states which names are new.
-    ///
-    /// # Errors
-    /// As for [`Cluster::list`]. After [`NamesError::NotPrimary`], no later file of the batch is
-    /// created. [`NamesError::LeaseLost`].
-    pub fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
-        let mut all = Vec::new();
-        for batch in files.chunks(BATCH_FILES) {
-            all.extend(self.create_batch(batch)?);
-        }
-        Ok(all)
     }
 
     fn create_batch(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
@@ -361,24 +307,129 @@ impl Member {
         Err(NamesError::Unavailable("others create files all the time".into()))
     }
 
-    /// Checks with the directory of names that our key still belongs to our lease.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::LeaseLost`].
-    pub fn confirm(&self) -> Result<(), NamesError> {
+    fn claim_batch(
+        &self,
+        batch: &[(String, Entry, i64)],
+        claimed: &mut Vec<Claimed>,
+    ) -> Result<bool, NamesError> {
+        let (mut compare, mut steps, mut new) = (vec![], vec![], vec![]);
+        let others: BTreeSet<u32> = batch.iter().map(|(_, entry, _)| entry.primary).collect();
+        for other in others.into_iter().filter(|other| *other != self.node) {
+            compare.push(etcd::is_absent(&self.cluster.node_key(other)));
+        }
+        for (name, entry, seen) in batch {
+            let key = self.cluster.file_key(name);
+            let was_ours = entry.primary == self.node;
+            let entry = Entry { primary: self.node, token: self.token(), ..entry.clone() };
+            compare.push(etcd::is_unchanged(&key, *seen));
+            steps.push(etcd::put(&key, encode(&entry), 0));
+            new.push(Claimed { name: name.clone(), entry, was_ours });
+        }
+        let done = self.commit(compare, steps)?;
+        if done {
+            claimed.append(&mut new);
+        }
+        Ok(done)
+    }
+
+    fn rewrite(
+        &self,
+        names: &[&str],
+        step: &dyn Fn(&str, Entry) -> etcd::Step,
+    ) -> Result<(), NamesError> {
+        let keys: Vec<String> = names.iter().map(|name| self.cluster.file_key(name)).collect();
+        for _ in 0..TRIES {
+            let (mut compare, mut steps) = (vec![], vec![]);
+            for (key, found) in keys.iter().zip(self.cluster.etcd.get_all(&keys)?) {
+                let Some(found) = found else { continue };
+                let entry: Entry = decode(&found.key, &found.value)?;
+                let (file, token, newer) = (entry.id, self.token(), entry.token);
+                if (entry.primary, newer) != (self.node, token) {
+                    return Err(NamesError::Fenced { file, token, newer });
+                }
+                compare.push(etcd::is_unchanged(key, found.mod_revision));
+                steps.push(step(key, entry));
+            }
+            if self.commit(compare, steps)? {
+                return Ok(());
+            }
+            self.confirm()?;
+        }
+        Err(NamesError::Unavailable("others change these files all the time".into()))
+    }
+}
+
+impl Membership for Member {
+    fn node(&self) -> u32 {
+        self.node
+    }
+
+    fn token(&self) -> u32 {
+        self.token.load(Relaxed)
+    }
+
+    fn lease_id(&self) -> i64 {
+        self.lease.id()
+    }
+
+    fn lease_ttl(&self) -> Duration {
+        self.lease.ttl()
+    }
+
+    fn check_lease(&self) -> Result<(), NamesError> {
+        self.lease.check()
+    }
+
+    fn leave(&self) {
+        self.lease.give_back();
+    }
+
+    fn list(&self) -> Result<Vec<(String, Entry)>, NamesError> {
+        self.cluster.list()
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Entry>, NamesError> {
+        self.cluster.find(name)
+    }
+
+    fn set_objects(&self, place: &str) -> Result<(), NamesError> {
+        self.cluster.set_objects(place)
+    }
+
+    fn reserve(&self, file: FileId) -> Result<(), NamesError> {
+        self.cluster.raise("file", file.0)
+    }
+
+    fn serve_at(&self, address: Option<String>) -> Result<(), NamesError> {
+        let key = self.cluster.node_key(self.node);
+        let value = encode(&Node { token: self.token(), address });
+        self.commit(vec![], vec![etcd::put(&key, value, self.lease.id())]).and_then(|done| {
+            let over = NamesError::LeaseLost { node: self.node, is_over: true };
+            if done { Ok(()) } else { Err(over) }
+        })
+    }
+
+    fn whose(&self, name: &str) -> Result<Option<NamesError>, NamesError> {
+        let found = self.cluster.find(name)?.filter(|entry| entry.primary != self.node);
+        found.map(|entry| self.not_primary(name, &entry)).transpose()
+    }
+
+    fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
+        let mut all = Vec::new();
+        for batch in files.chunks(BATCH_FILES) {
+            all.extend(self.create_batch(batch)?);
+        }
+        Ok(all)
+    }
+
+    fn confirm(&self) -> Result<(), NamesError> {
         match self.commit(vec![], vec![])? {
             true => Ok(()),
             false => Err(NamesError::LeaseLost { node: self.node, is_over: true }),
         }
     }
 
-    /// Claims our files of earlier lives and, if the settings say so, files whose primary has no
-    /// lease any more. Files that this life has claimed and that are not `open` are returned once
-    /// more, because an earlier try failed after the claim.
-    ///
-    /// # Errors
-    /// As for [`Cluster::list`]; [`NamesError::LeaseLost`]. Files that were claimed stay claimed.
-    pub fn claim(
+    fn claim(
         &self,
         take_over: bool,
         is_new: bool,
@@ -420,12 +471,7 @@ impl Member {
         Ok(claimed)
     }
 
-    /// Whether there are files without a primary that [`claim`](Self::claim) gives only to a new
-    /// life of this node.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`].
-    pub fn is_new_life_due(&self) -> Result<bool, NamesError> {
+    fn is_new_life_due(&self) -> Result<bool, NamesError> {
         let alive = self.cluster.nodes()?;
         Ok(self.cluster.listed()?.iter().any(|(_, entry, _)| {
             let is_orphan = entry.primary != self.node && !alive.contains_key(&entry.primary);
@@ -433,36 +479,7 @@ impl Member {
         }))
     }
 
-    fn claim_batch(
-        &self,
-        batch: &[(String, Entry, i64)],
-        claimed: &mut Vec<Claimed>,
-    ) -> Result<bool, NamesError> {
-        let (mut compare, mut steps, mut new) = (vec![], vec![], vec![]);
-        let others: BTreeSet<u32> = batch.iter().map(|(_, entry, _)| entry.primary).collect();
-        for other in others.into_iter().filter(|other| *other != self.node) {
-            compare.push(etcd::is_absent(&self.cluster.node_key(other)));
-        }
-        for (name, entry, seen) in batch {
-            let key = self.cluster.file_key(name);
-            let was_ours = entry.primary == self.node;
-            let entry = Entry { primary: self.node, token: self.token(), ..entry.clone() };
-            compare.push(etcd::is_unchanged(&key, *seen));
-            steps.push(etcd::put(&key, encode(&entry), 0));
-            new.push(Claimed { name: name.clone(), entry, was_ours });
-        }
-        let done = self.commit(compare, steps)?;
-        if done {
-            claimed.append(&mut new);
-        }
-        Ok(done)
-    }
-
-    /// Changes entries of ours. Missing names stay missing.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`]; [`NamesError::Fenced`], [`NamesError::LeaseLost`].
-    pub fn change(&self, names: &[&str], change: &dyn Fn(&mut Entry)) -> Result<(), NamesError> {
+    fn change(&self, names: &[&str], change: &dyn Fn(&mut Entry)) -> Result<(), NamesError> {
         names.chunks(BATCH_FILES).try_for_each(|batch| {
             self.rewrite(batch, &|key, mut entry| {
                 change(&mut entry);
@@ -471,46 +488,11 @@ impl Member {
         })
     }
 
-    /// Forgets a name of ours.
-    ///
-    /// # Errors
-    /// As [`change`](Self::change).
-    pub fn remove(&self, name: &str) -> Result<(), NamesError> {
+    fn remove(&self, name: &str) -> Result<(), NamesError> {
         self.rewrite(&[name], &|key, _| etcd::delete(key))
     }
 
-    fn rewrite(
-        &self,
-        names: &[&str],
-        step: &dyn Fn(&str, Entry) -> etcd::Step,
-    ) -> Result<(), NamesError> {
-        let keys: Vec<String> = names.iter().map(|name| self.cluster.file_key(name)).collect();
-        for _ in 0..TRIES {
-            let (mut compare, mut steps) = (vec![], vec![]);
-            for (key, found) in keys.iter().zip(self.cluster.etcd.get_all(&keys)?) {
-                let Some(found) = found else { continue };
-                let entry: Entry = decode(&found.key, &found.value)?;
-                let (file, token, newer) = (entry.id, self.token(), entry.token);
-                if (entry.primary, newer) != (self.node, token) {
-                    return Err(NamesError::Fenced { file, token, newer });
-                }
-                compare.push(etcd::is_unchanged(key, found.mod_revision));
-                steps.push(step(key, entry));
-            }
-            if self.commit(compare, steps)? {
-                return Ok(());
-            }
-            self.confirm()?;
-        }
-        Err(NamesError::Unavailable("others change these files all the time".into()))
-    }
-
-    /// Writes entries from a catalogue where entries are missing, after the directory of names was
-    /// lost.
-    ///
-    /// # Errors
-    /// As [`Cluster::list`].
-    pub fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError> {
+    fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError> {
         let cluster = &self.cluster;
         let file = files.iter().map(|(_, entry)| entry.id.0).max().unwrap_or(0);
         let token = files.iter().map(|(_, entry)| entry.token).max().unwrap_or(0);

@@ -41,7 +41,7 @@ fn a_store_over_etcd_and_s3s() {
 /// Ends the lease of a store behind its back.
 fn revoke(etcd: &Server, store: &Store) {
     let client = Etcd::connect(&format!("127.0.0.1:{}", etcd.port)).expect("etcd");
-    client.lease_revoke(store.member().expect("a member").lease().id()).expect("revoked");
+    client.lease_revoke(store.member().expect("a member").lease_id()).expect("revoked");
 }
 
 /// Appends until it is refused; gives the refusal.

@@ -28,12 +28,55 @@ fn objects_come_back_whole_in_part_and_in_order_of_names() {
 fn too_many_unfinished_writers_are_an_error_and_not_an_object() {
     let directory = tempfile::tempdir().unwrap();
     let folder = Folder::open(directory.path()).unwrap();
-    for number in 1..=STAGED_MAX {
-        std::fs::write(directory.path().join(format!("a#{number}")), "").unwrap();
-    }
+    let mut writers: Vec<_> = (0..STAGED_MAX).map(|_| folder.staged("a").unwrap()).collect();
     let error = folder.put_new("a", bytes("whole")).unwrap_err().to_string();
-    assert!(error.contains("remove a#*"), "{error}");
+    assert!(error.contains("100 writers of this object have not ended"), "{error}");
     assert_eq!(folder.get("a", 0, usize::MAX).unwrap(), None);
+    // One of them dies.
+    writers.swap_remove(7);
+    assert_eq!(folder.put_new("a", bytes("whole")).unwrap(), PutOutcome::Created);
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_first_write_of_a_process_removes_what_dead_writers_left_of_any_object() {
+    let directory = tempfile::tempdir().unwrap();
+    for left in ["a#1", "b#2", "c#3"] {
+        std::fs::write(directory.path().join(left), "hal").unwrap();
+    }
+    let living = Folder::open(directory.path()).unwrap();
+    let (_file, staged) = living.staged("c").unwrap();
+    assert!(staged.ends_with("c#1"), "{staged:?}");
+    // Who only reads changes nothing.
+    let folder = Folder::open(directory.path()).unwrap();
+    assert_eq!(folder.list("").unwrap(), Vec::<String>::new());
+    assert_eq!(names(directory.path()), ["a#1", "b#2", "c#1", "c#3"]);
+    folder.put("d", bytes("whole")).unwrap();
+    assert_eq!(names(directory.path()), ["c#1", "d"]);
+}
+
+#[test]
+fn a_writer_whose_file_was_taken_for_a_dead_one_begins_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a#1");
+    let created = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    // Between its creation and its lock somebody looks.
+    assert!(remove_dead(&path));
+    assert!(!is_held(&created, &path).unwrap());
+    // The name may be another writer's by then.
+    let (other, again) = Folder::open(directory.path()).unwrap().staged("a").unwrap();
+    assert_eq!(again, path);
+    assert!(!is_held(&created, &path).unwrap());
+    assert!(!remove_dead(&path));
+    drop(other);
+    assert!(remove_dead(&path));
 }
 
 #[test]
@@ -45,12 +88,7 @@ fn what_a_crash_left_half_written_is_no_object_and_in_nobodys_way() {
     assert_eq!(folder.put_new("a", bytes("whole")).unwrap(), PutOutcome::Created);
     assert_eq!(folder.put_new("a", bytes("late")).unwrap(), PutOutcome::Exists);
     assert_eq!(folder.get("a", 0, usize::MAX).unwrap(), Some(bytes("whole")));
-    let mut left: Vec<_> = std::fs::read_dir(directory.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    left.sort();
-    assert_eq!(left, ["a", "a#1"]);
+    assert_eq!(names(directory.path()), ["a"]);
 }
 
 #[test]

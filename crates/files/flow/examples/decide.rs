@@ -1,0 +1,71 @@
+//! What a decision costs: 3 copies, 16 paths to each, 1,000 flows on the network.
+//!
+//! `cargo run --release -p evenfall-files-flow --example decide`
+
+use std::time::{Duration, Instant};
+
+use evenfall_core::{Prng, Timestamp};
+use evenfall_files_flow::{Config, FlowId, NodeIndex, Policy, Read, Selector, ThreeTier, Two};
+
+/// Flows on the network.
+const FLOWS: u64 = 1_000;
+/// Decisions that are timed.
+const DECISIONS: usize = 10_000;
+/// Bytes of a read.
+const BYTES: u64 = 128_000_000;
+
+/// 2 aggregation switches a pod and 4 cores: 2 up, 4 across, 2 down are 16 paths between pods.
+const SPEC: ThreeTier = ThreeTier {
+    pods: 4,
+    racks: 4,
+    hosts: 4,
+    aggs: 2,
+    cores: 4,
+    host_bytes_per_s: 125e6,
+    rack_bytes_per_s: 62.5e6,
+    core_bytes_per_s: 31.25e6,
+};
+
+#[expect(clippy::disallowed_methods, reason = "this program measures wall time")]
+fn main() {
+    let mut prng = Prng::new(1);
+    let second = Duration::from_secs(1);
+    let mut selector = Selector::new(SPEC.build(), Config::default(), Two::Finish, second);
+    let mut topology = SPEC.build();
+    let hosts = u64::from(SPEC.host_count());
+    for name in 0..FLOWS {
+        let from = prng.below(hosts);
+        let to = (from + 1 + prng.below(hosts - 1)) % hosts;
+        let [from, to] = [from, to].map(|host| NodeIndex(host as u32));
+        let paths = topology.paths(from, to);
+        let path = paths.path(prng.below(paths.len() as u64) as usize);
+        selector.model_mut().add(Timestamp::ZERO, FlowId(name), path, Some(BYTES as f64));
+    }
+    // The client is in pod 0, the copies are in the three others: 16 paths from each.
+    let draw = |prng: &mut Prng| {
+        let client = NodeIndex(prng.below(16) as u32);
+        (client, [1, 2, 3].map(|pod| NodeIndex(16 * pod + prng.below(16) as u32)))
+    };
+    let mut best = Vec::new();
+    let mut whole = Vec::new();
+    for number in 0..DECISIONS as u64 {
+        let (client, copies) = draw(&mut prng);
+        let flows = [FlowId(FLOWS + 2 * number), FlowId(FLOWS + 2 * number + 1)];
+        let begun = Instant::now();
+        let candidate = selector.best(Timestamp::ZERO, client, &copies, BYTES);
+        best.push(begun.elapsed());
+        assert!(candidate.is_some());
+        let begun = Instant::now();
+        let read = Read { client, copies: &copies, bytes: BYTES, flows };
+        let legs = selector.choose(Timestamp::ZERO, &read);
+        whole.push(begun.elapsed());
+        for leg in legs {
+            selector.ended(Timestamp::ZERO, leg.flow);
+        }
+    }
+    for (name, mut times) in [("one copy, weighed", best), ("up to two, taken in", whole)] {
+        times.sort();
+        let at = |part: f64| times[(part * times.len() as f64) as usize].as_secs_f64() * 1e6;
+        println!("{name}: median {:.1} us, p90 {:.1} us, p99 {:.1} us", at(0.5), at(0.9), at(0.99));
+    }
+}

@@ -1,0 +1,499 @@
+//! The machine: what comes in, what goes out. Cycles are in `cycles`, the talk inside a super-leaf
+//! is in `gossip`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Class, ClockReading, Destination, Durable, GroupId, Head, Install, Machine, Malformed,
+    NodeId, Prng, StorageError, Timestamp, Transmit, Write, WriteId,
+};
+
+use crate::config::{Config, REQUEST_HEAD_BYTES, SET_HEAD_BYTES, STATE_BYTES_MAX, TRANSMITS_MAX};
+use crate::group::Group;
+use crate::journal::{self, Effect, Journal, Record};
+use crate::wire::Message;
+use crate::{Change, OrderError, Proposal, Request, State, SuperLeaf, Table, Tree, VnodeId};
+
+/// The other members of the super-leaf, as a group of the port.
+const PEERS: GroupId = GroupId(0);
+
+/// What a replica tells its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A cycle is committed. Cycles come in order, each once, and all replicas get the same sets.
+    /// After a restart the replica tells all cycles that its disk has, from the first.
+    Committed {
+        /// The state of the root: execute the requests of its sets in order.
+        state: Arc<State>,
+        /// Reads of this replica's clients that are due, in order.
+        reads: Vec<Read>,
+        /// A digest of who takes part in the cycle: equal at all replicas.
+        table: u64,
+    },
+    /// The super-leaf goes on without this replica, which asks to come back by itself.
+    Expelled,
+    /// This replica takes part again from this cycle on.
+    Joined(u64),
+    /// The replicas that answer have forgotten the next cycle of this one. This replica needs a
+    /// snapshot of what the requests up to that cycle have made.
+    Behind(u64),
+    /// The disk failed, and the replica has stopped: nothing is sent any more.
+    Stopped(StorageError),
+}
+
+/// A read that may be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The name that the caller gave.
+    pub token: u64,
+    /// How many requests of this replica's own set the read comes after.
+    pub after: usize,
+}
+
+/// What waits for a cycle.
+#[derive(Clone, Debug)]
+pub(crate) enum Pending {
+    Write(Request),
+    Read(u64),
+}
+
+/// A cycle that is under way, or that is kept for others.
+#[derive(Debug, Default)]
+pub(crate) struct Cycle {
+    pub(crate) states: BTreeMap<VnodeId, Arc<State>>,
+    /// When a state was last asked for, and how often.
+    pub(crate) asked: BTreeMap<VnodeId, (Timestamp, u32)>,
+    /// Who waits for a state of a vnode.
+    pub(crate) waiting: BTreeSet<(VnodeId, NodeId)>,
+    pub(crate) started_at: Timestamp,
+}
+
+/// What is known of a peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peer {
+    pub(crate) heard: Timestamp,
+    pub(crate) committed: u64,
+}
+
+/// A replica. See the crate documentation.
+#[derive(Debug)]
+pub struct Canopus {
+    pub(crate) config: Config,
+    pub(crate) tree: Tree,
+    pub(crate) digest: u64,
+    pub(crate) me: NodeId,
+    pub(crate) leaf: SuperLeaf,
+    /// From the super-leaf to the root.
+    pub(crate) ancestors: Vec<VnodeId>,
+    pub(crate) prng: Prng,
+    pub(crate) table: Table,
+    pub(crate) groups: BTreeMap<NodeId, Group>,
+    pub(crate) cycles: BTreeMap<u64, Cycle>,
+    /// Entries that came before the entry in front of them.
+    pub(crate) early: BTreeMap<(NodeId, u64), Proposal>,
+    pub(crate) started: u64,
+    pub(crate) committed: u64,
+    /// The highest cycle that anybody spoke of.
+    pub(crate) seen: u64,
+    pub(crate) last_start: Timestamp,
+    pub(crate) pending: VecDeque<Pending>,
+    pub(crate) pending_bytes: usize,
+    /// What was proposed, by cycle, until the cycle is committed.
+    pub(crate) proposed: BTreeMap<u64, Vec<Pending>>,
+    /// Nodes that asked to come back.
+    pub(crate) sponsored: BTreeSet<(NodeId, u32)>,
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    pub(crate) next_campaign: BTreeMap<NodeId, Timestamp>,
+    pub(crate) tick_at: Option<Timestamp>,
+    pub(crate) ticks: u64,
+    pub(crate) journal: Journal,
+    pub(crate) is_leaving: bool,
+    is_stopped: bool,
+    pub(crate) was_expelled: bool,
+    /// A status is due.
+    pub(crate) speaks: bool,
+    out: VecDeque<Transmit>,
+    dropped: u64,
+    pub(crate) events: VecDeque<Event>,
+    install: Option<Install>,
+    pub(crate) is_behind: bool,
+    /// The last cycle that a peer was asked for because it has committed the cycle.
+    pub(crate) asked_until: u64,
+}
+
+impl Canopus {
+    /// The replica of a node, out of what its log [`journal::LOG`] has; an empty log is a new
+    /// replica. Randomness comes from the seed, which must differ from life to life.
+    ///
+    /// # Errors
+    /// When the tree does not have the node, or the log cannot be read.
+    pub fn new(
+        config: Config,
+        tree: Tree,
+        me: NodeId,
+        seed: u64,
+        log: &Bytes,
+    ) -> Result<Self, OrderError> {
+        let leaf = tree.super_leaf_of(me).ok_or(OrderError::Stranger(me))?.clone();
+        let members: Vec<NodeId> = leaf.members.iter().map(|member| member.node).collect();
+        let others = leaf.members.iter().filter(|member| member.node != me);
+        let install = Install::Group(PEERS, others.map(|member| member.address).collect());
+        let peers = members.iter().filter(|node| **node != me);
+        let mut replica = Self {
+            config,
+            digest: tree.digest(),
+            me,
+            ancestors: tree.ancestors(&leaf),
+            prng: Prng::new(seed),
+            table: Table::new(&tree),
+            groups: members.iter().map(|node| (*node, Group::new(*node, 0, 1, &members))).collect(),
+            cycles: BTreeMap::new(),
+            early: BTreeMap::new(),
+            started: 0,
+            committed: 0,
+            seen: 0,
+            last_start: Timestamp::ZERO,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            proposed: BTreeMap::new(),
+            sponsored: BTreeSet::new(),
+            peers: peers.map(|node| (*node, Peer::default())).collect(),
+            next_campaign: BTreeMap::new(),
+            tick_at: None,
+            ticks: 0,
+            journal: Journal::default(),
+            is_leaving: false,
+            is_stopped: false,
+            was_expelled: false,
+            speaks: true,
+            out: VecDeque::new(),
+            dropped: 0,
+            events: VecDeque::new(),
+            install: Some(install),
+            is_behind: false,
+            asked_until: 0,
+            leaf,
+            tree,
+        };
+        let (records, good) = journal::read(log).map_err(OrderError::Log)?;
+        replica.replay(records);
+        if !log.is_empty() {
+            replica.journal = Journal::behind(good);
+        }
+        Ok(replica)
+    }
+
+    /// Takes what the disk has for what was decided.
+    fn replay(&mut self, records: Vec<Record>) {
+        for record in records {
+            match record {
+                Record::Entry(proposal) => {
+                    if let Some(group) = self.group(proposal.set.node, proposal.set.incarnation) {
+                        group.store(&proposal);
+                    }
+                }
+                Record::Promise(owner, incarnation, term, to) => {
+                    if let Some(group) = self.group(owner, incarnation) {
+                        group.promise(term, to);
+                    }
+                }
+                Record::End(owner, incarnation, term, end) => {
+                    if let Some(group) = self.group(owner, incarnation) {
+                        group.accept(term, end);
+                    }
+                }
+                Record::Committed(state) => {
+                    let cycle = state.cycle;
+                    if cycle == self.committed + 1 {
+                        self.started = self.started.max(cycle);
+                        self.adopt(Arc::new(state));
+                    }
+                }
+            }
+        }
+        let me = self.me;
+        for group in self.groups.values_mut() {
+            let mine = group.mine();
+            group.hear(me, &mine);
+        }
+        if let Some(own) = self.groups.get(&me) {
+            self.started = self.started.max(own.mine().have.saturating_sub(1));
+        }
+        for cycle in self.committed + 1..=self.started {
+            self.cycles.entry(cycle).or_default();
+        }
+        self.seen = self.started;
+    }
+
+    /// The group of an owner, when it is of this incarnation.
+    pub(crate) fn group(&mut self, owner: NodeId, incarnation: u32) -> Option<&mut Group> {
+        self.groups.get_mut(&owner).filter(|group| group.incarnation() == incarnation)
+    }
+
+    /// Most bytes of the requests of one proposal, each counted with its head: as configured, and
+    /// not more than leaves room in a state for every node.
+    pub fn batch_bytes_max(&self) -> usize {
+        let share = STATE_BYTES_MAX / self.tree.members().count();
+        self.config.batch_bytes.min(share.saturating_sub(SET_HEAD_BYTES))
+    }
+
+    /// Has a request ordered. [`Event::Committed`] says when and where.
+    ///
+    /// # Errors
+    /// [`OrderError::Full`], [`OrderError::TooLong`] or [`OrderError::Stopped`].
+    pub fn submit(&mut self, now: Timestamp, request: Request) -> Result<(), OrderError> {
+        let bytes_max = self.batch_bytes_max().saturating_sub(REQUEST_HEAD_BYTES);
+        let bytes = request.body.len();
+        if bytes > bytes_max {
+            return Err(OrderError::TooLong { bytes, bytes_max });
+        }
+        self.push(now, Pending::Write(request))
+    }
+
+    /// Has a read wait until all requests that were answered before it are committed here. The read
+    /// itself is not sent to anybody.
+    ///
+    /// # Errors
+    /// [`OrderError::Full`] or [`OrderError::Stopped`].
+    pub fn read(&mut self, now: Timestamp, token: u64) -> Result<(), OrderError> {
+        self.push(now, Pending::Read(token))
+    }
+
+    fn push(&mut self, now: Timestamp, pending: Pending) -> Result<(), OrderError> {
+        if self.is_stopped {
+            return Err(OrderError::Stopped);
+        }
+        if self.pending.len() >= self.config.pending_max {
+            return Err(OrderError::Full);
+        }
+        self.pending_bytes += bytes_of(&pending);
+        self.pending.push_back(pending);
+        self.advance(now);
+        Ok(())
+    }
+
+    /// Leaves the order as planned: the super-leaf ends this replica's group without waiting for
+    /// its silence. The replica goes on learning until it is stopped.
+    pub fn leave(&mut self, now: Timestamp) {
+        self.is_leaving = true;
+        self.tick_at = Some(now);
+    }
+
+    /// The last cycle that is committed here.
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// The last cycle that is started here.
+    pub fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// The name of the node.
+    pub fn node(&self) -> NodeId {
+        self.me
+    }
+
+    /// Whether this replica takes part, as far as it knows.
+    pub fn is_member(&self) -> bool {
+        self.table.latest(self.me).is_some()
+    }
+
+    /// Requests and reads that wait for a cycle or for the end of theirs.
+    pub fn waiting(&self) -> usize {
+        self.pending.len() + self.proposed.values().map(Vec::len).sum::<usize>()
+    }
+
+    /// Datagrams that were dropped because the driver was too slow. Whoever missed one asks again.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub(crate) fn send(&mut self, to: NodeId, message: &Message) {
+        if let Some(address) = self.tree.address(to) {
+            self.transmit(Destination::One(address), message);
+        }
+    }
+
+    pub(crate) fn tell_peers(&mut self, message: &Message) {
+        if !self.peers.is_empty() {
+            self.transmit(Destination::Group(PEERS), message);
+        }
+    }
+
+    fn transmit(&mut self, to: Destination, message: &Message) {
+        if self.out.len() >= TRANSMITS_MAX {
+            self.dropped += 1;
+            return;
+        }
+        let bytes = message.encode(self.me, self.digest);
+        let (head, body) = bytes.split_at(16);
+        let body = Bytes::copy_from_slice(body);
+        self.out.push_back(Transmit::new(Class::Live, to, Head::new(head), body));
+    }
+
+    pub(crate) fn follow(&mut self, now: Timestamp, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Report(owner, incarnation, report) => {
+                    let me = self.me;
+                    if let Some(group) = self.group(owner, incarnation) {
+                        group.hear(me, &report);
+                        self.speaks = true;
+                    }
+                }
+                Effect::Propose(cycle) => {
+                    let own = self.groups.get(&self.me).and_then(|group| group.entry(cycle));
+                    if let Some(proposal) = own.cloned() {
+                        self.tell_peers(&Message::Entry(proposal));
+                    }
+                }
+            }
+        }
+        self.decide();
+        self.advance(now);
+    }
+}
+
+/// Bytes that something takes in a proposal.
+pub(crate) fn bytes_of(pending: &Pending) -> usize {
+    match pending {
+        Pending::Write(request) => request.body.len() + REQUEST_HEAD_BYTES,
+        Pending::Read(_) => 0,
+    }
+}
+
+impl Machine for Canopus {
+    type Event = Event;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let (from, message) = Message::decode(&arrival.datagram, self.digest)?;
+        if from == self.me || self.tree.address(from).is_none() {
+            return Err(Malformed { what: "from no other node of the tree", offset: 4 });
+        }
+        if self.is_stopped {
+            return Ok(());
+        }
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.heard = now;
+        }
+        let is_root = matches!(&message, Message::State(state) if state.vnode == VnodeId::ROOT);
+        match message {
+            Message::Status(status) => self.take_status(from, &status),
+            Message::Entry(proposal) => self.take_entry(proposal),
+            Message::Want(owner, incarnation, cycle) => {
+                let group = self.group(owner, incarnation);
+                if let Some(entry) = group.and_then(|group| group.entry(cycle)).cloned() {
+                    // An own entry that is not on the disk yet must not leave.
+                    let own = self.groups.get(&self.me).map_or(0, |own| own.durable(self.me).have);
+                    if owner != self.me || cycle < own {
+                        self.send(from, &Message::Entry(entry));
+                    }
+                }
+            }
+            Message::Request(cycle, vnode) => self.take_request(from, cycle, vnode),
+            Message::State(state) => self.take_state(state),
+            Message::Join(incarnation) => {
+                if self.table.next(from) == Some(incarnation) {
+                    self.sponsored.insert((from, incarnation));
+                }
+            }
+        }
+        self.advance(now);
+        if is_root {
+            self.ask_on(from);
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if self.is_stopped {
+            return;
+        }
+        if self.tick_at.is_some_and(|at| at <= now) {
+            self.tick_at = Some(now + self.config.heartbeat);
+            self.tick(now);
+        }
+        self.advance(now);
+    }
+
+    /// A replica begins with its first clock reading; the reading itself is not used.
+    fn handle_clock(&mut self, now: Timestamp, _: ClockReading) {
+        if self.tick_at.is_none() {
+            self.tick_at = Some(now + self.config.heartbeat);
+            self.peers.values_mut().for_each(|peer| peer.heard = now);
+            for cycle in self.cycles.values_mut() {
+                cycle.started_at = now;
+            }
+            self.advance(now);
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        self.install.take()
+    }
+
+    fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
+        if self.is_stopped {
+            return None;
+        }
+        if core::mem::take(&mut self.speaks) {
+            let status = Message::Status(self.status());
+            self.tell_peers(&status);
+        }
+        self.out.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        if self.is_stopped {
+            return None;
+        }
+        let next_start = self.last_start + self.config.cycle_every;
+        let starts = self.is_due() && self.started < self.committed + self.config.pipeline;
+        let start = starts.then_some(next_start);
+        [self.tick_at, start].into_iter().flatten().min()
+    }
+
+    fn durable(&mut self) -> Option<&mut dyn Durable> {
+        Some(self)
+    }
+}
+
+impl Durable for Canopus {
+    fn poll_write(&mut self) -> Option<Write> {
+        if self.is_stopped { None } else { self.journal.poll() }
+    }
+
+    fn handle_written(&mut self, now: Timestamp, id: WriteId, done: Result<(), StorageError>) {
+        if self.is_stopped {
+            return;
+        }
+        match done {
+            Ok(()) => {
+                let effects = self.journal.done(id);
+                self.follow(now, effects);
+            }
+            Err(error) => {
+                // The end of the log is unknown, and a promise may be lost: silence is safe.
+                self.is_stopped = true;
+                self.events.push_back(Event::Stopped(error));
+            }
+        }
+    }
+}
+
+/// Changes that one proposal carries: more nodes that ask to come back wait for the next cycle.
+pub(crate) const CHANGES_PER_PROPOSAL: usize = 2;
+
+/// The changes that a proposal of this replica carries.
+pub(crate) fn joins(sponsored: &BTreeSet<(NodeId, u32)>) -> Vec<Change> {
+    let joins = sponsored.iter().take(CHANGES_PER_PROPOSAL);
+    joins.map(|(node, incarnation)| Change::Join(*node, *incarnation)).collect()
+}

@@ -1,0 +1,370 @@
+//! Consensus cycles: when they start, how states are computed and fetched, when they are committed.
+//!
+//! ```text
+//!  start c ──> own proposal: write, then broadcast     requests for siblings' states leave now
+//!     │
+//!  round 1     every member of the super-leaf proposed, or its group ended  => state of height 1
+//!  round i     the states of all children of the ancestor of height i       => state of height i
+//!     │
+//!  root known, and c - 1 committed ──> commit c: requests, reads, table of c + pipeline
+//! ```
+//!
+//! A state of a vnode in a cycle has one value: round 1 takes only what groups have committed, and
+//! later rounds are functions of the states below. So it does not matter from which node a state
+//! comes, and a fetched state is relayed inside the super-leaf without a group of its own.
+
+use std::sync::Arc;
+
+use evenfall_core::{NodeId, Timestamp};
+
+use crate::canopus::{Canopus, Cycle, Event, Pending, Read, bytes_of, joins};
+use crate::group::{Group, Part};
+use crate::journal::{Effect, Record};
+use crate::wire::Message;
+use crate::{Change, Proposal, RequestSet, State, VnodeId};
+
+/// Heartbeats after which every member of a super-leaf asks for a missing state, and not only its
+/// representatives: one for the way of the state, one for its relay, one that may be lost.
+const PATIENCE: u32 = 3;
+
+impl Canopus {
+    /// Starts, computes and commits whatever can be.
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        loop {
+            let before = (self.started, self.committed);
+            self.maybe_start(now);
+            for cycle in self.committed + 1..=self.started {
+                self.compute(cycle);
+            }
+            self.commit();
+            if before == (self.started, self.committed) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a cycle of this replica's own is wanted: for requests, for nodes that come back, and
+    /// so that all agree that a member has left.
+    pub(crate) fn is_due(&self) -> bool {
+        let has_left = |node: NodeId| {
+            let latest = self.table.latest(node);
+            latest.is_none_or(|latest| {
+                let group = self.groups.get(&node);
+                group.is_some_and(|g| g.incarnation() == latest && g.is_closed())
+            })
+        };
+        let mut members = self.leaf.members.iter().map(|member| member.node);
+        if members.clone().all(has_left) {
+            // Nobody can propose. Cycles without proposals bring all back: `of_super_leaf`.
+            return true;
+        }
+        // A replica that may not propose starts nothing, or it would start cycles without end.
+        let is_in = self.groups.get(&self.me).is_some_and(|own| {
+            own.is_open() && self.table.latest(self.me) == Some(own.incarnation())
+        });
+        let leaves = |node: NodeId| self.table.latest(node).is_some() && has_left(node);
+        is_in && (!self.pending.is_empty() || !self.sponsored.is_empty() || members.any(leaves))
+    }
+
+    fn maybe_start(&mut self, now: Timestamp) {
+        while self.started < self.committed + self.config.pipeline {
+            let is_idle = self.started == self.committed;
+            let is_time = now >= self.last_start + self.config.cycle_every;
+            let is_full = self.pending_bytes >= self.batch_bytes_max();
+            let own = self.is_due() && (is_idle || is_time || is_full);
+            if !own && self.seen <= self.started {
+                return;
+            }
+            self.start(now);
+        }
+    }
+
+    fn start(&mut self, now: Timestamp) {
+        self.started += 1;
+        self.last_start = now;
+        self.speaks = true;
+        let cycle = self.started;
+        self.cycles.entry(cycle).or_default().started_at = now;
+        let is_in = self.table.incarnation(self.me, cycle);
+        let can = self.groups.get(&self.me).is_some_and(|group| {
+            group.is_open() && Some(group.incarnation()) == is_in && group.mine().have == cycle
+        });
+        if can && let Some(incarnation) = is_in {
+            self.propose(cycle, incarnation);
+        }
+        self.fetch(now, cycle);
+    }
+
+    fn propose(&mut self, cycle: u64, incarnation: u32) {
+        let (mut taken, mut requests, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let bytes_max = self.batch_bytes_max();
+        while let Some(next) = self.pending.front() {
+            let size = bytes_of(next);
+            if bytes + size > bytes_max || requests.len() == usize::from(u16::MAX) {
+                break;
+            }
+            bytes += size;
+            let Some(next) = self.pending.pop_front() else { break };
+            if let Pending::Write(request) = &next {
+                requests.push(request.clone());
+            }
+            taken.push(next);
+        }
+        self.pending_bytes -= bytes;
+        self.proposed.insert(cycle, taken);
+        let number = self.prng.next_u64();
+        let set = RequestSet { node: self.me, incarnation, number, requests };
+        let proposal = Proposal { cycle, set, changes: joins(&self.sponsored) };
+        self.store(proposal);
+    }
+
+    /// Stores an entry of any member's group, when it is the next one of the group.
+    pub(crate) fn store(&mut self, proposal: Proposal) -> bool {
+        let (owner, incarnation) = (proposal.set.node, proposal.set.incarnation);
+        let Some(group) = self.group(owner, incarnation) else { return false };
+        if !group.store(&proposal) {
+            return false;
+        }
+        let report = Effect::Report(owner, incarnation, group.mine());
+        let cycle = proposal.cycle;
+        let own = (owner == self.me).then_some(Effect::Propose(cycle));
+        self.seen = self.seen.max(cycle);
+        self.journal.add(&Record::Entry(proposal), [report].into_iter().chain(own));
+        true
+    }
+
+    /// Computes the states of all ancestors that can be computed.
+    fn compute(&mut self, cycle: u64) {
+        let ancestors = self.ancestors.clone();
+        for (height, vnode) in ancestors.iter().enumerate() {
+            if self.state(cycle, *vnode).is_some() {
+                continue;
+            }
+            let state = match height {
+                0 => self.of_super_leaf(cycle, *vnode),
+                _ => self.of_children(cycle, *vnode),
+            };
+            if let Some(state) = state {
+                self.keep(Arc::new(state));
+            }
+        }
+    }
+
+    fn of_super_leaf(&self, cycle: u64, vnode: VnodeId) -> Option<State> {
+        let (mut proposals, mut leaves) = (Vec::new(), Vec::new());
+        for member in &self.leaf.members {
+            let Some(incarnation) = self.table.incarnation(member.node, cycle) else { continue };
+            let group = self.groups.get(&member.node)?;
+            if group.incarnation() != incarnation {
+                return None;
+            }
+            match group.part(cycle) {
+                Part::Open => return None,
+                Part::Proposed(proposal) => proposals.push(proposal),
+                Part::Absent => leaves.push(Change::Leave(member.node, incarnation)),
+            }
+        }
+        let mut changes = leaves;
+        if proposals.is_empty() && changes.is_empty() {
+            // Nobody is left who could propose that somebody comes back: all do, by rule.
+            let members = self.leaf.members.iter().map(|member| member.node);
+            changes.extend(
+                members
+                    .filter_map(|node| Some(Change::Join(node, self.table.next_in(node, cycle)?))),
+            );
+        }
+        Some(State::of_proposals(cycle, vnode, proposals.into_iter(), changes.into_iter()))
+    }
+
+    fn of_children(&self, cycle: u64, vnode: VnodeId) -> Option<State> {
+        let children: Option<Vec<_>> =
+            self.tree.children(vnode).iter().map(|child| self.state(cycle, *child)).collect();
+        let children = children?;
+        Some(State::of_states(cycle, vnode, children.iter().map(Arc::as_ref)))
+    }
+
+    pub(crate) fn state(&self, cycle: u64, vnode: VnodeId) -> Option<Arc<State>> {
+        self.cycles.get(&cycle)?.states.get(&vnode).cloned()
+    }
+
+    /// Keeps a state, and sends it to those who wait for it.
+    fn keep(&mut self, state: Arc<State>) {
+        let (number, vnode) = (state.cycle, state.vnode);
+        let Some(cycle) = self.cycles.get_mut(&number) else { return };
+        cycle.states.insert(vnode, Arc::clone(&state));
+        let is_root = vnode == VnodeId::ROOT;
+        // The state of the root answers for all states below it.
+        let waiting: Vec<_> =
+            cycle.waiting.iter().filter(|(of, _)| is_root || *of == vnode).copied().collect();
+        cycle.waiting.retain(|(of, _)| !is_root && *of != vnode);
+        for (_, to) in waiting {
+            self.send(to, &Message::State(state.as_ref().clone()));
+        }
+    }
+
+    fn commit(&mut self) {
+        while let Some(state) = self.state(self.committed + 1, VnodeId::ROOT) {
+            self.journal.add(&Record::Committed(state.as_ref().clone()), []);
+            self.adopt(state);
+            self.speaks = true;
+        }
+    }
+
+    /// Commits the next cycle with this state of the root.
+    pub(crate) fn adopt(&mut self, state: Arc<State>) {
+        let cycle = state.cycle;
+        self.committed = cycle;
+        self.cycles.entry(cycle).or_default().states.insert(VnodeId::ROOT, Arc::clone(&state));
+        let table = self.table.digest(cycle);
+        let reads = self.take_back(&state);
+        self.events.push_back(Event::Committed { state: Arc::clone(&state), reads, table });
+        let from = cycle + self.config.pipeline;
+        for change in &state.changes {
+            if self.table.apply(*change, cycle, from) {
+                self.apply(*change, from);
+            }
+        }
+        let table = &self.table;
+        self.sponsored.retain(|(node, incarnation)| table.next(*node) == Some(*incarnation));
+        self.table.forget(cycle);
+        let oldest = cycle.saturating_sub(self.config.history);
+        self.cycles = self.cycles.split_off(&oldest);
+        self.early.retain(|(_, of), _| *of > cycle);
+        for group in self.groups.values_mut() {
+            group.forget(oldest);
+        }
+    }
+
+    fn apply(&mut self, change: Change, from: u64) {
+        match change {
+            Change::Leave(node, _) if node == self.me => {
+                self.was_expelled = true;
+                self.events.push_back(Event::Expelled);
+            }
+            Change::Leave(..) => {}
+            Change::Join(node, incarnation) => {
+                if node == self.me {
+                    self.was_expelled = false;
+                    self.events.push_back(Event::Joined(from));
+                }
+                let members: Vec<NodeId> = self.leaf.members.iter().map(|m| m.node).collect();
+                if members.contains(&node) {
+                    let group = Group::new(node, incarnation, from, &members);
+                    self.groups.insert(node, group);
+                }
+            }
+        }
+    }
+
+    /// What of this replica's own is decided by a cycle: reads that are due. When its proposal is
+    /// not in, what it proposed goes back to the front of what waits.
+    fn take_back(&mut self, state: &State) -> Vec<Read> {
+        let Some(mine) = self.proposed.remove(&state.cycle) else { return Vec::new() };
+        if state.set_of(self.me).is_some() {
+            let (mut after, mut reads) = (0, Vec::new());
+            for one in &mine {
+                match one {
+                    Pending::Write(_) => after += 1,
+                    Pending::Read(token) => reads.push(Read { token: *token, after }),
+                }
+            }
+            return reads;
+        }
+        // The group ended before this cycle, so no later proposal of the group is in either.
+        let later = core::mem::take(&mut self.proposed).into_values().flatten();
+        let back: Vec<Pending> = mine.into_iter().chain(later).collect();
+        for one in back.into_iter().rev() {
+            self.pending_bytes += bytes_of(&one);
+            self.pending.push_front(one);
+        }
+        Vec::new()
+    }
+
+    /// The vnodes whose states this replica's super-leaf needs from others.
+    pub(crate) fn foreign(&self) -> Vec<VnodeId> {
+        let steps = self.ancestors.windows(2);
+        steps
+            .flat_map(|step| {
+                let own = step[0];
+                self.tree.children(step[1]).into_iter().filter(move |child| *child != own)
+            })
+            .collect()
+    }
+
+    /// Whether this replica fetches a vnode's state for its super-leaf. Representatives are the
+    /// members that are heard, in the order of names from a place that the vnode gives.
+    fn represents(&self, now: Timestamp, vnode: VnodeId) -> bool {
+        let heard = |node: NodeId| node == self.me || !self.is_silent(now, node);
+        let all = self.leaf.members.iter().map(|member| member.node);
+        let live: Vec<NodeId> = all.filter(|node| heard(*node)).collect();
+        let first = usize::from(vnode.0) % live.len();
+        let count = self.config.redundancy.clamp(1, live.len());
+        (0..count).any(|step| live[(first + step) % live.len()] == self.me)
+    }
+
+    /// Asks for what this cycle still needs from other super-leaves.
+    pub(crate) fn fetch(&mut self, now: Timestamp, number: u64) {
+        for vnode in self.foreign() {
+            if self.state(number, vnode).is_some() {
+                continue;
+            }
+            let represents = self.represents(now, vnode);
+            let Some(cycle) = self.cycles.get_mut(&number) else { return };
+            let patient = now.since(cycle.started_at) < self.config.heartbeat * PATIENCE;
+            if !represents && patient {
+                continue;
+            }
+            let (asked_at, times) = cycle.asked.get(&vnode).copied().unwrap_or_default();
+            if times > 0 && now.since(asked_at) < self.config.heartbeat {
+                continue;
+            }
+            cycle.asked.insert(vnode, (now, times + 1));
+            let emulators = self.tree.emulators(vnode);
+            let present: Vec<NodeId> = emulators
+                .iter()
+                .map(|member| member.node)
+                .filter(|node| times % 2 == 1 || self.table.latest(*node).is_some())
+                .collect();
+            if !present.is_empty() {
+                let turn = number + u64::from(times) + u64::from(self.me.0);
+                let to = present[turn as usize % present.len()];
+                self.send(to, &Message::Request(number, vnode));
+            }
+        }
+    }
+
+    pub(crate) fn take_request(&mut self, from: NodeId, number: u64, vnode: VnodeId) {
+        self.seen = self.seen.max(number.min(self.started + self.config.pipeline));
+        let is_mine = self.ancestors.contains(&vnode);
+        let found = self.state(number, vnode).or_else(|| self.state(number, VnodeId::ROOT));
+        if let Some(state) = found {
+            return self.send(from, &Message::State(state.as_ref().clone()));
+        }
+        let is_near = number > self.committed && number <= self.committed + self.config.pipeline;
+        if is_mine && is_near {
+            // A cycle that does not exist yet: the request makes this replica start the cycle.
+            self.cycles.entry(number).or_default().waiting.insert((vnode, from));
+        }
+    }
+
+    pub(crate) fn take_state(&mut self, state: State) {
+        let (number, vnode) = (state.cycle, state.vnode);
+        let is_under_way = number > self.committed && number <= self.started;
+        let is_wanted = vnode == VnodeId::ROOT || self.foreign().contains(&vnode);
+        if !is_under_way || !is_wanted || self.state(number, vnode).is_some() {
+            return;
+        }
+        let asked = self.cycles.get(&number).is_some_and(|c| c.asked.contains_key(&vnode));
+        if asked && vnode != VnodeId::ROOT {
+            self.tell_peers(&Message::State(state.clone()));
+        }
+        self.keep(Arc::new(state));
+    }
+
+    /// Drops cycles that nobody has started here and that hold no question.
+    pub(crate) fn tidy(&mut self) {
+        let started = self.started;
+        self.cycles
+            .retain(|number, cycle: &mut Cycle| *number <= started || !cycle.waiting.is_empty());
+    }
+}

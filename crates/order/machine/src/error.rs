@@ -1,0 +1,52 @@
+//! What a caller can see go wrong.
+
+use core::fmt;
+
+use evenfall_core::{Malformed, NodeId};
+
+/// Why a replica was not made, or did not take a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// The tree is no leaf-only tree.
+    Tree(&'static str),
+    /// The tree does not have the node.
+    Stranger(NodeId),
+    /// The log on the disk is not of this protocol or of another tree.
+    Log(Malformed),
+    /// As many requests wait as may wait. Try again when some are committed.
+    Full,
+    /// The request is longer than what the tree allows a node in one cycle.
+    TooLong {
+        /// Bytes of the request.
+        bytes: usize,
+        /// Most bytes of a request.
+        bytes_max: usize,
+    },
+    /// The disk failed: the replica has stopped. Mend the disk and start the replica again.
+    Stopped,
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tree(what) => write!(f, "the tree is not usable: {what}"),
+            Self::Stranger(node) => write!(f, "the tree has no node {node}"),
+            Self::Log(what) => write!(f, "the log cannot be read: {what}"),
+            Self::Full => write!(f, "too many requests wait: try again when some are committed"),
+            Self::TooLong { bytes, bytes_max } => {
+                write!(f, "a request of {bytes} bytes: at most {bytes_max} fit a cycle")
+            }
+            Self::Stopped => write!(f, "the disk failed and the replica has stopped"),
+        }
+    }
+}
+
+impl std::error::Error for OrderError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Log(malformed) => Some(malformed),
+            _ => None,
+        }
+    }
+}

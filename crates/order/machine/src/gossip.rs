@@ -1,0 +1,248 @@
+//! The talk inside a super-leaf: reports, missing entries, suspicion, the ends of groups, and
+//! coming back.
+
+use core::time::Duration;
+
+use evenfall_core::{NodeId, Timestamp};
+
+use crate::canopus::{Canopus, Event};
+use crate::group::Report;
+use crate::journal::{Effect, Record};
+use crate::wire::{Message, Status};
+use crate::{Proposal, VnodeId};
+
+impl Canopus {
+    /// What this replica says of itself.
+    pub fn status(&self) -> Status {
+        let me = self.me;
+        let groups = self.groups.iter();
+        Status {
+            started: self.started,
+            committed: self.committed,
+            groups: groups.map(|(owner, g)| (*owner, g.incarnation(), g.durable(me))).collect(),
+        }
+    }
+
+    pub(crate) fn take_status(&mut self, from: NodeId, status: &Status) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        peer.committed = peer.committed.max(status.committed);
+        self.seen = self.seen.max(status.started);
+        for (owner, incarnation, report) in &status.groups {
+            let Some(group) = self.group(*owner, *incarnation) else { continue };
+            group.hear(from, report);
+            self.consider(from, *owner, report);
+        }
+        self.decide();
+    }
+
+    /// What this replica makes of a peer's report about a group: a promise, an accepted end.
+    fn consider(&mut self, from: NodeId, owner: NodeId, report: &Report) {
+        let is_heard = owner != from && owner != self.me && !self.is_quiet(owner);
+        let ends = self.is_ending(owner);
+        let Some(group) = self.groups.get_mut(&owner) else { return };
+        if let Some((term, end)) = group.may_accept(report) {
+            group.accept(term, end);
+            return self.write_end(owner, term, end);
+        }
+        let asks = report.promised.1 == from && group.may_promise(report);
+        // A member that hears the owner does not help to end its group, unless the end has begun.
+        if asks && (!is_heard || ends) {
+            group.promise(report.promised.0, from);
+            self.write_promise(owner);
+        }
+    }
+
+    fn is_ending(&self, owner: NodeId) -> bool {
+        let lives = |node| node == self.me || !self.is_quiet(node);
+        self.groups.get(&owner).is_some_and(|group| group.is_ending(owner, lives))
+    }
+
+    fn write_promise(&mut self, owner: NodeId) {
+        let Some(group) = self.groups.get(&owner) else { return };
+        let (incarnation, mine) = (group.incarnation(), group.mine());
+        let record = Record::Promise(owner, incarnation, mine.promised.0, mine.promised.1);
+        self.journal.add(&record, [Effect::Report(owner, incarnation, mine)]);
+    }
+
+    fn write_end(&mut self, owner: NodeId, term: u32, end: u64) {
+        let Some(group) = self.groups.get(&owner) else { return };
+        let (incarnation, mine) = (group.incarnation(), group.mine());
+        let record = Record::End(owner, incarnation, term, end);
+        self.journal.add(&record, [Effect::Report(owner, incarnation, mine)]);
+    }
+
+    /// Ends the groups whose leader this replica has become.
+    pub(crate) fn decide(&mut self) {
+        let me = self.me;
+        let won: Vec<_> = self
+            .groups
+            .iter()
+            .filter_map(|(owner, group)| Some((*owner, group.won(me)?)))
+            .collect();
+        for (owner, (term, end)) in won {
+            if let Some(group) = self.groups.get_mut(&owner) {
+                group.accept(term, end);
+                self.write_end(owner, term, end);
+            }
+        }
+    }
+
+    pub(crate) fn take_entry(&mut self, proposal: Proposal) {
+        let (owner, cycle) = (proposal.set.node, proposal.cycle);
+        if owner == self.me {
+            return;
+        }
+        let incarnation = proposal.set.incarnation;
+        let Some(group) = self.group(owner, incarnation) else { return };
+        let have = group.mine().have;
+        if cycle > have && cycle <= have + self.config.pipeline {
+            self.early.insert((owner, cycle), proposal);
+        } else if self.store(proposal) {
+            let mut next = cycle + 1;
+            while let Some(proposal) = self.early.remove(&(owner, next)) {
+                if proposal.set.incarnation != incarnation || !self.store(proposal) {
+                    break;
+                }
+                next += 1;
+            }
+        }
+    }
+
+    /// Whether nothing was heard of a peer for as long as it takes to suspect it.
+    pub(crate) fn is_silent(&self, now: Timestamp, node: NodeId) -> bool {
+        let peer = self.peers.get(&node);
+        peer.is_some_and(|peer| now.since(peer.heard) > self.config.suspect_after)
+    }
+
+    /// Whether a peer was not heard for half that time, at the last tick.
+    fn is_quiet(&self, node: NodeId) -> bool {
+        let now = self.tick_at.unwrap_or(Timestamp::ZERO);
+        let peer = self.peers.get(&node);
+        peer.is_some_and(|peer| now.since(peer.heard) > self.config.suspect_after / 2)
+    }
+
+    /// A heartbeat: a sign of life, and a look at what is missing.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        self.ticks += 1;
+        self.speaks = true;
+        self.want();
+        self.campaign(now);
+        for cycle in self.committed + 1..=self.started {
+            self.fetch(now, cycle);
+        }
+        self.catch_up(now);
+        if self.was_expelled || self.table.latest(self.me).is_none() {
+            self.come_back();
+        }
+        self.tidy();
+    }
+
+    /// Asks for entries that others have and this replica lacks.
+    fn want(&mut self) {
+        let turn = self.ticks as usize;
+        let wants: Vec<_> = self
+            .groups
+            .iter()
+            .filter(|(owner, _)| **owner != self.me)
+            .filter_map(|(owner, group)| {
+                let source = group.source(turn).filter(|source| *source != self.me)?;
+                Some((source, Message::Want(*owner, group.incarnation(), group.mine().have)))
+            })
+            .collect();
+        for (source, want) in wants {
+            self.send(source, &want);
+        }
+    }
+
+    /// Asks for promises to end the groups of members that are silent, and groups whose end was
+    /// begun and not completed.
+    fn campaign(&mut self, now: Timestamp) {
+        let owners: Vec<NodeId> = self.groups.keys().copied().collect();
+        for owner in owners {
+            let Some(group) = self.groups.get(&owner) else { continue };
+            if group.is_closed() {
+                self.next_campaign.remove(&owner);
+                continue;
+            }
+            let leaves = owner == self.me && self.is_leaving;
+            if !leaves && !self.is_ending(owner) && !self.is_silent(now, owner) {
+                self.next_campaign.remove(&owner);
+                continue;
+            }
+            let wait = self.config.suspect_after.as_nanos() as u64;
+            let next = now + Duration::from_nanos(self.prng.below(wait + 1));
+            let due = *self.next_campaign.entry(owner).or_insert(next);
+            if now < due {
+                continue;
+            }
+            self.next_campaign.insert(owner, next + self.config.suspect_after);
+            let me = self.me;
+            if let Some(group) = self.groups.get_mut(&owner) {
+                let term = group.new_term();
+                group.promise(term, me);
+                self.write_promise(owner);
+            }
+        }
+    }
+
+    /// Asks for cycles that others have committed and this replica has not.
+    fn catch_up(&mut self, now: Timestamp) {
+        let next = self.committed + 1;
+        let ahead: Vec<(NodeId, u64)> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.committed >= next)
+            .map(|(node, peer)| (*node, peer.committed))
+            .collect();
+        if ahead.is_empty() {
+            return;
+        }
+        let most = ahead.iter().map(|peer| peer.1).max().unwrap_or(0);
+        if most > next + self.config.history && !self.is_behind {
+            self.is_behind = true;
+            self.events.push_back(Event::Behind(next));
+        }
+        let age = self.cycles.get(&next).map(|cycle| now.since(cycle.started_at));
+        if age.is_some_and(|age| age < self.config.heartbeat) {
+            return;
+        }
+        let (to, most) = ahead[self.ticks as usize % ahead.len()];
+        self.ask_roots(to, most);
+    }
+
+    /// Asks for all cycles that are under way here and committed there.
+    fn ask_roots(&mut self, to: NodeId, committed: u64) {
+        self.asked_until = self.started;
+        for cycle in self.committed + 1..=committed.min(self.started) {
+            self.send(to, &Message::Request(cycle, VnodeId::ROOT));
+        }
+    }
+
+    /// The state of a root came from this peer: a replica that is still behind asks on at once.
+    pub(crate) fn ask_on(&mut self, from: NodeId) {
+        let there = self.peers.get(&from).map_or(0, |peer| peer.committed);
+        if self.committed >= self.asked_until && there > self.committed {
+            self.ask_roots(from, there);
+        }
+    }
+
+    /// Asks somebody to propose that this replica takes part again.
+    fn come_back(&mut self) {
+        if self.is_leaving {
+            return;
+        }
+        let Some(incarnation) = self.table.next(self.me) else { return };
+        let peers_committed = self.peers.values().map(|peer| peer.committed).max().unwrap_or(0);
+        if peers_committed > self.committed + self.config.pipeline {
+            return;
+        }
+        let all: Vec<NodeId> =
+            self.tree.members().map(|member| member.node).filter(|node| *node != self.me).collect();
+        let present: Vec<NodeId> =
+            all.into_iter().filter(|node| self.table.latest(*node).is_some()).collect();
+        if !present.is_empty() {
+            let to = present[self.ticks as usize % present.len()];
+            self.send(to, &Message::Join(incarnation));
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The reliable broadcast of one member's proposals in its super-leaf: a Raft group per member.
+//!
+//! Every member of a super-leaf owns a group, and all members store the entries of all groups. The
+//! group's log has the owner's proposals, cycle by cycle, and ends when the owner fails:
+//!
+//! ```text
+//!   cycle   1    2    3    4
+//!         | P1 | P2 | P3 | end(term 1)       cycles from 4 on do without this owner
+//! ```
+//!
+//! The variant of Raft:
+//!
+//! - **Term 0 belongs to the owner without an election.** Only the owner makes entries, and it has
+//!   each entry on its disk before it sends the entry. So there is one entry of a cycle at most,
+//!   and an owner that restarts with its disk goes on as leader of term 0.
+//! - **A leader of a later term makes one entry only: the end.** A member that suspects the owner
+//!   asks for promises in a new term. A member that promises stops taking the owner's entries into
+//!   account (`next` no longer grows), and a member whose log is more up to date refuses, as in
+//!   Raft. The elected leader ends the log at its own last entry, or repeats an end that it has.
+//! - **Acknowledgements go to everybody.** Each member tells all others what its disk has
+//!   ([`Report`]). Every report only grows, so a lost, doubled or late report does no harm. An
+//!   entry is committed when a majority reports it in term 0; an end when a majority reports the
+//!   same term of it. A leader need not say so, which saves a message delay.
+//! - **A member accepts an end only when it has all entries before the end**, so that a majority
+//!   has them when the end is committed. Missing entries are asked for from any member.
+//!
+//! When the end is committed, all members have left the group: no cycle waits for it any more.
+
+use std::collections::BTreeMap;
+
+use evenfall_core::NodeId;
+
+use crate::Proposal;
+
+/// No node has this name. A member that accepts an end in a term that it was not asked to promise
+/// has promised the term to nobody: two leaders of a term would end a log twice.
+pub const NOBODY: NodeId = NodeId(u32::MAX);
+
+/// What a member has on its disk of one group. Every field only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The first cycle of which the member has no entry.
+    pub have: u64,
+    /// The first cycle whose entry the member did not accept in term 0.
+    pub next: u64,
+    /// The highest term that the member promised, and to whom. Term 0 is the owner's.
+    pub promised: (u32, NodeId),
+    /// The end that the member accepted: its term, and the first cycle without the owner.
+    pub end: Option<(u32, u64)>,
+    /// The end is committed.
+    pub closed: bool,
+}
+
+impl Report {
+    fn new(owner: NodeId, first: u64) -> Self {
+        Self { have: first, next: first, promised: (0, owner), end: None, closed: false }
+    }
+
+    /// Takes the larger of each field.
+    pub fn merge(&mut self, other: &Self) {
+        self.have = self.have.max(other.have);
+        self.next = self.next.max(other.next);
+        if other.promised.0 > self.promised.0 {
+            self.promised = other.promised;
+        }
+        if other.end.map_or(0, |end| end.0) > self.end.map_or(0, |end| end.0) {
+            self.end = other.end;
+        }
+        self.closed |= other.closed;
+    }
+
+    fn end_term(&self) -> u32 {
+        self.end.map_or(0, |end| end.0)
+    }
+}
+
+/// What became of a member's part in a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// Nobody knows yet.
+    Open,
+    /// The member proposed this.
+    Proposed(&'a Proposal),
+    /// The member's log ended before the cycle.
+    Absent,
+}
+
+/// One group, as one member knows it.
+#[derive(Clone, Debug)]
+pub struct Group {
+    incarnation: u32,
+    /// What this member has decided; its disk follows.
+    mine: Report,
+    /// What every member, this one among them, has on its disk.
+    reports: BTreeMap<NodeId, Report>,
+    entries: BTreeMap<u64, Proposal>,
+    /// Entries from here on are not committed, as far as is known.
+    commit: u64,
+    closed: Option<u64>,
+}
+
+impl Group {
+    /// A group whose first entry is that of cycle `first`.
+    pub fn new(owner: NodeId, incarnation: u32, first: u64, members: &[NodeId]) -> Self {
+        let mine = Report::new(owner, first);
+        let reports = members.iter().map(|member| (*member, mine)).collect();
+        let entries = BTreeMap::new();
+        Self { incarnation, mine, reports, entries, commit: first, closed: None }
+    }
+
+    /// The owner's incarnation.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    /// What this member has decided.
+    pub fn mine(&self) -> Report {
+        self.mine
+    }
+
+    /// What this member's disk has.
+    pub fn durable(&self, me: NodeId) -> Report {
+        let report = self.reports.get(&me).copied().unwrap_or(self.mine);
+        Report { closed: self.closed.is_some(), end: self.closed_end(report.end), ..report }
+    }
+
+    /// The end that is told: the committed one, when there is one.
+    fn closed_end(&self, accepted: Option<(u32, u64)>) -> Option<(u32, u64)> {
+        match self.closed {
+            Some(end) => Some((accepted.map_or(1, |accepted| accepted.0), end)),
+            None => accepted,
+        }
+    }
+
+    /// Whether the owner may still propose.
+    pub fn is_open(&self) -> bool {
+        self.mine.promised.0 == 0 && self.closed.is_none()
+    }
+
+    /// Whether the end is committed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    /// Whether the owner cannot go on and the end is not committed yet: somebody has promised a
+    /// later term, and the owner is among those, or too few members are left in term 0 that live.
+    pub fn is_ending(&self, owner: NodeId, lives: impl Fn(NodeId) -> bool) -> bool {
+        let loyal = |report: &Report| report.promised.0 == 0;
+        let all = self.mine.promised.0 == 0 && self.reports.values().all(loyal);
+        let owner_is = self.reports.get(&owner).is_some_and(loyal);
+        let live = self.reports.iter().filter(|(node, report)| loyal(report) && lives(**node));
+        self.closed.is_none() && !all && (!owner_is || live.count() < self.quorum())
+    }
+
+    /// An entry that this member has.
+    pub fn entry(&self, cycle: u64) -> Option<&Proposal> {
+        self.entries.get(&cycle)
+    }
+
+    /// What the owner's part in a cycle is.
+    pub fn part(&self, cycle: u64) -> Part<'_> {
+        match self.closed {
+            Some(end) if cycle >= end => Part::Absent,
+            Some(_) => self.entries.get(&cycle).map_or(Part::Open, Part::Proposed),
+            None if cycle < self.commit => {
+                self.entries.get(&cycle).map_or(Part::Open, Part::Proposed)
+            }
+            None => Part::Open,
+        }
+    }
+
+    /// Stores the next entry. Whether it was the next one: then it has to be written.
+    pub fn store(&mut self, proposal: &Proposal) -> bool {
+        let is_next = proposal.cycle == self.mine.have;
+        if is_next {
+            self.mine.have += 1;
+            if self.mine.promised.0 == 0 {
+                self.mine.next = self.mine.have;
+            }
+            self.entries.insert(proposal.cycle, proposal.clone());
+        }
+        is_next
+    }
+
+    /// Promises a term to a member, perhaps to itself. Has to be written.
+    pub fn promise(&mut self, term: u32, to: NodeId) {
+        self.mine.promised = (term, to);
+    }
+
+    /// Accepts an end. Has to be written.
+    pub fn accept(&mut self, term: u32, end: u64) {
+        if term > self.mine.promised.0 {
+            self.mine.promised = (term, NOBODY);
+        }
+        self.mine.end = Some((term, end));
+    }
+
+    /// The first term that nobody has promised.
+    pub fn new_term(&self) -> u32 {
+        let terms = self.reports.values().map(|report| report.promised.0.max(report.end_term()));
+        terms.max().unwrap_or(0).max(self.mine.promised.0) + 1
+    }
+
+    /// Whether this member may promise what another asks for: a higher term, and a log that is as
+    /// up to date as its own.
+    pub fn may_promise(&self, asked: &Report) -> bool {
+        let (mine, theirs) = (self.mine.end_term(), asked.end_term());
+        let up_to_date =
+            theirs > mine || (theirs == mine && (mine > 0 || asked.next >= self.mine.next));
+        self.closed.is_none() && asked.promised.0 > self.mine.promised.0 && up_to_date
+    }
+
+    /// The end that this member, elected in its term, has everybody accept.
+    pub fn won(&self, me: NodeId) -> Option<(u32, u64)> {
+        let (term, to) = self.mine.promised;
+        if self.closed.is_some() || term == 0 || to != me || self.mine.end_term() >= term {
+            return None;
+        }
+        let votes = self.reports.values().filter(|report| report.promised == (term, me)).count();
+        let end = self.mine.end.map_or(self.mine.next, |end| end.1);
+        (votes >= self.quorum()).then_some((term, end))
+    }
+
+    /// Whether this member may accept the end that another reports; it needs the entries for it.
+    pub fn may_accept(&self, told: &Report) -> Option<(u32, u64)> {
+        let (term, end) = told.end?;
+        let is_new = term > self.mine.end_term() && term >= self.mine.promised.0;
+        (self.closed.is_none() && is_new && self.mine.have >= end).then_some((term, end))
+    }
+
+    /// Hears what a member's disk has. Whether anything follows for commits.
+    pub fn hear(&mut self, member: NodeId, report: &Report) -> bool {
+        let Some(known) = self.reports.get_mut(&member) else { return false };
+        known.merge(report);
+        let before = (self.commit, self.closed);
+        if let (true, Some((_, end))) = (report.closed, report.end) {
+            self.closed = Some(end);
+        }
+        let quorum = self.quorum();
+        if self.closed.is_none() {
+            let term = self.reports.values().map(Report::end_term).max().unwrap_or(0);
+            let same = self.reports.values().filter(|r| term > 0 && r.end_term() == term);
+            if same.clone().count() >= quorum {
+                self.closed = same.clone().find_map(|report| report.end).map(|end| end.1);
+            }
+        }
+        let mut nexts: Vec<u64> = self.reports.values().map(|report| report.next).collect();
+        nexts.sort_unstable_by(|a, b| b.cmp(a));
+        self.commit = self.commit.max(nexts[quorum - 1]);
+        before != (self.commit, self.closed)
+    }
+
+    /// A member that has the first entry that this member lacks, counted from `turn` on.
+    pub fn source(&self, turn: usize) -> Option<NodeId> {
+        let has = |(_, report): &(&NodeId, &Report)| report.have > self.mine.have;
+        let all: Vec<NodeId> = self.reports.iter().filter(has).map(|(node, _)| *node).collect();
+        (!all.is_empty()).then(|| all[turn % all.len()])
+    }
+
+    /// Forgets entries of cycles before this one.
+    pub fn forget(&mut self, before: u64) {
+        self.entries = self.entries.split_off(&before);
+    }
+
+    fn quorum(&self) -> usize {
+        self.reports.len() / 2 + 1
+    }
+}
+
+#[cfg(test)]
+mod tests;

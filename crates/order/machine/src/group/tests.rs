@@ -1,0 +1,88 @@
+use evenfall_core::NodeId;
+
+use super::*;
+use crate::RequestSet;
+
+const A: NodeId = NodeId(0);
+const B: NodeId = NodeId(1);
+const C: NodeId = NodeId(2);
+
+fn proposal(cycle: u64) -> Proposal {
+    let set = RequestSet { node: A, incarnation: 0, number: cycle, requests: Vec::new() };
+    Proposal { cycle, set, changes: Vec::new() }
+}
+
+fn group() -> Group {
+    Group::new(A, 0, 1, &[A, B, C])
+}
+
+#[test]
+fn an_entry_is_committed_when_a_majority_has_it() {
+    let mut group = group();
+    assert!(group.store(&proposal(1)) && !group.store(&proposal(1)) && !group.store(&proposal(3)));
+    let mine = group.mine();
+    group.hear(B, &mine);
+    assert_eq!(group.part(1), Part::Open);
+    group.hear(A, &mine);
+    assert_eq!(group.part(1), Part::Proposed(&proposal(1)));
+    assert_eq!(group.part(2), Part::Open);
+}
+
+#[test]
+fn an_entry_taken_after_a_promise_does_not_count() {
+    let mut group = group();
+    group.promise(1, C);
+    assert!(group.store(&proposal(1)));
+    assert_eq!((group.mine().have, group.mine().next), (2, 1));
+}
+
+#[test]
+fn a_member_with_a_shorter_log_is_not_promised_a_term() {
+    let (mut b, mut c) = (group(), group());
+    b.store(&proposal(1));
+    c.promise(1, C);
+    assert!(!b.may_promise(&c.mine()), "B has an entry that C lacks");
+    b.promise(1, B);
+    let mut fresh = group();
+    assert!(fresh.may_promise(&b.mine()));
+    fresh.promise(1, B);
+    assert!(!fresh.may_promise(&c.mine()), "one promise a term");
+}
+
+#[test]
+fn a_log_ends_where_the_elected_member_has_its_last_entry() {
+    let (mut b, mut c) = (group(), group());
+    b.store(&proposal(1));
+    b.promise(1, B);
+    b.hear(B, &b.mine());
+    assert_eq!(b.won(B), None, "one of three");
+    c.promise(1, B);
+    b.hear(C, &c.mine());
+    assert_eq!(b.won(B), Some((1, 2)));
+    b.accept(1, 2);
+    assert_eq!(c.may_accept(&b.mine()), None, "C lacks the entry of cycle 1");
+    c.store(&proposal(1));
+    assert_eq!(c.may_accept(&b.mine()), Some((1, 2)));
+    c.accept(1, 2);
+    b.hear(B, &b.mine());
+    assert!(!b.is_closed());
+    b.hear(C, &c.mine());
+    assert_eq!((b.part(1), b.part(2)), (Part::Proposed(&proposal(1)), Part::Absent));
+}
+
+#[test]
+fn an_end_that_was_accepted_is_repeated_by_the_next_leader() {
+    let (mut b, mut c) = (group(), group());
+    b.store(&proposal(1));
+    b.accept(1, 1);
+    c.store(&proposal(1));
+    c.promise(2, C);
+    assert!(!b.may_promise(&c.mine()), "an end is more up to date than entries");
+    b.promise(3, B);
+    b.hear(B, &b.mine());
+    let mut a = group();
+    assert!(a.may_promise(&b.mine()));
+    a.promise(3, B);
+    b.hear(A, &a.mine());
+    assert_eq!(b.won(B), Some((3, 1)));
+}

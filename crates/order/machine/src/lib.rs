@@ -1,0 +1,130 @@
+//! One order of requests across racks and sites: Canopus as a machine.
+//!
+//! Consensus with a leader sends the same bytes over the same wide link again and again, and loads
+//! one node. Canopus follows the network. Nodes of one rack form a super-leaf and talk much; two
+//! racks exchange one message in a cycle. No node leads.
+//!
+//! The protocol is that of chapter 4 of a thesis on infrastructure-aware storage (Canopus). In a
+//! **cycle** every node broadcasts a **proposal** to its super-leaf: the requests of its clients
+//! and a random number. The proposals, sorted by number, are the **state** of the super-leaf. In
+//! each further round the super-leaf fetches the states of the siblings of its ancestors, and sorts
+//! again. After as many rounds as the tree is high, every node has the state of the root: all
+//! requests in one order. Clients' reads are not sent to anybody: a read waits for the end of a
+//! cycle that starts after the read arrived, and such a cycle has all writes that were answered
+//! before.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`Canopus`] | the machine: requests and reads in, committed cycles out |
+//! | `cycles` | when cycles start, how states are computed, fetched and committed |
+//! | `gossip` | the talk inside a super-leaf: reports, suspicion, coming back |
+//! | [`group`] | the reliable broadcast: a Raft group per member, and how it ends |
+//! | [`Tree`], [`Table`] | who is where; who takes part in which cycle |
+//! | [`State`], [`Proposal`] | what is agreed, and how it is merged |
+//! | [`journal`] | what is on the disk; write, then send |
+//! | [`wire`] | datagrams and records, drawn |
+//! | [`config`] | every limit |
+//!
+//! **Failures.** A member that is silent is suspected; the other members end its group, and all
+//! agree at which cycle. Later cycles go on without the member, the change is part of their states,
+//! and so all nodes of all super-leaves have the same table of members in the same cycle. A member
+//! that lives goes on learning and comes back by itself under a new incarnation. A super-leaf of
+//! which a majority is down stalls, all others stall with it, and all resume when the majority is
+//! back. A node that restarts with its disk goes on where it was. A node whose disk failed stops
+//! sending, because it may have forgotten a promise.
+//!
+//! **Where this differs from the thesis.** A fetched state is relayed inside the super-leaf without
+//! a Raft group: a state has one value, so any copy is right. Acknowledgements of a broadcast go to
+//! all members, which saves the leader's second message. A super-leaf that has lost every member
+//! from the table takes all of them back by rule.
+//!
+//! **Not there yet.**
+//! - A state travels in one datagram. So the requests of all nodes in one cycle have 60,000 bytes
+//!   at most, and a node of 27 has 2,174 of them. Larger batches need streams.
+//! - A replica that missed more than [`Config::history`] cycles says [`Event::Behind`] and stays
+//!   behind: snapshots belong to the state machine above. For the same reason the log on the disk
+//!   is never compacted.
+//! - A node that lost its disk must not come back under its old name. No new node can be added.
+//! - Datagrams are not authenticated.
+//! - Write leases, both extensions for the loss of a whole super-leaf (section 4.7.1) and zones are
+//!   missing.
+//! - The state machine, the service, the ZooKeeper front and speed measurements are other crates
+//!   and other work; nothing here has been tuned.
+//!
+//! Three replicas of one super-leaf by hand. The driver's part is played by a loop that carries
+//! datagrams, and answers writes at once:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use evenfall_core::*;
+//! use evenfall_order_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree};
+//!
+//! let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 7000 + n as u16));
+//! let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
+//! let tree = Tree::new(vec![SuperLeaf { path: vec![], members }])?;
+//! let config = Config::default();
+//! let new = |n| Canopus::new(config, tree.clone(), NodeId(n), n.into(), &Bytes::new());
+//! let mut replicas = [new(0)?, new(1)?, new(2)?];
+//! let now = Timestamp::from_nanos(1_000_000_000);
+//! for replica in &mut replicas {
+//!     replica.handle_clock(now, ClockReading::default());
+//! }
+//!
+//! let body = Bytes::from_static(b"x = 1");
+//! replicas[0].submit(now, Request { client: 7, sequence: 1, body })?;
+//! replicas[2].read(now, 42)?;
+//! let mut heard = Vec::new();
+//! for _ in 0..20 {
+//!     for n in 0..3_u32 {
+//!         let replica = &mut replicas[n as usize];
+//!         while let Some(write) = replica.poll_write() {
+//!             replica.handle_written(now, write.id, Ok(()));
+//!         }
+//!         heard.extend(std::iter::from_fn(|| replica.poll_event()).map(|event| (n, event)));
+//!         while let Some(transmit) = replicas[n as usize].poll_transmit(now) {
+//!             let bytes = [transmit.head.as_slice(), &transmit.body[..]].concat();
+//!             let datagram = Bytes::from(bytes);
+//!             let is_to = |to: &u32| match transmit.to {
+//!                 Destination::One(one) => one == address(*to),
+//!                 Destination::Group(_) => *to != n,
+//!             };
+//!             for to in (0..3).filter(is_to) {
+//!                 let arrival = Arrival::new(address(n), datagram.clone(), now, StampedBy::User);
+//!                 replicas[to as usize].handle(now, arrival)?;
+//!             }
+//!         }
+//!     }
+//! }
+//! let committed = |n: u32| {
+//!     let mine = heard.iter().filter(move |(of, _)| *of == n);
+//!     mine.filter_map(|(_, event)| match event {
+//!         Event::Committed { state, reads, .. } => Some((state.sets.clone(), reads.len())),
+//!         _ => None,
+//!     })
+//!     .collect::<Vec<_>>()
+//! };
+//! assert!(!committed(0).is_empty());
+//! assert_eq!(committed(0)[0].0, committed(1)[0].0);
+//! assert_eq!(committed(2).iter().map(|(_, reads)| reads).sum::<usize>(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod canopus;
+pub mod config;
+mod cycles;
+mod error;
+mod gossip;
+pub mod group;
+pub mod journal;
+mod proposal;
+mod table;
+mod tree;
+pub mod wire;
+
+pub use canopus::{Canopus, Event, Read};
+pub use config::Config;
+pub use error::OrderError;
+pub use proposal::{Change, Proposal, Request, RequestSet, State};
+pub use table::Table;
+pub use tree::{Member, SuperLeaf, Tree, VnodeId};

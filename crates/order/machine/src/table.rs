@@ -1,0 +1,103 @@
+//! The emulation table: which node takes part in which cycle.
+//!
+//! Changes are agreed together with requests. A change that is agreed in cycle c applies from cycle
+//! c + pipeline, and no replica starts that cycle before it has committed c, so that all replicas
+//! have the same table in the same cycle.
+
+use std::collections::BTreeMap;
+
+use evenfall_core::NodeId;
+
+use crate::tree::checksum;
+use crate::{Change, Tree};
+
+/// From a cycle on, a node takes part under an incarnation, or no longer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    from: u64,
+    incarnation: u32,
+    is_in: bool,
+}
+
+/// Who takes part in which cycle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The spans of each node, sorted by cycle; never empty.
+    lives: BTreeMap<NodeId, Vec<Span>>,
+}
+
+impl Table {
+    /// Every node of the tree takes part from the first cycle.
+    pub fn new(tree: &Tree) -> Self {
+        let life = vec![Span { from: 0, incarnation: 0, is_in: true }];
+        Self { lives: tree.members().map(|member| (member.node, life.clone())).collect() }
+    }
+
+    fn span(&self, node: NodeId, cycle: u64) -> Option<Span> {
+        self.lives.get(&node)?.iter().rev().find(|span| span.from <= cycle).copied()
+    }
+
+    fn last(&self, node: NodeId) -> Option<Span> {
+        self.lives.get(&node)?.last().copied()
+    }
+
+    /// The incarnation under which a node takes part in a cycle; `None` when it does not.
+    pub fn incarnation(&self, node: NodeId, cycle: u64) -> Option<u32> {
+        self.span(node, cycle).filter(|span| span.is_in).map(|span| span.incarnation)
+    }
+
+    /// The incarnation under which a node that does not take part in a cycle would come back, as
+    /// far as the cycle's own table tells.
+    pub fn next_in(&self, node: NodeId, cycle: u64) -> Option<u32> {
+        self.span(node, cycle).filter(|span| !span.is_in).map(|span| span.incarnation + 1)
+    }
+
+    /// The incarnation that a node has after all changes so far.
+    pub fn latest(&self, node: NodeId) -> Option<u32> {
+        self.incarnation(node, u64::MAX)
+    }
+
+    /// The incarnation under which an absent node would come back.
+    pub fn next(&self, node: NodeId) -> Option<u32> {
+        self.next_in(node, u64::MAX)
+    }
+
+    /// Applies a change that is agreed in `cycle`, from a later cycle on. Whether the change did
+    /// anything: changes are repeated. A node comes back only when every cycle that is not yet
+    /// committed does without its last incarnation, so that two groups of a node never overlap.
+    pub fn apply(&mut self, change: Change, cycle: u64, from: u64) -> bool {
+        let (node, incarnation, is_in) = match change {
+            Change::Leave(node, incarnation) => (node, incarnation, false),
+            Change::Join(node, incarnation) => (node, incarnation, true),
+        };
+        let Some(last) = self.last(node) else { return false };
+        let is_next = match is_in {
+            false => last.is_in && last.incarnation == incarnation,
+            true => !last.is_in && last.incarnation + 1 == incarnation && last.from <= cycle + 1,
+        };
+        if is_next && let Some(life) = self.lives.get_mut(&node) {
+            life.push(Span { from, incarnation, is_in });
+        }
+        is_next
+    }
+
+    /// Forgets what is about cycles before this one.
+    pub fn forget(&mut self, before: u64) {
+        for life in self.lives.values_mut() {
+            while life.len() > 1 && life[1].from <= before {
+                life.remove(0);
+            }
+        }
+    }
+
+    /// Equal tables of a cycle have equal digests.
+    pub fn digest(&self, cycle: u64) -> u64 {
+        let mut bytes = Vec::new();
+        for node in self.lives.keys() {
+            bytes.extend(node.0.to_le_bytes());
+            let incarnation = self.incarnation(*node, cycle).map_or(u64::MAX, u64::from);
+            bytes.extend(incarnation.to_le_bytes());
+        }
+        checksum(&bytes)
+    }
+}

@@ -1,0 +1,214 @@
+//! The leaf-only tree: nodes in super-leaves, and virtual nodes above them.
+//!
+//! ```text
+//!            z            root, height 2           VnodeId(0), path []
+//!          /   \
+//!         x     y         super-leaves, height 1   VnodeId(1), path [1]; VnodeId(2), path [2]
+//!        /|\   /|\
+//!       A B C D E F       nodes
+//! ```
+//!
+//! Only nodes exist. Every node emulates all vnodes above itself: it knows their states.
+
+use std::net::SocketAddr;
+
+use evenfall_core::NodeId;
+
+use crate::OrderError;
+use crate::config::NODES_MAX;
+use crate::group::NOBODY;
+
+/// A vnode, by its place in the order of paths. The root is number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VnodeId(pub u16);
+
+impl VnodeId {
+    /// The vnode above all others.
+    pub const ROOT: Self = Self(0);
+}
+
+/// A node and its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The name of the node, unique in the tree.
+    pub node: NodeId,
+    /// Where the node receives datagrams.
+    pub address: SocketAddr,
+}
+
+/// The nodes of one rack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuperLeaf {
+    /// The way from the root to the super-leaf: as many numbers as the tree is high, less one.
+    pub path: Vec<u8>,
+    /// The nodes.
+    pub members: Vec<Member>,
+}
+
+/// A leaf-only tree. Its super-leaves do not change while it is in use; nodes leave and come back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    height: usize,
+    /// Paths of all vnodes, sorted.
+    vnodes: Vec<Vec<u8>>,
+    /// Sorted by path, with members sorted by name.
+    leaves: Vec<SuperLeaf>,
+}
+
+impl Tree {
+    /// A tree of these super-leaves.
+    ///
+    /// # Errors
+    /// [`OrderError::Tree`] when paths differ in length or repeat, a super-leaf is empty, a node
+    /// comes twice, or there are more than [`NODES_MAX`].
+    pub fn new(mut leaves: Vec<SuperLeaf>) -> Result<Self, OrderError> {
+        leaves.sort_by(|a, b| a.path.cmp(&b.path));
+        let Some(first) = leaves.first() else { return Err(OrderError::Tree("no super-leaf")) };
+        let height = first.path.len() + 1;
+        if leaves.iter().any(|leaf| leaf.path.len() + 1 != height) {
+            return Err(OrderError::Tree("super-leaves at different depths"));
+        }
+        if leaves.windows(2).any(|two| two[0].path == two[1].path) {
+            return Err(OrderError::Tree("two super-leaves with one path"));
+        }
+        let mut nodes = Vec::new();
+        for leaf in &mut leaves {
+            if leaf.members.is_empty() {
+                return Err(OrderError::Tree("a super-leaf without nodes"));
+            }
+            leaf.members.sort_by_key(|member| member.node);
+            nodes.extend(leaf.members.iter().map(|member| member.node));
+        }
+        nodes.sort();
+        if nodes.len() > NODES_MAX {
+            return Err(OrderError::Tree("more nodes than a state has room for"));
+        }
+        if nodes.last() == Some(&NOBODY) {
+            return Err(OrderError::Tree("a node with the name that stands for nobody"));
+        }
+        if nodes.windows(2).any(|two| two[0] == two[1]) {
+            return Err(OrderError::Tree("a node that is in the tree twice"));
+        }
+        let mut vnodes: Vec<Vec<u8>> = leaves
+            .iter()
+            .flat_map(|leaf| (0..=leaf.path.len()).map(|depth| leaf.path[..depth].to_vec()))
+            .collect();
+        vnodes.sort();
+        vnodes.dedup();
+        Ok(Self { height, vnodes, leaves })
+    }
+
+    /// Rounds of a cycle.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// The super-leaves, in the order of their paths.
+    pub fn super_leaves(&self) -> &[SuperLeaf] {
+        &self.leaves
+    }
+
+    /// Every node, super-leaf by super-leaf.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.leaves.iter().flat_map(|leaf| &leaf.members)
+    }
+
+    /// The super-leaf of a node.
+    pub fn super_leaf_of(&self, node: NodeId) -> Option<&SuperLeaf> {
+        self.leaves.iter().find(|leaf| leaf.members.iter().any(|member| member.node == node))
+    }
+
+    /// The address of a node.
+    pub fn address(&self, node: NodeId) -> Option<SocketAddr> {
+        self.members().find(|member| member.node == node).map(|member| member.address)
+    }
+
+    /// The vnode of this path.
+    pub fn vnode(&self, path: &[u8]) -> Option<VnodeId> {
+        let at = self.vnodes.binary_search_by(|vnode| vnode.as_slice().cmp(path)).ok()?;
+        Some(VnodeId(at as u16))
+    }
+
+    /// The path of a vnode; `None` when there is no such vnode.
+    pub fn path(&self, vnode: VnodeId) -> Option<&[u8]> {
+        self.vnodes.get(usize::from(vnode.0)).map(Vec::as_slice)
+    }
+
+    /// The vnodes above a super-leaf, from its own to the root.
+    pub fn ancestors(&self, leaf: &SuperLeaf) -> Vec<VnodeId> {
+        (0..=leaf.path.len()).rev().filter_map(|depth| self.vnode(&leaf.path[..depth])).collect()
+    }
+
+    /// The vnodes right below a vnode.
+    pub fn children(&self, vnode: VnodeId) -> Vec<VnodeId> {
+        let Some(above) = self.path(vnode) else { return Vec::new() };
+        let is_child = |path: &[u8]| path.len() == above.len() + 1 && path.starts_with(above);
+        let all = self.vnodes.iter().enumerate();
+        all.filter(|(_, path)| is_child(path)).map(|(at, _)| VnodeId(at as u16)).collect()
+    }
+
+    /// The nodes that emulate a vnode.
+    pub fn emulators(&self, vnode: VnodeId) -> Vec<Member> {
+        let Some(above) = self.path(vnode) else { return Vec::new() };
+        let below = self.leaves.iter().filter(|leaf| leaf.path.starts_with(above));
+        below.flat_map(|leaf| leaf.members.iter().copied()).collect()
+    }
+
+    /// A number that two trees share only when they have the same nodes in the same places.
+    /// Addresses are left out: a node may move.
+    pub fn digest(&self) -> u64 {
+        let mut bytes = Vec::new();
+        for leaf in &self.leaves {
+            bytes.push(leaf.path.len() as u8);
+            bytes.extend_from_slice(&leaf.path);
+            bytes.extend((leaf.members.len() as u32).to_le_bytes());
+            bytes.extend(leaf.members.iter().flat_map(|member| member.node.0.to_le_bytes()));
+        }
+        checksum(&bytes)
+    }
+}
+
+/// FNV-1a in 64 bits: finds torn records and foreign trees. It is no defence against forgers.
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(path: &[u8], nodes: core::ops::Range<u32>) -> SuperLeaf {
+        let address = ([127, 0, 0, 1], 1).into();
+        let members = nodes.map(|node| Member { node: NodeId(node), address }).collect();
+        SuperLeaf { path: path.to_vec(), members }
+    }
+
+    #[test]
+    fn a_tree_of_height_three_knows_ancestors_children_and_emulators() {
+        let tree = Tree::new(vec![
+            leaf(&[2, 1], 9..12),
+            leaf(&[1, 1], 0..3),
+            leaf(&[1, 2], 3..6),
+            leaf(&[1, 3], 6..9),
+        ])
+        .expect("a tree");
+        assert_eq!((tree.height(), tree.vnodes.len()), (3, 7));
+        let first = tree.super_leaf_of(NodeId(1)).expect("node 1");
+        let paths: Vec<_> = tree.ancestors(first).iter().map(|v| tree.path(*v).unwrap()).collect();
+        assert_eq!(paths, [&[1, 1][..], &[1], &[]]);
+        let one = tree.vnode(&[1]).expect("vnode 1");
+        assert_eq!((tree.children(one).len(), tree.emulators(one).len()), (3, 9));
+        assert_eq!(tree.emulators(VnodeId::ROOT).len(), 12);
+    }
+
+    #[test]
+    fn a_tree_that_is_none_is_refused() {
+        assert!(Tree::new(vec![]).is_err());
+        assert!(Tree::new(vec![leaf(&[1], 0..1), leaf(&[1], 1..2)]).is_err());
+        assert!(Tree::new(vec![leaf(&[1], 0..1), leaf(&[2, 1], 1..2)]).is_err());
+        assert!(Tree::new(vec![leaf(&[1], 0..2), leaf(&[2], 1..3)]).is_err());
+        assert!(Tree::new(vec![leaf(&[1], 0..0)]).is_err());
+    }
+}

@@ -1,0 +1,253 @@
+//! The datagrams and the records, byte by byte. Decoding is total: any bytes give a value or
+//! [`Malformed`], and a decoder keeps no more than the bytes that it was given.
+//!
+//! All integers are little-endian. Every datagram begins with 16 bytes:
+//!
+//! ```text
+//!  0        2         3      4            8                    16
+//!  | magic  | version | kind | from node  | digest of the tree |
+//!
+//!  STATUS   started u64, committed u64, count u8, then per group of the super-leaf:
+//!           owner u32, incarnation u32, have u64, next u64, promised term u32, promised to u32,
+//!           end term u32, end u64, closed u8
+//!  ENTRY    a proposal
+//!  WANT     owner u32, incarnation u32, cycle u64
+//!  REQUEST  cycle u64, vnode u16
+//!  STATE    a state
+//!  JOIN     incarnation u32
+//!
+//!  set      node u32, incarnation u32, number u64, count u16, then per request:
+//!           client u64, sequence u64, length u16, body
+//!  change   0 leave or 1 join u8, node u32, incarnation u32
+//!  proposal cycle u64, count u8, changes, set
+//!  state    cycle u64, vnode u16, number u64, count u16, changes, count u16, sets
+//! ```
+
+use bytes::Bytes;
+use evenfall_core::{Malformed, NodeId, Reader};
+
+use crate::group::Report;
+use crate::{Change, Proposal, Request, RequestSet, State, VnodeId};
+
+/// "EO" in ASCII.
+pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
+/// Version of this layout. Another version is refused.
+pub const VERSION: u8 = 1;
+
+/// What a replica says of itself to its super-leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The last cycle that the replica has started.
+    pub started: u64,
+    /// The last cycle that the replica has committed.
+    pub committed: u64,
+    /// What the replica has on its disk of every group.
+    pub groups: Vec<(NodeId, u32, Report)>,
+}
+
+/// A datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// See [`Status`].
+    Status(Status),
+    /// An entry of the group of the node that proposed.
+    Entry(Proposal),
+    /// "Send me the entry of this owner, incarnation and cycle."
+    Want(NodeId, u32, u64),
+    /// A proposal-request: "send me the state of the vnode in the cycle, once you have it."
+    Request(u64, VnodeId),
+    /// A state.
+    State(State),
+    /// "Let me take part again, under this incarnation."
+    Join(u32),
+}
+
+impl Message {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Status(_) => 1,
+            Self::Entry(_) => 2,
+            Self::Want(..) => 3,
+            Self::Request(..) => 4,
+            Self::State(_) => 5,
+            Self::Join(_) => 6,
+        }
+    }
+
+    /// The datagram.
+    pub fn encode(&self, from: NodeId, tree: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        out.extend(MAGIC.to_le_bytes());
+        out.extend([VERSION, self.kind()]);
+        out.extend(from.0.to_le_bytes());
+        out.extend(tree.to_le_bytes());
+        match self {
+            Self::Status(status) => put_status(&mut out, status),
+            Self::Entry(proposal) => put_proposal(&mut out, proposal),
+            Self::Want(owner, incarnation, cycle) => {
+                out.extend(owner.0.to_le_bytes());
+                out.extend(incarnation.to_le_bytes());
+                out.extend(cycle.to_le_bytes());
+            }
+            Self::Request(cycle, vnode) => {
+                out.extend(cycle.to_le_bytes());
+                out.extend(vnode.0.to_le_bytes());
+            }
+            Self::State(state) => put_state(&mut out, state),
+            Self::Join(incarnation) => out.extend(incarnation.to_le_bytes()),
+        }
+        out
+    }
+
+    /// The sender and the message of a datagram.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not of this protocol, version and tree.
+    pub fn decode(bytes: &Bytes, tree: u64) -> Result<(NodeId, Self), Malformed> {
+        let r = &mut Reader::new(bytes);
+        if r.u16()? != MAGIC {
+            return Err(r.malformed("not of the order protocol"));
+        }
+        if r.u8()? != VERSION {
+            return Err(r.malformed("another version of the order protocol"));
+        }
+        let kind = r.u8()?;
+        let from = NodeId(r.u32()?);
+        if r.u64()? != tree {
+            return Err(r.malformed("of another tree"));
+        }
+        let message = match kind {
+            1 => Self::Status(status(r)?),
+            2 => Self::Entry(proposal(r, bytes)?),
+            3 => Self::Want(NodeId(r.u32()?), r.u32()?, r.u64()?),
+            4 => Self::Request(r.u64()?, VnodeId(r.u16()?)),
+            5 => Self::State(state(r, bytes)?),
+            6 => Self::Join(r.u32()?),
+            _ => return Err(r.malformed("no such kind")),
+        };
+        r.finish()?;
+        Ok((from, message))
+    }
+}
+
+fn put_status(out: &mut Vec<u8>, status: &Status) {
+    out.extend(status.started.to_le_bytes());
+    out.extend(status.committed.to_le_bytes());
+    out.push(status.groups.len() as u8);
+    for (owner, incarnation, report) in &status.groups {
+        out.extend(owner.0.to_le_bytes());
+        out.extend(incarnation.to_le_bytes());
+        out.extend(report.have.to_le_bytes());
+        out.extend(report.next.to_le_bytes());
+        out.extend(report.promised.0.to_le_bytes());
+        out.extend(report.promised.1.0.to_le_bytes());
+        let (term, end) = report.end.unwrap_or((0, 0));
+        out.extend(term.to_le_bytes());
+        out.extend(end.to_le_bytes());
+        out.push(u8::from(report.closed));
+    }
+}
+
+fn status(r: &mut Reader<'_>) -> Result<Status, Malformed> {
+    let (started, committed, count) = (r.u64()?, r.u64()?, r.u8()?);
+    let mut groups = Vec::new();
+    for _ in 0..count {
+        let (owner, incarnation, have, next) = (NodeId(r.u32()?), r.u32()?, r.u64()?, r.u64()?);
+        let promised = (r.u32()?, NodeId(r.u32()?));
+        let (term, end) = (r.u32()?, r.u64()?);
+        let closed = r.u8()?;
+        if closed > 1 || (term == 0 && (end != 0 || closed == 1)) {
+            return Err(r.malformed("an end without a term"));
+        }
+        let end = (term > 0).then_some((term, end));
+        groups.push((
+            owner,
+            incarnation,
+            Report { have, next, promised, end, closed: closed == 1 },
+        ));
+    }
+    Ok(Status { started, committed, groups })
+}
+
+fn put_set(out: &mut Vec<u8>, set: &RequestSet) {
+    out.extend(set.node.0.to_le_bytes());
+    out.extend(set.incarnation.to_le_bytes());
+    out.extend(set.number.to_le_bytes());
+    out.extend((set.requests.len() as u16).to_le_bytes());
+    for request in &set.requests {
+        out.extend(request.client.to_le_bytes());
+        out.extend(request.sequence.to_le_bytes());
+        out.extend((request.body.len() as u16).to_le_bytes());
+        out.extend_from_slice(&request.body);
+    }
+}
+
+fn set(r: &mut Reader<'_>, bytes: &Bytes) -> Result<RequestSet, Malformed> {
+    let (node, incarnation, number, count) = (NodeId(r.u32()?), r.u32()?, r.u64()?, r.u16()?);
+    let mut requests = Vec::new();
+    for _ in 0..count {
+        let (client, sequence, len) = (r.u64()?, r.u64()?, r.u16()?);
+        let body = bytes.slice_ref(r.take(usize::from(len))?);
+        requests.push(Request { client, sequence, body });
+    }
+    Ok(RequestSet { node, incarnation, number, requests })
+}
+
+fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
+    for change in changes {
+        let (kind, node, incarnation) = match change {
+            Change::Leave(node, incarnation) => (0, node, incarnation),
+            Change::Join(node, incarnation) => (1, node, incarnation),
+        };
+        out.push(kind);
+        out.extend(node.0.to_le_bytes());
+        out.extend(incarnation.to_le_bytes());
+    }
+}
+
+fn changes(r: &mut Reader<'_>, count: u16) -> Result<Vec<Change>, Malformed> {
+    let mut changes = Vec::new();
+    for _ in 0..count {
+        let (kind, node, incarnation) = (r.u8()?, NodeId(r.u32()?), r.u32()?);
+        changes.push(match kind {
+            0 => Change::Leave(node, incarnation),
+            1 => Change::Join(node, incarnation),
+            _ => return Err(r.malformed("no such membership change")),
+        });
+    }
+    Ok(changes)
+}
+
+pub(crate) fn put_proposal(out: &mut Vec<u8>, proposal: &Proposal) {
+    out.extend(proposal.cycle.to_le_bytes());
+    out.push(proposal.changes.len() as u8);
+    put_changes(out, &proposal.changes);
+    put_set(out, &proposal.set);
+}
+
+pub(crate) fn proposal(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Proposal, Malformed> {
+    let (cycle, count) = (r.u64()?, r.u8()?);
+    let changes = changes(r, count.into())?;
+    Ok(Proposal { cycle, changes, set: set(r, bytes)? })
+}
+
+pub(crate) fn put_state(out: &mut Vec<u8>, state: &State) {
+    out.extend(state.cycle.to_le_bytes());
+    out.extend(state.vnode.0.to_le_bytes());
+    out.extend(state.number.to_le_bytes());
+    out.extend((state.changes.len() as u16).to_le_bytes());
+    put_changes(out, &state.changes);
+    out.extend((state.sets.len() as u16).to_le_bytes());
+    state.sets.iter().for_each(|set| put_set(out, set));
+}
+
+pub(crate) fn state(r: &mut Reader<'_>, bytes: &Bytes) -> Result<State, Malformed> {
+    let (cycle, vnode, number, count) = (r.u64()?, VnodeId(r.u16()?), r.u64()?, r.u16()?);
+    let changes = changes(r, count)?;
+    let count = r.u16()?;
+    let mut sets = Vec::new();
+    for _ in 0..count {
+        sets.push(set(r, bytes)?);
+    }
+    Ok(State { cycle, vnode, number, changes, sets })
+}

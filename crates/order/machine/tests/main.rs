@@ -1,0 +1,5 @@
+//! The tests of the machine, joined in one program.
+#![forbid(unsafe_code)]
+
+mod example;
+mod wire;

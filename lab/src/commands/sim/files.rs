@@ -1,0 +1,126 @@
+//! `evenfall sim files`: bulk reads of copies on a simulated data centre.
+
+use std::time::Duration;
+
+use crate::files::study::{self, FIGURES};
+use crate::files::{Params, Steering, TOTAL_RATIO, interval_of};
+use crate::studies::Table;
+use evenfall_files_flow::ThreeTier;
+use evenfall_runtime::program::Outcome;
+use serde_json::json;
+
+/// Arguments of `evenfall sim files`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// mayflower, mayflower-printed (the thesis' rule for two copies), mayflower-b (one copy),
+    /// agentless, prequal, sinbad-mf, sinbad, nearest-mf, nearest, hedera, hdfs-mf or hdfs.
+    #[arg(long, default_value = "mayflower")]
+    policy: Steering,
+    /// Reads that begin per second and host.
+    #[arg(long, default_value_t = 0.1)]
+    rate: f64,
+    /// Runs, each with a seed of its own from --seed on.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Reads of a run.
+    #[arg(long, default_value_t = crate::files::READS)]
+    reads: usize,
+    /// Bytes of a read, in megabytes.
+    #[arg(long, default_value_t = 128)]
+    block: u64,
+    /// What hosts can send over what the cores carry; half of it lies at the racks.
+    #[arg(long, default_value_t = TOTAL_RATIO)]
+    oversubscription: f64,
+    /// Seconds between two byte counts of a flow.
+    #[arg(long, default_value_t = 1.0)]
+    interval: f64,
+    /// Flows of others per second and host.
+    #[arg(long, default_value_t = 0.0)]
+    background: f64,
+    /// Tell the policy of the flows of others.
+    #[arg(long)]
+    aware: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Least interval of byte counts: a switch counts no faster, and a run would do nothing but count.
+const INTERVAL_S_MIN: f64 = 0.001;
+
+fn positive(name: &str, value: f64) -> Result<(), String> {
+    if value > 0.0 && value.is_finite() {
+        Ok(())
+    } else {
+        Err(format!("{name} {value}: must be above 0"))
+    }
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Outcome {
+    positive("--rate", args.rate)?;
+    positive("--oversubscription", args.oversubscription)?;
+    if !(INTERVAL_S_MIN..=3_600.0).contains(&args.interval) {
+        return Err(
+            format!("--interval {}: {INTERVAL_S_MIN} to 3600 seconds", args.interval).into()
+        );
+    }
+    if args.reads == 0 || args.block == 0 {
+        return Err("--reads and --block: must be above 0".into());
+    }
+    let mut params = Params { steering: args.policy, ..Params::default() };
+    (params.load.rate, params.load.reads) = (args.rate, args.reads);
+    params.load.bytes = args.block.saturating_mul(1_000_000);
+    params.spec = ThreeTier::thesis(args.oversubscription / 2.0, args.oversubscription);
+    params.interval = Duration::try_from_secs_f64(args.interval)?;
+    (params.strangers_rate, params.strangers_seen) = (args.background.max(0.0), args.aware);
+    let summary = params.runs(args.seed, args.seeds);
+    let figures = [
+        ("mean_s", &summary.mean_s),
+        ("p50_s", &summary.p50_s),
+        ("p95_s", &summary.p95_s),
+        ("p99_s", &summary.p99_s),
+        ("bound_s", &summary.bound_s),
+        ("two_copies", &summary.divided),
+        ("reroutes", &summary.reroutes),
+    ];
+    if args.json {
+        let mut shown = json!({
+            "policy": args.policy.name(), "rate": args.rate, "seed": args.seed,
+            "seeds": args.seeds, "reads": args.reads,
+        });
+        for (name, values) in figures {
+            let (mean, half) = interval_of(values);
+            shown[name] = json!(mean);
+            shown[format!("{name}_half_width")] = json!(half);
+        }
+        println!("{shown}");
+        return Ok(());
+    }
+    println!("{} at {} reads/s and host, {} seeds", args.policy.name(), args.rate, args.seeds);
+    for (name, values) in figures {
+        let (mean, half) = interval_of(values);
+        let half = half.map_or(String::new(), |half| format!(" +- {half:.3}"));
+        println!("  {name:<11}{:>9.3}{half}", mean.unwrap_or(f64::NAN));
+    }
+    Ok(())
+}
+
+/// The tables of `evenfall sim study files`.
+pub fn tables(
+    figures: &[String],
+    first: u64,
+    seeds: u64,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Table>, String> {
+    let known: Vec<&str> = FIGURES.iter().map(|(number, _)| *number).collect();
+    if let Some(name) = figures.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(format!("--figure {name}: there are {}", known.join(", ")));
+    }
+    let wanted = |number: &&str| figures.is_empty() || figures.iter().any(|name| name == number);
+    let chosen = known.into_iter().filter(wanted);
+    Ok(chosen.map(|number| study::table(number, first, seeds, progress)).collect())
+}

@@ -1,0 +1,182 @@
+//! Steering without an agent in the network: the ends of reads measure, and change source ports.
+//!
+//! A tenant cannot set up paths, and no switch tells a tenant what a link carries. Three things are
+//! his own:
+//!
+//! - **the copies' hosts.** A dataserver knows its flows and their rates, so it can say what a new
+//!   flow would get at its card; the client knows the same of its own. A probe asks all three;
+//! - **the source port.** Switches hash it, so a new port is another path, by lot. A flow that has
+//!   clearly less than both cards would give it is congested between them: it moves to a new port,
+//!   and back to the best port known when the new one is slower;
+//! - **two copies at once.** When the first copy cannot fill the client's card, a second copy
+//!   reads parts of the block. The faster one takes the parts of the slower one, so a bad path
+//!   costs its share and no more. A read never has more than two flows.
+//!
+//! Which links the ports' paths share stays unknown, and so does the harm to others: a read counts
+//! for its own time alone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evenfall_core::{Prng, Timestamp};
+use evenfall_files_flow::{Count, FlowId, Leg, NodeIndex, Policy, Read, Reroute, Route, ThreeTier};
+
+use crate::files::rivals::links_between;
+
+/// How often ends look at their flows. In 50 ms a flow of 500 Mb/s moves 3 MB, many round trips'
+/// worth, and the shortest read is looked at twenty times.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A flow below this part of what both cards promise is congested between them.
+const CONGESTED: f64 = 0.8;
+/// A second copy is read where its card promises at least this part of the first one's.
+const SECOND_MIN: f64 = 0.25;
+/// Ports that a flow tries: eight shortest paths lie between two pods of the simulated network, and
+/// eight draws find a given quarter of them nine times in ten.
+const PORTS_MAX: u32 = 8;
+/// A new port must be this much faster to be kept: between equal paths flows would change for ever.
+const BETTER: f64 = 1.2;
+
+/// A flow as its ends see it.
+struct Seen {
+    from: NodeIndex,
+    to: NodeIndex,
+    moved: f64,
+    at: Timestamp,
+    /// Bytes a second since the last look; at first what the cards promise.
+    rate: f64,
+    port: u16,
+    /// The best port so far and its rate, when a new one is on trial.
+    trial: Option<(u16, f64)>,
+    ports: u32,
+}
+
+/// See the module documentation.
+pub struct Agentless {
+    spec: ThreeTier,
+    prng: Prng,
+    flows: BTreeMap<FlowId, Seen>,
+    /// The fastest flow beyond its rack that each host has seen, in bytes a second: what the links
+    /// between racks can carry at their best, whatever the cards promise.
+    widest: BTreeMap<NodeIndex, f64>,
+}
+
+impl Agentless {
+    /// No flows yet. `spec` is used for the speed of a card and the base round trip alone.
+    pub fn new(spec: ThreeTier, seed: u64) -> Self {
+        Self { spec, prng: Prng::new(seed), flows: BTreeMap::new(), widest: BTreeMap::new() }
+    }
+
+    /// What a card gives to a flow beside the flows it has: `but` is the flow itself, if it is
+    /// there already.
+    fn promise(&self, fits: impl Fn(&Seen) -> bool, but: Option<FlowId>) -> f64 {
+        let beside = self.flows.iter().filter(|(flow, seen)| Some(**flow) != but && fits(seen));
+        let mut rates: Vec<f64> = beside.map(|(_, seen)| seen.rate).collect();
+        rates.sort_by(f64::total_cmp);
+        let (mut room, mut count) = (self.spec.host_bytes_per_s, rates.len() + 1);
+        for rate in rates {
+            if rate * count as f64 > room {
+                break;
+            }
+            (room, count) = (room - rate, count - 1);
+        }
+        room / count as f64
+    }
+
+    /// Whether no switch but that of their rack is between two hosts: the base round trip tells.
+    fn is_near(&self, one: NodeIndex, other: NodeIndex) -> bool {
+        links_between(&self.spec, one, other) <= 2
+    }
+
+    /// What a flow between two hosts may hope for: what both cards give, and beyond the rack no
+    /// more than either host ever saw there.
+    fn both(&self, from: NodeIndex, to: NodeIndex, but: Option<FlowId>) -> f64 {
+        let sends = self.promise(|seen| seen.from == from, but);
+        let cards = sends.min(self.promise(|seen| seen.to == to, but));
+        if self.is_near(from, to) {
+            return cards;
+        }
+        let seen = [from, to].into_iter().filter_map(|host| self.widest.get(&host).copied());
+        seen.reduce(f64::max).map_or(cards, |widest| cards.min(widest))
+    }
+
+    fn leg(&mut self, now: Timestamp, read: &Read<'_>, leg: usize, copy: NodeIndex) -> Leg {
+        let (flow, port) = (read.flows[leg], self.prng.next_u64() as u16);
+        let rate = self.both(copy, read.client, None);
+        let (from, to) = (copy, read.client);
+        let seen = Seen { from, to, moved: 0.0, at: now, rate, port, trial: None, ports: 1 };
+        self.flows.insert(flow, seen);
+        Leg { flow, copy, route: Route::Port(port), bytes: read.bytes }
+    }
+}
+
+impl Policy for Agentless {
+    fn choose(&mut self, now: Timestamp, read: &Read<'_>) -> Vec<Leg> {
+        let mut copies: Vec<(f64, u32, u64, NodeIndex)> = Vec::new();
+        for &copy in read.copies {
+            // The base round trip tells how far a copy is.
+            let away = links_between(&self.spec, copy, read.client);
+            copies.push((self.both(copy, read.client, None), away, self.prng.next_u64(), copy));
+        }
+        copies.sort_by(|one, other| {
+            other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)).then(one.2.cmp(&other.2))
+        });
+        let (first, second) = (copies[0], copies[1]);
+        let whole = first.0 >= self.promise(|seen| seen.to == read.client, None);
+        let divide = !whole && second.0 >= SECOND_MIN * first.0;
+        let mut legs = vec![self.leg(now, read, 0, first.3)];
+        if divide {
+            legs.push(self.leg(now, read, 1, second.3));
+            for leg in &mut legs {
+                leg.bytes /= 2;
+            }
+        }
+        legs
+    }
+
+    fn ended(&mut self, _: Timestamp, flow: FlowId) {
+        self.flows.remove(&flow);
+    }
+
+    fn counted(&mut self, now: Timestamp, counts: &[Count]) -> Vec<Reroute> {
+        let mut moves = Vec::new();
+        for count in counts {
+            let flow = count.flow;
+            let Some(seen) = self.flows.get_mut(&flow) else { continue };
+            let seconds = now.since(seen.at).as_secs_f64();
+            if seconds < LOOK_EVERY.as_secs_f64() / 2.0 {
+                continue;
+            }
+            seen.rate = (count.moved - seen.moved) / seconds;
+            (seen.moved, seen.at) = (count.moved, now);
+            let (from, to, rate) = (seen.from, seen.to, seen.rate);
+            let near = self.is_near(from, to);
+            if !near {
+                for host in [from, to] {
+                    let widest = self.widest.entry(host).or_insert(0.0);
+                    *widest = widest.max(rate);
+                }
+            }
+            let promised = self.both(from, to, Some(flow));
+            let seen = self.flows.get_mut(&flow).expect("just seen");
+            if let Some((port, before)) = seen.trial.take() {
+                if rate < before * BETTER {
+                    seen.port = port;
+                    moves.push(Reroute { flow, route: Route::Port(port) });
+                    continue;
+                }
+            }
+            // In one rack there is one path.
+            if !near && rate < CONGESTED * promised && seen.ports < PORTS_MAX {
+                seen.trial = Some((seen.port, rate));
+                seen.port = self.prng.next_u64() as u16;
+                seen.ports += 1;
+                moves.push(Reroute { flow, route: Route::Port(seen.port) });
+            }
+        }
+        moves
+    }
+
+    fn interval(&self) -> Duration {
+        LOOK_EVERY
+    }
+}

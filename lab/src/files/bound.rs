@@ -1,0 +1,116 @@
+//! What no way to steer can beat: a lower bound on the mean time of the same reads.
+//!
+//! Every read crosses the link of its client. A read without a copy in its client's rack crosses
+//! the links into the rack too, and a read without a copy in the pod those into the pod. Take each
+//! of these bundles as a single link that serves its reads alone, the one with the least left
+//! first, which is the best order of a single link (Schrage, 1968). No schedule of the whole
+//! network ends the reads of the bundle earlier in the sum.
+//!
+//! A read is counted in one bundle, the sum over disjoint bundles is a bound, and of the ways to
+//! divide the reads of a rack or pod the one with the larger sum is taken. The links of the copies'
+//! hosts are left out: which of three serves a read is open. So the true optimum lies above.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use evenfall_files_flow::ThreeTier;
+
+use crate::files::workload::Job;
+
+/// The least sum of times on one link that serves the read with the least left first.
+fn shortest_first(jobs: &[&Job], bytes_per_s: f64) -> f64 {
+    let mut waiting: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new();
+    let (mut now, mut sum) = (0.0_f64, 0.0);
+    let mut next = 0;
+    // Nanoseconds keep the order of the heap exact; arrivals are looked up by number.
+    while next < jobs.len() || !waiting.is_empty() {
+        if waiting.is_empty() {
+            now = now.max(jobs[next].at_s);
+        }
+        while next < jobs.len() && jobs[next].at_s <= now {
+            let left_ns = (jobs[next].bytes as f64 / bytes_per_s * 1e9) as u64;
+            waiting.push(Reverse((left_ns, next as u64)));
+            next += 1;
+        }
+        let Some(Reverse((left_ns, number))) = waiting.pop() else { continue };
+        let end = now + left_ns as f64 / 1e9;
+        match jobs.get(next).filter(|job| job.at_s < end) {
+            Some(job) => {
+                let served = ((job.at_s - now) * 1e9) as u64;
+                now = job.at_s;
+                waiting.push(Reverse((left_ns.saturating_sub(served), number)));
+            }
+            None => {
+                now = end;
+                sum += end - jobs[number as usize].at_s;
+            }
+        }
+    }
+    sum
+}
+
+/// The bound on the mean time of these reads, in seconds.
+pub fn mean_s(spec: &ThreeTier, jobs: &[Job]) -> f64 {
+    let rack_bytes_per_s = spec.rack_bytes_per_s * f64::from(spec.aggs);
+    let pod_bytes_per_s = spec.core_bytes_per_s * f64::from(spec.aggs * spec.cores);
+    let clients = |jobs: &[&Job]| -> f64 {
+        let of = |host: u32| jobs.iter().copied().filter(move |job| job.client.0 == host);
+        let hosts = (0..spec.host_count()).map(|host| of(host).collect::<Vec<_>>());
+        hosts.map(|jobs| shortest_first(&jobs, spec.host_bytes_per_s)).sum()
+    };
+    let racks = |jobs: &[&Job]| -> f64 {
+        let mut sum = 0.0;
+        for rack in 0..spec.pods * spec.racks {
+            let own = jobs.iter().copied().filter(|job| spec.rack_of(job.client) == rack);
+            let own: Vec<&Job> = own.collect();
+            let inside = |job: &&Job| job.copies.iter().any(|&copy| spec.rack_of(copy) == rack);
+            let (near, far): (Vec<&Job>, Vec<&Job>) = own.iter().copied().partition(inside);
+            let divided = clients(&near) + shortest_first(&far, rack_bytes_per_s);
+            sum += divided.max(clients(&own));
+        }
+        sum
+    };
+    let mut sum = 0.0;
+    for pod in 0..spec.pods {
+        let own: Vec<&Job> = jobs.iter().filter(|job| spec.pod_of(job.client) == pod).collect();
+        let inside = |job: &&Job| job.copies.iter().any(|&copy| spec.pod_of(copy) == pod);
+        let (near, far): (Vec<&Job>, Vec<&Job>) = own.iter().copied().partition(inside);
+        let divided = racks(&near) + shortest_first(&far, pod_bytes_per_s);
+        sum += divided.max(racks(&own));
+    }
+    sum / jobs.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenfall_files_flow::NodeIndex;
+
+    fn job(at_s: f64, client: u32, copies: [u32; 3], bytes: u64) -> Job {
+        Job { at_s, client: NodeIndex(client), copies: copies.map(NodeIndex), bytes }
+    }
+
+    #[test]
+    fn the_shortest_rest_goes_first() {
+        let long = job(0.0, 0, [1, 5, 40], 250_000_000);
+        let short = job(1.0, 0, [1, 5, 40], 62_500_000);
+        // The short one takes .5 s at once, the long one ends after 2.5 s.
+        assert!((shortest_first(&[&long, &short], 125e6) - 3.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_lone_read_takes_the_time_of_its_clients_link() {
+        let spec = ThreeTier::thesis(2.0, 8.0);
+        let jobs = [job(0.0, 0, [1, 5, 40], 125_000_000)];
+        assert!((mean_s(&spec, &jobs) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn reads_from_beyond_the_pod_share_the_links_into_it() {
+        let spec = ThreeTier::thesis(2.0, 32.0);
+        // 16 hosts of pod 0 read from pod 2 over 4 links of 125 Mb/s.
+        let jobs: Vec<_> = (0..16).map(|host| job(0.0, host, [32, 36, 48], 62_500_000)).collect();
+        let mean = mean_s(&spec, &jobs);
+        assert!((mean - 17.0 / 2.0).abs() < 1e-6, "one second each, one by one: {mean}");
+    }
+}

@@ -1,0 +1,272 @@
+//! Bulk reads on a simulated data centre: Mayflower, its rivals, and a bound.
+//!
+//! A run draws the thesis' workload from a seed and lets a policy choose copy and path of every
+//! read. Flows share links as fluids ([`evenfall_sim::Fluid`]). The policy sees what its kind can
+//! see: byte counts of edge switches once a second, staggered rack by rack, or what the ends of the
+//! flows count themselves.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`workload`] | reads and flows of others, from a seed |
+//! | [`rivals`], [`prequal`], [`agentless`] | policies beside the selector |
+//! | [`scene`] | a run |
+//! | [`bound`] | what no policy can beat |
+//! | [`study`] | figures 3.3 to 3.9 of the thesis |
+
+pub mod agentless;
+pub mod bound;
+pub mod prequal;
+pub mod rivals;
+pub mod scene;
+pub mod study;
+pub mod workload;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use evenfall_core::statistics::{half_width, mean};
+use evenfall_files_flow::{Config, Policy, Selector, ThreeTier, Two};
+
+use agentless::Agentless;
+use prequal::Prequal;
+use rivals::{Copies, Paths, Rival};
+use scene::Times;
+use workload::{Load, Locality, Placement};
+
+/// A way to steer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Steering {
+    /// Up to two copies, the time counted once.
+    Mayflower,
+    /// Up to two copies by the sum that the thesis prints.
+    MayflowerPrinted,
+    /// One copy: Mayflower-B.
+    MayflowerB,
+    /// The nearest copy, hashed paths.
+    Nearest,
+    /// The nearest copy, Mayflower's paths.
+    NearestMf,
+    /// The copy with the most room above it, hashed paths.
+    Sinbad,
+    /// The same with Mayflower's paths.
+    SinbadMf,
+    /// HDFS' order of copies, hashed paths.
+    Hdfs,
+    /// The same with Mayflower's paths.
+    HdfsMf,
+    /// The nearest copy, and large flows move to paths with room.
+    Hedera,
+    /// Requests in flight and latency, hashed paths.
+    Prequal,
+    /// Ports that are measured by the ends.
+    Agentless,
+}
+
+impl Steering {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Self); 12] = [
+        ("mayflower", Self::Mayflower),
+        ("mayflower-printed", Self::MayflowerPrinted),
+        ("mayflower-b", Self::MayflowerB),
+        ("agentless", Self::Agentless),
+        ("prequal", Self::Prequal),
+        ("sinbad-mf", Self::SinbadMf),
+        ("sinbad", Self::Sinbad),
+        ("nearest-mf", Self::NearestMf),
+        ("nearest", Self::Nearest),
+        ("hedera", Self::Hedera),
+        ("hdfs-mf", Self::HdfsMf),
+        ("hdfs", Self::Hdfs),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, steering)| *steering == self).map_or("", |(name, _)| name)
+    }
+
+    /// What passes between the arrival of a read and its first byte. Asking the server of flows and
+    /// setting up a path takes 4 ms (thesis, 3.4.3); a probe of the copies takes a round trip, for
+    /// which 1 ms is ample; a hash takes nothing.
+    fn setup(self) -> Duration {
+        let millis = match self {
+            Self::Nearest | Self::Hdfs | Self::Hedera => 0,
+            Self::Prequal | Self::Agentless | Self::Sinbad => 1,
+            _ => 4,
+        };
+        Duration::from_millis(millis)
+    }
+
+    fn policy(self, spec: &ThreeTier, interval: Duration, seed: u64) -> Box<dyn Policy> {
+        let select = |two| -> Box<dyn Policy> {
+            Box::new(Selector::new(spec.build(), Config::default(), two, interval))
+        };
+        let rival = |copies, paths| -> Box<dyn Policy> {
+            Box::new(Rival::new(copies, paths, spec.clone(), interval, seed))
+        };
+        let cost = || Rival::cost(spec, interval);
+        match self {
+            Self::Mayflower => select(Two::Finish),
+            Self::MayflowerPrinted => select(Two::Printed),
+            Self::MayflowerB => select(Two::Never),
+            Self::Nearest => rival(Copies::Nearest, Paths::Hash),
+            Self::NearestMf => rival(Copies::Nearest, cost()),
+            Self::Sinbad => rival(Copies::Sinbad, Paths::Hash),
+            Self::SinbadMf => rival(Copies::Sinbad, cost()),
+            Self::Hdfs => rival(Copies::Hdfs, Paths::Hash),
+            Self::HdfsMf => rival(Copies::Hdfs, cost()),
+            Self::Hedera => rival(Copies::Nearest, Paths::FirstFit(Box::new(spec.build()))),
+            Self::Prequal => rival(Copies::Prequal(Prequal::default()), Paths::Hash),
+            Self::Agentless => Box::new(Agentless::new(spec.clone(), seed)),
+        }
+    }
+}
+
+impl FromStr for Steering {
+    type Err = UnknownSteering;
+
+    fn from_str(name: &str) -> Result<Self, UnknownSteering> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, steering)| *steering).ok_or_else(|| UnknownSteering(name.to_owned()))
+    }
+}
+
+/// No way to steer has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownSteering(String);
+
+impl std::fmt::Display for UnknownSteering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = Steering::ALL.iter().map(|(name, _)| *name).collect();
+        write!(f, "there is no policy {:?}; there are {}", self.0, names.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownSteering {}
+
+/// A setting of the experiment; seeds are apart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// The way to steer.
+    pub steering: Steering,
+    /// The network.
+    pub spec: ThreeTier,
+    /// The reads.
+    pub load: Load,
+    /// Flows of others per second and host; 0 for none.
+    pub strangers_rate: f64,
+    /// Whether the policy is told of them.
+    pub strangers_seen: bool,
+    /// How often edge switches count a flow.
+    pub interval: Duration,
+}
+
+/// What lies at the racks of the total oversubscription: hosts send so many times what leaves a
+/// rack.
+///
+/// The thesis prints the total alone, and says that the capacity of the higher links was varied. A
+/// single capacity for all links above the racks puts twice as much of it at the racks as above
+/// them: 4:1 and 2:1, 500 Mb/s each.
+pub const RACK_RATIO: f64 = 4.0;
+/// Oversubscription of the thesis' network.
+pub const TOTAL_RATIO: f64 = 8.0;
+/// Files of a run; the thesis does not print how many. With 1,000 files the most popular one draws
+/// 18 % of all reads. At .1 reads per second and host, policies that read the nearest copy would
+/// ask the link of its primary for more than it carries, and times would grow with the length of
+/// the run.
+pub const FILES: usize = 10_000;
+/// Reads of a run: five minutes at .1 per second and host.
+pub const READS: usize = 2_000;
+/// Bytes of a block.
+pub const BLOCK_BYTES: u64 = 128_000_000;
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            steering: Steering::Mayflower,
+            spec: ThreeTier::thesis(RACK_RATIO, TOTAL_RATIO),
+            load: Load {
+                rate: 0.1,
+                reads: READS,
+                bytes: BLOCK_BYTES,
+                files: FILES,
+                skewness: 1.1,
+                locality: Locality { rack: 0.5, pod: 0.3 },
+                placement: Placement::Spread,
+            },
+            strangers_rate: 0.0,
+            strangers_seen: false,
+            interval: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Params {
+    /// One run.
+    pub fn run(&self, seed: u64) -> (Times, f64) {
+        let jobs = workload::jobs(&self.spec, &self.load, seed);
+        let until_s = jobs.last().map_or(0.0, |job| job.at_s);
+        let strangers = if self.strangers_rate > 0.0 {
+            workload::strangers(&self.spec, self.strangers_rate, until_s, seed)
+        } else {
+            Vec::new()
+        };
+        let mut policy = self.steering.policy(&self.spec, self.interval, seed);
+        let (seen, setup) = (self.strangers_seen, self.steering.setup());
+        let times = scene::run(&self.spec, policy.as_mut(), &jobs, &strangers, seen, setup, seed);
+        (times, bound::mean_s(&self.spec, &jobs))
+    }
+
+    /// Runs of the seeds `first..first + seeds`, summed up.
+    pub fn runs(&self, first: u64, seeds: u64) -> Summary {
+        let mut summary = Summary::default();
+        for seed in first..first + seeds {
+            let (times, bound_s) = self.run(seed);
+            summary.take(&times, bound_s);
+        }
+        summary
+    }
+}
+
+/// Figures of several seeds: a value each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Mean time of a read, seconds.
+    pub mean_s: Vec<f64>,
+    /// 50th percentile.
+    pub p50_s: Vec<f64>,
+    /// 95th percentile.
+    pub p95_s: Vec<f64>,
+    /// 99th percentile.
+    pub p99_s: Vec<f64>,
+    /// Mean time of the flows of others.
+    pub strangers_s: Vec<f64>,
+    /// Lower bound on the mean.
+    pub bound_s: Vec<f64>,
+    /// Share of reads from two copies.
+    pub divided: Vec<f64>,
+    /// Paths changed per read.
+    pub reroutes: Vec<f64>,
+}
+
+impl Summary {
+    fn take(&mut self, times: &Times, bound_s: f64) {
+        let reads = times.reads_s.len() as f64;
+        let mut sorted = times.reads_s.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = |part: f64| sorted[((part * reads).ceil() as usize).clamp(1, sorted.len()) - 1];
+        self.mean_s.push(mean(&times.reads_s).unwrap_or(f64::NAN));
+        self.p50_s.push(at(0.5));
+        self.p95_s.push(at(0.95));
+        self.p99_s.push(at(0.99));
+        let done: Vec<f64> = times.strangers_s.iter().copied().filter(|s| s.is_finite()).collect();
+        self.strangers_s.push(mean(&done).unwrap_or(f64::NAN));
+        self.bound_s.push(bound_s);
+        self.divided.push(times.divided as f64 / reads);
+        self.reroutes.push(times.reroutes as f64 / reads);
+    }
+}
+
+/// The mean of some values and half the width of its 95 % interval by Student's t.
+pub fn interval_of(values: &[f64]) -> (Option<f64>, Option<f64>) {
+    (mean(values), half_width(values, 0.05))
+}

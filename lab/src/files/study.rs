@@ -1,0 +1,238 @@
+//! The figures of chapter 3 of the Mayflower thesis, as tables.
+//!
+//! The thesis draws its figures and prints few of their numbers, so the columns are ours, and the
+//! page beside them quotes what is printed.
+
+use std::time::Duration;
+
+use evenfall_files_flow::ThreeTier;
+
+use crate::files::workload::{Locality, Placement};
+use crate::files::{Params, RACK_RATIO, Steering, Summary, TOTAL_RATIO, interval_of};
+use crate::studies::Table;
+
+/// Figures that can be made: number and title.
+pub const FIGURES: [(&str, &str); 12] = [
+    ("3.3", "3.3, time of a read by policy, seconds"),
+    ("3.4", "3.4, mean time by locality (rack, pod, beyond), seconds"),
+    ("3.5", "3.5, mean time by reads per second and host, seconds"),
+    ("3.6", "3.6, mean time by oversubscription, seconds"),
+    ("3.7a", "3.7a, mean time of reads beside flows of others, by rate of reads, seconds"),
+    ("3.7b", "3.7b, mean time of the flows of others, by rate of reads, seconds"),
+    ("3.8", "3.8, mean time by block and rate, seconds"),
+    ("3.9", "3.9, HDFS, blocks of 256 MB, by rate, seconds"),
+    ("placement", "Mean time by placement of copies, seconds"),
+    ("split", "Mean time by oversubscription at the racks, 8:1 in all, seconds"),
+    ("interval", "Mean time by interval of the byte counts, seconds"),
+    ("two", "Rules for two copies, by rate, mean seconds"),
+];
+
+/// The policies of figures 3.4 and 3.5, and ours.
+const MOST: [Steering; 6] = [
+    Steering::Mayflower,
+    Steering::Agentless,
+    Steering::SinbadMf,
+    Steering::Sinbad,
+    Steering::NearestMf,
+    Steering::Nearest,
+];
+/// The policies of the figures that show the best ones.
+const BEST: [Steering; 4] =
+    [Steering::Mayflower, Steering::MayflowerB, Steering::Agentless, Steering::SinbadMf];
+
+/// A setting by its title.
+type Setting = (String, Params);
+
+/// Makes a table with runs of the seeds `first..first + seeds`.
+///
+/// # Panics
+/// When there is no figure of this number.
+pub fn table(figure: &str, first: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Table {
+    let known = FIGURES.iter().find(|(number, _)| *number == figure);
+    let title = known.unwrap_or_else(|| panic!("there is no figure {figure}")).1;
+    let method = format!("Seeds {first} to {}; columns +- are 95 % by t.", first + seeds - 1);
+    if figure == "3.3" {
+        return policies(title, method, first, seeds, progress);
+    }
+    let (rows, settings) = settings(figure);
+    let mut columns = vec!["policy".to_owned()];
+    for (name, _) in &settings {
+        columns.extend([name.clone(), "+-".to_owned()]);
+    }
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new(title, method, &columns);
+    let mut bounds = vec![None; 2 * settings.len()];
+    for (name, change) in rows {
+        let mut values = Vec::new();
+        for (at, (setting, params)) in settings.iter().enumerate() {
+            progress(&format!("figure {figure}: {name}, {setting}"));
+            let mut params = params.clone();
+            change(&mut params);
+            let summary = params.runs(first, seeds);
+            let shown = if figure == "3.7b" { &summary.strangers_s } else { &summary.mean_s };
+            let (mean, half) = interval_of(shown);
+            values.extend([mean, half]);
+            bounds[2 * at] = interval_of(&summary.bound_s).0;
+        }
+        table.row(name, values);
+    }
+    // Flows of others are not a part of the bound.
+    if !figure.starts_with("3.7") {
+        table.row("bound".to_owned(), bounds);
+    }
+    table
+}
+
+/// What a row changes in the settings of a column.
+type Change = Box<dyn Fn(&mut Params)>;
+
+/// A row for each policy.
+fn steer(all: &[Steering]) -> Vec<(String, Change)> {
+    let row = |&steering: &Steering| -> (String, Change) {
+        (steering.name().to_owned(), Box::new(move |params| params.steering = steering))
+    };
+    all.iter().map(row).collect()
+}
+
+fn with(name: String, change: impl Fn(&mut Params)) -> Setting {
+    let mut params = Params::default();
+    change(&mut params);
+    (name, params)
+}
+
+/// A column for each rate of reads.
+fn rates(rates: &[f64], change: impl Fn(&mut Params)) -> Vec<Setting> {
+    let setting = |&rate: &f64| {
+        let (name, mut params) = with(format!("{rate:.2}"), &change);
+        params.load.rate = rate;
+        (name, params)
+    };
+    rates.iter().map(setting).collect()
+}
+
+/// A column for each network: what lies at the racks, and the total.
+fn networks(all: &[(f64, f64)], name: impl Fn(f64, f64) -> String) -> Vec<Setting> {
+    let setting = |&(rack, total): &(f64, f64)| {
+        with(name(rack, total), |params| params.spec = ThreeTier::thesis(rack, total))
+    };
+    all.iter().map(setting).collect()
+}
+
+fn localities() -> Vec<Setting> {
+    let all = [(0.5, 0.3), (0.3, 0.5), (0.2, 0.3), (1.0 / 3.0, 1.0 / 3.0)];
+    let setting = |&(rack, pod): &(f64, f64)| {
+        let name = format!("({rack:.2}, {pod:.2}, {:.2})", 1.0 - rack - pod);
+        with(name, |params| params.load.locality = Locality { rack, pod })
+    };
+    all.iter().map(setting).collect()
+}
+
+fn blocks() -> Vec<Setting> {
+    let all = [(32, 0.4), (64, 0.2), (128, 0.1), (256, 0.05), (256, 0.06)];
+    let setting = |&(mega, rate): &(u64, f64)| {
+        with(format!("{mega} MB, {rate}"), |params| {
+            (params.load.bytes, params.load.rate) = (mega * 1_000_000, rate);
+        })
+    };
+    all.iter().map(setting).collect()
+}
+
+fn placements() -> Vec<Setting> {
+    let all = [
+        ("another rack, another pod", Placement::Spread),
+        ("same rack, any other", Placement::Rack),
+    ];
+    let setting = |&(name, placement): &(&str, Placement)| {
+        with(name.to_owned(), |params| params.load.placement = placement)
+    };
+    all.iter().map(setting).collect()
+}
+
+fn intervals() -> Vec<Setting> {
+    let setting = |&seconds: &u64| {
+        with(format!("{seconds} s"), |params| params.interval = Duration::from_secs(seconds))
+    };
+    [1, 2, 5].iter().map(setting).collect()
+}
+
+/// Rows and columns of a figure.
+fn settings(figure: &str) -> (Vec<(String, Change)>, Vec<Setting>) {
+    match figure {
+        "3.4" => (steer(&MOST), localities()),
+        "3.5" => (steer(&MOST), rates(&[0.06, 0.08, 0.1, 0.12, 0.14], |_| {})),
+        "3.6" => {
+            let totals = [8.0, 12.0, 16.0].map(|total| (RACK_RATIO * total / TOTAL_RATIO, total));
+            (steer(&BEST), networks(&totals, |_, total| format!("{total}:1")))
+        }
+        "3.7a" | "3.7b" => {
+            background(rates(&[0.04, 0.06, 0.08], |params| params.strangers_rate = 0.08))
+        }
+        "3.8" => (steer(&BEST), blocks()),
+        "3.9" => {
+            let rows = [Steering::Mayflower, Steering::Agentless, Steering::HdfsMf, Steering::Hdfs];
+            (steer(&rows), rates(&[0.06, 0.07, 0.08], |params| params.load.bytes = 256_000_000))
+        }
+        "placement" => (steer(&MOST), placements()),
+        "split" => {
+            let splits = [1.0, 2.0, 4.0, 8.0].map(|rack| (rack, TOTAL_RATIO));
+            (steer(&MOST), networks(&splits, |rack, _| format!("{rack}:1")))
+        }
+        "interval" => {
+            let rows = [Steering::Mayflower, Steering::MayflowerB, Steering::SinbadMf];
+            (steer(&rows), intervals())
+        }
+        _ => {
+            let rows = [Steering::Mayflower, Steering::MayflowerPrinted, Steering::MayflowerB];
+            (steer(&rows), rates(&[0.06, 0.1, 0.14], |_| {}))
+        }
+    }
+}
+
+/// Rows of figure 3.7: who knows of the flows of others.
+fn background(columns: Vec<Setting>) -> (Vec<(String, Change)>, Vec<Setting>) {
+    let all = [
+        ("mayflower-b, unaware", Steering::MayflowerB, false),
+        ("mayflower-b, aware", Steering::MayflowerB, true),
+        ("mayflower, unaware", Steering::Mayflower, false),
+        ("mayflower, aware", Steering::Mayflower, true),
+        ("agentless", Steering::Agentless, false),
+    ];
+    let row = |&(name, steering, seen): &(&str, Steering, bool)| -> (String, Change) {
+        let change = move |params: &mut Params| {
+            (params.steering, params.strangers_seen) = (steering, seen);
+        };
+        (name.to_owned(), Box::new(change))
+    };
+    (all.iter().map(row).collect(), columns)
+}
+
+/// Figure 3.3: all policies, and percentiles.
+fn policies(
+    title: &str,
+    method: String,
+    first: u64,
+    seeds: u64,
+    progress: &mut dyn FnMut(&str),
+) -> Table {
+    let columns =
+        ["policy", "mean", "+-", "over mayflower", "p50", "p95", "+-", "p99", "two copies"];
+    let mut table = Table::new(title, method, &columns);
+    let mut least: Option<f64> = None;
+    let mut bound = None;
+    for (name, steering) in Steering::ALL {
+        progress(&format!("figure 3.3: {name}"));
+        let summary: Summary = Params { steering, ..Params::default() }.runs(first, seeds);
+        let (mean, half) = interval_of(&summary.mean_s);
+        let (p95, p95_half) = interval_of(&summary.p95_s);
+        let ratio = mean.map(|mean| mean / *least.get_or_insert(mean));
+        let [p50, p99] = [&summary.p50_s, &summary.p99_s].map(|values| interval_of(values).0);
+        let divided = interval_of(&summary.divided).0;
+        table.row(name.to_owned(), [mean, half, ratio, p50, p95, p95_half, p99, divided]);
+        bound = interval_of(&summary.bound_s).0;
+    }
+    table.row(
+        "bound".to_owned(),
+        [bound, None, bound.zip(least).map(|(b, l)| b / l)].into_iter().chain([None; 5]),
+    );
+    table
+}

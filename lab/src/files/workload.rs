@@ -1,0 +1,191 @@
+//! The reads of a run: when, by whom, of which copies (the workload of the thesis, 3.4.1).
+
+use evenfall_core::Prng;
+use evenfall_files_flow::{NodeIndex, ThreeTier};
+
+/// A read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// When it begins, in seconds.
+    pub at_s: f64,
+    /// Who reads.
+    pub client: NodeIndex,
+    /// Who has a copy, the primary first.
+    pub copies: [NodeIndex; 3],
+    /// How much.
+    pub bytes: u64,
+}
+
+/// Where the copies of a file lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The second in another rack of the primary's pod, the third in another pod: the thesis'
+    /// workload.
+    Spread,
+    /// The second in the rack of the primary, the third in any other rack: the files of HDFS, and
+    /// of the thesis' prototype.
+    Rack,
+}
+
+/// Where clients are, seen from the primary.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Locality {
+    /// Share of clients in its rack.
+    pub rack: f64,
+    /// Share of clients in other racks of its pod; the rest is in other pods.
+    pub pod: f64,
+}
+
+/// What the workload is drawn from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// Reads that begin per second and host.
+    pub rate: f64,
+    /// How many reads.
+    pub reads: usize,
+    /// Bytes of each.
+    pub bytes: u64,
+    /// Files, read by Zipf's law.
+    pub files: usize,
+    /// Skewness of Zipf's law.
+    pub skewness: f64,
+    /// Where clients are.
+    pub locality: Locality,
+    /// Where copies are.
+    pub placement: Placement,
+}
+
+/// A host drawn from those for which `fits` holds.
+fn host(prng: &mut Prng, spec: &ThreeTier, fits: impl Fn(NodeIndex) -> bool) -> NodeIndex {
+    let hosts: Vec<_> = (0..spec.host_count()).map(NodeIndex).filter(|&host| fits(host)).collect();
+    hosts[prng.below(hosts.len() as u64) as usize]
+}
+
+fn place(prng: &mut Prng, spec: &ThreeTier, placement: Placement) -> [NodeIndex; 3] {
+    let primary = host(prng, spec, |_| true);
+    let (rack, pod) = (spec.rack_of(primary), spec.pod_of(primary));
+    let second = host(prng, spec, |host| match placement {
+        Placement::Spread => spec.pod_of(host) == pod && spec.rack_of(host) != rack,
+        Placement::Rack => spec.rack_of(host) == rack && host != primary,
+    });
+    let third = host(prng, spec, |host| match placement {
+        Placement::Spread => spec.pod_of(host) != pod,
+        Placement::Rack => spec.rack_of(host) != rack,
+    });
+    [primary, second, third]
+}
+
+/// A client at the drawn distance from the primary. A host that has a copy reads its own disk and
+/// asks no network, so it is no client.
+fn client(
+    prng: &mut Prng,
+    spec: &ThreeTier,
+    locality: Locality,
+    copies: &[NodeIndex],
+) -> NodeIndex {
+    let (rack, pod) = (spec.rack_of(copies[0]), spec.pod_of(copies[0]));
+    let draw = prng.unit();
+    host(prng, spec, |host| {
+        let distant = if draw < locality.rack {
+            spec.rack_of(host) == rack
+        } else if draw < locality.rack + locality.pod {
+            spec.pod_of(host) == pod && spec.rack_of(host) != rack
+        } else {
+            spec.pod_of(host) != pod
+        };
+        distant && !copies.contains(&host)
+    })
+}
+
+/// Draws the reads, by time.
+pub fn jobs(spec: &ThreeTier, load: &Load, seed: u64) -> Vec<Job> {
+    let mut root = Prng::new(seed);
+    let [mut places, mut times, mut choices] = [1, 2, 3].map(|part| root.fork(part));
+    let files: Vec<_> = (0..load.files).map(|_| place(&mut places, spec, load.placement)).collect();
+    let mut sums = Vec::with_capacity(load.files);
+    let mut sum = 0.0;
+    for rank in 1..=load.files {
+        sum += (rank as f64).powf(-load.skewness);
+        sums.push(sum);
+    }
+    let gap_s = 1.0 / (load.rate * f64::from(spec.host_count()));
+    let mut at_s = 0.0;
+    let mut job = |_| {
+        at_s += times.exponential(gap_s);
+        let draw = choices.unit() * sum;
+        let copies = files[sums.partition_point(|&below| below <= draw).min(load.files - 1)];
+        let client = client(&mut choices, spec, load.locality, &copies);
+        Job { at_s, client, copies, bytes: load.bytes }
+    };
+    (0..load.reads).map(&mut job).collect()
+}
+
+/// A flow of somebody else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stranger {
+    /// When it begins, in seconds.
+    pub at_s: f64,
+    /// From where.
+    pub from: NodeIndex,
+    /// To where.
+    pub to: NodeIndex,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// Flows of others until `until_s`, by time: sizes by N(96, 64) MB cut to 32..256 MB, and two
+/// tenths in the rack, three in the pod, the rest beyond (thesis, 3.4.7).
+pub fn strangers(spec: &ThreeTier, rate: f64, until_s: f64, seed: u64) -> Vec<Stranger> {
+    let mut prng = Prng::new(seed).fork(4);
+    let gap_s = 1.0 / (rate * f64::from(spec.host_count()));
+    let mut at_s = 0.0;
+    let mut all = Vec::new();
+    loop {
+        at_s += prng.exponential(gap_s);
+        if at_s >= until_s {
+            return all;
+        }
+        let from = host(&mut prng, spec, |_| true);
+        let to = client(&mut prng, spec, Locality { rack: 0.2, pod: 0.3 }, &[from]);
+        let bytes = loop {
+            let drawn = 96e6 + 64e6 * prng.normal();
+            if (32e6..=256e6).contains(&drawn) {
+                break drawn as u64;
+            }
+        };
+        all.push(Stranger { at_s, from, to, bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_have_the_rate_the_distances_and_the_skewness_asked_for() {
+        let spec = ThreeTier::thesis(2.0, 8.0);
+        let load = Load {
+            rate: 0.1,
+            reads: 50_000,
+            bytes: 128_000_000,
+            files: 10_000,
+            skewness: 1.1,
+            locality: Locality { rack: 0.5, pod: 0.3 },
+            placement: Placement::Spread,
+        };
+        let jobs = jobs(&spec, &load, 1);
+        let rate = jobs.len() as f64 / jobs[jobs.len() - 1].at_s;
+        assert!((rate / 6.4 - 1.0).abs() < 0.02, "{rate}");
+        let near = |job: &&Job| spec.rack_of(job.client) == spec.rack_of(job.copies[0]);
+        let near = jobs.iter().filter(near).count() as f64 / jobs.len() as f64;
+        assert!((near - 0.5).abs() < 0.01, "{near}");
+        let mut counts = std::collections::BTreeMap::new();
+        for job in &jobs {
+            *counts.entry(job.copies).or_insert(0u32) += 1;
+            assert!(!job.copies.contains(&job.client));
+        }
+        let most = f64::from(*counts.values().max().expect("a file")) / jobs.len() as f64;
+        // One over the sum of rank^-1.1 over 10,000 ranks.
+        assert!((most - 0.151).abs() < 0.01, "{most}");
+    }
+}

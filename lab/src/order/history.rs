@@ -1,0 +1,176 @@
+//! What replicas told and clients saw, and the checks on both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use evenfall_order_machine::{Event, State};
+use evenfall_sim::{NodeIndex, Run, Seen, SimTime, Violation};
+
+use super::{Check, broken};
+
+/// A place in the order: cycle, set, requests of the set in front. A write stands behind itself.
+type Place = (u64, usize, usize);
+
+/// An operation that a client began.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    at: SimTime,
+    node: NodeIndex,
+    life: u64,
+    is_read: bool,
+    /// When the operation was answered, and its place.
+    end: Option<(SimTime, Place)>,
+}
+
+/// Everything that happened in a run.
+#[derive(Default)]
+pub struct History {
+    cycles: BTreeMap<u64, (Arc<State>, u64)>,
+    /// The last cycle that a node told in this life, and the number of the life.
+    told: BTreeMap<NodeIndex, (u64, u64)>,
+    begun: BTreeMap<u64, Begun>,
+    expelled: u64,
+    joined: u64,
+    violations: Vec<Violation<Check>>,
+}
+
+impl History {
+    /// A node has a new life: it tells all cycles again.
+    pub fn restart(&mut self, node: NodeIndex) {
+        let told = self.told.entry(node).or_default();
+        *told = (0, told.1 + 1);
+    }
+
+    /// A client's operation was taken.
+    pub fn begin(&mut self, seen: Seen, token: u64, is_read: bool) {
+        let life = self.told.get(&seen.node).map_or(0, |told| told.1);
+        let begun = Begun { at: seen.at, node: seen.node, life, is_read, end: None };
+        self.begun.insert(token, begun);
+    }
+
+    /// What a replica does that answers reads out of what it has committed.
+    pub fn read_at_once(&mut self, seen: Seen, token: u64) {
+        self.begin(seen, token, true);
+        let cycle = self.told.get(&seen.node).map_or(0, |told| told.0);
+        if let Some(begun) = self.begun.get_mut(&token) {
+            begun.end = Some((seen.at, (cycle, usize::MAX, 0)));
+        }
+    }
+
+    /// A replica told something.
+    pub fn take(&mut self, seen: Seen, event: Event) {
+        let (state, reads, table) = match event {
+            Event::Committed { state, reads, table } => (state, reads, table),
+            Event::Expelled => return self.expelled += 1,
+            Event::Joined(_) => return self.joined += 1,
+            other => {
+                let broken = broken(Check::Resumes, seen, format!("{other:?}"));
+                return self.violations.push(broken);
+            }
+        };
+        let told = self.told.entry(seen.node).or_default();
+        if state.cycle != told.0 + 1 {
+            let what = format!("told cycle {} after {}", state.cycle, told.0);
+            self.violations.push(broken(Check::Order, seen, what));
+        }
+        *told = (state.cycle, told.1);
+        let life = told.1;
+        let known = self.cycles.entry(state.cycle).or_insert_with(|| (Arc::clone(&state), table));
+        if known.0.sets != state.sets {
+            let what = format!("cycle {}: {:?} and {:?}", state.cycle, known.0.sets, state.sets);
+            self.violations.push(broken(Check::Agreement, seen, what));
+        }
+        if known.1 != table || known.0.changes != state.changes {
+            let what = format!("cycle {}: another table of nodes", state.cycle);
+            self.violations.push(broken(Check::SameTable, seen, what));
+        }
+        for (number, set) in state.sets.iter().enumerate() {
+            if set.node.0 != seen.node.0 {
+                continue;
+            }
+            for (at, request) in set.requests.iter().enumerate() {
+                let place = (state.cycle, number, at + 1);
+                self.answer(seen, life, request.sequence, place);
+            }
+            for read in &reads {
+                self.answer(seen, life, read.token, (state.cycle, number, read.after));
+            }
+        }
+    }
+
+    fn answer(&mut self, seen: Seen, life: u64, token: u64, place: Place) {
+        let Some(begun) = self.begun.get_mut(&token) else { return };
+        if begun.node == seen.node && begun.life == life && begun.end.is_none() {
+            begun.end = Some((seen.at, place));
+        }
+    }
+
+    /// Looks at the whole run. Operations from `last` on were made at each node at the end.
+    pub fn judge(mut self, live: &[NodeIndex], last: u64, run: &mut Run<Check>) {
+        run.violations.append(&mut self.violations);
+        self.judge_requests(run);
+        self.judge_times(run);
+        let latest = self.cycles.keys().last().copied().unwrap_or(0);
+        for node in live {
+            let told = self.told.get(node).map_or(0, |told| told.0);
+            run.expect(Check::Resumes, told == latest, || {
+                format!("{node} has committed {told} of {latest} cycles")
+            });
+            let open = self.begun.range(last..).find(|(_, b)| b.node == *node && b.end.is_some());
+            run.expect(Check::Resumes, open.is_some(), || {
+                format!("the last request of {node} is not answered")
+            });
+        }
+        let answered = |is_read: bool| {
+            let begun = self.begun.values();
+            begun.filter(|begun| begun.is_read == is_read && begun.end.is_some()).count() as u64
+        };
+        run.counts.push(("cycles", latest));
+        run.counts.push(("writes answered", answered(false)));
+        run.counts.push(("reads answered", answered(true)));
+        run.counts.push(("expelled", self.expelled));
+        run.counts.push(("joined", self.joined));
+    }
+
+    /// Every request was made, is there once, and stands behind the earlier ones of its client.
+    fn judge_requests(&self, run: &mut Run<Check>) {
+        let (mut seen, mut before) = (BTreeSet::new(), BTreeMap::new());
+        let sets = self.cycles.values().flat_map(|(state, _)| &state.sets);
+        for request in sets.flat_map(|set| &set.requests) {
+            let token = request.sequence;
+            let made = self
+                .begun
+                .get(&token)
+                .is_some_and(|begun| !begun.is_read && u64::from(begun.node.0) == request.client);
+            run.expect(Check::Nontriviality, made, || format!("{token} was not made"));
+            let is_new = seen.insert((request.client, token));
+            run.expect(Check::Nontriviality, is_new, || format!("{token} is there twice"));
+            if let Some(earlier) = before.insert(request.client, token) {
+                run.expect(Check::Fifo, earlier < token, || format!("{token} after {earlier}"));
+            }
+        }
+    }
+
+    /// The places of operations are a witness: what ended before another began comes first.
+    fn judge_times(&self, run: &mut Run<Check>) {
+        let mut ends: Vec<_> = self.begun.iter().filter_map(|(t, b)| Some((b.end?, *t))).collect();
+        ends.sort_unstable_by_key(|((at, _), _)| *at);
+        let mut begins: Vec<_> = self
+            .begun
+            .iter()
+            .filter_map(|(token, begun)| Some((begun.at, begun.end?.1, *token)))
+            .collect();
+        begins.sort_unstable();
+        let (mut ended, mut most) = (ends.into_iter().peekable(), None::<(Place, u64)>);
+        for (at, place, token) in begins {
+            while let Some(((_, done), other)) = ended.next_if(|((end, _), _)| *end < at) {
+                most = most.max(Some((done, other)));
+            }
+            if let Some((done, other)) = most {
+                run.expect(Check::Linearizable, done <= place, || {
+                    format!("{token} at {place:?} began when {other} at {done:?} was answered")
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Canopus under faults: agreement, order, nontriviality, equal tables, linearizable histories.
+//!
+//! A seed draws a tree (one super-leaf, two, three, or four below two vnodes), the pipeline, the
+//! redundancy and the faults. Clients write and read four registers at all nodes. Checks look at
+//! what every replica told its owner, and at nothing else.
+
+mod history;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::durable::Write;
+use evenfall_core::{Arrival, Disk as _, NodeId, Prng, Timestamp, Transmit};
+use evenfall_order_machine::wire::Message;
+use evenfall_order_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree, journal};
+use evenfall_sim::campaign::Outline;
+use evenfall_sim::{
+    Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, FaultKind, HostSpec, NodeIndex,
+    Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Violation, Wire,
+    World, words,
+};
+use history::History;
+
+/// Of a packet. Cycles of height 3 take about six of them.
+const DELAY: Duration = Duration::from_micros(300);
+/// Longest that a write takes: about as long as a cycle.
+const WRITE: Duration = Duration::from_millis(2);
+/// Requests and reads of a run.
+const OPERATIONS: u64 = 300;
+/// When clients end: after the last fault, so that some operations meet a healed system.
+const CLIENTS_UNTIL: SimTime = SimTime::from_millis(1_400);
+/// When one last request is made at every node: all suspicions are over, all nodes are back.
+const LAST_AT: SimTime = SimTime::from_millis(3_000);
+/// When a run is judged.
+const END: SimTime = SimTime::from_millis(5_000);
+
+words! {
+    /// What must hold.
+    pub enum Check {
+        /// All replicas have the same requests in the same order in a cycle.
+        Agreement,
+        /// A replica tells cycles one after the other, each once in a life.
+        Order,
+        /// What is committed was submitted, and is committed once.
+        Nontriviality,
+        /// Requests that one client sends to one node keep their order.
+        Fifo,
+        /// All replicas have the same table of nodes in a cycle.
+        SameTable,
+        /// Reads and writes that did not overlap in time are ordered as they happened.
+        Linearizable,
+        /// When the faults are over, every node takes part and commits the same cycles.
+        Resumes,
+    }
+    /// What may be wrong.
+    pub enum Mutant {
+        /// Sends proposals and promises before they are on the disk.
+        SendsEarly,
+        /// Takes any report for the report of a disk that has ten entries more.
+        BelievesAnything,
+        /// Executes the sets of a cycle in the order of node names on one node.
+        SortsByName,
+        /// Tells a cycle twice.
+        RepeatsCycles,
+        /// Executes a request that nobody made.
+        InventsRequests,
+        /// Executes the requests of a set backwards.
+        ReversesSets,
+        /// Forgets membership changes on one node.
+        KeepsTheDead,
+        /// Answers reads at once, out of what is committed here.
+        ReadsAtOnce,
+        /// Never asks to come back.
+        StaysAway,
+    }
+}
+
+/// A mutant on one node of a world.
+pub struct Wrong {
+    mutant: Mutant,
+    node: u32,
+}
+
+impl Alteration<Canopus> for Wrong {
+    fn arrival(&mut self, machine: &Canopus, _: Timestamp, arrival: Arrival) -> Option<Arrival> {
+        if self.mutant != Mutant::BelievesAnything {
+            return Some(arrival);
+        }
+        let digest = arrival.datagram.get(8..16)?.try_into().map(u64::from_le_bytes).ok()?;
+        let Ok((from, Message::Status(mut status))) = Message::decode(&arrival.datagram, digest)
+        else {
+            return Some(arrival);
+        };
+        for (owner, _, report) in &mut status.groups {
+            report.next += if *owner == machine.node() { 10 } else { 0 };
+        }
+        let datagram = Bytes::from(Message::Status(status).encode(from, digest));
+        Some(Arrival { datagram, ..arrival })
+    }
+
+    fn sends(&mut self, transmit: &mut Transmit) -> bool {
+        let kind = transmit.head.as_slice().get(3);
+        self.mutant != Mutant::StaysAway || kind != Some(&6)
+    }
+
+    fn event(&mut self, event: Event, out: &mut VecDeque<Event>) {
+        let Event::Committed { state, reads, table } = event else { return out.push_back(event) };
+        let (mut changed, mut table) = (state.as_ref().clone(), table);
+        match self.mutant {
+            Mutant::SortsByName if self.node == 0 => changed.sets.sort_by_key(|set| set.node),
+            Mutant::KeepsTheDead if self.node == 0 && !changed.changes.is_empty() => table ^= 1,
+            Mutant::ReversesSets => changed.sets.iter_mut().for_each(|s| s.requests.reverse()),
+            Mutant::InventsRequests => {
+                let body = Bytes::from_static(&[0; 9]);
+                let request = Request { client: u64::MAX, sequence: changed.cycle, body };
+                changed.sets.iter_mut().take(1).for_each(|s| s.requests.push(request.clone()));
+            }
+            _ => {}
+        }
+        let event = Event::Committed { state: changed.into(), reads, table };
+        if self.mutant == Mutant::RepeatsCycles {
+            out.push_back(event.clone());
+        }
+        out.push_back(event);
+    }
+
+    fn write(&mut self, write: Write) -> Asked {
+        match self.mutant {
+            Mutant::SendsEarly => Asked::Early(write),
+            _ => Asked::Write(write),
+        }
+    }
+}
+
+type Subject = Altered<Canopus, Wrong>;
+
+/// An operation of a client.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    at: SimTime,
+    node: NodeIndex,
+    is_read: bool,
+}
+
+/// Trees by the knob `tree`: how many super-leaves there are below each of how many vnodes.
+fn tree(knob: u64) -> Tree {
+    let paths: Vec<Vec<u8>> = match knob {
+        0 => vec![vec![]],
+        1 => vec![vec![1], vec![2]],
+        2 => vec![vec![1], vec![2], vec![3]],
+        _ => vec![vec![1, 1], vec![1, 2], vec![2, 1], vec![2, 2]],
+    };
+    let mut node = 0..;
+    let leaf = |path: Vec<u8>| {
+        let members = node.by_ref().take(3);
+        let members =
+            members.map(|node| Member { node: NodeId(node), address: NodeIndex(node).address() });
+        SuperLeaf { path, members: members.collect() }
+    };
+    Tree::new(paths.into_iter().map(leaf).collect()).expect("a tree of ours")
+}
+
+fn config(plan: &Plan) -> Config {
+    Config {
+        pipeline: plan.knob("pipeline"),
+        redundancy: plan.knob("redundancy") as usize,
+        cycle_every: Duration::from_millis(2),
+        heartbeat: Duration::from_millis(10),
+        suspect_after: Duration::from_millis(60),
+        ..Config::default()
+    }
+}
+
+/// The owner of all replicas, their disks and their clients.
+struct Owner {
+    plan: Plan,
+    tree: Tree,
+    mutant: Option<Mutant>,
+    disks: Vec<SimDisk>,
+    lives: BTreeMap<NodeIndex, u64>,
+    operations: Vec<Operation>,
+    history: History,
+}
+
+impl Owner {
+    fn subject(&self, node: NodeIndex) -> Subject {
+        let log = self.disks[node.0 as usize].read(journal::LOG, 0, usize::MAX);
+        let log = log.expect("the disks of this campaign read well");
+        let life = self.lives.get(&node).copied().unwrap_or(0);
+        let seed = Prng::new(self.plan.seed).fork(u64::from(node.0) << 32 | life).next_u64();
+        let replica =
+            Canopus::new(config(&self.plan), self.tree.clone(), NodeId(node.0), seed, &log);
+        let wrong = self.mutant.map(|mutant| Wrong { mutant, node: node.0 });
+        Altered::new(replica.expect("a log that a replica wrote"), wrong)
+    }
+}
+
+impl Observer<Subject, Wire> for Owner {
+    fn event(&mut self, seen: Seen, event: Event) {
+        self.history.take(seen, event);
+    }
+
+    fn invoke(&mut self, seen: Seen, token: u64, subject: &mut Subject) {
+        let operation = self.operations[token as usize];
+        if operation.is_read && self.mutant == Some(Mutant::ReadsAtOnce) {
+            return self.history.read_at_once(seen, token);
+        }
+        let taken = subject.input(seen.local, |replica| match operation.is_read {
+            true => replica.read(seen.local, token),
+            false => {
+                // Eight bytes of value behind the number of a register.
+                let body = [&[token as u8 % 4][..], &token.to_le_bytes()].concat().into();
+                let client = u64::from(seen.node.0);
+                replica.submit(seen.local, Request { client, sequence: token, body })
+            }
+        });
+        if taken.is_ok() {
+            self.history.begin(seen, token, operation.is_read);
+        }
+    }
+
+    fn revive(&mut self, node: NodeIndex, _: Timestamp) -> Option<Subject> {
+        *self.lives.entry(node).or_default() += 1;
+        self.history.restart(node);
+        Some(self.subject(node))
+    }
+}
+
+/// The campaign.
+pub struct Order;
+
+impl Order {
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            knobs: vec![("tree", 0..=3), ("pipeline", 1..=4), ("redundancy", 1..=2)],
+            kinds: self.outline().kinds.to_vec(),
+            disk_max: DiskFaults { slow_by: Duration::from_millis(20), ..DiskFaults::default() },
+            ..Bounds::default()
+        }
+    }
+}
+
+impl Campaign for Order {
+    type Check = Check;
+    type Mutant = Mutant;
+    type Scene = Plan;
+
+    fn outline(&self) -> Outline<Mutant, Check> {
+        Outline {
+            name: "order",
+            about: "Canopus in trees of height 1 to 3 under all faults of hosts and slow disks",
+            seeds: 300,
+            once_failed: &[],
+            kinds: &[
+                FaultKind::Loss,
+                FaultKind::Duplicate,
+                FaultKind::Reorder,
+                FaultKind::Crash,
+                FaultKind::Restart,
+                FaultKind::Pause,
+                FaultKind::Partition,
+                FaultKind::Slow,
+                FaultKind::ClockStep,
+                FaultKind::ClockDrift,
+                FaultKind::Disk,
+            ],
+            counts_min: &[
+                ("cycles", 1_000),
+                ("writes answered", 1_000),
+                ("reads answered", 1_000),
+                ("expelled", 10),
+                ("joined", 10),
+            ],
+            mutants: &[
+                (Mutant::SendsEarly, Check::Agreement, 400),
+                (Mutant::BelievesAnything, Check::Agreement, 400),
+                (Mutant::SortsByName, Check::Agreement, 10),
+                (Mutant::RepeatsCycles, Check::Order, 10),
+                (Mutant::InventsRequests, Check::Nontriviality, 10),
+                (Mutant::ReversesSets, Check::Fifo, 20),
+                (Mutant::KeepsTheDead, Check::SameTable, 100),
+                (Mutant::ReadsAtOnce, Check::Linearizable, 20),
+                (Mutant::StaysAway, Check::Resumes, 100),
+            ],
+        }
+    }
+
+    fn scene(&self, seed: u64) -> Plan {
+        let bounds = self.bounds();
+        let mut plan = Plan::new(seed, &bounds);
+        let count = tree(plan.knob("tree")).members().count() as u32;
+        let mut victims = Victims::returning(0..count - 1);
+        victims.expendable.push(NodeIndex(count - 1));
+        plan.aim(&bounds, &victims);
+        plan
+    }
+
+    fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        let tree = tree(plan.knob("tree"));
+        let count = tree.members().count() as u32;
+        let nodes = (0..count).map(NodeIndex);
+        let disk = |node: NodeIndex| {
+            SimDisk::new(plan.seed ^ u64::from(node.0) << 40, DiskFaults::default())
+        };
+        let mut owner = Owner {
+            plan: plan.clone(),
+            tree,
+            mutant,
+            disks: nodes.clone().map(disk).collect(),
+            lives: BTreeMap::new(),
+            operations: operations(plan.seed, count),
+            history: History::default(),
+        };
+        let mut world = World::new(Wire::new(DELAY), plan.seed);
+        for node in nodes.clone() {
+            let (subject, disk) = (owner.subject(node), owner.disks[node.0 as usize].clone());
+            world.add(subject, HostSpec::ideal());
+            world.attach(node, SimWrites::new(disk, plan.seed ^ u64::from(node.0), WRITE));
+        }
+        for node in nodes.clone() {
+            owner.operations.push(Operation { at: LAST_AT, node, is_read: false });
+        }
+        for (token, operation) in owner.operations.iter().enumerate() {
+            world.invoke_at(operation.at, operation.node, token as u64);
+        }
+        plan.schedule(&mut world);
+        let mut watch = Transcript::told(owner, story);
+        world.run_until(END, &mut watch);
+        let live: Vec<NodeIndex> = nodes.filter(|node| world.is_up(*node)).collect();
+        let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
+        watch.inner.history.judge(&live, OPERATIONS, &mut run);
+        run
+    }
+}
+
+fn operations(seed: u64, nodes: u32) -> Vec<Operation> {
+    let mut prng = Prng::new(seed).fork(0x6f70);
+    let mut times: Vec<u64> = (0..OPERATIONS).map(|_| prng.below(CLIENTS_UNTIL.nanos())).collect();
+    times.sort_unstable();
+    let mut operation = |at| Operation {
+        at: SimTime::from_nanos(at),
+        node: NodeIndex(prng.below(nodes.into()) as u32),
+        is_read: prng.chance(0.4),
+    };
+    times.into_iter().map(&mut operation).collect()
+}
+
+/// A violation of what a node told.
+fn broken(check: Check, seen: Seen, what: String) -> Violation<Check> {
+    Violation::at(check, seen.at, seen.node, what)
+}
