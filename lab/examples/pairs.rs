@@ -3,8 +3,8 @@
 //!
 //! Reads `latency/gcp_pairs_owd_us.csv` from `$EVENFALL_DATA`, or `../shared/data`. The logarithm
 //! of a pair's median is the sum of an effect of its sender, an effect of its receiver and a rest,
-//! by least squares. Repeats of a pair say how much of the rest is of the moment. Standard deviations
-//! of effects have the noise of their estimate subtracted.
+//! by least squares. Repeats of a pair say how much of the rest is of the moment. Standard
+//! deviations of effects have the noise of their estimate subtracted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
