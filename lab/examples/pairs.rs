@@ -1,10 +1,10 @@
 //! What pairs of cloud machines have in common and what not:
 //! `cargo run --release -p evenfall-lab --example pairs`.
 //!
-//! Reads `latency/gcp_pairs_owd_us.csv` from `$EVENFALL_DATA`, or `../shared/data`. The logarithm of
-//! a pair's median is the sum of an effect of its sender, an effect of its receiver and a rest, by
-//! least squares. Repeats of a pair say how much of the rest is of the moment. Standard deviations
-//! of effects have the noise of their estimate subtracted.
+//! Reads `latency/gcp_pairs_owd_us.csv` from `$EVENFALL_DATA`, or `../shared/data`. The logarithm
+//! of a pair's median is the sum of an effect of its sender, an effect of its receiver and a rest,
+//! by least squares. Repeats of a pair say how much of the rest is of the moment. Standard
+//! deviations of effects have the noise of their estimate subtracted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

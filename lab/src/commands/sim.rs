@@ -51,7 +51,7 @@ enum Command {
     /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
     Clock(Box<clock::Args>),
     /// Tables that compare with the papers' figures: see docs/results/.
-    Study(Study),
+    Study(Box<Study>),
 }
 
 /// A table to make.

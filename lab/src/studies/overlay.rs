@@ -1,4 +1,5 @@
-//! The overlay on a model of a cloud: latency by shape and mode, fairness by size, the price of P(F).
+//! The overlay on a model of a cloud: latency by shape and mode, fairness by size, and the price of
+//! P(F).
 
 use core::time::Duration;
 
@@ -40,8 +41,8 @@ impl Effort {
         let Self { model, stack, rate, messages, warm_up, seed } = self;
         let model = &model.name;
         format!(
-            "our machines on the model {model} with the stack {stack}, {rate} msg/s, {messages} messages after {warm_up} \
-             empty ones, seed {seed}; microseconds"
+            "our machines on the model {model} with the stack {stack}, {rate} msg/s, {messages} \
+             messages after {warm_up} empty ones, seed {seed}; microseconds"
         )
     }
 
