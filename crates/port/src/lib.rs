@@ -37,9 +37,14 @@
 //!      [`Forwarder`](evenfall_core::Forwarder) for those that it can, or translate the table.
 //!    - Hand in every arrival, also a forwarded one, and mark the forwarded one.
 //!    - Note what [`Options`] asks and the port lacks.
+//! 5. An option that only this kind has: a key of `Io` in `crates/runtime/src/settings/common.rs`,
+//!    the copy of the key in `crates/runtime/src/process.rs`, `lacks` in `src/memory.rs`, and a row
+//!    in `docs/configuration.md`.
 //!
 //! Settings, the errors about them and both conformance suites (here and in `lab/`) go over
-//! [`Kind::NAMED`], so a new kind changes nothing there.
+//! [`Kind::NAMED`], so a kind without options of its own changes nothing there. Both suites open
+//! every kind on loopback. A kind that needs a privilege or a device must skip itself there by
+//! name.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

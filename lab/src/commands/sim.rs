@@ -4,6 +4,7 @@ mod campaign;
 mod clock;
 mod files;
 mod placement;
+mod seeds;
 mod shuffle;
 mod shuffle_study;
 
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::{Model, Stack};
 use crate::multicast::campaign::FAULTS;
-use crate::multicast::{Params, Progress as Seen, run_seen};
+use crate::multicast::{Params, Progress as Seen, Run, run_seen};
 use crate::studies::overlay::Effort;
 use crate::studies::{Table, hedging, overlay, replacement};
 use clap::{Subcommand, ValueEnum};
@@ -175,6 +176,9 @@ struct Multicast {
     /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Run under this many seeds, from --seed on. Prints means with 95 % intervals by Student's t.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    seeds: u32,
     /// Seal and authenticate datagrams under a key.
     #[arg(long)]
     key: bool,
@@ -278,7 +282,67 @@ fn told(shown: &Progress) -> impl FnMut(Seen) {
     }
 }
 
+/// The results of a run as one object.
+fn object(done: &Run) -> Result<Value, serde_json::Error> {
+    let mut json = serde_json::to_value(&done.results)?;
+    json["finished"] = done.finished.into();
+    json["hops"] = done.hops.into();
+    json["digest"] = format!("{:016x}", done.digest).into();
+    Ok(json)
+}
+
+/// Prints `name: mean +- half width` for every number.
+fn print_means(name: &str, means: &Value, halves: &Value) {
+    match means {
+        Value::Object(parts) => {
+            parts.iter().for_each(|(key, inner)| {
+                print_means(&format!("{name} {key}"), inner, &halves[key]);
+            });
+        }
+        Value::Number(mean) => {
+            let mean = mean.as_f64().unwrap_or(f64::NAN);
+            let half = halves.as_f64().unwrap_or(f64::NAN);
+            println!("{name:<28} {mean:>12.4} +- {half:.4}");
+        }
+        _ => {}
+    }
+}
+
+/// The same run under several seeds.
+fn seeds(args: &Multicast) -> Outcome {
+    if args.html.is_some() {
+        return Err("--html: is the page of a single run, and --seeds asks for several".into());
+    }
+    let params = params(args)?;
+    let shown = Progress::new();
+    shown.stage("simulating seeds", Some(u64::from(args.seeds)));
+    let done = |finished| shown.at(finished, u64::from(args.seeds));
+    let run = |seed| run_seen(&Params { seed, ..params.clone() }, &mut |_| {});
+    let runs = seeds::in_parallel(args.seed, args.seeds as usize, run, done);
+    shown.end();
+    let objects: Vec<Value> = runs.iter().map(object).collect::<Result<_, _>>()?;
+    let mut all = seeds::combined(&objects);
+    if args.json {
+        all["seed"] = args.seed.into();
+        all["seeds"] = args.seeds.into();
+        println!("{all}");
+    } else {
+        println!("{} seeds from {} on", args.seeds, args.seed);
+        for (key, means) in all.as_object().into_iter().flatten() {
+            print_means(key, means, &all[&*format!("{key}_half_width")]);
+        }
+    }
+    let unfinished = runs.iter().filter(|run| !run.finished).count();
+    match unfinished {
+        0 => Ok(()),
+        _ => Err(format!("in {unfinished} runs some receivers did not finish").into()),
+    }
+}
+
 fn multicast(args: &Multicast) -> Outcome {
+    if args.seeds > 1 {
+        return seeds(args);
+    }
     let params = params(args)?;
     let started = Instant::now();
     let shown = Progress::new();
@@ -295,12 +359,9 @@ fn multicast(args: &Multicast) -> Outcome {
         report.write_html(path)?;
     }
     if args.json {
-        let mut json = serde_json::to_value(&done.results)?;
+        let mut json = object(&done)?;
         json["seed"] = args.seed.into();
-        json["finished"] = done.finished.into();
-        json["hops"] = done.hops.into();
         json["hops_per_s"] = (done.hops as f64 / took).round().into();
-        json["digest"] = format!("{:016x}", done.digest).into();
         println!("{json}");
     } else {
         print!("{}", text::table(&done.results));

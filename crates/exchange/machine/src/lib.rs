@@ -21,12 +21,11 @@
 //! | `rtt` | how long a repeat waits |
 //!
 //! The crate `evenfall_exchange_member` runs this machine over UDP, with calls that block. The
-//! following program shuffles between four local processes; `cargo run -p evenfall-exchange-member
-//! --example shuffle` runs it:
+//! following program shuffles between four local processes:
 //!
 //! ```text
 //! use bytes::Bytes;
-//! use evenfall_exchange_member;
+//! use evenfall_exchange_member as group;
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut member = group::local(4)?; // starts this program three more times

@@ -111,7 +111,8 @@ pub trait Codec: Sync {
     /// format.
     fn type_name(&self, message: &[u8]) -> Option<&'static str>;
 
-    /// The contents of a message; `None` for bytes that are no message of the format. A format that
+    /// The contents of a message; `None` for bytes that are no message of the format. A message of
+    /// a capture is a whole datagram, and gives a single event. A symbol has 8 bytes. A format that
     /// is not decoded gives only the name of the type. `symbols` has the securities that earlier
     /// messages named. A message that names a security goes to [`Symbols::learn`], and
     /// [`Symbols::symbol`] gives the name for messages that have only the number.

@@ -21,7 +21,8 @@ pub struct Event {
     pub stock_locate: Option<u16>,
     /// Nasdaq's own tracking number.
     pub tracking_number: Option<u16>,
-    /// The venue's time in nanoseconds since midnight.
+    /// The venue's time in nanoseconds, counted from midnight or from the epoch: the codec's
+    /// [`clock`](crate::codec::Codec::clock) says which.
     pub event_ns: Option<u64>,
     /// The security, named by the message itself or by an earlier message with the same locate.
     pub symbol: Option<Stock>,

@@ -3,8 +3,9 @@
 //! `docs/wire/store.md`.
 //!
 //! A level that waits for something new also gets a [`Wait`], which the engine awaits beside the
-//! others (`engine.rs`). The campaign in `lab/src/store.rs` checks the promises
-//! of levels under faults.
+//! others (`engine.rs`); the functions that wait are in `engine/replication.rs` and
+//! `engine/disk.rs`. The campaign in `lab/src/store.rs` has a check for each promise, so a level
+//! with a new promise also needs a new check there.
 
 use std::fmt::{self, Display, Formatter};
 
