@@ -203,6 +203,9 @@ struct Sender {
     lacking: u64,
 }
 
+/// When, a number that keeps order, the link that has sent, whose packet, which hop.
+type Sent = (u64, u64, u32, usize, usize);
+
 /// Ports that serve their flows in turns, a packet each, and store a packet before they send it on.
 /// Sources keep [`WINDOW`] packets on their way. Hahne (1991) shows that turns and large windows
 /// give max-min shares; nothing of the fluid's arithmetic is used.
@@ -213,8 +216,7 @@ struct Packets<'a> {
     waiting: Vec<Vec<u32>>,
     turns: Vec<VecDeque<usize>>,
     busy: Vec<bool>,
-    /// When, a number that keeps order, the link that has sent, whose packet, which hop.
-    agenda: BinaryHeap<Reverse<(u64, u64, u32, usize, usize)>>,
+    agenda: BinaryHeap<Reverse<Sent>>,
     number: u64,
 }
 

@@ -158,12 +158,12 @@ impl Policy for Agentless {
             }
             let promised = self.both(from, to, Some(flow));
             let seen = self.flows.get_mut(&flow).expect("just seen");
-            if let Some((port, before)) = seen.trial.take() {
-                if rate < before * BETTER {
-                    seen.port = port;
-                    moves.push(Reroute { flow, route: Route::Port(port) });
-                    continue;
-                }
+            if let Some((port, before)) = seen.trial.take()
+                && rate < before * BETTER
+            {
+                seen.port = port;
+                moves.push(Reroute { flow, route: Route::Port(port) });
+                continue;
             }
             // In one rack there is one path.
             if !near && rate < CONGESTED * promised && seen.ports < PORTS_MAX {

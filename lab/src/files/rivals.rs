@@ -138,7 +138,7 @@ impl Rival {
         let away = |copy| f64::from(links_between(&spec, copy, read.client));
         match &mut self.copies {
             Copies::Nearest => self.least(read.copies, away),
-            Copies::Hdfs => self.least(read.copies, |copy| away(copy).max(2.0).min(4.0)),
+            Copies::Hdfs => self.least(read.copies, |copy| away(copy).clamp(2.0, 4.0)),
             Copies::Sinbad => {
                 let rooms: BTreeMap<_, _> =
                     read.copies.iter().map(|&copy| (copy, self.room(copy, read.client))).collect();

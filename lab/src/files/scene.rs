@@ -182,7 +182,7 @@ impl Scene<'_> {
         let links: Vec<_> = path.iter().map(|link| FluidLink(link.0)).collect();
         let fluid = self.fluid.start(SimTime::from_nanos(now), &links, bytes);
         self.names.insert(fluid, id);
-        let leg = (id.0 < STRANGERS).then(|| (id.0 as usize / 2, id.0 as usize % 2));
+        let leg = (id.0 < STRANGERS).then_some((id.0 as usize / 2, id.0 as usize % 2));
         let live = Live { fluid, from, to, leg, moved: 0.0, present: bytes, begun: now };
         self.live.insert(id, live);
         if id.0 >= STRANGERS && self.seen {

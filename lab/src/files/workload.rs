@@ -1,6 +1,6 @@
 //! The reads of a run: when, by whom, of which copies (the workload of the thesis, 3.4.1).
 
-use evenfall_core::Prng;
+use evenfall_core::{Prng, math};
 use evenfall_files_flow::{NodeIndex, ThreeTier};
 
 /// A read.
@@ -105,7 +105,7 @@ pub fn jobs(spec: &ThreeTier, load: &Load, seed: u64) -> Vec<Job> {
     let mut sums = Vec::with_capacity(load.files);
     let mut sum = 0.0;
     for rank in 1..=load.files {
-        sum += (rank as f64).powf(-load.skewness);
+        sum += math::pow(rank as f64, -load.skewness);
         sums.push(sum);
     }
     let gap_s = 1.0 / (load.rate * f64::from(spec.host_count()));

@@ -1,6 +1,6 @@
 //! A pool of cloud machines for placement, fitted to public measurements between 20 of them.
 //!
-//! The model of [`profile`](crate::profile) gives a host one slowness for both directions. The
+//! The models of the former multicast studies gave a host one slowness for both directions. The
 //! measurements (`latency/gcp_pairs_owd_us.csv`) differ: a host slows the messages that it receives
 //! nearly twice as much as those that it sends. A pool therefore has its own model:
 //!

@@ -96,10 +96,8 @@ mod tests {
         let mut idle = [true; 2];
         let mut covered = vec![];
         loop {
-            for copy in 0..2 {
-                if idle[copy] {
-                    idle[copy] = parts.next(copy, &speeds).is_none();
-                }
+            for (copy, idle) in idle.iter_mut().enumerate().filter(|(_, idle)| **idle) {
+                *idle = parts.next(copy, &speeds).is_none();
             }
             let left = |copy: usize| {
                 let range = parts.reading(copy);

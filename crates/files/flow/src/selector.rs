@@ -173,7 +173,7 @@ impl Selector {
             }
         }
         let (cost_s, copy, path, part) = best?;
-        (cost_s < first.cost_s).then(|| (copy, path, (bytes * part) as u64))
+        (cost_s < first.cost_s).then_some((copy, path, (bytes * part) as u64))
     }
 }
 

@@ -388,21 +388,26 @@ impl TreeSurvey {
     /// What the explorer wants, as far as it is not in the lines of an earlier survey.
     fn exploration(&mut self) -> Option<Ask> {
         loop {
+            // The explorer of the first time had dropped these hosts before it chose anything else.
+            // If it chose first now, its choice could be another, and the next lines would answer
+            // measurements that were never made.
+            while let Some((_, Line::Dropped(hosts))) = self.replay.front() {
+                let hosts = hosts.clone();
+                self.replay.pop_front();
+                self.apply(&Line::Dropped(hosts));
+            }
             let over = match self.explorer.as_mut()?.step() {
                 explorer::Step::Measure(ask) => match self.replay.pop_front() {
                     None => return Some(ask),
-                    Some((_, line @ (Line::Dropped(_) | Line::Matrix(_)))) => {
+                    Some((_, line @ Line::Matrix(_))) => {
                         self.apply(&line);
                         continue;
                     }
                     Some((number, _)) => Err(SurveyError::OtherSurvey { line: number + 1 }),
                 },
                 explorer::Step::Done(plan) => match self.replay.pop_front() {
-                    Some((_, line @ Line::Dropped(_))) => {
-                        self.apply(&line);
-                        continue;
-                    }
-                    _ => Ok(plan),
+                    None => Ok(plan),
+                    Some((number, _)) => Err(SurveyError::OtherSurvey { line: number + 1 }),
                 },
                 explorer::Step::Failed(error) => Err(SurveyError::Plan(error.into())),
             };
