@@ -165,6 +165,7 @@ pub fn of_untagged<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Format {
 }
 
 /// The codec of a file that starts so.
+#[cfg(feature = "files")]
 pub(crate) fn of_file(head: &[u8]) -> Option<&'static dyn Codec> {
     chosen(CODECS.iter().copied().filter(|codec| codec.is_file(head)))
 }
