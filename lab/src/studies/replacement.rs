@@ -167,7 +167,8 @@ mod tests {
         assert!(last(replaced) < 1.5 * last(undisturbed), "{}", last(replaced));
         assert!(last(endured) > 3.0 * last(undisturbed), "{}", last(endured));
         let late = |run| late_share(run, switch, switch + SECOND).expect("frames");
-        assert!(late(replaced) <= late(endured), "{} {}", late(replaced), late(endured));
+        // Spikes of single paths make some frames of a thousand late in either run.
+        assert!(late(replaced) <= late(endured) + 0.01, "{} {}", late(replaced), late(endured));
         assert!(runs.iter().all(|run| run.finished && run.results.lost == 0));
     }
 }
