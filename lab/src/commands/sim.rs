@@ -328,7 +328,8 @@ fn seeds(args: &Multicast) -> Outcome {
         println!("{all}");
     } else {
         println!("{} seeds from {} on", args.seeds, args.seed);
-        for (key, means) in all.as_object().into_iter().flatten() {
+        let is_mean = |(key, _): &(&String, &Value)| !key.ends_with("_half_width");
+        for (key, means) in all.as_object().into_iter().flatten().filter(is_mean) {
             print_means(key, means, &all[&*format!("{key}_half_width")]);
         }
     }
