@@ -16,7 +16,7 @@ pub static ALL: [&dyn AnyCampaign; 9] =
 /// The campaign of this name.
 ///
 /// # Errors
-/// The names that there are.
+/// The list of all names, when no campaign has this name.
 pub fn by_name(name: &str) -> Result<&'static dyn AnyCampaign, String> {
     ALL.into_iter().find(|campaign| campaign.name() == name).ok_or_else(|| {
         let names: Vec<_> = ALL.iter().map(|campaign| campaign.name()).collect();

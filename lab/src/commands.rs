@@ -28,7 +28,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// What went wrong, in words.
+/// A message for the user.
 pub fn command(cli: Cli) -> Outcome {
     match cli.command {
         Command::Sim(args) => sim::main(&args),

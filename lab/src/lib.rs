@@ -6,15 +6,15 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`campaigns`] | the list of all fault campaigns |
-//! | [`clock`] | one time for all nodes: errors and bounds of clocks, beside rivals |
-//! | [`files`] | bulk reads: which copy, over which path, beside rivals and a bound |
+//! | [`clock`] | clock synchronisation: errors and bounds of clocks, beside rivals |
+//! | [`files`] | bulk reads: the choice of copy and path, beside rivals and a lower bound |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
 //! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
 //! | [`placement`] | pools of machines, and planners compared on them |
-//! | [`model`] | the clouds on which studies run: a file each, and the source of every number |
-//! | [`published`] | what others have measured, to fit models and to judge them |
+//! | [`model`] | models of clouds for studies: a file each, with the source of every number |
+//! | [`published`] | published measurements, to fit models and to judge them |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
-//! | [`store`] | the store on disks that tear and objects that fail: acknowledged means readable |
+//! | [`store`] | fault campaign of the store: torn disks and failing objects |
 //! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
 //! | `commands`, `fanout` | the program, with the feature `program` |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |

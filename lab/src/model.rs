@@ -1,16 +1,17 @@
-//! A model of a cloud as a file: every number with where it comes from.
+//! A model of a cloud, read from a file in which every number has its source.
 //!
 //! The files in `models/` are built in and have names; any other file of the same form is named by
-//! its path. A number is written with its source beside it, and a file without sources is refused:
+//! its path. Each number has its source beside it, and a file with a number without a source is
+//! refused:
 //!
 //! ```toml
 //! [path]
 //! base_us = { is = 42.0, source = "the 110 pairs of ..., by `cargo run ...`" }
 //! ```
 //!
-//! A model is a plain value that serves every study: [`Model::cloud`] is the network between
-//! hosts, [`Model::host`] is a host with its processor costs, pauses and clocks. [`Model::scaled`]
-//! multiplies a number by its key, for fits and for tables of sensitivity.
+//! [`Model::cloud`] gives the network between hosts. [`Model::host`] gives a host with its
+//! processor costs, pauses and clocks. [`Model::scaled`] multiplies a number by its key, for fits
+//! and for tables of sensitivity.
 
 use core::fmt;
 use core::time::Duration;
@@ -29,7 +30,7 @@ const BUILT_IN: [(&str, &str); 3] = [
     ("quiet", include_str!("../../models/quiet.toml")),
 ];
 
-/// A number and where it comes from.
+/// A number and its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Number {
@@ -39,28 +40,28 @@ pub struct Number {
     pub source: String,
 }
 
-/// A distribution of durations and where it comes from.
+/// A distribution of durations and its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// Its shape and numbers.
     #[serde(flatten)]
     pub shape: Shape,
-    /// As of a number.
+    /// As for [`Number::source`].
     pub source: String,
 }
 
-/// A distribution of durations. Microseconds.
+/// A distribution of durations, in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shape", rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the fields are the parameters by their usual names")]
 pub enum Shape {
-    /// Always the same.
+    /// A constant duration.
     Constant { us: f64 },
     /// Exponential.
     Exponential { mean_us: f64 },
     /// Lognormal by its median and the standard deviation of the logarithm.
     Lognormal { median_us: f64, sigma: f64 },
-    /// Pareto, cut at the longest.
+    /// Pareto, cut at `most_us`.
     Pareto { least_us: f64, alpha: f64, most_us: f64 },
     /// Straight lines between measured points: probability and microseconds.
     Table { points: Vec<(f64, f64)> },
@@ -70,15 +71,15 @@ pub enum Shape {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// What reports call it.
+    /// Name of the model in reports.
     pub name: String,
-    /// What it is a model of, in a sentence.
+    /// One sentence about the cloud that the model describes.
     pub about: String,
     /// The network.
     pub path: PathFile,
     /// The machines.
     pub host: HostFile,
-    /// What packets cost, by stack.
+    /// Processor costs of packets, by stack.
     pub stack: StackFiles,
     /// The clocks of the machines.
     pub clock: ClockFile,
@@ -128,7 +129,7 @@ pub struct OutageFile {
     pub length: Distribution,
 }
 
-/// Times at which a path loses packets.
+/// Intervals in which a path loses packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossFile {
@@ -136,21 +137,21 @@ pub struct LossFile {
     pub gap_ms: Number,
     /// How long one lasts.
     pub length: Distribution,
-    /// Share of the packets that are lost then.
+    /// Share of the packets that the path loses in such an interval.
     pub within: Number,
 }
 
-/// Strangers' traffic at the card of a host.
+/// Traffic of other tenants at the network card of a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadFile {
-    /// Shares of the time, and how busy the card is then.
+    /// Pairs of a share of the time and the load of the card in that share.
     pub levels: Vec<(f64, f64)>,
-    /// How long the card takes for a burst.
+    /// Time that the card takes for a burst, in microseconds.
     pub burst_us: f64,
-    /// How long a level lasts.
+    /// Duration of a level, in milliseconds.
     pub period_ms: f64,
-    /// As of a number.
+    /// As for [`Number::source`].
     pub source: String,
 }
 
@@ -160,7 +161,7 @@ pub struct LoadFile {
 pub struct RerouteFile {
     /// Mean time between two changes.
     pub every_s: Number,
-    /// Standard deviation of the logarithm of the lasting delay over routes.
+    /// Standard deviation, over routes, of the logarithm of a route's constant delay.
     pub sigma: Number,
 }
 
@@ -173,22 +174,22 @@ pub struct HostFile {
     pub nic_gbit_per_s: Number,
     pub nic_packets_per_s: Number,
     pub ingress_queue_us: Number,
-    /// Pauses, a kind each.
+    /// Pauses of the host; each entry is one kind of pause.
     #[serde(default)]
     pub stalls: Vec<OutageFile>,
 }
 
-/// What packets cost, by stack.
+/// Processor costs of packets, by stack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct StackFiles {
     /// UDP sockets of the kernel: the default.
     pub sockets: StackFile,
-    /// A process that owns the card and never sleeps.
+    /// A process that owns the network card and polls it without sleeping.
     pub kernel_bypass: StackFile,
 }
 
-/// What packets cost on one stack.
+/// Processor costs of packets on one stack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "HostSpec has the meanings; units are in the names")]
@@ -221,7 +222,8 @@ pub enum Stack {
     /// UDP sockets of the kernel, as evenfall uses them.
     #[default]
     Sockets,
-    /// A process that owns the card and never sleeps, as the published multicasts use it.
+    /// A process that owns the network card and polls it without sleeping, as in the published
+    /// multicasts.
     KernelBypass,
 }
 
@@ -246,17 +248,17 @@ impl fmt::Display for Stack {
     }
 }
 
-/// A model that cannot be had.
+/// Errors of reading and scaling a model.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// There is no stack of this name.
+    /// No stack has this name.
     Stack(String),
     /// Neither the name of a built-in model nor the path of a readable file.
     Unknown(String, std::io::Error),
     /// The file is not a model.
     File(String, toml::de::Error),
-    /// A number of the model makes no sense: its key, and what it has to be.
+    /// A number of the model is out of range: its key, and the range that it must be in.
     Number(&'static str, &'static str),
     /// The model has no number of this key.
     Key(String),
@@ -304,7 +306,7 @@ fn seconds(number: &Number) -> Duration {
 }
 
 impl Distribution {
-    /// Its table of quantiles.
+    /// The distribution as a table of quantiles.
     pub fn quantiles(&self) -> Quantiles {
         match &self.shape {
             Shape::Constant { us: value } => Quantiles::constant(us(*value)),
@@ -345,7 +347,8 @@ impl Model {
     /// The built-in model of this name, or the model in the file of this path.
     ///
     /// # Errors
-    /// When there is neither, and when the file is not a model; the line is named.
+    /// When neither a model nor a file has this name, or when the file is not a model. The error
+    /// names the line.
     pub fn named(name: &str) -> Result<Self, ModelError> {
         if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
             return Self::parse(name, text);
@@ -357,7 +360,7 @@ impl Model {
     /// Reads the text of a model.
     ///
     /// # Errors
-    /// When the text is not a model; the line is named.
+    /// When the text is not a model. The error names the line.
     pub fn parse(name: &str, text: &str) -> Result<Self, ModelError> {
         let model: Self =
             toml::from_str(text).map_err(|error| ModelError::File(name.into(), error))?;
@@ -374,7 +377,7 @@ impl Model {
     /// `host.stalls.0.gap_ms`.
     ///
     /// # Errors
-    /// When there is no such number, and when the result makes no sense.
+    /// When the model has no number of this key, or when the result is out of range.
     pub fn scaled(&self, key: &str, factor: f64) -> Result<Self, ModelError> {
         self.changed(key, |value| value * factor)
     }
@@ -382,7 +385,7 @@ impl Model {
     /// The number of this key.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the model has no number of this key.
     pub fn number(&self, key: &str) -> Result<f64, ModelError> {
         let mut is = f64::NAN;
         self.changed(key, |value| {

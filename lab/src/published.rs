@@ -1,31 +1,31 @@
-//! What others have measured: rows that models are fitted to, and rows that judge them.
+//! Published measurements: rows to which models are fitted, and rows that judge the fitted models.
 //!
-//! All are of Jasper (Haseeb et al., arXiv 2402.09527), on machines of type c5.2xlarge in AWS with
-//! a stack that bypasses the kernel. Rows of 10 and 100 receivers are in the fit; rows of 1,000
-//! receivers and more never are, so that they can judge.
+//! All rows are measurements of Jasper (Haseeb et al., arXiv 2402.09527), on machines of type
+//! c5.2xlarge in AWS with a stack that bypasses the kernel. Rows of 10 and 100 receivers are part
+//! of the fit. Rows of 1,000 receivers and more never are, so that they can judge the fit.
 
 use evenfall_multicast_machine::Mode;
 
-/// A published row: what was measured, and in which set-up.
+/// A published row: the measurement and its set-up.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// How it was sent.
+    /// The way of sending.
     pub mode: Mode,
     /// Receivers.
     pub receivers: u32,
     /// Receivers that shared a machine.
     pub per_host: u32,
-    /// Depth.
+    /// Depth of the tree.
     pub depth: u8,
-    /// Fan-out.
+    /// Children of the root and of each proxy.
     pub fanout: u16,
-    /// Extra copies.
+    /// Extra copies that hedging sends to each receiver (H).
     pub hedging: u8,
-    /// OML in microseconds: p50, p90, p99, as far as published.
+    /// Overall multicast latency in microseconds: p50, p90 and p99, as far as published.
     pub oml: [Option<f64>; 3],
     /// Median delivery window without holding, microseconds.
     pub window: Option<f64>,
-    /// Whether the fit sees the row.
+    /// Whether the models are fitted to the row.
     pub in_fit: bool,
 }
 

@@ -1,11 +1,11 @@
-//! The store on a disk that tears and forgets, with an object store that fails. By a seed, a node
-//! appends, flushes, checkpoints, publishes and crashes. A plain list of the appended records
-//! stands beside it.
+//! The fault campaign of the store: a disk that tears and loses writes, and an object store that
+//! fails. A seed decides when a node appends, flushes, checkpoints, publishes and crashes. The
+//! campaign compares the store with a plain list of the appended records.
 //!
 //! After every crash, four checks hold:
 //!
-//! - records that were acknowledged `local` are present, and records acknowledged `object` are in
-//!   the objects alone;
+//! - records that were acknowledged `local` are present, and records acknowledged `object` are
+//!   readable from the objects without the disk;
 //! - the present records are a beginning of the appended records, byte for byte;
 //! - records that were acknowledged `replica` are on a second node, which crashes independently and
 //!   has no record that the first node lacks;
@@ -41,24 +41,24 @@ use evenfall_store_format::{
 use self::second::Second;
 
 words! {
-    /// What must hold.
+    /// The checks of the campaign.
     pub enum Check {
-        /// What was acknowledged `local` is there after a crash.
+        /// Records acknowledged `local` are present after a crash.
         Durable,
-        /// What was acknowledged `object` is in the objects alone.
+        /// Records acknowledged `object` are readable from the objects without the disk.
         Published,
-        /// What was acknowledged `replica` is on the second node after a crash.
+        /// Records acknowledged `replica` are on the second node after a crash.
         Replicated,
-        /// What is read is what was appended, byte for byte.
+        /// Records are read as they were appended, byte for byte.
         True,
-        /// Nothing fails, and nothing is damaged, on a disk that does as it says.
+        /// On a disk that keeps synced writes, no call fails and no record is damaged.
         Works,
     }
-    /// A fault put into the store on purpose; each must be caught.
+    /// Faults put into the store on purpose. The campaign must detect each of them.
     pub enum Mutant {
         /// Commits are acknowledged without a sync.
         CommitWithoutSync,
-        /// A failed sync is taken for a good one.
+        /// A failed sync counts as a success.
         SyncErrorIgnored,
         /// A checkpoint forgets the records that fill no segment.
         TailForgotten,
@@ -66,17 +66,18 @@ words! {
         PublishedTooEarly,
         /// Old journals are removed before chunks are synced.
         ChunksUnsynced,
-        /// The second node gets what the first has not committed.
+        /// The second node gets records that the first node has not committed.
         CopiedTooEarly,
         /// The second node acknowledges without a sync.
         CopyWithoutSync,
-        /// Blocks of metadata are put whatever is there, so a late put undoes its successor.
+        /// A put of a metadata block overwrites any present block, so a late put undoes its
+        /// successor.
         BlockUnconditional,
         /// All tails of a life have one name, so a late put undoes its successor.
         TailInOnePlace,
-        /// A part of the disk that cannot be read now is taken for an empty one.
+        /// A part of the disk that cannot be read at present counts as empty.
         ReadErrorIsEmptiness,
-        /// An object that a listing does not show is taken for lost.
+        /// An object that a listing leaves out counts as lost.
         ListingTrusted,
     }
 }
@@ -88,12 +89,12 @@ fn broken(check: Check, what: impl ToString) -> Broken {
     Broken { check, what: what.to_string() }
 }
 
-/// An error where there should be none.
+/// The violation for an error in a call that must not fail.
 fn works(error: Error) -> Broken {
     broken(Check::Works, error)
 }
 
-/// The simulated disk, with a mutant's hand in between.
+/// The simulated disk, whose answers a mutant may change.
 #[derive(Clone, Debug)]
 struct Hand {
     disk: SimDisk,
@@ -131,7 +132,7 @@ impl Disk for Hand {
     }
 }
 
-/// What one seed did.
+/// Counts of one run.
 #[derive(Clone, Copy, Debug, Default, Hash)]
 struct Outcome {
     /// Crashes.
@@ -146,13 +147,13 @@ struct Outcome {
     object: u64,
     /// Copies acknowledged `replica`.
     replica: u64,
-    /// Records that no level promised and a crash took.
+    /// Records that were lost in a crash and had no acknowledgement.
     unpromised: u64,
-    /// Chunks that left the disk because they were objects.
+    /// Chunks that were removed from the disk because the objects have them.
     evicted: u64,
 }
 
-/// A file, and the plain truth about it.
+/// A file of the store, and the list of records that were appended to it.
 struct Stream {
     appender: Appender,
     schema: Arc<Schema>,
@@ -162,9 +163,9 @@ struct Stream {
     /// Records that the second node has acknowledged.
     replica: u64,
     published: MetadataNode,
-    /// The block as this life put it last.
+    /// The metadata block as the present life of the node put it last.
     block: Option<Bytes>,
-    /// Tails that this life has tried to put.
+    /// Tails that the present life of the node has tried to put.
     generation: u32,
     clock: i64,
 }
@@ -180,7 +181,7 @@ impl Stream {
     }
 }
 
-/// Segments in memory, then on the disk, then in objects.
+/// Looks for a segment in memory, then on the disk, then in objects.
 struct Local<'a> {
     appender: Option<&'a Appender>,
     volume: &'a Volume<Hand>,
@@ -213,7 +214,7 @@ impl Segments for Local<'_> {
     }
 }
 
-/// Asks again for a segment, and not for all of them, when an object does not answer.
+/// Repeats the request for a single segment when an object does not answer.
 struct Patient<'a>(&'a mut dyn Segments);
 
 impl Segments for Patient<'_> {
@@ -234,19 +235,20 @@ struct Scene {
     streams: Vec<Stream>,
     outcome: Outcome,
     config: VolumeConfig,
-    /// Most seeds fill segments; some fill chunks.
+    /// Limit of appended bytes. With most seeds a run fills segments, and with some seeds it fills
+    /// chunks.
     append_bytes_max: u64,
-    /// The run as a text, when it is wanted.
+    /// The events of the run as a text, for replays.
     story: Option<String>,
 }
 
-/// The campaign: a node that crashes, beside a second one.
+/// The campaign: a node that crashes, and a second node.
 pub struct Store;
 
 impl Campaign for Store {
     type Check = Check;
     type Mutant = Mutant;
-    /// What is wrong with disk and objects. Everything else is drawn on the way.
+    /// The faults of disk and objects. Everything else is drawn during the run.
     type Scene = Plan;
 
     fn outline(&self) -> Outline<Mutant, Check> {
@@ -273,7 +275,7 @@ impl Campaign for Store {
                 ("crashes", 1_000),
                 ("failed requests", 1_000),
                 ("chunks evicted", 1),
-                // Crashes that never lose anything would be too mild.
+                // Some crashes must lose records, or else the campaign would be too mild.
                 ("unpromised records lost", 1),
             ],
             mutants: TRAPS,
@@ -311,7 +313,7 @@ impl Scene {
         let (mut volume, _) = Volume::open(hand, config.clone())?;
         let mut streams = Vec::new();
         for file in 0..1 + prng.below(4) {
-            // Few large records fill chunks, many small ones segments.
+            // Large records fill chunks, and small records fill segments.
             let sizes = [8, 16, 40, 100, if seed.is_multiple_of(16) { 8_000 } else { 333 }];
             let schema = Arc::new(Schema::opaque(sizes[prng.below(5) as usize]));
             let appender = Appender::new(FileId(file), 1, schema.clone())?;
@@ -370,9 +372,9 @@ impl Scene {
         Ok((scene, plan))
     }
 
-    /// Everything that happens to both nodes.
+    /// Runs both nodes to the end of the seed's events.
     fn life(&mut self, seed: u64) -> Result<(), Broken> {
-        // A first node whose disk lies may come back with less than the second has.
+        // A first node whose disk lies may restart with fewer records than the second node has.
         let mut second = match self.lies {
             true => None,
             false => {
@@ -386,13 +388,13 @@ impl Scene {
             if let Some(second) = &mut second {
                 second.step(&mut self.streams)?;
             }
-            // A disk that lies may bring back any older state of itself: one crash is judged.
+            // A disk that lies may return to any older state, so only one crash is judged.
             if self.lies && self.disk.counts().0 > 0 {
                 break;
             }
         }
         self.tell("crash").crash()?;
-        // The first node's disk is lost: the second one is all there is.
+        // The disk of the first node is lost, and the second node has the only copy.
         if let Some(second) = &mut second {
             self.tell("lose the disk");
             second.crash(&self.streams)?;
@@ -404,7 +406,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What came of it.
+    /// The result of the run.
     fn run(self, violations: Vec<Broken>) -> Run<Check> {
         let outcome = self.outcome;
         let mut hasher = DefaultHasher::new();
@@ -424,7 +426,7 @@ impl Scene {
         Run { violations, digest: hasher.finish(), counts, story }
     }
 
-    /// Writes down what is next, and what streams have before.
+    /// Adds the next event and the present state of all streams to the story.
     fn tell(&mut self, what: &str) -> &mut Self {
         let Some(story) = &mut self.story else { return self };
         for (at, stream) in self.streams.iter().enumerate() {
@@ -479,7 +481,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Commits what the stream has, and tries again until it is done or the node gives up.
+    /// Commits the records of a stream. Repeats a failed commit until it succeeds or the node gives
+    /// up.
     fn commit(&mut self, at: usize) {
         let stream = &mut self.streams[at];
         let Some((first, records)) = stream.appender.take_uncommitted() else {
@@ -496,7 +499,7 @@ impl Scene {
                 return;
             }
         }
-        // A disk that stays broken: the process ends without a promise.
+        // The disk stays broken, so the process ends without an acknowledgement.
         self.disk.set_faults(DiskFaults::default());
         let _ = self.crash_now();
     }
@@ -504,7 +507,7 @@ impl Scene {
     fn write_some(&mut self) {
         for _ in 0..self.prng.below(20) {
             if let Some(sealed) = self.waiting.pop_front() {
-                // A failed write is kept by the volume and written again.
+                // The volume keeps the data of a failed write and writes it again.
                 let _ = self.volume.write(sealed);
             }
         }
@@ -557,7 +560,7 @@ impl Scene {
             _ => put_block(&self.objects, &name, &mut stream.block, &block),
         };
         if put.is_ok() || self.mutant == Some(Mutant::PublishedTooEarly) {
-            // Nobody reads the tail before this one any more; a delete may land late, or never.
+            // No reader uses the previous tail any more. Its removal may come late, or never.
             if tail_name_of(&stream.published) != tail_name_of(&node) {
                 let _ = self.objects.delete(&tail_name_of(&stream.published));
             }
@@ -567,7 +570,7 @@ impl Scene {
         }
     }
 
-    /// Chunks that are objects leave the disk.
+    /// Removes chunks from the disk that the objects have.
     fn evict(&mut self) {
         for stream in &self.streams {
             for chunk in 0..stream.published.data_chunks {
@@ -586,7 +589,7 @@ impl Scene {
         let mut local = Local { appender, volume, waiting, objects };
         let found = match everything(&snapshot, &mut local) {
             Ok(found) => found,
-            // A disk that cannot be read now says so, and gives nothing false.
+            // A disk that cannot be read returns an error and no false records.
             Err(Error::Storage(_)) => return Ok(()),
             Err(error) => return Err(works(error)),
         };
@@ -651,13 +654,14 @@ impl Scene {
             Err(error) if !lies => {
                 return Err(broken(Check::Works, format!("stream {at}: {error}")));
             }
-            // Segments that the disk had promised are gone, and it says so; the run ends here.
+            // Segments that the disk had promised are lost, and the store reports it. The run ends
+            // here.
             Err(_) => return Ok(()),
         };
         let appender = Appender::resume(file, token, stream.schema.clone(), resumption);
         stream.appender = appender.map_err(works)?;
         (stream.block, stream.generation) = (None, 0);
-        // What was built again is readable from now on.
+        // Rebuilt segments are readable from now on.
         self.waiting.extend(rebuilt);
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
         let mut local = Local { appender: None, volume, waiting, objects };
@@ -672,7 +676,7 @@ impl Scene {
             return Err(broken(Check::True, what));
         }
         self.outcome.unpromised += ((stream.truth.len() - found.len()) / size) as u64;
-        // Objects may hold records that the disk lost: they are taken from there.
+        // The store takes records that the disk lost from the objects.
         let ahead = (stream.object as usize * size).max(found.len());
         let mut sealed = Vec::new();
         let missing = &stream.truth[found.len()..ahead];
@@ -689,7 +693,7 @@ impl Scene {
         Ok(())
     }
 
-    /// A second node, that has nothing but the objects.
+    /// Checks the records as a node sees them that has only the objects.
     fn check_objects(&mut self) -> Result<(), Broken> {
         for at in 0..self.streams.len() {
             let stream = &self.streams[at];
@@ -715,7 +719,7 @@ impl Scene {
                 let what = format!("objects: {promised} promised, {records} there");
                 return Err(broken(Check::Published, what));
             }
-            // The truth may have lost records to the crash that the objects still have.
+            // The objects may have records that the disk lost in the crash.
             let common = found.len().min(stream.truth.len()).min(promised as usize * size);
             if found[..common] != stream.truth[..common] {
                 let what = format!("objects of stream {at} hold what was never written");
@@ -726,12 +730,12 @@ impl Scene {
     }
 }
 
-/// Each life has blocks of its own.
+/// The name of a metadata block. Each life of a node has blocks of its own.
 fn block_name(node: &MetadataNode, at: usize) -> String {
     evenfall_store_format::layout::block_name(node.token, at as u32)
 }
 
-/// Tries again while it makes sense to.
+/// Repeats a call while its error is temporary.
 fn retry<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
     let mut left = 200;
     loop {
@@ -742,7 +746,7 @@ fn retry<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Every record, and the index asked for all of them on the way.
+/// Reads every record, by a query of the index over all times.
 fn everything(at: &Snapshot, segments: &mut dyn Segments) -> Result<Vec<u8>> {
     let mut found = Vec::new();
     let geometry: Geometry = at.geometry;

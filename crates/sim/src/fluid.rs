@@ -1,23 +1,22 @@
-//! Long flows as fluids: what every flow gets when links are shared max-min fairly.
+//! A simulator of long flows as fluids, which share their links by the max-min rule.
 //!
 //! A bulk read of 128 MB is 85,000 packets, and a study has millions of reads. Over seconds the
-//! packets matter little: senders that react to congestion settle near equal shares of their
-//! bottleneck. So a flow here is a number of bytes on a fixed list of links, and its rate is its
-//! max-min share: no flow can get more without taking from a flow that has no more.
+//! packets matter little, because senders that react to congestion settle near equal shares of
+//! their bottleneck. A flow here is a number of bytes on a fixed list of links. Its rate is its
+//! max-min share: no flow can gain bandwidth without taking it from a flow that has no more.
 //!
-//! **Exact.** Between two changes all rates are constant, so the end of each flow is computed and
-//! not stepped towards. Shares come from progressive filling (Bertsekas and Gallager, *Data
-//! networks*, 6.5.2): the link that gives its flows the least fixes them, what they leave elsewhere
-//! is shared again, and so on.
+//! **Exact.** Between two changes all rates are constant, so the simulator computes the end of each
+//! flow directly. Shares come from progressive filling (Bertsekas and Gallager, *Data networks*,
+//! 6.5.2): the link with the smallest share per flow fixes the rates of its flows, the rest of the
+//! bandwidth is shared among the other flows, and so on.
 //!
-//! **Fast.** A flow that begins or ends changes only flows that are connected with it by common
-//! links, over any number of flows between. Filling is done over these alone. The search for the
-//! next end walks over all live flows, which is cheaper than to keep hundreds of changing ends in
-//! order.
+//! **Fast.** A flow that begins or ends changes only the flows that common links connect with it,
+//! directly or through other flows. Only these flows are filled again. The search for the next end
+//! walks over all live flows, which costs less than keeping hundreds of changing ends in order.
 //!
-//! What packets add is left out: the start of a connection, round-trip times, unequal shares of
-//! unequal round-trip times, losses. `tests/fluid.rs` compares with a packet network whose ports
-//! serve flows in turns.
+//! The simulator leaves out what packets add: the start of a connection, round-trip times, unequal
+//! shares because of unequal round-trip times, and losses. `tests/fluid.rs` compares the simulator
+//! with a packet network whose ports serve flows in turns.
 //!
 //! ```
 //! use evenfall_sim::{Fluid, SimTime};
@@ -42,7 +41,7 @@ use crate::SimTime;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FluidLink(pub u32);
 
-/// A live flow of a [`Fluid`]. Never given twice.
+/// The name of a flow of a [`Fluid`]. No two flows of a run have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FluidFlow {
     slot: u32,
@@ -54,7 +53,8 @@ struct Link {
     bytes_per_s: f64,
     flows: Vec<u32>,
     carried: f64,
-    /// The filling that it was last part of, and there: what is left, and for how many.
+    /// Number of the last filling that this link was part of. The next two fields belong to that
+    /// filling: bandwidth left, and flows that have no rate yet.
     round: u64,
     room: f64,
     unfixed: u32,
@@ -83,18 +83,18 @@ pub struct Fluid {
     free: Vec<u32>,
     now: u64,
     round: u64,
-    /// Scratch of a filling: its links, and those of which flows are not fixed yet.
+    /// Buffers for a filling: its links, and the links with flows that have no rate yet.
     near: Vec<u32>,
     open: Vec<u32>,
 }
 
 impl Fluid {
-    /// Neither links nor flows.
+    /// A network without links and flows.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more link, of so many bytes a second.
+    /// Adds a link of `bytes_per_s`.
     ///
     /// # Panics
     /// When the link carries nothing.
@@ -106,7 +106,7 @@ impl Fluid {
         FluidLink(self.links.len() as u32 - 1)
     }
 
-    /// A flow begins. Without links it has no limit, and ends at once.
+    /// Starts a flow. A flow without links has no limit, and ends at once.
     ///
     /// # Panics
     /// When a link is unknown or on the path twice, or when time goes back.
@@ -126,7 +126,8 @@ impl Fluid {
         FluidFlow { slot, turn }
     }
 
-    /// A flow ends, done or not. Returns how many bytes it lacks: 0 at the time of its end.
+    /// Stops a flow, finished or not. Returns the bytes that it has not sent: 0 for a finished
+    /// flow.
     ///
     /// # Panics
     /// When the flow has ended before, or when time goes back.
@@ -144,7 +145,7 @@ impl Fluid {
         left
     }
 
-    /// The flow goes on over other links.
+    /// Moves a flow to other links.
     ///
     /// # Panics
     /// As [`Self::start`] and [`Self::stop`].
@@ -156,7 +157,7 @@ impl Fluid {
         self.join(slot, path);
     }
 
-    /// The flow has so many bytes left from now on, more or fewer than before. No rate changes.
+    /// Sets the bytes that a flow has left, more or fewer than before. No rate changes.
     ///
     /// # Panics
     /// When the flow has ended, or when time goes back.
@@ -168,14 +169,15 @@ impl Fluid {
         self.aim(slot);
     }
 
-    /// The flow that ends next, and when; of several the one that began first.
+    /// The flow that ends next, with the time of its end. Of several flows that end together, the
+    /// flow that began first.
     pub fn next_end(&self) -> Option<(SimTime, FluidFlow)> {
         let slot = *self.live.iter().min_by_key(|&&slot| self.flows[slot as usize].end)?;
         let flow = &self.flows[slot as usize];
         Some((SimTime::from_nanos(flow.end), FluidFlow { slot, turn: flow.turn }))
     }
 
-    /// Bytes a second of a flow; infinite where it has no links.
+    /// The rate of a flow in bytes a second; infinite for a flow without links.
     ///
     /// # Panics
     /// When the flow has ended.
@@ -183,7 +185,7 @@ impl Fluid {
         self.flows[self.slot(flow) as usize].rate
     }
 
-    /// Bytes that a flow lacks.
+    /// Bytes that a flow has not sent.
     ///
     /// # Panics
     /// When the flow has ended.
@@ -192,7 +194,7 @@ impl Fluid {
         flow.left_at(at.nanos())
     }
 
-    /// Bytes a second that all flows of a link have together.
+    /// Sum of the rates of all flows on a link, in bytes a second.
     pub fn load(&self, link: FluidLink) -> f64 {
         let flows = self.links[link.0 as usize].flows.iter();
         flows.map(|&slot| self.flows[slot as usize].rate).sum()
@@ -229,7 +231,7 @@ impl Fluid {
         self.now = at.nanos();
     }
 
-    /// Moves the bytes that have passed at the present rate.
+    /// Subtracts the bytes that have passed at the present rate.
     fn settle(&mut self, slot: u32) {
         let flow = &mut self.flows[slot as usize];
         let left = flow.left_at(self.now);
@@ -273,7 +275,8 @@ impl Fluid {
         self.fill(slot);
     }
 
-    /// Fills all that is connected with the path of a flow, whether the flow is on it or not.
+    /// Computes the rates of all flows that are connected with the path of a flow. The flow itself
+    /// may have left the path.
     fn fill(&mut self, slot: u32) {
         self.gather(slot);
         let mut open = std::mem::take(&mut self.open);
@@ -357,7 +360,7 @@ impl Flow {
         if now >= self.end {
             return 0.0;
         }
-        // A rate that is infinite has an end that is reached.
+        // A flow of infinite rate has no bytes left.
         (self.left - self.rate * now.saturating_sub(self.since) as f64 / 1e9).max(0.0)
     }
 }

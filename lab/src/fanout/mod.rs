@@ -2,8 +2,8 @@
 //!
 //! One thread sends to `fanout` sockets on loopback, and another thread drains them. Loopback runs
 //! the receiving half of the stack, up to the receiver's socket queue, in the sender's thread, so
-//! the sender's thread clock includes that half. Time that the kernel moved to its own threads
-//! (`ksoftirqd`) is added. Draining is left out, because it is the receivers' time.
+//! the sender's thread clock includes that half. The measurement adds the time of the kernel's own
+//! threads (`ksoftirqd`), and leaves out the draining thread, whose time belongs to the receivers.
 //!
 //! The sender is a [`Source`] in front of a [`Port`], or any closure ([`measure`]). A protocol and
 //! another system are therefore measured by exactly the same code.
@@ -24,16 +24,18 @@ use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_host::procstat::ksoftirqd_cpu;
 use evenfall_port::{Options, Port};
 
-/// The head that stands for a protocol's: what the multicast header takes on the wire.
+/// Bytes of the head in front of each message: the length of the multicast header.
 const HEAD_BYTES: usize = 76;
-/// How long the drain may go on finding datagrams after the last was sent.
+/// How long the draining thread waits without a datagram before it takes the rest for lost.
 const QUIET: Duration = Duration::from_millis(50);
-/// A paced sender that is early sleeps at least this long: shorter sleeps only burn time.
+/// Shortest sleep of a paced sender that is early. A shorter sleep costs more processor time than
+/// it lasts.
 const NAP: Duration = Duration::from_micros(20);
-/// Rates tried between a loss-free and a lossy one, each halving the distance: 2 % in the end.
+/// Rates tried between a rate without loss and a rate with loss. Each trial halves the distance, so
+/// six trials leave 2 % of it.
 const SEARCH_STEPS: usize = 6;
 
-/// What to measure.
+/// Settings of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FanoutBench {
     /// Receivers.
@@ -44,7 +46,7 @@ pub struct FanoutBench {
     pub pack: usize,
     /// Datagrams handed to the kernel at a time.
     pub burst: usize,
-    /// Messages per second; as many as possible when `None`.
+    /// Messages per second. `None` sends as fast as possible.
     pub rate: Option<f64>,
     /// How long to send.
     pub duration: Duration,
@@ -69,13 +71,13 @@ impl FanoutBench {
         }
     }
 
-    /// The same messages flat out: twenty in a datagram, 64 datagrams at a time.
+    /// The same messages as fast as possible: twenty in a datagram, 64 datagrams at a time.
     pub fn saturated() -> Self {
         Self { pack: 20, burst: 64, rate: None, ..Self::unbatched() }
     }
 }
 
-/// What was measured. A copy is one message at one receiver.
+/// Result of a measurement. A copy is one message at one receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FanoutResult {
     /// Processor time of the sending side over delivered copies.
@@ -86,20 +88,20 @@ pub struct FanoutResult {
     pub messages: u64,
     /// Copies that should have been delivered.
     pub copies: u64,
-    /// Copies that were not.
+    /// Copies that were not delivered.
     pub lost: u64,
 }
 
-/// Makes datagrams, as a protocol would.
+/// A source of datagrams, such as a protocol.
 pub trait Source {
     /// The groups to install for these receivers.
     fn start(&mut self, receivers: &[SocketAddr]) -> Vec<Install>;
-    /// Makes `messages` messages into datagrams. How many datagrams.
+    /// Makes `messages` messages, and pushes their datagrams. Returns the number of datagrams.
     fn next(&mut self, now: Timestamp, messages: usize, push: &mut dyn FnMut(Transmit)) -> usize;
 }
 
-/// Bodies that a [`Packed`] source sends in turn: more than a burst, so that each frame of a burst
-/// is other memory, as in a real feed.
+/// Bodies that a [`Packed`] source sends in turn. The number is above the datagrams of a burst, so
+/// that each datagram of a burst lies in memory of its own, as in a real feed.
 const BODIES: usize = 128;
 
 /// A source that packs messages behind a fixed head.
@@ -111,7 +113,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// For the messages of this measurement.
+    /// A source for the messages of this measurement.
     pub fn new(bench: &FanoutBench) -> Self {
         let body = |number| Bytes::from(vec![number as u8; bench.size * bench.pack]);
         let bodies = (0..BODIES).map(body).collect();
@@ -160,7 +162,7 @@ impl Sinks {
     /// Opens `count` sockets and starts to drain them.
     ///
     /// # Errors
-    /// When sockets or the thread cannot be had.
+    /// When a socket cannot be bound or the thread cannot be started.
     pub fn start(count: usize, coalescing: bool) -> Result<Self, Error> {
         let loopback = (Ipv4Addr::LOCALHOST, 0).into();
         let options = Options {
@@ -185,7 +187,7 @@ impl Sinks {
         Ok(Self { addresses, shared, thread: Some(thread) })
     }
 
-    /// Where to send to.
+    /// Addresses of the sockets.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -195,7 +197,8 @@ impl Sinks {
         self.shared.datagrams.load(Ordering::Acquire)
     }
 
-    /// Waits until `datagrams` have been drained, or no more come. How many have been.
+    /// Waits until `datagrams` datagrams have been drained, or until no more arrive. Returns the
+    /// number of drained datagrams.
     pub fn settle(&self, datagrams: u64) -> u64 {
         let mut seen = self.datagrams();
         let mut changed = MonotonicClock::now();
@@ -214,7 +217,7 @@ impl Drop for Sinks {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed.
+            // The thread has printed its own panic.
             drop(thread.join());
         }
     }
@@ -231,15 +234,15 @@ fn drain(mut ports: Vec<Box<dyn Port>>, drained: &Drained) {
         if count > 0 {
             drained.datagrams.fetch_add(count, Ordering::Release);
         } else {
-            // A nap instead of a wait: a wake-up per datagram would be paid by the sender, whose
-            // time is measured, and says nothing about how it sends.
+            // The thread polls and sleeps in between. If it waited in the socket, each datagram
+            // would wake it, and the sender would pay for the wake-up in the measured time.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 }
 
-/// Measures whatever sends: `send(messages)` sends so many and says how many datagrams it sent per
-/// receiver. It is called with at most `pack * burst` messages.
+/// Measures any sender: `send(messages)` sends this number of messages and returns the number of
+/// datagrams per receiver. The argument is at most `pack * burst`.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -293,7 +296,7 @@ pub fn measure(
 /// Measures a source in front of a driver.
 ///
 /// # Errors
-/// When sockets cannot be had.
+/// When a socket cannot be bound.
 pub fn bench_source(
     bench: &FanoutBench,
     sinks: &Sinks,
@@ -306,7 +309,7 @@ pub fn bench_source(
     }
     measure(bench, sinks, |now, messages| {
         let datagrams = source.next(now, messages, &mut |transmit| {
-            // The queue holds more than one burst; a refusal would be seen as loss.
+            // The queue holds more than one burst. A refused datagram would be counted as lost.
             let _: Result<(), _> = port.send(0, transmit);
         });
         port.flush();
@@ -317,17 +320,17 @@ pub fn bench_source(
 /// Measures the driver alone.
 ///
 /// # Errors
-/// When sockets cannot be had.
+/// When a socket cannot be bound.
 pub fn bench_fanout(bench: &FanoutBench) -> Result<FanoutResult, Error> {
     let sinks = Sinks::start(bench.fanout, bench.coalesce)?;
     bench_source(bench, &sinks, &mut Packed::new(bench))
 }
 
-/// The highest rate at which `trial` loses nothing: the flat-out rate when nothing is lost there,
-/// else what halving finds below it.
+/// The highest rate at which `trial` loses no message. The first trial runs as fast as possible. If
+/// it loses messages, a search by halving looks for a lower rate.
 ///
 /// # Errors
-/// What the trial says.
+/// The error of a trial.
 pub fn highest_lossless(
     flat_out: &FanoutResult,
     mut trial: impl FnMut(f64) -> Result<FanoutResult, Error>,
@@ -342,7 +345,7 @@ pub fn highest_lossless(
         if result.lost == 0 {
             good = good.max(result.messages_per_s);
         }
-        // A trial that fell behind its rate says nothing about rates above the one that it kept.
+        // A trial that fell behind its rate did not test that rate, so the rate counts as too high.
         if result.lost > 0 || result.messages_per_s < middle * 0.98 {
             bad = middle;
         } else {
@@ -361,7 +364,8 @@ mod tests {
         let short = Duration::from_millis(60);
         let slow = FanoutBench { duration: short, fanout: 3, ..FanoutBench::unbatched() };
         let result = bench_fanout(&slow).unwrap();
-        // Sixty milliseconds of ten messages each, or fewer where others had the core.
+        // Sixty milliseconds with ten messages each. The number is lower when other processes use
+        // the core.
         assert!((1..=600).contains(&result.messages), "{result:?}");
         assert_eq!((result.copies, result.lost), (3 * result.messages, 0));
         assert!(result.cpu_ns_per_copy > 0.0);

@@ -1,5 +1,5 @@
-//! The multicast root in front of the driver, as a source for `crate::fanout`. It measures a copy
-//! with numbering, framing, deadline, repair ring and header, and not only with sending.
+//! The multicast root in front of the driver, as a source for `crate::fanout`. The cost of a copy
+//! then includes numbering, framing, deadline, repair ring and header.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,12 +13,13 @@ use evenfall_multicast_machine::{
     Config, Identity, Mode, Receiver, Root, RootEvent, Run, SharedKey,
 };
 
-/// Sinks do not answer, so nobody is to be missed while a measurement lasts.
+/// Time after which the root removes a silent receiver. Sinks never answer, and the root must keep
+/// them for the whole measurement.
 const LONG: Duration = Duration::from_secs(3_600);
-/// Steps within which everybody has joined; each is one exchange of datagrams.
+/// Limit of steps until all receivers have joined. A step is one exchange of datagrams.
 const STEPS_MAX: usize = 10_000;
 
-/// A root that sends to sinks directly, as a proxy does to its children.
+/// A root whose children are the sinks, as the children of a proxy are receivers.
 pub struct RootSource {
     root: Root,
     message: Vec<u8>,
@@ -27,7 +28,7 @@ pub struct RootSource {
 }
 
 impl RootSource {
-    /// A root for this measurement, sealing under a key if one is given.
+    /// A root for this measurement. With a key, the root seals its datagrams.
     pub fn new(bench: &FanoutBench, key: Option<SharedKey>) -> Self {
         let mut config = Config { mode: Mode::Cloudex, ..Config::default() };
         config.framing.messages_max = bench.pack as u16;
@@ -38,9 +39,9 @@ impl RootSource {
         Self { root, message: vec![42; bench.size], key, config }
     }
 
-    /// Lets a receiver machine join for each sink, over no network at all.
+    /// Lets a receiver machine join for each sink. The datagrams are passed in memory.
     fn form(&mut self, sinks: &[SocketAddr]) -> Vec<Install> {
-        // The address only has to be one and the same.
+        // Any address does, as long as all machines use the same.
         let root_at = SocketAddr::from(([127, 0, 0, 1], 1));
         let mut now = MonotonicClock::now();
         let receiver = |i: usize| {
@@ -56,7 +57,7 @@ impl RootSource {
             for (receiver, from) in receivers.iter_mut().zip(sinks) {
                 receiver.handle_timeout(now);
                 while let Some(transmit) = receiver.poll_transmit(now) {
-                    // What is refused is not yet understood; the machines try again.
+                    // A datagram that arrives too early is refused, and its machine sends it again.
                     self.root.handle(now, arrival(&transmit, *from, now)).ok();
                 }
             }
@@ -97,7 +98,7 @@ impl Source for RootSource {
 
     fn next(&mut self, now: Timestamp, messages: usize, push: &mut dyn FnMut(Transmit)) -> usize {
         for _ in 0..messages {
-            // A full queue would show as a lost copy; the burst is below its limit.
+            // The burst is below the limit of the queue. A full queue would show as a lost copy.
             self.root.publish(now, Format::OPAQUE, &self.message).ok();
         }
         self.root.flush(now);

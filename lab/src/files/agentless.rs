@@ -1,19 +1,21 @@
-//! Steering without an agent in the network: the ends of reads measure, and change source ports.
+//! A policy that needs no agent in the network: the hosts of a read measure their flows and change
+//! source ports.
 //!
-//! A tenant cannot set up paths, and no switch tells a tenant what a link carries. Three things are
-//! his own:
+//! A tenant cannot set up paths, and no switch tells a tenant the load of a link. A tenant controls
+//! three things:
 //!
-//! - **the copies' hosts.** A dataserver knows its flows and their rates, so it can say what a new
-//!   flow would get at its card; the client knows the same of its own. A probe asks all three;
-//! - **the source port.** Switches hash it, so a new port is another path, by lot. A flow that has
-//!   clearly less than both cards would give it is congested between them: it moves to a new port,
-//!   and back to the best port known when the new one is slower;
-//! - **two copies at once.** When the first copy cannot fill the client's card, a second copy
-//!   reads parts of the block. The faster one takes the parts of the slower one, so a bad path
-//!   costs its share and no more. A read never has more than two flows.
+//! - **the copies' hosts.** A dataserver knows its flows and their rates, so it can estimate the
+//!   share of a new flow at its network card. The client estimates the share at its own card. A
+//!   probe asks all three dataservers;
+//! - **the source port.** Switches hash the port, so a new port gives a random other path. A flow
+//!   that is much slower than both cards allow is congested between them. The flow moves to a new
+//!   port, and back to the best known port when the new port is slower;
+//! - **two copies at once.** When the first copy cannot fill the client's card, a second copy reads
+//!   parts of the block. The faster copy takes over parts of the slower copy, so a slow path does
+//!   not delay the end of the read. A read never has more than two flows.
 //!
-//! Which links the ports' paths share stays unknown, and so does the harm to others: a read counts
-//! for its own time alone.
+//! The policy does not know which links the paths of two ports share, and therefore not the harm to
+//! other flows. It minimises the duration of the read alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,29 +25,32 @@ use evenfall_files_flow::{Count, FlowId, Leg, NodeIndex, Policy, Read, Reroute, 
 
 use crate::files::rivals::links_between;
 
-/// How often ends look at their flows. In 50 ms a flow of 500 Mb/s moves 3 MB, many round trips'
-/// worth, and the shortest read is looked at twenty times.
+/// Time between two measurements of a flow by its hosts. In 50 ms a flow of 500 Mb/s moves 3 MB,
+/// which takes many round trips, and the shortest read is measured twenty times.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A flow below this part of what both cards promise is congested between them.
+/// A flow below this part of the rate that both cards promise counts as congested between them.
 const CONGESTED: f64 = 0.8;
-/// A second copy is read where its card promises at least this part of the first one's.
+/// A second copy is read when its card promises at least this part of the rate of the first copy's
+/// card.
 const SECOND_MIN: f64 = 0.25;
-/// Ports that a flow tries: eight shortest paths lie between two pods of the simulated network, and
-/// eight draws find a given quarter of them nine times in ten.
+/// Limit of ports that a flow tries. Two pods of the simulated network have eight shortest paths
+/// between them, and eight random ports hit a given quarter of the paths nine times in ten.
 const PORTS_MAX: u32 = 8;
-/// A new port must be this much faster to be kept: between equal paths flows would change for ever.
+/// A flow keeps a new port that is this many times as fast as the old port. Without this margin,
+/// flows would change between equal paths for ever.
 const BETTER: f64 = 1.2;
 
-/// A flow as its ends see it.
+/// The record that the two hosts of a flow keep.
 struct Seen {
     from: NodeIndex,
     to: NodeIndex,
     moved: f64,
     at: Timestamp,
-    /// Bytes a second since the last look; at first what the cards promise.
+    /// Bytes a second since the last measurement; before the first, the rate that the cards
+    /// promise.
     rate: f64,
     port: u16,
-    /// The best port so far and its rate, when a new one is on trial.
+    /// The best port so far and its rate, while a new port is on trial.
     trial: Option<(u16, f64)>,
     ports: u32,
 }
@@ -55,19 +60,20 @@ pub struct Agentless {
     spec: ThreeTier,
     prng: Prng,
     flows: BTreeMap<FlowId, Seen>,
-    /// The fastest flow beyond its rack that each host has seen, in bytes a second: what the links
-    /// between racks can carry at their best, whatever the cards promise.
+    /// For each host, the rate of its fastest flow to or from another rack, in bytes a second. The
+    /// rate shows what the links between racks carry, whatever the cards promise.
     widest: BTreeMap<NodeIndex, f64>,
 }
 
 impl Agentless {
-    /// No flows yet. `spec` is used for the speed of a card and the base round trip alone.
+    /// A policy without flows. It takes only the speed of a card and the base round trip from
+    /// `spec`.
     pub fn new(spec: ThreeTier, seed: u64) -> Self {
         Self { spec, prng: Prng::new(seed), flows: BTreeMap::new(), widest: BTreeMap::new() }
     }
 
-    /// What a card gives to a flow beside the flows it has: `but` is the flow itself, if it is
-    /// there already.
+    /// The share that a card gives to a flow beside the card's other flows, in bytes a second.
+    /// `but` is the flow itself, if the card has it already.
     fn promise(&self, fits: impl Fn(&Seen) -> bool, but: Option<FlowId>) -> f64 {
         let beside = self.flows.iter().filter(|(flow, seen)| Some(**flow) != but && fits(seen));
         let mut rates: Vec<f64> = beside.map(|(_, seen)| seen.rate).collect();
@@ -82,13 +88,13 @@ impl Agentless {
         room / count as f64
     }
 
-    /// Whether no switch but that of their rack is between two hosts: the base round trip tells.
+    /// Whether two hosts are in one rack. A real client would see this in the base round trip.
     fn is_near(&self, one: NodeIndex, other: NodeIndex) -> bool {
         links_between(&self.spec, one, other) <= 2
     }
 
-    /// What a flow between two hosts may hope for: what both cards give, and beyond the rack no
-    /// more than either host ever saw there.
+    /// The rate that a flow between two hosts may reach: the lower share of both cards, and between
+    /// racks at most the fastest rate that either host has seen there.
     fn both(&self, from: NodeIndex, to: NodeIndex, but: Option<FlowId>) -> f64 {
         let sends = self.promise(|seen| seen.from == from, but);
         let cards = sends.min(self.promise(|seen| seen.to == to, but));
@@ -113,7 +119,7 @@ impl Policy for Agentless {
     fn choose(&mut self, now: Timestamp, read: &Read<'_>) -> Vec<Leg> {
         let mut copies: Vec<(f64, u32, u64, NodeIndex)> = Vec::new();
         for &copy in read.copies {
-            // The base round trip tells how far a copy is.
+            // A real client would see the distance of a copy in the base round trip.
             let away = links_between(&self.spec, copy, read.client);
             copies.push((self.both(copy, read.client, None), away, self.prng.next_u64(), copy));
         }
@@ -165,7 +171,7 @@ impl Policy for Agentless {
                 moves.push(Reroute { flow, route: Route::Port(port) });
                 continue;
             }
-            // In one rack there is one path.
+            // Within a rack there is only one path, so a new port gives no other path.
             if !near && rate < CONGESTED * promised && seen.ports < PORTS_MAX {
                 seen.trial = Some((seen.port, rate));
                 seen.port = self.prng.next_u64() as u16;

@@ -1,14 +1,16 @@
-//! What no way to steer can beat: a lower bound on the mean time of the same reads.
+//! A lower bound on the mean time of the reads of a run, which no policy can beat.
 //!
-//! Every read crosses the link of its client. A read without a copy in its client's rack crosses
-//! the links into the rack too, and a read without a copy in the pod those into the pod. Take each
-//! of these bundles as a single link that serves its reads alone, the one with the least left
-//! first, which is the best order of a single link (Schrage, 1968). No schedule of the whole
-//! network ends the reads of the bundle earlier in the sum.
+//! Every read crosses the link of its client. A read without a copy in its client's rack also
+//! crosses the links into the rack, and a read without a copy in the pod crosses the links into the
+//! pod. The bound treats each of these bundles as a single link that serves only its own reads. The
+//! link serves the read with the fewest bytes left first, which is the best order on a single link
+//! (Schrage, 1968). No schedule of the whole network gives the reads of the bundle a smaller sum of
+//! times.
 //!
-//! A read is counted in one bundle, the sum over disjoint bundles is a bound, and of the ways to
-//! divide the reads of a rack or pod the one with the larger sum is taken. The links of the copies'
-//! hosts are left out: which of three serves a read is open. So the true optimum lies above.
+//! Each read counts in one bundle, so the sum over the bundles is a bound. The reads of a rack or
+//! pod can be divided among bundles in several ways, and the division with the largest sum is
+//! taken. The links of the copies' hosts are left out, because any of three hosts may serve a read.
+//! The true optimum therefore lies above the bound.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,12 +19,13 @@ use evenfall_files_flow::ThreeTier;
 
 use crate::files::workload::Job;
 
-/// The least sum of times on one link that serves the read with the least left first.
+/// The sum of the times of all reads on one link that serves the read with the fewest bytes left
+/// first.
 fn shortest_first(jobs: &[&Job], bytes_per_s: f64) -> f64 {
     let mut waiting: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new();
     let (mut now, mut sum) = (0.0_f64, 0.0);
     let mut next = 0;
-    // Nanoseconds keep the order of the heap exact; arrivals are looked up by number.
+    // The heap orders whole nanoseconds, because floating-point numbers have no total order.
     while next < jobs.len() || !waiting.is_empty() {
         if waiting.is_empty() {
             now = now.max(jobs[next].at_s);
@@ -49,7 +52,7 @@ fn shortest_first(jobs: &[&Job], bytes_per_s: f64) -> f64 {
     sum
 }
 
-/// The bound on the mean time of these reads, in seconds.
+/// The lower bound on the mean time of these reads, in seconds.
 pub fn mean_s(spec: &ThreeTier, jobs: &[Job]) -> f64 {
     let rack_bytes_per_s = spec.rack_bytes_per_s * f64::from(spec.aggs);
     let pod_bytes_per_s = spec.core_bytes_per_s * f64::from(spec.aggs * spec.cores);
@@ -94,7 +97,7 @@ mod tests {
     fn the_shortest_rest_goes_first() {
         let long = job(0.0, 0, [1, 5, 40], 250_000_000);
         let short = job(1.0, 0, [1, 5, 40], 62_500_000);
-        // The short one takes .5 s at once, the long one ends after 2.5 s.
+        // The short read starts at once and takes .5 s. The long read ends after 2.5 s.
         assert!((shortest_first(&[&long, &short], 125e6) - 3.0).abs() < 1e-6);
     }
 

@@ -1,16 +1,16 @@
 //! Bulk reads on a simulated data centre: Mayflower, its rivals, and a bound.
 //!
-//! A run draws the thesis' workload from a seed and lets a policy choose copy and path of every
-//! read. Flows share links as fluids ([`evenfall_sim::Fluid`]). The policy sees what its kind can
-//! see: byte counts of edge switches once a second, staggered rack by rack, or what the ends of the
-//! flows count themselves.
+//! A run draws the workload of the thesis from a seed. A policy chooses copy and path of every
+//! read. Flows share links as fluids ([`evenfall_sim::Fluid`]). A policy with an agent in the
+//! network sees the byte counts of edge switches once a second, each rack at another time. A policy
+//! without an agent sees the counts of the flows' own hosts.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`workload`] | reads and flows of others, from a seed |
+//! | [`workload`] | reads and background flows, drawn from a seed |
 //! | [`rivals`], [`prequal`], [`agentless`] | policies beside the selector |
-//! | [`scene`] | a run |
-//! | [`bound`] | what no policy can beat |
+//! | [`scene`] | one run |
+//! | [`bound`] | a lower bound that no policy can beat |
 //! | [`study`] | figures 3.3 to 3.9 of the thesis |
 
 pub mod agentless;
@@ -33,12 +33,12 @@ use rivals::{Copies, Paths, Rival};
 use scene::Times;
 use workload::{Load, Locality, Placement};
 
-/// A way to steer.
+/// The policies of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Steering {
-    /// Up to two copies, the time counted once.
+    /// Up to two copies, by a cost in which the duration counts once.
     Mayflower,
-    /// Up to two copies by the sum that the thesis prints.
+    /// Up to two copies, by the cost that the thesis prints.
     MayflowerPrinted,
     /// One copy: Mayflower-B.
     MayflowerB,
@@ -48,22 +48,22 @@ pub enum Steering {
     NearestMf,
     /// The copy with the most room above it, hashed paths.
     Sinbad,
-    /// The same with Mayflower's paths.
+    /// The copy with the most room above it, Mayflower's paths.
     SinbadMf,
     /// HDFS' order of copies, hashed paths.
     Hdfs,
-    /// The same with Mayflower's paths.
+    /// HDFS' order of copies, Mayflower's paths.
     HdfsMf,
     /// The nearest copy, and large flows move to paths with room.
     Hedera,
-    /// Requests in flight and latency, hashed paths.
+    /// Prequal's choice by requests in flight and latency, hashed paths.
     Prequal,
-    /// Ports that are measured by the ends.
+    /// Source ports that the hosts of a flow measure, without an agent in the network.
     Agentless,
 }
 
 impl Steering {
-    /// All of them, by name.
+    /// All policies, by name.
     pub const ALL: [(&'static str, Self); 12] = [
         ("mayflower", Self::Mayflower),
         ("mayflower-printed", Self::MayflowerPrinted),
@@ -79,14 +79,14 @@ impl Steering {
         ("hdfs", Self::Hdfs),
     ];
 
-    /// Its name.
+    /// The name of the policy on the command line.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, steering)| *steering == self).map_or("", |(name, _)| name)
     }
 
-    /// What passes between the arrival of a read and its first byte. Asking the server of flows and
-    /// setting up a path takes 4 ms (thesis, 3.4.3); a probe of the copies takes a round trip, for
-    /// which 1 ms is ample; a hash takes nothing.
+    /// Time between the arrival of a read and its first byte. A request to the Flowserver and the
+    /// set-up of a path take 4 ms (thesis, 3.4.3). A probe of the copies takes one round trip, for
+    /// which 1 ms is a generous value. A hash takes no time.
     fn setup(self) -> Duration {
         let millis = match self {
             Self::Nearest | Self::Hdfs | Self::Hedera => 0,
@@ -130,7 +130,7 @@ impl FromStr for Steering {
     }
 }
 
-/// No way to steer has this name.
+/// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownSteering(String);
 
@@ -143,36 +143,35 @@ impl std::fmt::Display for UnknownSteering {
 
 impl std::error::Error for UnknownSteering {}
 
-/// A setting of the experiment; seeds are apart.
+/// The parameters of a run, without its seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// The way to steer.
+    /// The policy.
     pub steering: Steering,
     /// The network.
     pub spec: ThreeTier,
-    /// The reads.
+    /// The workload of reads.
     pub load: Load,
-    /// Flows of others per second and host; 0 for none.
+    /// Background flows per second and host; 0 for none.
     pub strangers_rate: f64,
-    /// Whether the policy is told of them.
+    /// Whether the policy is told of background flows.
     pub strangers_seen: bool,
-    /// How often edge switches count a flow.
+    /// Time between two byte counts of a flow by an edge switch.
     pub interval: Duration,
 }
 
-/// What lies at the racks of the total oversubscription: hosts send so many times what leaves a
-/// rack.
+/// Oversubscription at a rack: the bandwidth of its hosts divided by the bandwidth of its uplinks.
 ///
-/// The thesis prints the total alone, and says that the capacity of the higher links was varied. A
-/// single capacity for all links above the racks puts twice as much of it at the racks as above
-/// them: 4:1 and 2:1, 500 Mb/s each.
+/// The thesis prints only the total oversubscription, and says that the capacity of the higher
+/// links was varied. With one capacity for all links above the racks, 500 Mb/s each, the
+/// oversubscription is 4:1 at the racks and 2:1 above them.
 pub const RACK_RATIO: f64 = 4.0;
-/// Oversubscription of the thesis' network.
+/// Total oversubscription of the network of the thesis.
 pub const TOTAL_RATIO: f64 = 8.0;
-/// Files of a run; the thesis does not print how many. With 1,000 files the most popular one draws
-/// 18 % of all reads. At .1 reads per second and host, policies that read the nearest copy would
-/// ask the link of its primary for more than it carries, and times would grow with the length of
-/// the run.
+/// Files of a run. The thesis does not print their number. With 1,000 files the most popular file
+/// would draw 18 % of all reads. At .1 reads per second and host, policies that read the nearest
+/// copy would then overload the link of its primary, and times would grow with the length of the
+/// run.
 pub const FILES: usize = 10_000;
 /// Reads of a run: five minutes at .1 per second and host.
 pub const READS: usize = 2_000;
@@ -201,7 +200,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// One run.
+    /// Runs one seed. Returns the times of the run and the lower bound on the mean in seconds.
     pub fn run(&self, seed: u64) -> (Times, f64) {
         let jobs = workload::jobs(&self.spec, &self.load, seed);
         let until_s = jobs.last().map_or(0.0, |job| job.at_s);
@@ -216,7 +215,7 @@ impl Params {
         (times, bound::mean_s(&self.spec, &jobs))
     }
 
-    /// Runs of the seeds `first..first + seeds`, summed up.
+    /// Runs the seeds `first..first + seeds` and collects their figures.
     pub fn runs(&self, first: u64, seeds: u64) -> Summary {
         let mut summary = Summary::default();
         for seed in first..first + seeds {
@@ -227,7 +226,7 @@ impl Params {
     }
 }
 
-/// Figures of several seeds: a value each.
+/// Figures of several seeds: each list has one value per seed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Mean time of a read, seconds.
@@ -238,9 +237,9 @@ pub struct Summary {
     pub p95_s: Vec<f64>,
     /// 99th percentile.
     pub p99_s: Vec<f64>,
-    /// Mean time of the flows of others.
+    /// Mean time of the background flows, seconds.
     pub strangers_s: Vec<f64>,
-    /// Lower bound on the mean.
+    /// Lower bound on the mean time of a read, seconds.
     pub bound_s: Vec<f64>,
     /// Share of reads from two copies.
     pub divided: Vec<f64>,

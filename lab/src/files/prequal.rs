@@ -1,10 +1,12 @@
-//! Prequal (Wydrowski and others, NSDI 2024): servers say how many requests they have in flight
-//! and how long requests took at about that many; clients keep the answers and use them again.
+//! The rival Prequal (Wydrowski and others, NSDI 2024). A server tells a client how many requests
+//! it has in flight, and how long requests took at about that number. Clients keep the answers and
+//! use them again.
 //!
-//! A server with more requests in flight than a high quantile of the known answers is hot. Of the
-//! cold ones the fastest is taken, and of hot ones the one with the fewest in flight. The paper
-//! probes servers at random, because any of its servers can answer. Here three hosts have the file,
-//! so a client that knows no fresh answer of a copy asks that copy.
+//! A server with more requests in flight than a high quantile of the known answers is hot. The
+//! client takes the fastest cold server. When all servers are hot, the client takes the server with
+//! the fewest requests in flight. The paper probes servers at random, because any of its servers
+//! can answer. Here only three hosts have the file, so a client without a fresh answer of a copy
+//! asks that copy.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,9 +14,9 @@ use std::time::Duration;
 use evenfall_core::{Prng, Timestamp};
 use evenfall_files_flow::{FlowId, NodeIndex, Read};
 
-/// Answers older than this are not used: one second in the paper.
+/// Age above which an answer is not used. The paper uses one second.
 const FRESH: Duration = Duration::from_secs(1);
-/// How often an answer is used. The paper uses an answer about twice at its rates.
+/// Uses of an answer. The paper uses an answer about twice at its rates.
 const USES_MAX: u32 = 2;
 /// The quantile of requests in flight above which a server is hot: .84 in the paper.
 const HOT: f64 = 0.84;
@@ -23,7 +25,7 @@ const KEPT_MAX: usize = 16;
 /// Finished requests of which a server remembers the latency.
 const LATENCIES_MAX: usize = 16;
 
-/// What a server says.
+/// The answer of a server to a probe.
 #[derive(Clone, Copy)]
 struct Answer {
     server: NodeIndex,
@@ -36,13 +38,15 @@ struct Answer {
 #[derive(Default)]
 struct Server {
     in_flight: u32,
-    /// Requests in flight when a request came, and how long it took.
+    /// For each finished request: the requests in flight at its arrival, and its duration in
+    /// seconds.
     done: VecDeque<(u32, f64)>,
     open: BTreeMap<FlowId, u32>,
 }
 
 impl Server {
-    /// The median of the latencies at the number in flight that is nearest to now.
+    /// The median latency of the requests that met the number of requests in flight nearest to the
+    /// present number, in seconds.
     fn latency_s(&self) -> f64 {
         let away = |at: u32| at.abs_diff(self.in_flight);
         let Some(nearest) = self.done.iter().map(|done| away(done.0)).min() else { return 0.0 };
@@ -53,7 +57,7 @@ impl Server {
     }
 }
 
-/// Servers and what clients know of them.
+/// The servers, and the answers that clients keep.
 #[derive(Default)]
 pub struct Prequal {
     servers: BTreeMap<NodeIndex, Server>,
@@ -97,7 +101,7 @@ impl Prequal {
         best.server
     }
 
-    /// A request is done.
+    /// Records the end of a request and its duration.
     pub fn ended(&mut self, server: NodeIndex, flow: FlowId, took: Duration) {
         let server = self.servers.entry(server).or_default();
         let Some(at) = server.open.remove(&flow) else { return };

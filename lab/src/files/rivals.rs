@@ -1,4 +1,4 @@
-//! Rivals on the interface of the selector: one rule picks the copy, then another picks the path.
+//! Rivals of the selector: one rule picks the copy, then another rule picks the path.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,33 +12,36 @@ use evenfall_sim::{Fluid, FluidLink, SimTime};
 
 use crate::files::prequal::Prequal;
 
-/// How a copy is picked.
+/// The rule that picks a copy.
 pub enum Copies {
-    /// The one with the fewest links between; equals by lot.
+    /// The copy with the fewest links to the client; a random one among equals.
     Nearest,
-    /// One in the client's rack, or any by lot: HDFS with rack awareness.
+    /// A copy in the client's rack, or else a random copy: HDFS with rack awareness.
     Hdfs,
-    /// The one with the most room between, by what the hosts send: Sinbad, turned to reads.
+    /// The copy with the most free bandwidth to the client, estimated from the rates at which hosts
+    /// send. This is Sinbad's rule for writes, applied to reads.
     Sinbad,
     /// By requests in flight and latency.
     Prequal(Prequal),
 }
 
-/// How a path is picked.
+/// The rule that picks a path.
 pub enum Paths {
     /// By the hash of the flow.
     Hash,
     /// By equation 3.2 among the paths of the picked copy.
     Cost(Box<Selector>),
-    /// By the hash, and every five seconds large flows move to where they fit: Hedera.
+    /// By the hash of the flow. Every five seconds, large flows move to the first path with room:
+    /// Hedera.
     FirstFit(Box<Topology>),
 }
 
-/// A flow as the ends see it.
+/// The record of a flow that its hosts keep.
 struct Seen {
     from: NodeIndex,
     to: NodeIndex,
-    /// Bytes a second in the last interval; at first what the policy expects.
+    /// Bytes a second in the last interval; before the first count, the rate that the policy
+    /// expects.
     rate: f64,
     moved: f64,
     at: Timestamp,
@@ -58,13 +61,13 @@ pub struct Rival {
     scheduled: Timestamp,
 }
 
-/// How often Hedera looks for better paths: five seconds in its paper.
+/// Time between two searches of Hedera for better paths: five seconds in its paper.
 const FIRST_FIT_EVERY: Duration = Duration::from_secs(5);
 /// Flows that ask for less than a tenth of their host's link stay where the hash put them (Hedera,
 /// section 4).
 const LARGE: f64 = 0.1;
 
-/// How far two hosts are: links of the shortest path.
+/// Number of links on the shortest path between two hosts.
 pub fn links_between(spec: &ThreeTier, one: NodeIndex, other: NodeIndex) -> u32 {
     if one == other {
         0
@@ -78,7 +81,7 @@ pub fn links_between(spec: &ThreeTier, one: NodeIndex, other: NodeIndex) -> u32 
 }
 
 impl Rival {
-    /// A rival; counts come every `interval`.
+    /// A rival that gets byte counts every `interval`.
     pub fn new(
         copies: Copies,
         paths: Paths,
@@ -90,13 +93,13 @@ impl Rival {
         Self { copies, paths, spec, prng, flows, interval, scheduled: Timestamp::ZERO }
     }
 
-    /// Mayflower's paths for a copy that is picked already.
+    /// Mayflower's rule for paths, for a copy that another rule has picked.
     pub fn cost(spec: &ThreeTier, interval: Duration) -> Paths {
         let topology = spec.build();
         Paths::Cost(Box::new(Selector::new(topology, Config::default(), Two::Never, interval)))
     }
 
-    /// One of the copies for which the number is least, by lot.
+    /// A random copy among the copies for which the number is least.
     fn least(
         &mut self,
         copies: &[NodeIndex],
@@ -109,9 +112,10 @@ impl Rival {
         equals[self.prng.below(equals.len() as u64) as usize]
     }
 
-    /// Bytes a second that are free between copy and client, going up: at the host, at the links
-    /// that leave its rack, at those that leave its pod. Hosts know what they send whither, so the
-    /// links above are summed from them and spread evenly.
+    /// Free bytes a second on the way up from the copy to the client: at the host, at the links
+    /// that leave its rack, and at the links that leave its pod. Hosts know their own rates and
+    /// receivers. The load of the higher links is the sum of these rates, divided equally among the
+    /// links.
     fn room(&self, copy: NodeIndex, client: NodeIndex) -> f64 {
         let spec = &self.spec;
         let sum = |fits: &dyn Fn(&Seen) -> bool| -> f64 {
@@ -148,15 +152,16 @@ impl Rival {
         }
     }
 
-    /// What the new flow will likely have until it is counted: the room, but never less than the
-    /// even share of its host's link.
+    /// The expected rate of a new flow until its first byte count: the free bandwidth, but at least
+    /// an equal share of its host's link.
     fn expected(&self, copy: NodeIndex, client: NodeIndex) -> f64 {
         let beside = self.flows.values().filter(|flow| flow.from == copy).count();
         let even = self.spec.host_bytes_per_s / (beside + 1) as f64;
         self.room(copy, client).max(even).min(self.spec.host_bytes_per_s)
     }
 
-    /// Global first fit of Hedera: natural demands first, then the first path with room for each.
+    /// Global first fit of Hedera: estimates the natural demand of each flow, then moves each flow
+    /// to the first path with room.
     fn first_fit(&mut self, now: Timestamp) -> Vec<Reroute> {
         let Paths::FirstFit(topology) = &mut self.paths else { return Vec::new() };
         if now.since(self.scheduled) < FIRST_FIT_EVERY {
@@ -186,7 +191,8 @@ impl Rival {
     }
 }
 
-/// What each flow would have if only the links of hosts were narrow (Hedera, section 4.2).
+/// The natural demand of each flow: its rate if only the links of hosts were narrow (Hedera,
+/// section 4.2).
 fn demands(spec: &ThreeTier, flows: &BTreeMap<FlowId, Seen>) -> Vec<f64> {
     let mut fluid = Fluid::new();
     let hosts = spec.host_count();

@@ -1,4 +1,5 @@
-//! A run: reads arrive, a policy chooses, fluids flow, byte counts come back.
+//! One run: reads arrive, a policy chooses copies and paths, the simulator moves the bytes, and
+//! byte counts go back to the policy.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,19 +13,19 @@ use evenfall_sim::{Fluid, FluidFlow, FluidLink, SimTime};
 
 use crate::files::workload::{Job, Stranger};
 
-/// Names of flows of others begin here; reads have the numbers below.
+/// First name of a background flow. The flows of reads have smaller names.
 const STRANGERS: u64 = 1 << 40;
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     /// Seconds from the arrival of each read to its last byte, by number of the read.
     pub reads_s: Vec<f64>,
-    /// The same of the flows of others.
+    /// Seconds from the start of each background flow to its last byte.
     pub strangers_s: Vec<f64>,
     /// Reads that used two copies.
     pub divided: usize,
-    /// Times that a flow was given another path.
+    /// Changes of the path of a flow.
     pub reroutes: usize,
     /// Bytes that each link carried, by number.
     pub carried: Vec<f64>,
@@ -37,9 +38,9 @@ struct Live {
     fluid: FluidFlow,
     from: NodeIndex,
     to: NodeIndex,
-    /// The read and which of its legs, or none for a flow of somebody else.
+    /// The number of the read and the number of its leg; `None` for a background flow.
     leg: Option<(usize, usize)>,
-    /// Bytes of finished and stolen parts, and the length of the present one.
+    /// Bytes of the parts before the present part, and the length of the present part.
     moved: f64,
     present: u64,
     begun: u64,
@@ -78,9 +79,9 @@ fn hashed(words: [u64; 4]) -> u64 {
     })
 }
 
-/// Runs all reads to their ends. `setup` passes between an arrival and the first byte: asking the
-/// server of flows, and setting up the path. `seen` says whether the policy is told of flows of
-/// others.
+/// Runs all reads to their ends. `setup` is the time between the arrival of a read and its first
+/// byte, in which the policy is asked and the path is set up. `seen` says whether the policy is
+/// told of background flows.
 pub fn run(
     spec: &ThreeTier,
     policy: &mut dyn Policy,
@@ -200,7 +201,7 @@ impl Scene<'_> {
             lengths.push(range.map_or(0, |range| range.end - range.start));
         }
         if let Some(parts) = &parts {
-            // The second may have taken a piece of the first part of a small read.
+            // The second copy may have taken the end of the first part of a small read.
             lengths[0] = parts.reading(0).end - parts.reading(0).start;
             self.times.divided += 1;
         }
@@ -217,7 +218,7 @@ impl Scene<'_> {
         self.flow(now, id, ends, Route::Port(number as u16), bytes);
     }
 
-    /// A part or a flow ends. Returns whether a read is done.
+    /// Ends a part or a flow. Returns whether a read has finished.
     fn end(&mut self, now: u64) -> bool {
         let (at, fluid) = self.fluid.next_end().expect("an end");
         let id = self.names[&fluid];
@@ -250,7 +251,8 @@ impl Scene<'_> {
         self.policy.ended(Timestamp::from_nanos(at.nanos()), id);
     }
 
-    /// Gives a copy that is done with its part the next one. Returns whether there was any.
+    /// Gives the next part to a copy that has finished its part. Returns whether there was a next
+    /// part.
     fn next_part(&mut self, now: u64, number: usize, copy: usize) -> bool {
         let at = SimTime::from_nanos(now);
         let open = self.open.get_mut(&number).expect("an open read");
@@ -284,7 +286,7 @@ impl Scene<'_> {
         true
     }
 
-    /// The switch of a rack, or its hosts, count the flows that end there.
+    /// Counts the bytes of the flows that end in a rack, by its switch or by its hosts.
     fn count(&mut self, now: u64, rack: u32) {
         let at = SimTime::from_nanos(now);
         let mut counts = Vec::new();

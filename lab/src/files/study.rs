@@ -1,7 +1,7 @@
-//! The figures of chapter 3 of the Mayflower thesis, as tables.
+//! Tables that reproduce the figures of chapter 3 of the Mayflower thesis.
 //!
-//! The thesis draws its figures and prints few of their numbers, so the columns are ours, and the
-//! page beside them quotes what is printed.
+//! The thesis draws its figures and prints few of their numbers. The tables therefore hold our
+//! results, and `docs/results/files.md` quotes the printed numbers beside them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::files::workload::{Locality, Placement};
 use crate::files::{Params, RACK_RATIO, Steering, Summary, TOTAL_RATIO, interval_of};
 use crate::studies::Table;
 
-/// Figures that can be made: number and title.
+/// The available figures: number and title.
 pub const FIGURES: [(&str, &str); 12] = [
     ("3.3", "3.3, time of a read by policy, seconds"),
     ("3.4", "3.4, mean time by locality (rack, pod, beyond), seconds"),
@@ -27,7 +27,7 @@ pub const FIGURES: [(&str, &str); 12] = [
     ("two", "Rules for two copies, by rate, mean seconds"),
 ];
 
-/// The policies of figures 3.4 and 3.5, and ours.
+/// The policies of figures 3.4 and 3.5, and the policy without an agent.
 const MOST: [Steering; 6] = [
     Steering::Mayflower,
     Steering::Agentless,
@@ -36,14 +36,14 @@ const MOST: [Steering; 6] = [
     Steering::NearestMf,
     Steering::Nearest,
 ];
-/// The policies of the figures that show the best ones.
+/// The policies of the figures that compare the best policies.
 const BEST: [Steering; 4] =
     [Steering::Mayflower, Steering::MayflowerB, Steering::Agentless, Steering::SinbadMf];
 
-/// A setting by its title.
+/// The title and the parameters of a column.
 type Setting = (String, Params);
 
-/// Makes a table with runs of the seeds `first..first + seeds`.
+/// Makes a table from runs of the seeds `first..first + seeds`.
 ///
 /// # Panics
 /// When there is no figure of this number.
@@ -76,14 +76,14 @@ pub fn table(figure: &str, first: u64, seeds: u64, progress: &mut dyn FnMut(&str
         }
         table.row(name, values);
     }
-    // Flows of others are not a part of the bound.
+    // The bound does not include background flows, so figure 3.7 has no row for it.
     if !figure.starts_with("3.7") {
         table.row("bound".to_owned(), bounds);
     }
     table
 }
 
-/// What a row changes in the settings of a column.
+/// A change by a row to the parameters of a column.
 type Change = Box<dyn Fn(&mut Params)>;
 
 /// A row for each policy.
@@ -110,7 +110,7 @@ fn rates(rates: &[f64], change: impl Fn(&mut Params)) -> Vec<Setting> {
     rates.iter().map(setting).collect()
 }
 
-/// A column for each network: what lies at the racks, and the total.
+/// A column for each network: oversubscription at the racks, and in total.
 fn networks(all: &[(f64, f64)], name: impl Fn(f64, f64) -> String) -> Vec<Setting> {
     let setting = |&(rack, total): &(f64, f64)| {
         with(name(rack, total), |params| params.spec = ThreeTier::thesis(rack, total))
@@ -188,7 +188,7 @@ fn settings(figure: &str) -> (Vec<(String, Change)>, Vec<Setting>) {
     }
 }
 
-/// Rows of figure 3.7: who knows of the flows of others.
+/// Rows of figure 3.7: policies that are told of background flows, and policies that are not.
 fn background(columns: Vec<Setting>) -> (Vec<(String, Change)>, Vec<Setting>) {
     let all = [
         ("mayflower-b, unaware", Steering::MayflowerB, false),
@@ -206,7 +206,7 @@ fn background(columns: Vec<Setting>) -> (Vec<(String, Change)>, Vec<Setting>) {
     (all.iter().map(row).collect(), columns)
 }
 
-/// Figure 3.3: all policies, and percentiles.
+/// Figure 3.3: all policies, with their percentiles.
 fn policies(
     title: &str,
     method: String,

@@ -1,4 +1,4 @@
-//! The reads of a run: when, by whom, of which copies (the workload of the thesis, 3.4.1).
+//! The reads of a run: their start times, clients and copies (the workload of the thesis, 3.4.1).
 
 use evenfall_core::{Prng, math};
 use evenfall_files_flow::{NodeIndex, ThreeTier};
@@ -6,56 +6,57 @@ use evenfall_files_flow::{NodeIndex, ThreeTier};
 /// A read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// When it begins, in seconds.
+    /// Start, in seconds.
     pub at_s: f64,
-    /// Who reads.
+    /// The host that reads.
     pub client: NodeIndex,
-    /// Who has a copy, the primary first.
+    /// The hosts that have a copy, the primary first.
     pub copies: [NodeIndex; 3],
-    /// How much.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// Where the copies of a file lie.
+/// The rule that places the copies of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The second in another rack of the primary's pod, the third in another pod: the thesis'
-    /// workload.
+    /// The second copy is in another rack of the primary's pod, and the third copy in another pod:
+    /// the workload of the thesis.
     Spread,
-    /// The second in the rack of the primary, the third in any other rack: the files of HDFS, and
-    /// of the thesis' prototype.
+    /// The second copy is in the rack of the primary, and the third copy in any other rack: the
+    /// rule of HDFS and of the thesis' prototype.
     Rack,
 }
 
-/// Where clients are, seen from the primary.
+/// Distances of clients from the primary.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Locality {
-    /// Share of clients in its rack.
+    /// Share of clients in the primary's rack.
     pub rack: f64,
-    /// Share of clients in other racks of its pod; the rest is in other pods.
+    /// Share of clients in other racks of the primary's pod. The remaining clients are in other
+    /// pods.
     pub pod: f64,
 }
 
-/// What the workload is drawn from.
+/// Parameters of the workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// Reads that begin per second and host.
     pub rate: f64,
-    /// How many reads.
+    /// Number of reads.
     pub reads: usize,
-    /// Bytes of each.
+    /// Length of each read.
     pub bytes: u64,
-    /// Files, read by Zipf's law.
+    /// Number of files, which are read by Zipf's law.
     pub files: usize,
     /// Skewness of Zipf's law.
     pub skewness: f64,
-    /// Where clients are.
+    /// Distances of clients from the primary.
     pub locality: Locality,
-    /// Where copies are.
+    /// Placement of copies.
     pub placement: Placement,
 }
 
-/// A host drawn from those for which `fits` holds.
+/// A random host among the hosts for which `fits` holds.
 fn host(prng: &mut Prng, spec: &ThreeTier, fits: impl Fn(NodeIndex) -> bool) -> NodeIndex {
     let hosts: Vec<_> = (0..spec.host_count()).map(NodeIndex).filter(|&host| fits(host)).collect();
     hosts[prng.below(hosts.len() as u64) as usize]
@@ -75,8 +76,8 @@ fn place(prng: &mut Prng, spec: &ThreeTier, placement: Placement) -> [NodeIndex;
     [primary, second, third]
 }
 
-/// A client at the drawn distance from the primary. A host that has a copy reads its own disk and
-/// asks no network, so it is no client.
+/// A client at the drawn distance from the primary. A host with a copy is never drawn, because it
+/// would read its own disk without the network.
 fn client(
     prng: &mut Prng,
     spec: &ThreeTier,
@@ -97,7 +98,7 @@ fn client(
     })
 }
 
-/// Draws the reads, by time.
+/// Draws the reads, ordered by time.
 pub fn jobs(spec: &ThreeTier, load: &Load, seed: u64) -> Vec<Job> {
     let mut root = Prng::new(seed);
     let [mut places, mut times, mut choices] = [1, 2, 3].map(|part| root.fork(part));
@@ -120,21 +121,22 @@ pub fn jobs(spec: &ThreeTier, load: &Load, seed: u64) -> Vec<Job> {
     (0..load.reads).map(&mut job).collect()
 }
 
-/// A flow of somebody else.
+/// A background flow: a flow that belongs to no read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stranger {
-    /// When it begins, in seconds.
+    /// Start, in seconds.
     pub at_s: f64,
-    /// From where.
+    /// The host that sends.
     pub from: NodeIndex,
-    /// To where.
+    /// The host that receives.
     pub to: NodeIndex,
-    /// How much.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// Flows of others until `until_s`, by time: sizes by N(96, 64) MB cut to 32..256 MB, and two
-/// tenths in the rack, three in the pod, the rest beyond (thesis, 3.4.7).
+/// Draws background flows until `until_s`, ordered by time. Sizes follow N(96, 64) MB, cut to
+/// 32..256 MB. Two tenths of the flows stay in their rack, three tenths in their pod, and five
+/// tenths leave the pod (thesis, 3.4.7).
 pub fn strangers(spec: &ThreeTier, rate: f64, until_s: f64, seed: u64) -> Vec<Stranger> {
     let mut prng = Prng::new(seed).fork(4);
     let gap_s = 1.0 / (rate * f64::from(spec.host_count()));
@@ -185,7 +187,7 @@ mod tests {
             assert!(!job.copies.contains(&job.client));
         }
         let most = f64::from(*counts.values().max().expect("a file")) / jobs.len() as f64;
-        // One over the sum of rank^-1.1 over 10,000 ranks.
+        // The expected share is 1 divided by the sum of rank^-1.1 over 10,000 ranks.
         assert!((most - 0.151).abs() < 0.01, "{most}");
     }
 }

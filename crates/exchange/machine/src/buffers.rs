@@ -1,4 +1,4 @@
-//! Memory of messages, which is used again when their owners have dropped them.
+//! Buffers for messages. A buffer is used again when the last owner of its message has dropped it.
 //!
 //! An allocator gives long blocks back to the kernel. The kernel hands out cleared pages, and each
 //! new page costs a page fault. For a message of 100 KB, the faults take about as long as a copy of

@@ -45,7 +45,7 @@ pub struct Config {
     /// Whether windows follow the slowest receiver (equation 3.14). An all-reduce finds that
     /// receiver.
     pub reduce: bool,
-    /// The pace of the own link.
+    /// The pace of this member's link.
     pub pace: Pace,
     /// How long a message may make no progress before its receiver asks again. The time is far
     /// above the longest queue, because repeats would add load to a congested network.

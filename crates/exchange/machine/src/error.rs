@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An operation of this number is running or has ended here.
+    /// An operation of this number is running here, or has ended here.
     Known {
         /// Number of the operation.
         operation: u64,

@@ -1,4 +1,4 @@
-//! The machine: its operations, the datagrams that come before or after their operation, and the
+//! The machine: its operations, the datagrams that arrive before or after their operation, and the
 //! pace.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -411,7 +411,7 @@ impl Exchange {
         let Some(running) = self.operations.remove(&number) else { return };
         self.counters.duplicates += running.receiver.duplicates;
         self.counters.data_again += running.sender.sent_again;
-        // Control that this rank owes to others is still sent, the last acknowledgements above all.
+        // Control datagrams that wait are still sent. Most of them are last acknowledgements.
         let mut running = running;
         self.rtt = running.rtt;
         while let Some((to, header, _)) = running.next_control() {

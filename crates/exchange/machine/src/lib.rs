@@ -10,15 +10,15 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`Exchange`] | the machine: operations, staging, ended ones, pace |
+//! | [`Exchange`] | the machine: running operations, early datagrams, ended operations, pace |
 //! | [`group`] | broadcast, gather, all-gather, all-reduce, barrier, shuffle: as calls |
-//! | [`config`] | every knob |
-//! | [`priority`] | which packet goes first, as numbers |
-//! | [`wire`] | the datagrams, drawn |
-//! | [`matrix`] | who sends what to whom, and what that takes at least |
+//! | [`config`] | the settings, each with its unit and its default |
+//! | [`priority`] | the order of packets, computed as numbers |
+//! | [`wire`] | the layout of the datagrams |
+//! | [`matrix`] | the bytes from each sender to each receiver, and the least time that they take |
 //! | [`workload`] | matrices to measure with |
-//! | `operation`, `sender`, `receiver` | one operation: both halves, who is alive |
-//! | `rtt` | how long a repeat waits |
+//! | `operation`, `sender`, `receiver` | one operation: its sending half, its receiving half, the ranks that are alive |
+//! | `rtt` | the time after which a datagram is repeated |
 //!
 //! The crate `evenfall_exchange_member` runs this machine over UDP, with calls that block. The
 //! following program shuffles between four local processes:

@@ -35,7 +35,7 @@ pub const RANGE_BYTES: usize = 8;
 /// The secret that all members share.
 pub type Key = [u8; 16];
 
-/// What a datagram is.
+/// Kinds of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {

@@ -1,4 +1,4 @@
-//! Group communication in a program of your own, over one socket. A call returns when it is done.
+//! Group communication in a program of your own, over one socket. A call blocks until it has ended.
 //!
 //! A program binds a [`Seat`], learns the addresses of all other seats by any means, and becomes a
 //! [`Member`]. All members make the same calls in the same order.
@@ -271,7 +271,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Its number among the members.
+    /// The rank of this member.
     pub fn rank(&self) -> usize {
         self.group[0].rank()
     }
@@ -357,7 +357,7 @@ impl Member {
         self.one(Call::Broadcast { root, body })
     }
 
-    /// Sends everybody's body to the root. Other members get an empty list.
+    /// Sends the bodies of all members to the root. Members other than the root get an empty list.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -365,7 +365,7 @@ impl Member {
         self.all(Call::Gather { root, body })
     }
 
-    /// Sends everybody's body to all members.
+    /// Sends the bodies of all members to all members.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -373,7 +373,7 @@ impl Member {
         self.all(Call::AllGather { body })
     }
 
-    /// Reduces everybody's values, value by value. Floating-point values are passed as
+    /// Reduces the values of all members, value by value. Floating-point values are passed as
     /// [`f64::to_bits`].
     ///
     /// # Errors
@@ -428,7 +428,7 @@ impl Member {
         Ok((latency, per_message))
     }
 
-    /// The machine inside, for its counters and its shape.
+    /// The group that this member drives, for its counters and the shape of its trees.
     pub fn group(&self) -> &Group {
         &self.group[0]
     }
@@ -438,13 +438,13 @@ impl Member {
         (self.group[0].counters(), *self.port.counters())
     }
 
-    /// The most bytes that waited in the socket, while the seat was asked to look.
+    /// The most bytes that waited in the socket at any look, with [`SeatOptions::watch_queue`].
     pub fn waiting_bytes_max(&self) -> u64 {
         self.waiting_bytes_max
     }
 
-    /// Stops looking how many bytes wait in the socket. A look takes a system call for each
-    /// arrival.
+    /// Stops the counting of bytes that wait in the socket. The counting takes a system call for
+    /// each arrival.
     pub fn stop_watching(&mut self) {
         self.watch_queue = false;
     }

@@ -1,4 +1,5 @@
-//! What a decision costs: 3 copies, 16 paths to each, 1,000 flows on the network.
+//! Measures the processor time of one decision: 3 copies, 16 paths to each copy, 1,000 flows on the
+//! network.
 //!
 //! `cargo run --release -p evenfall-files-flow --example decide`
 
@@ -9,12 +10,13 @@ use evenfall_files_flow::{Config, FlowId, NodeIndex, Policy, Read, Selector, Thr
 
 /// Flows on the network.
 const FLOWS: u64 = 1_000;
-/// Decisions that are timed.
+/// Decisions in the measurement.
 const DECISIONS: usize = 10_000;
 /// Bytes of a read.
 const BYTES: u64 = 128_000_000;
 
-/// 2 aggregation switches a pod and 4 cores: 2 up, 4 across, 2 down are 16 paths between pods.
+/// Each pod has 2 aggregation switches, and the pods share 4 core switches. A path between pods
+/// chooses one switch of 2, one of 4 and one of 2, which makes 16 paths.
 const SPEC: ThreeTier = ThreeTier {
     pods: 4,
     racks: 4,
@@ -41,7 +43,7 @@ fn main() {
         let path = paths.path(prng.below(paths.len() as u64) as usize);
         selector.model_mut().add(Timestamp::ZERO, FlowId(name), path, Some(BYTES as f64));
     }
-    // The client is in pod 0, the copies are in the three others: 16 paths from each.
+    // The client is in pod 0 and the copies are in the three other pods, so each copy has 16 paths.
     let draw = |prng: &mut Prng| {
         let client = NodeIndex(prng.below(16) as u32);
         (client, [1, 2, 3].map(|pod| NodeIndex(16 * pod + prng.below(16) as u32)))

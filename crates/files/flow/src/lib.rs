@@ -1,15 +1,16 @@
-//! Which copy of a file, over which path: bulk reads that finish early and harm few.
+//! Chooses the copy of a file and the network path for a bulk read, so that the read ends early and
+//! delays other reads little.
 //!
 //! A file of gigabytes lies on three hosts. Systems pick the nearest copy, and the network then
 //! picks a path by a hash. Neither knows of the other, so reads of a popular file queue at one
 //! host's link while two other copies are idle, and two large flows share a path while the next
-//! path is empty. Choosing the copy first and the path afterwards does not mend that: when the
-//! chosen copy is busy, no path to it is good.
+//! path is empty. Choosing the copy first and the path afterwards does not help: when the chosen
+//! copy is busy, every path to that copy is slow.
 //!
-//! Here both are chosen at once, as in Mayflower (S. Rizvi, *Infrastructure-aware design of
-//! distributed systems*, chapter 3): every shortest path from every copy is a candidate. The cost
-//! of a candidate is the time of the new read, and the time by which it delays all flows that it
-//! meets (equation 3.2):
+//! This crate chooses copy and path together, as Mayflower does (S. Rizvi, *Infrastructure-aware
+//! design of distributed systems*, chapter 3). Every shortest path from every copy is a candidate.
+//! The cost of a candidate is the duration of the new read plus the delay that the read causes to
+//! all flows on its path (equation 3.2):
 //!
 //! ```text
 //!  cost = bytes / b  +  sum over flows f on the path of ( left_f / b'_f  -  left_f / b_f )
@@ -18,8 +19,9 @@
 //!  b_f   what flow f has now        b'_f  what flow f keeps beside the new flow
 //! ```
 //!
-//! A read may use two copies at once when both together end earlier than the harm they do
-//! ([`selector`]), and then reads in parts that the faster copy takes from the slower ([`parts`]).
+//! A read uses two copies at once when two flows have a lower cost than one ([`selector`]). The
+//! read is then divided into parts, and the faster copy takes over bytes of the slower copy
+//! ([`parts`]).
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -29,9 +31,10 @@
 //! | [`parts`] | [`Parts`]: who reads which bytes of a divided read |
 //! | [`policy`] | [`Policy`]: the interface that rivals share |
 //!
-//! Nothing here reads a clock, opens a socket or sets up a path: a driver does, and tells what it
-//! counted. Absent on purpose: longer paths, reservations, and the gains of flows elsewhere when
-//! others are cut (they are measured instead).
+//! A driver reads the clock, opens sockets, sets up paths and passes byte counts to this crate.
+//! Three things are absent on purpose: paths longer than the shortest, reservations of bandwidth,
+//! and predictions of what flows elsewhere gain when a flow is cut. Byte counts show these gains
+//! later.
 //!
 //! ```
 //! use std::time::Duration;

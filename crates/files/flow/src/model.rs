@@ -1,14 +1,17 @@
-//! What is known of the network: the flows on it, their shares and what is left of them.
+//! The model of the network: its flows, the bandwidth of each flow and the bytes that each flow
+//! still has to send.
 //!
-//! Nobody reserves bandwidth, so every share here is an estimate. Three things keep it near the
-//! truth (thesis, 3.2.2):
+//! No flow reserves bandwidth, so the share of each flow is an estimate. Three rules keep the
+//! estimates near the measured rates (thesis, 3.2.2):
 //!
-//! - a new flow is given its share by the max-min rule, and the flows on its path are cut by the
-//!   same rule. Flows on other paths may gain by that; the gain is left out until it is measured;
-//! - when a flow ends, the flows that met it are filled anew within what all others leave;
-//! - byte counts come every second or every few seconds. They correct what is left at once, and
-//!   the share once the flow is older than the freeze: the first second of a flow is a start and
-//!   not a share, and a path that looks empty for a second would draw every new read.
+//! - The model gives a new flow its share by the max-min rule, and cuts the flows on its path by
+//!   the same rule. Flows on other paths may gain bandwidth by the cut. The model learns of the
+//!   gain from byte counts.
+//! - When a flow ends, the model divides the free bandwidth among the flows that shared a link with
+//!   it.
+//! - Byte counts arrive every one to five seconds. A count corrects the bytes left at once. A count
+//!   corrects the share only after the freeze, because a flow sends slowly in its first second.
+//!   With a measured share from that second, its path would look empty and attract every new read.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -18,18 +21,21 @@ use evenfall_core::Timestamp;
 use crate::shares::{cut, newcomer};
 use crate::topology::{Link, LinkIndex};
 
-/// The name of a flow, given by who starts it. A read from two copies is two flows.
+/// The name of a flow, chosen by the client that starts the flow. A read from two copies has two
+/// flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u64);
 
 /// Settings of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// For how long after its start a flow keeps the share that it was given, whatever is
-    /// measured. One second, as in the thesis: one interval of the byte counters of a switch.
+    /// Time after its start in which a flow keeps its estimated share, whatever the byte counts
+    /// say. The default is one second, as in the thesis: one interval of the byte counters of a
+    /// switch.
     pub freeze: Duration,
-    /// Bytes that are taken to be left of a flow of unknown size until 16 sizes are known, from
-    /// then on their mean. 128 MB is the block of HDFS and of the thesis.
+    /// Assumed bytes left of a flow of unknown size, until 16 sizes are known. From then on the
+    /// model assumes the mean of the known sizes. The default of 128 MB is the block size of HDFS
+    /// and of the thesis.
     pub elephant_bytes: f64,
 }
 
@@ -39,11 +45,11 @@ impl Default for Config {
     }
 }
 
-/// How many of the last known sizes stand behind the mean: enough that a single large file does
-/// not set it, few enough that a new kind of load shows within seconds.
+/// Number of recent sizes in the mean. 16 sizes are enough that a single large file does not
+/// dominate the mean, and few enough that a new kind of load changes the mean within seconds.
 const SIZES: f64 = 16.0;
 
-/// A flow as the model sees it.
+/// The model's record of one flow.
 #[derive(Clone, Debug)]
 struct Flow {
     id: FlowId,
@@ -57,27 +63,27 @@ struct Flow {
     counted_at: Timestamp,
 }
 
-/// What a new flow on a path would get and cost: the parts of equation 3.2.
+/// The share of a new flow on a path and its harm to other flows: the two terms of equation 3.2.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Bytes a second of the new flow.
     pub share: f64,
-    /// Seconds that the flows on the path end later, summed over all of them.
+    /// Sum over the flows on the path of the seconds by which the new flow delays their ends.
     pub harm_s: f64,
 }
 
 impl Estimate {
-    /// Equation 3.2: the time of the new flow and the harm to others.
+    /// Equation 3.2: the duration of the new flow plus its harm to other flows, in seconds.
     pub fn cost_s(&self, bytes: f64) -> f64 {
         bytes / self.share + self.harm_s
     }
 }
 
-/// An estimate, and what would be left to the other half of the same read.
+/// An estimate, and the share that remains for the other half of the same read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Weighed {
     pub(crate) estimate: Estimate,
-    /// Share of the other half; `None` when there is no other half.
+    /// Share of the other half, in bytes a second; `None` for an undivided read.
     pub(crate) half: Option<f64>,
 }
 
@@ -86,11 +92,11 @@ pub(crate) struct Weighed {
 pub struct Model {
     config: Config,
     capacity: Vec<f64>,
-    /// Slots of the flows on each link.
+    /// For each link, the slots of its flows.
     on: Vec<Vec<u32>>,
     flows: Vec<Option<Flow>>,
-    /// Estimated bytes a second of each flow. Apart, because a decision reads the shares of all
-    /// flows on 48 paths and little else.
+    /// Estimated bytes a second of each flow. The shares are apart from the other fields of a flow,
+    /// because a decision reads the shares of all flows on 48 paths and little else.
     shares: Vec<f64>,
     free: Vec<u32>,
     ids: BTreeMap<FlowId, u32>,
@@ -98,14 +104,14 @@ pub struct Model {
     marks: Marks,
 }
 
-/// Scratch that outlives a call, so that a decision allocates nothing.
+/// Buffers that are kept between calls, so that a decision allocates no memory.
 #[derive(Clone, Debug, Default)]
 struct Marks {
     /// The round in which a flow was last seen, and the share it would be cut to.
     flows: Vec<(u32, f64)>,
     round: u32,
     touched: Vec<u32>,
-    /// The share of a newcomer on each link, and the sum of all shares there, by round.
+    /// For each link: the round, the share of a new flow, and the sum of all shares on the link.
     links: Vec<(u32, f64, f64)>,
     links_round: u32,
 }
@@ -160,11 +166,11 @@ impl Model {
         self.ids.get(&id).map(|&slot| self.left_of(now, slot))
     }
 
-    /// The share that the path alone would give to a new flow: the least over its links. Infinite
-    /// where the path has no links.
+    /// The share of a new flow on this path: the least share over its links. A path without links
+    /// gives an infinite share.
     ///
-    /// The shares of links are remembered until [`Self::forget_links`], because the candidates of
-    /// one decision share most of their links.
+    /// The model remembers the share of each link until [`Self::forget_links`], because the
+    /// candidates of one decision have most of their links in common.
     pub(crate) fn share_on(&mut self, path: &[LinkIndex]) -> f64 {
         let mut share = f64::INFINITY;
         for &link in path {
@@ -173,7 +179,7 @@ impl Model {
         share
     }
 
-    /// Begins a decision: shares of links are computed anew.
+    /// Begins a decision: forgets the shares of links that an earlier decision computed.
     pub(crate) fn forget_links(&mut self) {
         self.marks.links_round = self.marks.links_round.wrapping_add(1);
         if self.marks.links_round == 0 {
@@ -182,8 +188,9 @@ impl Model {
         }
     }
 
-    /// Equation 3.2 for a path. The flow `half`, the other half of the same read, is no harmed
-    /// stranger: what is left to it is told apart. `None` as soon as the harm exceeds `harm_max_s`.
+    /// Equation 3.2 for a path. The flow `half` is the other half of the same read. Its delay does
+    /// not count as harm, and its remaining share is returned beside the estimate. Returns `None`
+    /// as soon as the harm exceeds `harm_max_s`.
     pub(crate) fn weigh(
         &mut self,
         now: Timestamp,
@@ -215,14 +222,14 @@ impl Model {
         Some(Weighed { estimate: Estimate { share, harm_s }, half: half_share })
     }
 
-    /// What a new flow on this path would get and cost.
+    /// Estimates the share and the harm of a new flow on this path.
     pub fn estimate(&mut self, now: Timestamp, path: &[LinkIndex]) -> Estimate {
         self.forget_links();
         self.weigh(now, path, None, f64::INFINITY).expect("no harm exceeds infinity").estimate
     }
 
-    /// Takes in a new flow and cuts the flows on its path. Returns its share. A flow of the same
-    /// name is replaced. Bytes are `None` when nobody knows the size.
+    /// Adds a new flow and cuts the flows on its path. Returns the share of the new flow. A flow of
+    /// the same name is replaced. `bytes` is `None` for a flow of unknown size.
     pub fn add(
         &mut self,
         now: Timestamp,
@@ -273,8 +280,8 @@ impl Model {
         self.shares[slot as usize] = share;
     }
 
-    /// Takes a flow out, and gives what it leaves to the flows that met it. Returns whether the
-    /// flow was known.
+    /// Removes a flow and gives its bandwidth to the flows that shared a link with it. Returns
+    /// whether the flow was known.
     pub fn remove(&mut self, now: Timestamp, id: FlowId) -> bool {
         let Some(slot) = self.ids.remove(&id) else { return false };
         let flow = self.flows[slot as usize].take().expect("a named flow is there");
@@ -286,7 +293,7 @@ impl Model {
         true
     }
 
-    /// Takes back [`Self::add`]: the flow goes, and every other flow has the share of before.
+    /// Reverts [`Self::add`]: removes the flow and restores the earlier shares of all other flows.
     pub(crate) fn undo(&mut self, now: Timestamp, id: FlowId, before: &[(FlowId, f64)]) {
         let Some(slot) = self.ids.remove(&id) else { return };
         let flow = self.flows[slot as usize].take().expect("a named flow is there");
@@ -299,14 +306,14 @@ impl Model {
         }
     }
 
-    /// The shares of all flows that meet a path.
+    /// The shares of all flows that have a link in common with the path.
     pub(crate) fn shares_along(&mut self, path: &[LinkIndex]) -> Vec<(FlowId, f64)> {
         self.touch(path);
         let slots = self.marks.touched.iter();
         slots.map(|&slot| (self.flow(slot).id, self.shares[slot as usize])).collect()
     }
 
-    /// A byte count: so many bytes of the flow have passed since it began.
+    /// Takes in a byte count: `moved` bytes of the flow have passed since its start.
     pub fn count(&mut self, now: Timestamp, id: FlowId, moved: f64) {
         let freeze = self.config.freeze;
         let Some(&slot) = self.ids.get(&id) else { return };
@@ -321,15 +328,16 @@ impl Model {
             (flow.left, flow.since) = ((size - moved).max(0.0), now);
         }
         if now.since(flow.begun) > freeze {
-            // A flow that has stopped still takes its turn at every link: a share of nothing would
-            // make its end infinitely late.
+            // A stalled flow keeps a small share of every link on its path, because a share of zero
+            // would place its end infinitely late.
             let least = flow.path.iter().map(|link| self.capacity[link.0 as usize]);
             let least = least.fold(f64::INFINITY, f64::min) / 1e3;
             self.shares[slot as usize] = measured.max(least);
         }
     }
 
-    /// Forgets flows that were neither begun nor counted for so long: their ends died unheard.
+    /// Forgets flows without a start or a byte count within `silence`, and returns their names. The
+    /// message of their end was lost, for instance because the client died.
     pub fn expire(&mut self, now: Timestamp, silence: Duration) -> Vec<FlowId> {
         let dead = |flow: &&Flow| now.since(flow.counted_at) > silence;
         let dead: Vec<_> = self.flows.iter().flatten().filter(dead).map(|flow| flow.id).collect();
@@ -371,7 +379,7 @@ impl Model {
         share
     }
 
-    /// Lists the flows that meet a path, each a single time, uncut.
+    /// Lists each flow that has a link in common with the path once, with its share before any cut.
     fn touch(&mut self, path: &[LinkIndex]) {
         self.next_round();
         for &link in path {
@@ -401,7 +409,7 @@ impl Model {
         }
     }
 
-    /// Marks the flows that a new flow with this share cuts, and what they are cut to.
+    /// Marks the flows that a new flow with this share cuts, with their shares after the cut.
     fn cut_along(&mut self, path: &[LinkIndex], share: f64) {
         self.next_round();
         for &link in path {
@@ -422,8 +430,8 @@ impl Model {
         }
     }
 
-    /// Fills the flows that meet a path anew, within what all other flows leave: progressive
-    /// filling, link by link, the fullest first.
+    /// Shares the bandwidth that other flows leave among the flows that have a link in common with
+    /// the path. The method is progressive filling: link by link, the fullest link first.
     fn refill(&mut self, now: Timestamp, path: &[LinkIndex]) {
         self.touch(path);
         let slots = self.marks.touched.clone();
@@ -454,7 +462,8 @@ impl Model {
                         rooms.remove(&link);
                     }
                 }
-                // Estimates of others may exceed a link: nobody falls behind the share he had.
+                // The estimates of other flows may add up to more than the link carries. A flow
+                // keeps at least its earlier share.
                 let share = level.max(self.shares[slot as usize]);
                 self.give(now, slot, share);
             }

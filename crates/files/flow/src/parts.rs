@@ -1,4 +1,4 @@
-//! A read from several copies at once, in parts, so that all copies are done at the same time.
+//! Divides a read from several copies into parts, so that all copies finish at the same time.
 //!
 //! ```text
 //!  0        32        64        96       128 MB
@@ -9,50 +9,52 @@
 //! ```
 //!
 //! Shares change while a read runs, so a division made at its start would leave one copy idle. The
-//! thesis (3.2.3) reads parts of 32 MB and lets the copy that is done first go on with the other's,
-//! the last part included.
+//! thesis (3.2.3) reads parts of 32 MB. The copy that finishes first goes on with bytes of the
+//! other copy, even within the last part.
 
 use core::ops::Range;
 
 /// Bytes of a part. 32 MB is the thesis' choice for blocks of 128 MB: four parts for two copies.
 pub const PART_BYTES: u64 = 32_000_000;
 
-/// Least that is taken from another copy's part. At 1 Gb/s these bytes take 8 ms, about as long as
-/// asking for them.
+/// Fewest bytes that a copy takes from another copy's part. At 1 Gb/s these bytes take 8 ms, about
+/// as long as the request for them.
 pub const STOLEN_BYTES_MIN: u64 = 1_000_000;
 
-/// Who reads which bytes of one read.
+/// The division of one read: which copy reads which bytes.
 #[derive(Clone, Debug)]
 pub struct Parts {
     part_bytes: u64,
-    /// What nobody has begun.
+    /// The bytes that no copy has begun to read.
     rest: Range<u64>,
-    /// What each copy is reading: from where it is, to the end.
+    /// For each copy, the bytes that it still has to read of its current part.
     reading: Vec<Range<u64>>,
 }
 
 impl Parts {
-    /// So many bytes in parts of so many, for so many copies. No copy reads anything yet.
+    /// Divides `bytes` into parts of `part_bytes` for `copies` copies. No copy has a part yet.
     pub fn new(bytes: u64, part_bytes: u64, copies: usize) -> Self {
         Self { part_bytes: part_bytes.max(1), rest: 0..bytes, reading: vec![0..0; copies] }
     }
 
-    /// The copy has read so many bytes more of its part.
+    /// Records that the copy has read `bytes` more bytes of its part.
     pub fn read(&mut self, copy: usize, bytes: u64) {
         let range = &mut self.reading[copy];
         range.start = range.start.saturating_add(bytes).min(range.end);
     }
 
-    /// What the copy reads now; it may have become shorter, because another copy took its end.
+    /// The bytes that the copy still has to read. The range becomes shorter when another copy takes
+    /// its end.
     pub fn reading(&self, copy: usize) -> Range<u64> {
         self.reading[copy].clone()
     }
 
-    /// The next bytes for a copy that is done with its part; `None` when nothing is worth taking.
-    /// `speeds` are bytes a second of each copy so far.
+    /// The next bytes for a copy that has finished its part; `None` when no other copy has enough
+    /// bytes left to take. `speeds` holds the mean bytes a second of each copy since the read
+    /// began.
     ///
-    /// When all parts are begun, the copy takes the end of the longest unread rest, in proportion
-    /// to the two speeds. [`Self::reading`] of the other copy is shorter from then on.
+    /// When every part has begun, the copy takes the end of the longest unread range, in proportion
+    /// to the two speeds. [`Self::reading`] of the other copy then returns the shorter range.
     pub fn next(&mut self, copy: usize, speeds: &[f64]) -> Option<Range<u64>> {
         let taken = if self.rest.is_empty() { self.steal(copy, speeds)? } else { self.begin() };
         self.reading[copy] = taken.clone();
@@ -89,7 +91,8 @@ impl Parts {
 mod tests {
     use super::*;
 
-    /// Two copies at these speeds, byte for byte: who read how much, and when each was done.
+    /// Simulates two copies at these speeds. Returns the bytes that each copy read and the time at
+    /// which each copy finished.
     fn race(bytes: u64, speeds: [f64; 2]) -> ([u64; 2], [f64; 2]) {
         let mut parts = Parts::new(bytes, PART_BYTES, 2);
         let (mut done, mut at) = ([0; 2], [0.0; 2]);

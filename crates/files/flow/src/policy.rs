@@ -1,4 +1,5 @@
-//! What every way to steer reads can be asked: Mayflower, its rivals, and clients on their own.
+//! The interface of all policies that steer reads: Mayflower, its rivals, and clients that choose
+//! alone.
 
 use core::time::Duration;
 
@@ -10,22 +11,23 @@ use crate::topology::{LinkIndex, NodeIndex};
 /// A read that begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Read<'a> {
-    /// Who reads.
+    /// The host that reads.
     pub client: NodeIndex,
-    /// Who has a copy, the primary first.
+    /// The hosts that have a copy, the primary first.
     pub copies: &'a [NodeIndex],
-    /// How much.
+    /// Length of the read.
     pub bytes: u64,
-    /// The names that the flows of this read shall have.
+    /// Names for the flows of this read; the second name is used when the read is divided.
     pub flows: [FlowId; 2],
 }
 
-/// How the packets of a flow find their way.
+/// How the network routes the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// By the shortest path of this number, from the copy to the client: somebody sets it up.
+    /// The number of a shortest path from the copy to the client. The driver sets the path up in
+    /// the switches.
     Path(usize),
-    /// By whatever the switches make of this source port: nobody sets anything up.
+    /// A source port. The switches choose the path by a hash of the port.
     Port(u16),
 }
 
@@ -34,16 +36,16 @@ pub enum Route {
 pub struct Leg {
     /// Its name.
     pub flow: FlowId,
-    /// Which copy it reads.
+    /// The host whose copy the flow reads.
     pub copy: NodeIndex,
-    /// Over which path.
+    /// The path of the flow.
     pub route: Route,
-    /// How many bytes the policy expects it to read. Where two legs read, [`crate::Parts`] says
-    /// who reads what.
+    /// Bytes that the policy expects this flow to read. For a read with two legs, [`crate::Parts`]
+    /// decides which leg reads which bytes.
     pub bytes: u64,
 }
 
-/// A flow takes another path from now on.
+/// A change of path for a running flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reroute {
     /// Which flow.
@@ -52,31 +54,32 @@ pub struct Reroute {
     pub route: Route,
 }
 
-/// How many bytes of a flow have passed since it began.
+/// The byte count of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Count {
     /// Which flow.
     pub flow: FlowId,
-    /// Bytes.
+    /// Bytes that have passed since the flow began.
     pub moved: f64,
 }
 
-/// Chooses copies and paths. Pure: time is passed in, and what was measured.
+/// Chooses copies and paths. The caller passes in the time and the measurements.
 pub trait Policy {
-    /// Which copies to read, over which paths: one leg or two. None when no copy can be reached.
+    /// Chooses the copies and paths of a read. Returns one leg or two, and none when no copy can be
+    /// reached.
     fn choose(&mut self, now: Timestamp, read: &Read<'_>) -> Vec<Leg>;
 
-    /// The flow is done, or was given up.
+    /// Reports that the flow has finished or was given up.
     fn ended(&mut self, now: Timestamp, flow: FlowId);
 
-    /// Byte counts of some flows. Returns the flows that shall take another path.
+    /// Takes in byte counts. Returns the flows that change their path.
     fn counted(&mut self, now: Timestamp, counts: &[Count]) -> Vec<Reroute>;
 
-    /// Somebody else's flow was seen on this path; its size is unknown.
+    /// Reports a flow on this path that belongs to no read. Its size is unknown.
     fn background(&mut self, now: Timestamp, flow: FlowId, path: &[LinkIndex]) {
         let _ = (now, flow, path);
     }
 
-    /// How often each flow is counted.
+    /// Time between two byte counts of a flow.
     fn interval(&self) -> Duration;
 }

@@ -1,15 +1,16 @@
-//! Copy and path at once: the least cost over all copies and all their shortest paths.
+//! Chooses copy and path together: the least cost over all copies and all their shortest paths.
 //!
 //! **One flow.** Equation 3.2 counts the seconds that the new read takes and the seconds by which
-//! all others end later. Candidates are weighed in the order of their own time, and weighing ends
-//! with the first whose own time alone exceeds the best cost: harm is never negative.
+//! all others end later. The selector weighs candidates in the order of the duration of the read
+//! alone. It stops at the first candidate whose duration exceeds the best cost, because harm is
+//! never negative.
 //!
-//! **Two flows.** The best candidate is taken in for a try, and a second one from another copy is
-//! weighed beside it. Both end together, after `T = bytes / (b1 + b2)`. The thesis (3.2.3) compares
-//! the *sum* of both costs with the cost of one flow, and so counts T twice. Two flows that halve
-//! the time then cost as much as one before any harm, and a read is hardly ever divided.
-//! A client waits for T a single time, so [`Two::Finish`] compares `T + harm1 + harm2` with the
-//! cost of one flow. [`Two::Printed`] is the rule of the thesis.
+//! **Two flows.** The selector adds the best candidate to the model for a trial, and weighs
+//! candidates of other copies beside it. Both flows end together, after `T = bytes / (b1 + b2)`.
+//! The thesis (3.2.3) compares the *sum* of both costs with the cost of one flow, and so counts T
+//! twice. Two flows that halve the time then cost as much as one before any harm, and a read is
+//! hardly ever divided. A client waits for T once, so [`Two::Finish`] compares `T + harm1 + harm2`
+//! with the cost of one flow. [`Two::Printed`] is the rule of the thesis.
 
 use core::time::Duration;
 
@@ -19,66 +20,68 @@ use crate::model::{Config, Estimate, FlowId, Model};
 use crate::policy::{Count, Leg, Policy, Read, Reroute, Route};
 use crate::topology::{LinkIndex, NodeIndex, Topology};
 
-/// When a read is divided between two copies.
+/// The rule that decides whether a read is divided between two copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Two {
-    /// Never: Mayflower-B.
+    /// A read is never divided. The thesis calls this variant Mayflower-B.
     Never,
-    /// When the time of both and the harm are less than the cost of one: the time counts once.
+    /// A read is divided when its duration plus the harm of both flows is less than the cost of one
+    /// flow. The duration counts once.
     Finish,
-    /// When the sum of both costs is less than the cost of one, as the thesis prints it.
+    /// A read is divided when the sum of both costs is less than the cost of one flow, as the
+    /// thesis prints the rule.
     Printed,
 }
 
-/// A copy and a path, weighed.
+/// A copy and a path with their cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// Whose copy.
+    /// The host that has the copy.
     pub copy: NodeIndex,
     /// The number of the path from the copy to the client.
     pub path: usize,
-    /// Its share and its harm.
+    /// Share and harm of a flow on this path.
     pub estimate: Estimate,
     /// Equation 3.2, in seconds.
     pub cost_s: f64,
 }
 
-/// Chooses by equation 3.2: Mayflower's Flowserver without the server.
+/// Chooses by equation 3.2. In Mayflower this is the decision of the Flowserver.
 #[derive(Clone, Debug)]
 pub struct Selector {
     topology: Topology,
     model: Model,
     two: Two,
     interval: Duration,
-    /// Candidates of a decision: own time, links, copy, path.
+    /// Candidates of a decision: duration of the read alone, number of links, copy, path.
     scratch: Vec<(f64, usize, NodeIndex, usize)>,
 }
 
 impl Selector {
-    /// A selector without flows. Byte counts are expected every `interval`; the thesis takes 1 s
-    /// and sees no difference up to 5 s.
+    /// A selector without flows. The driver passes in byte counts every `interval`. The thesis uses
+    /// 1 s and sees no difference up to 5 s.
     pub fn new(topology: Topology, config: Config, two: Two, interval: Duration) -> Self {
         let model = Model::new(config, topology.links());
         Self { topology, model, two, interval, scratch: Vec::new() }
     }
 
-    /// What is known of the network.
+    /// The model of the network.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// The same, to be corrected.
+    /// The model of the network, for corrections by the caller.
     pub fn model_mut(&mut self) -> &mut Model {
         &mut self.model
     }
 
-    /// The wires.
+    /// Nodes and links of the network.
     pub fn topology_mut(&mut self) -> &mut Topology {
         &mut self.topology
     }
 
-    /// The candidate of least cost; nothing is taken in. Among equals the path with the fewest
-    /// links wins. `None` when no copy can be reached.
+    /// The candidate of least cost. The model does not change. Among candidates of equal cost the
+    /// path with the fewest links wins. Returns `None` when no copy can be reached.
     pub fn best(
         &mut self,
         now: Timestamp,
@@ -105,7 +108,7 @@ impl Selector {
         best
     }
 
-    /// Lists the candidates by their own time, then by links.
+    /// Lists the candidates by the duration of the read alone, then by number of links.
     fn list(&mut self, client: NodeIndex, copies: &[NodeIndex], bytes: f64) {
         self.model.forget_links();
         self.scratch.clear();
@@ -116,11 +119,11 @@ impl Selector {
                 self.scratch.push((time_s, path.len(), copy, number));
             }
         }
-        // Stable, so that equals stay in the order of copies and paths.
+        // A stable sort keeps equal candidates in the order of copies and paths.
         self.scratch.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     }
 
-    /// Takes a chosen candidate in.
+    /// Adds the flow of a chosen candidate to the model.
     fn take(
         &mut self,
         now: Timestamp,
@@ -133,8 +136,8 @@ impl Selector {
         self.model.add(now, flow, paths.path(leg.1), Some(bytes));
     }
 
-    /// A second copy beside the first, which is in the model already. Returns the second leg and
-    /// the bytes of the first.
+    /// Looks for a second copy beside the first, whose flow is in the model already. Returns the
+    /// second leg and the bytes of the first leg.
     fn second(
         &mut self,
         now: Timestamp,
@@ -147,11 +150,13 @@ impl Selector {
         self.list(read.client, &others, bytes);
         let finish = self.two == Two::Finish;
         let mut best: Option<(f64, NodeIndex, usize, f64)> = None;
-        // What a second path must beat. By the thesis it is chosen as if it were the only one.
+        // The cost that a second path must stay below. The thesis chooses the second path as if the
+        // read had no other flow.
         let mut limit_s = if finish { first.cost_s } else { f64::INFINITY };
         for at in 0..self.scratch.len() {
             let (time_s, _, copy, path) = self.scratch[at];
-            // The first flow never gets more than it had, so this is the least, and it only rises.
+            // A second flow never gives the first flow more bandwidth, so this duration is a lower
+            // bound. The bound rises with each candidate.
             let fastest_s = bytes / (first.estimate.share + bytes / time_s);
             let least_s = if finish { fastest_s + first.estimate.harm_s } else { time_s };
             if least_s >= limit_s {

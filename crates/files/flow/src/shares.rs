@@ -1,19 +1,20 @@
-//! What a link gives to each of its flows, when nobody gets more by taking from who has less.
+//! The max-min share of each flow on one link: no flow gains by taking from a flow that has less.
 //!
 //! The thesis (3.2.2) divides a link equally among its flows, up to what each flow asks for. An
-//! existing flow asks for the share that it has now, so that its bottleneck elsewhere is respected
-//! without a look at the other link. A new flow asks for the whole link.
+//! existing flow asks for its present share, which already respects its bottleneck on another link.
+//! A new flow asks for the whole link.
 
 /// The share of a new flow that asks for all of a link: x with `sum(min(share, x)) + x = capacity`.
 ///
-/// The first guess gives everybody the same. Flows that ask for less free the rest, so the guess
-/// only rises, and it is exact once no further flow asks for less.
+/// The first guess is an equal share for each flow. Flows that ask for less than the guess leave
+/// bandwidth to the others, so the next guess is higher. The guess is exact once no further flow
+/// asks for less.
 pub(crate) fn newcomer(capacity: f64, shares: impl Iterator<Item = f64> + Clone) -> f64 {
     level(capacity, 1, shares)
 }
 
-/// The share at which existing flows are cut so that `capacity` is enough for them:
-/// `sum(min(share, level)) = capacity`. Infinite when it is enough for all.
+/// The share to which larger existing flows are cut so that all fit into `capacity`:
+/// `sum(min(share, level)) = capacity`. Infinite when all flows fit uncut.
 pub(crate) fn cut(capacity: f64, shares: impl Iterator<Item = f64> + Clone) -> f64 {
     if shares.clone().sum::<f64>() <= capacity {
         return f64::INFINITY;
@@ -21,7 +22,7 @@ pub(crate) fn cut(capacity: f64, shares: impl Iterator<Item = f64> + Clone) -> f
     level(capacity, 0, shares)
 }
 
-/// x with `sum(min(share, x)) + greedy * x = capacity`.
+/// Solves `sum(min(share, x)) + greedy * x = capacity` for x, in bytes a second.
 fn level(capacity: f64, greedy: usize, shares: impl Iterator<Item = f64> + Clone) -> f64 {
     let all = shares.clone().count() + greedy;
     let mut level = capacity / all as f64;
@@ -34,7 +35,8 @@ fn level(capacity: f64, greedy: usize, shares: impl Iterator<Item = f64> + Clone
                 sum += share;
             }
         }
-        // Rounding may let a flow that asks for just the level fall out of the count again.
+        // Rounding may remove a flow that asks for exactly the level from the count again, so the
+        // loop also ends when the count falls.
         if count <= modest || count == all {
             return level;
         }

@@ -1,4 +1,4 @@
-//! The wires of a data centre: nodes, directed links, and the shortest paths between two nodes.
+//! The network of a data centre: nodes, directed links, and the shortest paths between two nodes.
 //!
 //! ```text
 //!              core 0      core 1            every aggregation switch has a link to every core
@@ -11,7 +11,7 @@
 //!         host host host                     `hosts` in a rack
 //! ```
 //!
-//! A flow takes one of the shortest paths and no other: longer paths load more links with the same
+//! A flow takes one of the shortest paths, because a longer path loads more links with the same
 //! bytes (thesis, 3.2.2).
 
 use std::collections::BTreeMap;
@@ -25,16 +25,17 @@ pub struct NodeIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkIndex(pub u32);
 
-/// Most shortest paths that are kept of one pair of nodes: a fat tree of 16-port switches has 64
-/// between two pods, and further paths of a larger tree share nearly all of their links with these.
+/// Limit of shortest paths that are kept for one pair of nodes. A fat tree of 16-port switches has
+/// 64 paths between two pods. Further paths of a larger tree share nearly all of their links with
+/// the first 64.
 pub const PATHS_MAX: usize = 64;
 
 /// One direction of a wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Where it begins.
+    /// The node that sends.
     pub from: NodeIndex,
-    /// Where it ends.
+    /// The node that receives.
     pub to: NodeIndex,
     /// Bytes a second.
     pub bytes_per_s: f64,
@@ -49,17 +50,17 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// How many there are; 0 when no way leads there.
+    /// Number of paths; 0 when the second node cannot be reached.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether no way leads there.
+    /// Whether the second node cannot be reached.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Links of each of the paths; 0 from a node to itself.
+    /// Number of links of each path; 0 from a node to itself.
     pub fn hops(&self) -> usize {
         self.hops
     }
@@ -79,30 +80,30 @@ impl Paths {
     }
 }
 
-/// Nodes, links and the paths that were asked for so far.
+/// Nodes, links, and a cache of the paths that callers asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     nodes: u32,
     links: Vec<Link>,
-    /// Links that begin at each node.
+    /// For each node, the links that begin there.
     out: Vec<Vec<LinkIndex>>,
     paths: BTreeMap<(NodeIndex, NodeIndex), Arc<Paths>>,
 }
 
 impl Topology {
-    /// Neither nodes nor links.
+    /// A network without nodes and links.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more node.
+    /// Adds a node.
     pub fn node(&mut self) -> NodeIndex {
         self.nodes += 1;
         self.out.push(Vec::new());
         NodeIndex(self.nodes - 1)
     }
 
-    /// A link in one direction.
+    /// Adds a link in one direction, with its capacity in bytes a second.
     ///
     /// # Panics
     /// When a node is unknown, or the link carries nothing.
@@ -116,7 +117,8 @@ impl Topology {
         link
     }
 
-    /// A wire: a link in each direction.
+    /// Adds a wire: a link in each direction, with the capacity of each direction in bytes a
+    /// second.
     pub fn wire(&mut self, one: NodeIndex, other: NodeIndex, bytes_per_s: f64) {
         self.link(one, other, bytes_per_s);
         self.link(other, one, bytes_per_s);
@@ -137,7 +139,8 @@ impl Topology {
         found
     }
 
-    /// Breadth first from the end, then every way down the distances.
+    /// Finds all shortest paths: a breadth-first search from the last node gives the distances, and
+    /// each step of a path lowers the distance by one.
     fn search(&self, from: NodeIndex, to: NodeIndex) -> Paths {
         let mut away = vec![u32::MAX; self.nodes as usize];
         away[to.0 as usize] = 0;
@@ -221,12 +224,12 @@ pub struct ThreeTier {
 }
 
 impl ThreeTier {
-    /// The network of the thesis (3.4.1): 64 hosts, 4 pods of 4 racks, two aggregation switches a
-    /// pod, two cores, 1 Gb/s at the edge.
+    /// The network of the thesis (3.4.1): 64 hosts, 4 pods of 4 racks, two aggregation switches in
+    /// each pod, two core switches, and links of 1 Gb/s to the hosts.
     ///
-    /// `rack_ratio` is what the hosts of a rack can send over what leaves the rack, and
-    /// `total_ratio` is what all hosts can send over what the cores carry. The thesis prints the
-    /// second ratio alone.
+    /// `rack_ratio` is the bandwidth of the hosts of a rack divided by the bandwidth of the rack's
+    /// uplinks. `total_ratio` is the bandwidth of all hosts divided by the bandwidth of the core.
+    /// The thesis prints the second ratio only.
     pub fn thesis(rack_ratio: f64, total_ratio: f64) -> Self {
         let host = 125e6;
         let (racks, hosts, aggs, cores) = (4u32, 4u32, 2u32, 2u32);
@@ -259,7 +262,7 @@ impl ThreeTier {
         host.0 / (self.hosts * self.racks)
     }
 
-    /// Builds it. Hosts are nodes `0..host_count()`, rack by rack.
+    /// Builds the network. Hosts are nodes `0..host_count()`, rack by rack.
     pub fn build(&self) -> Topology {
         let mut topology = Topology::new();
         for _ in 0..self.host_count() {

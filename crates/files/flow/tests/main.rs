@@ -1,4 +1,4 @@
-//! What the thesis computes by hand, and what the model promises, joined in one program.
+//! Tests of the selector and the model, beside the worked example of the thesis.
 #![forbid(unsafe_code)]
 
 mod model;

@@ -1,4 +1,5 @@
-//! What the model promises between two byte counts, and after a byte count.
+//! Tests of the model's estimates between two byte counts, and of its corrections after a byte
+//! count.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ fn at(seconds: f64) -> Timestamp {
     Timestamp::ZERO + Duration::from_secs_f64(seconds)
 }
 
-/// Two hosts of a rack: a path of two links of 125 MB/s.
+/// Two hosts of a rack, joined by a path of two links of 125 MB/s.
 fn pair() -> (Model, Vec<LinkIndex>) {
     let mut topology = ThreeTier::thesis(2.0, 8.0).build();
     let path = topology.paths(NodeIndex(0), NodeIndex(1)).path(0).to_vec();

@@ -1,4 +1,4 @@
-//! What the selector chooses, beside a search that weighs every candidate.
+//! Compares the choices of the selector with a search that weighs every candidate.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn of_equal_copies_the_nearest_is_read() {
     assert_eq!(legs[0].copy, NodeIndex(1));
 }
 
-/// Both copies are far: each path carries half of what the client can take.
+/// Both copies are in other pods. Each path carries half the bandwidth of the client's link.
 #[test]
 fn two_copies_are_read_where_one_path_is_narrower_than_the_client() {
     let copies = [NodeIndex(20), NodeIndex(40)];
@@ -63,7 +63,8 @@ fn two_copies_are_read_where_one_path_is_narrower_than_the_client() {
     assert_eq!(legs[0].bytes, BYTES / 2, "both end together");
 }
 
-/// Half the time twice is the time of one, so the printed sum is never less.
+/// Two flows of half the duration have the same summed duration as one flow, so the printed sum is
+/// never less.
 #[test]
 fn the_printed_rule_reads_one_copy_where_two_would_halve_the_time() {
     let copies = [NodeIndex(20), NodeIndex(40)];

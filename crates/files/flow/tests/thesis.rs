@@ -8,8 +8,9 @@
 //! rule and 1.4 for a slip.
 //!
 //! The shares of the second path are in the drawing alone, which the text form of the thesis lacks.
-//! It says three flows on the second link, one on the third, 3 Mb/s for the new flow, and a cost of
-//! 3.6. Shares of 2, 2 and 4, and 8 on the third link, give 3 + .5 + .107 = 3.607.
+//! The text states three flows on the second link, one flow on the third link, 3 Mb/s for the new
+//! flow, and a cost of 3.6. Shares of 2, 2 and 4, and 8 on the third link, give 3 + .5 + .107 =
+//! 3.607.
 
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ use evenfall_files_flow::{
     Config, FlowId, LinkIndex, NodeIndex, Policy, Read, Route, Selector, Topology, Two,
 };
 
-/// Megabits in bytes, and megabits a second.
+/// A megabit in bytes, and a megabit a second in bytes a second.
 const MB: f64 = 125_000.0;
 
-/// Reader and source below an edge switch each, two switches between, links of 10 Mb/s; flows as in
-/// figure 3.2.
+/// The network of figure 3.2 with its flows. Reader and source have an edge switch each, two
+/// switches lie between, and links carry 10 Mb/s.
 fn figure() -> (Selector, [NodeIndex; 2], [Vec<LinkIndex>; 2]) {
     let mut topology = Topology::new();
     let [source, reader, from, to] = [(); 4].map(|()| topology.node());

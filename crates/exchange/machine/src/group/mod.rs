@@ -125,19 +125,19 @@ pub enum Call {
         /// The body that is sent.
         body: Bytes,
     },
-    /// Everybody's body goes to the root.
+    /// The bodies of all ranks go to the root.
     Gather {
         /// The rank that gets the bodies.
         root: usize,
         /// The own body.
         body: Bytes,
     },
-    /// Everybody's body goes to all ranks.
+    /// The bodies of all ranks go to all ranks.
     AllGather {
         /// The own body.
         body: Bytes,
     },
-    /// All ranks give equally many values. Each rank gets the reduced values.
+    /// All ranks give the same number of values. Each rank gets the reduced values.
     AllReduce {
         /// The own values, 8 bytes each.
         values: Bytes,
@@ -170,13 +170,13 @@ pub enum Outcome {
     All(Vec<Bytes>),
 }
 
-/// What the group tells its owner.
+/// Events of the group for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A call has ended: this rank has everything that was sent to it, and the other ranks have
     /// everything that it sent.
     Done {
-        /// Number of the call, as [`Group::call`] returned it.
+        /// The number that [`Group::call`] returned for this call.
         call: u64,
         /// Result of the call.
         outcome: Outcome,
