@@ -39,10 +39,11 @@ impl Alteration<Group> for Strikes {
     }
 }
 
-/// Bodies take up to fifteen packets of 100 bytes, so that losses hit parts of a body.
+/// Length of the longest body: fifteen packets of 100 bytes, so that a loss can hit a part of a
+/// body.
 const BODY_BYTES_MAX: u64 = 1_500;
 
-/// One call, as all ranks make it, and what comes of it.
+/// One call, the same at all ranks, with its expected outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     kind: usize,
@@ -66,7 +67,7 @@ impl Case {
     }
 }
 
-/// The campaign: 2 to 9 ranks, six calls of any kind at once.
+/// The campaign: 2 to 9 ranks make six calls of random kinds at once.
 pub struct Calls;
 
 impl Campaign for Calls {

@@ -14,18 +14,20 @@ use super::study::{HADOOPS, Run, Setup, randomised};
 use super::unfinished::Unfinished;
 use super::watch::Sample;
 
-/// Samples while the links at best need, and in all: the slowest of the rivals takes twice that.
+/// Samples in the least time that the links allow, and samples in all. The slowest rival takes
+/// twice the least time.
 const SAMPLES_PER_BOUND: u32 = 20;
 const SAMPLES: usize = 40;
-/// The word in a record that tells it from those of [`super::study`].
+/// The first word of a record, by which it differs from the records of [`super::study`].
 const WORD: &str = "course";
 
-/// Seeds whose workloads at skewness .5 have 34 to 69 messages for each node in the mean, as that
-/// of figures 6.2b, 6.3 and 6.4 seems to have: a receiver of it has 5 to 95 left at a quarter of
-/// the time. Of seeds 1 to 20, all but one have 6 to 13.
+/// Seeds whose workloads at skewness .5 have a mean of 34 to 69 messages for each node. The
+/// workload of figures 6.2b, 6.3 and 6.4 seems to have as many: at a quarter of the time, its
+/// receivers have 5 to 95 messages left. Of seeds 1 to 20, all but one have 6 to 13 messages for
+/// each node.
 const DENSE: [u64; 5] = [20, 62, 97, 125, 141];
 
-/// What a figure shows of a sample.
+/// The part of a sample that a figure shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// The share of time in which uplinks are busy.
@@ -34,7 +36,7 @@ enum Part {
     Completed,
     /// Messages that a node receives: the fewest, the median, the most.
     Incoming(usize),
-    /// The same of messages that a node sends.
+    /// Messages that a node sends: the fewest, the median, the most.
     Outgoing(usize),
 }
 
@@ -60,7 +62,7 @@ impl Part {
         }
     }
 
-    /// What it is after the end.
+    /// The value of this part after the end of a run.
     fn after(self) -> f64 {
         if self == Self::Completed { 1.0 } else { 0.0 }
     }
@@ -75,7 +77,7 @@ pub struct Course {
 }
 
 impl Course {
-    /// Runs it.
+    /// Runs the simulation and collects its samples.
     ///
     /// # Errors
     /// As [`timeline`].
@@ -87,7 +89,7 @@ impl Course {
         Ok(Self { key: run.key(), samples: samples.collect() })
     }
 
-    /// Reads a line; `None` for what is not a record of this kind.
+    /// Reads a line. Returns `None` when the line is not a record of this kind.
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let key: Vec<&str> = words.by_ref().take(3).collect();
@@ -106,7 +108,7 @@ impl fmt::Display for Course {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {WORD} {}", self.key, self.samples.len())?;
         let mut numbers = self.samples.iter().flatten();
-        // Three digits are what a drawing shows; counts are whole.
+        // Three digits are enough for a drawing. Counts are whole numbers.
         numbers.try_for_each(|value| write!(f, " {}", (value * 1e3).round() / 1e3))
     }
 }
@@ -114,11 +116,11 @@ impl fmt::Display for Course {
 /// A figure over time.
 #[derive(Clone, Debug)]
 pub struct CourseFigure {
-    /// Its number, such as `6.2b`.
+    /// The number of the figure, such as `6.2b`.
     pub number: &'static str,
     title: &'static str,
     skewness_percent: u32,
-    /// Whether workloads are those of [`DENSE`], or of seeds from 1.
+    /// Whether the seeds are those of [`DENSE`]. Otherwise seeds count from 1.
     dense: bool,
     curves: Vec<(String, Setup, Part)>,
 }
@@ -129,7 +131,7 @@ impl CourseFigure {
         if self.dense { dense.collect() } else { (1..=runs).collect() }
     }
 
-    /// Its runs, those of the first seed first.
+    /// The runs of the figure, ordered by seed.
     pub fn runs(&self, runs: u64) -> Vec<Run> {
         let skewness_percent = self.skewness_percent;
         let of = |seed| {
@@ -138,7 +140,7 @@ impl CourseFigure {
         self.seeds(runs).into_iter().flat_map(of).collect()
     }
 
-    /// Its curves, from whatever records there are.
+    /// The curves of the figure, made from the records that exist.
     pub fn curves(&self, runs: u64, records: &[Course]) -> Curves {
         let by_key: BTreeMap<&str, &Course> = records.iter().map(|r| (r.key.as_str(), r)).collect();
         let skewness_percent = self.skewness_percent;

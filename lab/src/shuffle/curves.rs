@@ -4,7 +4,7 @@ use evenfall_core::statistics::half_width;
 
 use crate::studies::Table;
 
-/// The share of cases in which a mean lies outside its interval.
+/// Probability that the true mean lies outside the interval: 5 % for a 95 % interval.
 const TAIL: f64 = 0.05;
 
 /// Curves over one axis.
@@ -12,26 +12,27 @@ const TAIL: f64 = 0.05;
 pub struct Curves {
     /// The number of the figure, such as `6.7a`.
     pub number: &'static str,
-    /// What it shows.
+    /// Title of the figure.
     pub title: &'static str,
-    /// What stands below the axis.
+    /// Label of the horizontal axis.
     pub x: &'static str,
-    /// Where the points are.
+    /// Positions of the points on the horizontal axis.
     pub at: Vec<f64>,
-    /// The percentile of the bad cases: 10 where more is better, 90 where less is.
+    /// The percentile that stands for bad cases: 10 where larger values are better, 90 where
+    /// smaller values are better.
     pub worst: usize,
-    /// Names, and the values of each point.
+    /// Name of each curve, and for each point its values over the seeds.
     pub curves: Vec<(String, Vec<Vec<f64>>)>,
 }
 
 impl Curves {
-    /// The curves that have a value.
+    /// The curves that have at least one value.
     pub fn found(&self) -> impl Iterator<Item = &(String, Vec<Vec<f64>>)> {
         self.curves.iter().filter(|(_, points)| points.iter().any(|values| !values.is_empty()))
     }
 
-    /// For each curve its median, the percentile of the bad cases and half the width of the 95 %
-    /// interval of the mean. Every row says of how many values a point is made.
+    /// A table with three rows for each curve: the median, the percentile of bad cases, and half
+    /// the width of the 95 % interval of the mean. Each row states the number of values of a point.
     pub fn table(&self) -> Table {
         let heads: Vec<String> = self.at.iter().map(|at| format!("{at:.2}")).collect();
         let mut columns = vec![self.x];
@@ -80,7 +81,8 @@ mod tests {
         let rows = curves.table().rows;
         assert_eq!(rows[0], ("ours (n = 1 to 3)".into(), vec![Some(11.0), Some(10.0)]));
         assert_eq!(rows[1].1, [Some(10.0), Some(10.0)]);
-        // Student's t for three values: 4.303 standard errors, where the normal law has 1.96.
+        // For three values, Student's t gives 4.303 standard errors. The normal distribution would
+        // give 1.96.
         let half = rows[2].1[0].expect("three values");
         assert!((half - 4.303 / 3f64.sqrt()).abs() < 1e-3, "{half}");
         assert_eq!(rows[2].1[1], None);

@@ -19,49 +19,49 @@ use evenfall_sim::{
 };
 
 words! {
-    /// What must hold.
+    /// The checks of the campaigns.
     pub enum Check {
-        /// A message, or the outcome of a call, is what its senders sent.
+        /// A message or the outcome of a call has the bytes that its senders sent.
         Whole,
         /// No message comes twice, and no call ends twice.
         Once,
         /// A rank that has completed has all messages.
         Complete,
-        /// Everything that a rank began ends at every rank that lives.
+        /// An operation that a rank began ends at every living rank.
         Ends,
         /// A failure names the rank that died.
         Named,
     }
-    /// What is wrong with a machine.
+    /// Faults put into a machine on purpose. The campaigns must detect each of them.
     pub enum Mutant {
         /// Hands on a message or an outcome with a changed byte.
         Tampers,
-        /// Exchanges what the first two ranks had to say.
+        /// Swaps the messages of the first two ranks.
         MixesUp,
-        /// Leaves out what the last rank had to say.
+        /// Leaves out the message of the last rank.
         LeavesOut,
         /// Hands on some messages, or some ends of calls, twice.
         TellsTwice,
-        /// Loses some messages and says that it has completed.
+        /// Loses some messages and reports completion.
         CompletesEarly,
-        /// Does not say that a call is done.
+        /// Does not report the end of a call.
         ForgetsEnd,
-        /// Does not ask for what was lost.
+        /// Does not ask for lost packets.
         ForgetsResend,
-        /// Does not acknowledge.
+        /// Does not acknowledge messages.
         ForgetsAck,
-        /// Says nothing when something fails.
+        /// Does not report failures.
         HidesFailure,
-        /// Blames a rank that lives.
+        /// Blames a living rank for a failure.
         BlamesAnother,
     }
 }
 
-/// Every so many events a mutant does what is wrong.
+/// A mutant strikes at every third event.
 const MUTANT_EVERY: u64 = 3;
 /// Seeds within which a mutant must be caught: one seed in five has a crash.
 pub(super) const MUTANT_SEEDS: u64 = 60;
-/// Faults that a campaign of the exchange must have had.
+/// Kinds of faults that must occur in a campaign of the exchange.
 pub(super) const KINDS: &[FaultKind] = &[
     FaultKind::Loss,
     FaultKind::Duplicate,
@@ -73,17 +73,17 @@ pub(super) const KINDS: &[FaultKind] = &[
 ];
 /// How long a rank may be silent before it counts as dead.
 const SILENCE_MAX: Duration = Duration::from_millis(200);
-/// Within this time of the start, in microseconds, each outage begins: most exchanges without an
-/// outage take a millisecond or two.
+/// Each outage begins within this time of the start, in microseconds. Most exchanges without an
+/// outage take one or two milliseconds, so a later outage would often come too late.
 const OUTAGE_WITHIN_US: u64 = 1_000;
 /// Longest outage, in microseconds. A rank may ask again as rarely as once in a quarter of the
 /// silence that makes it dead. Two outages in a row and the wait between them must be shorter than
 /// that silence, for a rank that lives may never be blamed.
 const OUTAGE_US_MAX: u64 = 50_000;
-/// Where the kind stands in a datagram.
+/// Offset of the kind in a datagram.
 const KIND_OFFSET: usize = 3;
 
-/// A mutant at work.
+/// Decides when a mutant strikes, and changes events and datagrams for it.
 pub struct Strikes {
     pub(super) mutant: Mutant,
     count: u64,
@@ -106,7 +106,7 @@ impl Strikes {
         transmit.head.as_slice().get(KIND_OFFSET) != Some(&(hidden as u8))
     }
 
-    /// The failure that the mutant tells of, if it does.
+    /// The failure that the mutant reports; `None` when it hides the failure.
     pub(super) fn failure(&self, failure: Failure) -> Option<Failure> {
         match self.mutant {
             Mutant::HidesFailure => None,
@@ -116,7 +116,7 @@ impl Strikes {
     }
 }
 
-/// The same bytes with another first one.
+/// The same bytes with a changed first byte.
 pub(super) fn tampered(body: &Bytes) -> Bytes {
     let mut bytes = BytesMut::from(body.as_ref());
     bytes.first_mut().into_iter().for_each(|byte| *byte ^= 1);
@@ -146,7 +146,7 @@ impl Alteration<Exchange> for Strikes {
     }
 }
 
-/// What a seed draws: ranks that begin at different times, faults, and a load.
+/// The scene that a seed draws: ranks that begin at different times, faults, and a load.
 pub struct Scene<L> {
     pub(super) plan: Plan,
     pub(super) ranks: usize,
@@ -162,7 +162,7 @@ impl<L> AsMut<Plan> for Scene<L> {
 }
 
 impl<L: Default> Scene<L> {
-    /// The machines and the network.
+    /// Draws the machines and the network.
     pub(super) fn draw(seed: u64, ranks: usize, prng: &mut Prng) -> Self {
         let config = Config {
             packet_bytes: 100,
@@ -185,7 +185,7 @@ impl<L: Default> Scene<L> {
         Self { plan, ranks, config, starts: Vec::new(), load: L::default() }
     }
 
-    /// When a rank crashes, and when each begins.
+    /// Draws the time of the crash and the time at which each rank begins.
     pub(super) fn begin(mut self, prng: &mut Prng, victim: Option<u32>, within_us: u64) -> Self {
         if let Some(victim) = victim {
             let at = SimTime::from_micros(prng.below(within_us));
@@ -197,8 +197,8 @@ impl<L: Default> Scene<L> {
     }
 }
 
-/// Bursts, a cut in one direction and late packets, each for some seeds. They have a generator of
-/// their own, so that a seed keeps its load and its other faults.
+/// Draws bursts of loss, a cut in one direction and late packets, each for some seeds. These draws
+/// have their own generator, so that a seed keeps its load and its other faults.
 fn outages(seed: u64, ranks: usize) -> Vec<(SimTime, Fault)> {
     let mut prng = Prng::new(seed).fork(0x6f75_7461);
     let mut faults = Vec::new();
@@ -229,7 +229,7 @@ fn outages(seed: u64, ranks: usize) -> Vec<(SimTime, Fault)> {
     faults
 }
 
-/// What happened in a run, and the run as far as it is known before it is judged.
+/// The events of a run, and the run before the checks have judged it.
 pub(super) struct Played<E> {
     pub(super) events: Vec<(Seen, E)>,
     pub(super) run: Run<Check>,
@@ -244,7 +244,7 @@ impl<L> Scene<L> {
         })
     }
 
-    /// Runs a machine per rank. Each rank gets its inputs by number when it begins.
+    /// Runs one machine per rank. Each rank gets its inputs when it begins.
     pub(super) fn play<M: Machine<Event: Debug>>(
         &self,
         (mutant, story): (Option<Mutant>, bool),
@@ -283,7 +283,7 @@ impl<L> Scene<L> {
     }
 }
 
-/// What one rank sends another: told from every other message by its bytes.
+/// The message from one rank to another. No two messages have the same bytes.
 fn message(from: usize, to: usize, length: usize) -> Bytes {
     (0..length).map(|at| (at * 31 + from * 7 + to * 131) as u8).collect()
 }

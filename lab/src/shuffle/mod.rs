@@ -3,12 +3,12 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
-//! | [`unfinished`] | why a shuffle did not end: nodes that wait for each other in a circle |
+//! | [`unfinished`] | reasons why a shuffle does not end: failure, deadlock, time limit |
 //! | [`watch`] | watches a shuffle: its end, its progress, pauses |
-//! | [`rivals`] | [`Rival`]: how other schemes would send the same matrix |
+//! | [`rivals`] | [`Rival`]: other schemes that send the same matrix |
 //! | [`plain`] | the machine of rivals and of printed variants |
-//! | [`faults`] | loss, crashes and what must hold; mutants that must be caught |
-//! | [`calls`] | faults, checks and mutants for group communication |
+//! | [`faults`] | the fault campaign of the exchange: faults, checks and mutants |
+//! | [`calls`] | the fault campaign of group communication |
 //! | [`study`] | the figures of chapter 6 of the thesis, run by run |
 //! | [`course`] | the figures that show a shuffle over time |
 //! | [`curves`], [`plot`] | figures as tables and as drawings |

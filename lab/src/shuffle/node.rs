@@ -5,14 +5,14 @@ use evenfall_exchange_machine::{Event, Exchange};
 
 use super::plain::Plain;
 
-/// What runs on a node.
+/// The machine of a node.
 #[derive(Debug)]
 pub(super) enum Node {
     Exchange(Box<Exchange>),
     Plain(Box<Plain>),
 }
 
-/// Calls a method of whichever machine it is.
+/// Calls a method of the machine of either kind.
 macro_rules! each {
     ($node:expr, $machine:ident => $call:expr) => {
         match $node {
@@ -23,8 +23,8 @@ macro_rules! each {
 }
 
 impl Node {
-    /// Messages of which something is here, those that are complete, and bytes of all of them;
-    /// `None` when the shuffle is over here.
+    /// Messages with at least one byte here, complete messages, and bytes of all messages; `None`
+    /// when the shuffle has ended at this node.
     pub(super) fn progress(&self, operation: u64) -> Option<(usize, usize, u64)> {
         match self {
             Self::Exchange(exchange) => exchange.progress(operation),
@@ -32,8 +32,8 @@ impl Node {
         }
     }
 
-    /// Whether it grants to this rank's message, if that is not all here: the exchange does so
-    /// to all.
+    /// Whether this node grants packets of the incomplete message from `from`. The exchange grants
+    /// to all messages at once.
     pub(super) fn works_on(&self, from: usize) -> bool {
         match self {
             Self::Exchange(_) => true,

@@ -1,29 +1,29 @@
-//! A figure of the study as a drawing: plain SVG, a line per curve through the medians, with the
-//! 10th and 90th percentiles as a shade around it.
+//! Draws a figure of the study as SVG. Each curve is a line through the medians, with a shaded band
+//! between the 10th and 90th percentiles.
 
 use std::fmt::Write as _;
 
 use super::curves::{Curves, percentile};
 
-/// Size of the drawing and of its margins, in its own units.
+/// Size of the drawing and of its margins, in units of the SVG.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 210.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 36.0;
-/// One colour per curve; told apart by people who see fewer of them, as far as eight allow.
+/// Colours of curves. People with colour blindness can tell most of the eight apart.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#999933"];
 
-/// Where a value stands.
+/// The vertical scale.
 struct Scale {
     low: f64,
     high: f64,
 }
 
 impl Scale {
-    /// From zero, or from just below all values where they keep close together.
+    /// A scale that begins at zero, or just below all values when the values lie close together.
     fn of(all: &[f64]) -> Self {
         let high = all.iter().copied().fold(0.0, f64::max).max(1e-9);
         let low = all.iter().copied().fold(high, f64::min);
@@ -40,7 +40,7 @@ impl Scale {
     }
 }
 
-/// Where a point stands on an axis that ends here.
+/// The horizontal position of a point on an axis that ends at `end`.
 fn x(at: f64, end: f64) -> f64 {
     LEFT + at / end * (WIDTH - LEFT - RIGHT)
 }
@@ -58,12 +58,12 @@ pub fn svg(figure: &Curves) -> Option<String> {
          height=\"{HEIGHT}\" fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"16\">{}: {}</text>\n",
         figure.number, figure.title
     );
-    // Skewness ends at 1; normalised times may go on.
+    // Skewness ends at 1. Normalised times may be longer.
     let end = figure.at.iter().copied().fold(1.0, f64::max);
     axes(&mut out, &scale, figure.x, end);
     for (at, (name, curve)) in figure.found().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
-        // The second eight are dashed.
+        // Curves beyond the eighth repeat the colours with dashed lines.
         let dash = if at < COLOURS.len() { "" } else { " stroke-dasharray=\"5 3\"" };
         let line = |percent| {
             let points = figure.at.iter().zip(curve).filter_map(|(&at, values)| {

@@ -1,25 +1,25 @@
 //! Pre-emption: each node loses the processor half of the time (section 6.2 of the thesis).
 //!
-//! Intervals without the processor (pauses) and with it (runs) alternate. The lengths of pauses
-//! are normal with a standard deviation of a quarter of the mean. The thesis does not say how long
-//! the runs are: [`Runs`] has two readings. Each node starts at a random point of the cycle.
+//! Intervals without the processor (pauses) and intervals with it (runs) alternate. The lengths of
+//! pauses are normal with a standard deviation of a quarter of the mean. The thesis does not state
+//! the lengths of runs, and [`Runs`] has two readings of it. Each node starts at a random point of
+//! the cycle.
 //!
-//! The thesis' simulator counts in packet times. As there, a node comes back at a whole packet time
-//! and is taken away just before one, so a run has room for whole packets only.
+//! The simulator of the thesis counts in packet times. As in that simulator, a pause ends at a
+//! whole packet time and begins just before one, so a run has room for whole packets only.
 
 use evenfall_core::Prng;
 
-/// How long a node runs between two pauses.
+/// The distribution of the lengths of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
-    /// As long as pauses: normal, with a quarter of the mean.
+    /// The distribution of pauses: normal, with a standard deviation of a quarter of the mean.
     Alike,
-    /// Exponential with the mean of the pauses: a node is taken away at any time with the same
-    /// chance.
+    /// Exponential with the mean of the pauses: a pause is equally likely to begin at any time.
     Memoryless,
 }
 
-/// What pauses are drawn from.
+/// Parameters of the pauses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pauses {
     /// Mean length of pauses, and of runs, in nanoseconds.
@@ -30,7 +30,7 @@ pub struct Pauses {
     pub packet_ns: u64,
 }
 
-/// When one node runs: drawn as far as it is asked for.
+/// The pauses of one node. They are drawn up to the latest time that a caller has asked for.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     prng: Prng,
@@ -66,17 +66,18 @@ impl Schedule {
         }
     }
 
-    /// Adds a pause that begins so long after the last one, rounded to whole packets.
+    /// Adds a pause that begins `run` after the last one and lasts `pause`. Both lengths are
+    /// rounded to whole packet times.
     fn push(&mut self, run: f64, pause: f64) {
         let packets = |ns: f64| (ns / self.law.packet_ns as f64).round() as u64;
         let last = self.pauses.last().map_or(0, |pause| pause.1);
-        // A run has room for a packet at least.
+        // A run has room for at least one packet.
         let begin = last + packets(run).max(1) * self.law.packet_ns;
         let end = begin + packets(pause).max(1) * self.law.packet_ns;
         self.pauses.push((begin - 1, end));
     }
 
-    /// The pause with this number: when it begins and ends.
+    /// Begin and end of the pause with this number, in nanoseconds.
     pub fn pause(&mut self, number: usize) -> (u64, u64) {
         while self.pauses.len() <= number {
             let (run, pause) = (self.run_length(), self.pause_length());
@@ -85,7 +86,7 @@ impl Schedule {
         self.pauses[number]
     }
 
-    /// How long it is away until this time.
+    /// Time that the node spends in pauses before `until_ns`, in nanoseconds.
     pub fn paused_ns(&mut self, until_ns: u64) -> u64 {
         let pauses = self.pauses_until(until_ns).into_iter();
         pauses.map(|(begin, end)| end.min(until_ns) - begin).sum()
@@ -99,14 +100,14 @@ impl Schedule {
         self.pauses[..number].to_vec()
     }
 
-    /// When it runs next, from this time on.
+    /// The first time from `at_ns` on at which the node runs.
     fn runs_at(&mut self, at_ns: u64) -> u64 {
         let last = self.pauses_until(at_ns + 1).last().map_or(0, |pause| pause.1);
         at_ns.max(last)
     }
 
-    /// The runs that work of this length takes, begun at once. What the card has begun when the
-    /// node is taken away it ends.
+    /// The runs that work of this length takes when it begins at once. The network card finishes a
+    /// packet that it has begun before a pause.
     fn runs_for(&mut self, work_ns: u64) -> Vec<(u64, u64)> {
         let (mut at, mut left, mut runs) = (0, work_ns, Vec::new());
         for number in 0.. {
@@ -125,15 +126,15 @@ impl Schedule {
     }
 }
 
-/// The oracles of section 6.2.1: nanoseconds that a shuffle takes at least under these schedules.
-/// `work_ns(from, to)` is the time of a message on an idle link. They leave out latency.
+/// The oracles of section 6.2.1: lower bounds on the time of a shuffle under these schedules, in
+/// nanoseconds. `work_ns(from, to)` is the time of a message on an idle link. The oracles leave out
+/// latency.
 ///
-/// A message ends in a packet that is shorter than others. A run in which such a packet is sent
-/// may have room for a part of another packet, so that a packet time per message is left out.
+/// The last packet of a message may be shorter than the others. A run with this packet may have
+/// room for a part of another packet. The oracles therefore leave out one packet time per message.
 ///
-/// The thesis names three oracles: of senders, of receivers and of messages. The last is never
-/// above that of its receiver, which has to wait for each of its messages as if there were no
-/// other.
+/// The thesis names three oracles: of senders, of receivers and of messages. The oracle of a
+/// message is never above the oracle of its receiver, which waits for all of its messages.
 pub fn oracles_ns(
     schedules: &mut [Schedule],
     packet_ns: u64,
@@ -152,12 +153,12 @@ pub fn oracles_ns(
     senders.max(receivers.max().unwrap_or(0))
 }
 
-/// When a receiver has all of its data at the earliest, if there is no other receiver: every
-/// sender sends as soon as it runs, what is too much for the link waits in front of it, and the
-/// receiver takes the last packet when it runs.
+/// The earliest time at which a receiver can have all of its data, if there is no other receiver.
+/// Every sender sends as soon as it runs. Packets beyond the rate of the link wait in front of it.
+/// The receiver takes the last packet when it runs.
 ///
-/// A link that takes whatever waits ends at the greatest `t + rest(t)` of all times t: the time
-/// itself, and what has not been sent by then.
+/// A link that is never idle while packets wait ends at the largest `t + rest(t)` over all times t.
+/// `rest(t)` is the link time of the packets that were not sent before t.
 fn receiver_ns(schedules: &mut [Schedule], to: usize, work_ns: impl Fn(usize) -> u64) -> u64 {
     let mut changes = Vec::new();
     let mut rest: u64 = 0;
@@ -208,12 +209,12 @@ mod tests {
         }
     }
 
-    /// By hand: node 0 is away from packet time 2 to 5, node 2 from 6 to 9.
+    /// Computed by hand: node 0 pauses from packet time 2 to 5, node 2 from 6 to 9.
     #[test]
     fn oracles_see_the_pauses_of_senders_and_of_receivers() {
         let bound = |cells: [[u64; 3]; 3], pauses: [&[(u64, u64)]; 3]| {
             let mut schedules = pauses.map(of);
-            // A packet more for what the oracles leave out of every message.
+            // One more packet, because the oracles leave out one packet time of every message.
             let work = |from: usize, to: usize| match cells[from][to] {
                 0 => 0,
                 packets => (packets + 1) * PACKET_NS,
@@ -221,13 +222,13 @@ mod tests {
             oracles_ns(&mut schedules, PACKET_NS, work) / PACKET_NS
         };
         let away: [&[(u64, u64)]; 3] = [&[(2, 5)], &[], &[(6, 9)]];
-        // The sender: 2 packets, 3 away, 3 packets.
+        // The sender sends 2 packets, pauses for 3 packet times, and sends 3 packets.
         assert_eq!(bound([[0, 5, 0], [0; 3], [0; 3]], away), 8);
-        // Its receiver is away when the last packet comes, at 8.
+        // The receiver is in a pause when the last packet arrives, at 8.
         assert_eq!(bound([[0, 0, 5], [0; 3], [0; 3]], away), 9);
-        // Two senders of 4 and 6: the link never rests, and ends at 10.
+        // Two senders send 4 and 6 packets. The link is never idle, and ends at 10.
         assert_eq!(bound([[0, 0, 4], [0, 0, 6], [0; 3]], away), 10);
-        // Both away from 2 to 5: the link has nothing to send from 4 to 5, and ends at 9.
+        // Both senders pause from 2 to 5. The link is idle from 4 to 5, and ends at 9.
         let both: [&[(u64, u64)]; 3] = [&[(2, 5)], &[(2, 5)], &[]];
         assert_eq!(bound([[0, 0, 4], [0, 0, 4], [0; 3]], both), 9);
     }

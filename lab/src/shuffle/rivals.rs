@@ -1,8 +1,8 @@
-//! How other schemes would send the same matrix on the same network.
+//! Other schemes that send the same matrix on the same network.
 //!
-//! A rival is a set of rules of the [plain machine](super::plain), as the thesis adapted the scheme
-//! (chapter 6). The whole GRPF is the exchange itself. GRPF without some part, or as printed, is
-//! also the plain machine.
+//! A rival is a set of rules of the [plain machine](super::plain), as chapter 6 of the thesis
+//! adapts the scheme. The exchange itself runs the complete GRPF. The plain machine also runs GRPF
+//! as printed, and GRPF without some of its parts.
 
 use core::fmt;
 use core::str::FromStr;
@@ -12,26 +12,27 @@ use super::plain::rules::{Order, Rules, Slots, Unasked, Until, Window};
 /// A scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rival {
-    /// Ours.
+    /// The exchange of the product.
     Grpf,
-    /// Ours, with windows that follow the slowest receiver, known at once (equation 3.14).
+    /// The exchange, with windows that follow the slowest receiver (equation 3.14). All ranks know
+    /// the slowest receiver at once.
     Global,
-    /// The same, known by the all-reduce in the protocol itself.
+    /// As `Global`, but the all-reduce of the protocol finds the slowest receiver.
     Reduce,
-    /// Fair shares among this many messages per receiver, drawn by chance; the next is drawn when
-    /// all of a message is here.
+    /// Fair shares among this many random messages per receiver. The next message is drawn when a
+    /// message has arrived.
     Hadoop(u32),
-    /// The same by the words of chapter 6: the next is drawn when all of a message is granted.
+    /// As `Hadoop`, but the next message is drawn when a message is granted, as chapter 6 states.
     HadoopGranted(u32),
-    /// Every message at the rate that ends all together; nobody asks the receivers.
+    /// Each message at a rate by which all messages end together, without grants.
     Madd,
     /// Shortest remaining first, with overcommitment.
     Srpt,
     /// Longest remaining first, with overcommitment.
     Grpt,
-    /// Step by step: in step k everybody sends to the rank k further, then a barrier.
+    /// In step k each rank sends to the rank k further on. A barrier follows each step.
     Lockstep,
-    /// Some messages at a time, drawn by chance, in chunks of 40 KB; packets by chance too.
+    /// Some random messages at a time, in chunks of 40 KB, with packets in random order.
     Entropy,
 }
 
@@ -39,8 +40,8 @@ pub enum Rival {
 const ENTROPY_MESSAGES: u32 = 8;
 
 impl Rival {
-    /// The rules of the plain machine for this scheme, out of those for GRPF as printed; `None`
-    /// when the exchange itself runs.
+    /// The rules of the plain machine for this scheme, derived from the rules of GRPF as printed;
+    /// `None` when the exchange itself runs.
     pub fn rules(self, ablation: Ablation, printed: Rules) -> Option<Rules> {
         let asked = Rules { unasked: Unasked::Nothing, ..printed.clone() };
         let baseline = |order| Rules { order, window: Window::Constant, ..asked.clone() };
@@ -69,27 +70,27 @@ impl Rival {
     }
 }
 
-/// GRPF with parts of it taken away, in the order in which section 6.1 adds them. All from
-/// [`Printed`](Self::Printed) on are as printed: without the slow start of section 3.4, which the
-/// thesis leaves open.
+/// GRPF without some of its parts, in the order in which section 6.1 adds them. All variants from
+/// [`Printed`](Self::Printed) on lack the slow start of section 3.4, which the thesis leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ablation {
-    /// Nothing is missing: the exchange itself.
+    /// All parts, run by the exchange itself.
     #[default]
     Whole,
-    /// Nothing is missing, but the plain machine runs it: the model of the exchange.
+    /// All parts, run by the plain machine as a model of the exchange.
     Model,
-    /// Only the slow start.
+    /// Without the slow start.
     Printed,
-    /// And unscheduled packets.
+    /// Also without unscheduled packets.
     Scheduled,
-    /// And chance in the priorities.
+    /// Also without randomised priorities.
     Even,
-    /// And windows in proportion: the protocol that the others are built on.
+    /// Also without windows in proportion. This is the protocol to which section 6.1 adds the
+    /// parts.
     Baseline,
-    /// Printed, but the first round trip of every message goes unasked.
+    /// As `Printed`, but the packets of one round trip of every message are sent unasked.
     PerMessage,
-    /// Printed, but a sender may look ahead in its schedule by so many packets only.
+    /// As `Printed`, but a sender may look ahead in its schedule by at most this many packets.
     Redirect(u32),
 }
 

@@ -24,38 +24,41 @@ use super::watch::{self, Lockstep, REFRESH, Refresh, SAMPLE, STEP, Sample, Timel
 pub const RACK_HOSTS: usize = 40;
 /// Rate of a host's link.
 pub const LINK_BITS_PER_S: u64 = 25_000_000_000;
-/// Time of a full packet on it, without headers.
+/// Time of a full packet on a host's link, without headers.
 pub const PACKET_NS: u64 = 480;
 /// Wire bytes of a datagram without payload: header 40, UDP and IPv4 28, Ethernet 38.
 const CONTROL_BYTES: u32 = 106;
-/// The number of the operation of a run; the seed makes it another one.
+/// Base of the operation number of a run. A hash of the seed changes the number.
 const OPERATION: u64 = 0x5e00_0000;
-/// A run longer than this many times its bound has lost its way. Lock-step takes a hundred times
-/// as long where one long message holds up each step.
+/// A run fails when it takes more than this many times its bound. Lock-step takes up to a hundred
+/// times the bound when one long message delays each step.
 const BOUNDS_MAX: f64 = 400.0;
-/// After this many mean pauses without a packet, every node that was away when the last packet was
-/// sent has come back: a pause of this length is twenty-eight standard deviations above the mean.
+/// Mean pauses without a packet after which a run counts as stuck. By then every node has ended the
+/// pause in which it was when the last packet was sent: a pause of this length is twenty-eight
+/// standard deviations above the mean.
 const QUIET_PAUSES: f64 = 8.0;
-/// Without pauses, a packet and its answer have crossed the emptying network after this long: the
-/// fullest queue of figure 6.26 holds 20.5 MB, which a link of 25 Gb/s sends in 6.6 ms.
+/// Shortest time without a packet after which a run counts as stuck. A packet and its answer have
+/// crossed the network by then: the fullest queue of figure 6.26 holds 20.5 MB, which a link of 25
+/// Gb/s sends in 6.6 ms.
 const QUIET_MIN: Duration = Duration::from_millis(10);
 
-/// What control packets cost.
+/// The cost of control packets on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Nothing, and data has no headers, as in the thesis.
+    /// Control packets cost nothing, and data packets have no headers, as in the thesis.
     Free,
-    /// Their frames; data have headers.
+    /// Control packets cost the length of their frames, and data packets have headers.
     Charged,
 }
 
 impl Control {
-    /// Payload bytes in memory of a full packet, and what each stands for.
+    /// Payload bytes of a full packet in memory, and the number of real bytes for which each of
+    /// them stands.
     pub fn payload(self) -> (u32, u32) {
         match self {
-            // 15 x 100 = 1,500: the thesis' packet.
+            // 15 x 100 = 1,500, the packet of the thesis.
             Self::Free => (15, 100),
-            // 8 x 179 = 1,432: what a frame of 1,538 wire bytes holds.
+            // 8 x 179 = 1,432, the payload of a frame of 1,538 wire bytes.
             Self::Charged => (8, 179),
         }
     }
@@ -81,33 +84,35 @@ impl Control {
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// Who sends what, in bytes as they are (not shortened).
+    /// Bytes from each sender to each receiver, at full length.
     pub matrix: Matrix,
     /// The scheme.
     pub rival: Rival,
-    /// Bandwidth of the racks' uplinks over that of their hosts together.
+    /// Bandwidth of a rack's uplinks divided by the bandwidth of its hosts.
     pub core: f64,
-    /// Mean pause in round trips, if nodes are pre-empted half of the time, and how long they run
-    /// between.
+    /// Mean pause in round trips, and the distribution of the runs between pauses; `None` without
+    /// pre-emption.
     pub preempt_rtt: Option<(f64, Runs)>,
-    /// Where control goes first.
+    /// Ports at which control packets go before data.
     pub priorities: Priorities,
-    /// What control costs.
+    /// Cost of control packets.
     pub control: Control,
-    /// How much slower than the best in software the all-reduce of `global` is; 0 for at once.
+    /// Duration of the all-reduce of `global`, divided by the duration of the fastest all-reduce in
+    /// software; 0 for an immediate result.
     pub stale: f64,
-    /// Seed of everything random but the matrix.
+    /// Seed of all random draws except the matrix.
     pub seed: u64,
-    /// What is taken away from it.
+    /// Parts that the scheme lacks.
     pub ablation: Ablation,
-    /// Overcommitment, instead of that of the scheme.
+    /// Overcommitment that replaces the value of the scheme.
     pub overcommit: Option<f64>,
-    /// How often to look how far it is, if at all.
+    /// Time between two samples of the progress; `None` for no samples.
     pub sample_every: Option<Duration>,
 }
 
 impl Params {
-    /// Ours, on a quiet network of full bisection, control free and first.
+    /// The exchange on a network of full bisection without pre-emption. Control packets cost
+    /// nothing and go first.
     pub fn new(matrix: Matrix, seed: u64) -> Self {
         Self {
             matrix,
@@ -148,7 +153,7 @@ impl Params {
             },
             overcommit: self.overcommit.unwrap_or(Config::default().overcommit),
             reduce: self.rival == Rival::Reduce,
-            // Nothing is lost here; what is late is late because its sender is away.
+            // The network loses no packets. A packet is late only because its sender is in a pause.
             resend_after: Duration::from_millis(20),
             resend_after_min: Duration::from_millis(20),
             silence_max: Duration::from_secs(60),
@@ -156,7 +161,7 @@ impl Params {
         }
     }
 
-    /// The rules of the plain machine, if that runs.
+    /// The rules of the plain machine, if the plain machine runs.
     fn rules(&self, config: &Config) -> Option<Rules> {
         let printed = Rules::printed(config.packet_bytes, config.rtt_packets, config.pace);
         let mut rules = self.rival.rules(self.ablation, printed)?;
@@ -166,7 +171,7 @@ impl Params {
         Some(rules)
     }
 
-    /// What the links allow at best, without pre-emption.
+    /// The least time that the links allow, without pre-emption.
     pub fn shortest(&self) -> Duration {
         Duration::from_secs_f64(self.bound(&self.shortened(), &mut []))
     }
@@ -177,7 +182,7 @@ impl Params {
         Links { rack_hosts: RACK_HOSTS, host_bits_per_s, rack_bits_per_s }
     }
 
-    /// Messages in the bytes of memory that stand for them.
+    /// The matrix in shortened bytes, as they lie in memory.
     fn shortened(&self) -> Matrix {
         let (_, scale) = self.control.payload();
         let nodes = self.matrix.nodes();
@@ -186,8 +191,8 @@ impl Params {
         Matrix::of(nodes, cells.collect())
     }
 
-    /// By sender and receiver, 1 for messages of which a packet may go unasked: the longest ones,
-    /// as many as the first round trip has packets.
+    /// By sender and receiver: 1 for a message of which a packet may be sent unasked, else 0. These
+    /// are the longest messages of a sender, as many as the first round trip has packets.
     fn unasked(&self, short: &Matrix) -> Vec<Vec<u64>> {
         let nodes = short.nodes();
         let of = |from: usize| {
@@ -201,10 +206,10 @@ impl Params {
         (0..nodes).map(of).collect()
     }
 
-    /// Seconds that the matrix takes at least: the most loaded link, counting all control that
-    /// there must be where it is charged (an acknowledgement per message, a grant per packet that
-    /// does not go unasked, an announcement per message of which none does); with pre-emption,
-    /// the oracles of section 6.2.1.
+    /// A lower bound on the time of the matrix, in seconds: the time of the most loaded link. Where
+    /// control packets are charged, the bound counts an acknowledgement per message, a grant per
+    /// packet that is not sent unasked, and an announcement per message without unasked packets.
+    /// With pre-emption, the bound also includes the oracles of section 6.2.1.
     fn bound(&self, short: &Matrix, schedules: &mut [Schedule]) -> f64 {
         let (packet, scale) = self.control.payload();
         let nodes = short.nodes();
@@ -226,33 +231,35 @@ impl Params {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Done {
-    /// From the start to the arrival of the last message.
+    /// Time from the start to the arrival of the last message.
     pub completion_us: f64,
-    /// What that is at least.
+    /// Lower bound on the completion.
     pub bound_us: f64,
     /// Bound over completion.
     pub efficiency: f64,
-    /// Bytes of all messages, those that stay included, over nodes and time.
+    /// Bytes of all messages, divided by the number of nodes and the time. Messages that stay on
+    /// their node are included.
     pub throughput_gbps: f64,
     /// Most bytes that ever waited in one switch.
     pub buffer_bytes_max: u64,
-    /// Most bytes that ever waited in one rack's switch, and mean over time and racks.
+    /// Most bytes that ever waited in one rack's switch.
     pub rack_bytes_max: u64,
-    /// See above.
+    /// Bytes that waited in a rack's switch, as a mean over time and racks.
     pub rack_bytes_mean: f64,
     /// Most bytes that ever waited in the core.
     pub core_bytes_max: u64,
-    /// Mean over time.
+    /// Bytes that waited in the core, as a mean over time.
     pub core_bytes_mean: f64,
     /// Most bytes that ever waited for one port to a host.
     pub down_bytes_max: u64,
-    /// Of the sender that ended last: how long it was pre-empted, in times that the shuffle takes
-    /// at least when nobody is.
+    /// Time that the last sender to end was pre-empted, divided by the least time of the shuffle
+    /// without pre-emption.
     pub last_paused: f64,
-    /// And how long it neither was nor sent: it waited for grants.
+    /// Time that the last sender to end ran without sending because it waited for grants, in the
+    /// same unit.
     pub last_starved: f64,
     /// Message skewness of the matrix.
     pub skewness: f64,
@@ -262,7 +269,7 @@ pub struct Done {
     pub digest: u64,
 }
 
-/// Runs it.
+/// Runs one shuffle.
 ///
 /// # Errors
 /// When the shuffle fails or does not end. Figure 6.15 can come to [`Unfinished::Deadlock`];
@@ -271,7 +278,7 @@ pub fn run(params: &Params) -> Result<Done, Unfinished> {
     timeline(params).map(|(done, _)| done)
 }
 
-/// Runs it, and looks how far it is as often as the parameters say.
+/// Runs one shuffle, and samples its progress at the interval of the parameters.
 ///
 /// # Errors
 /// As [`run`].
@@ -308,7 +315,7 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), Unfinished> {
         pauses: vec![0; schedules.len()],
         schedules,
         refresh: (params.rival == Rival::Global).then(|| Refresh {
-            // "At once" is every four packet times.
+            // An immediate result is approximated by a refresh every four packet times.
             every: Duration::from_nanos((reduce_ns * params.stale) as u64)
                 .max(Duration::from_nanos(4 * PACKET_NS)),
             operation,
@@ -344,7 +351,7 @@ fn finish(
         if watch.sent > sent {
             (sent, since, looked_at) = (watch.sent, now, now);
         } else if left > 0 && (!has_more || now > looked_at + quiet) {
-            // Lock-step waits at its barriers for what is admitted from outside.
+            // Lock-step waits at its barriers until messages are admitted from outside.
             let circle = watch.lockstep.is_none().then(|| watch::circle(world)).flatten();
             if let Some(circle) = circle {
                 return Err(Unfinished::Deadlock { seed, since, left, circle });
@@ -374,7 +381,7 @@ fn start(
     let config = params.config();
     let links = params.links();
     let longest = (0..nodes).flat_map(|from| short.row(from)).max().copied().unwrap_or(0);
-    // All messages are slices of one: what they say does not matter here.
+    // All messages are slices of one buffer, because the simulation never reads their bytes.
     let bytes = Bytes::from(vec![0x5a; longest as usize]);
     let bound = short.bound(&links, |bytes| bytes as f64);
     let rules = params.rules(&config);
@@ -384,7 +391,8 @@ fn start(
             continue;
         };
         if params.rival == Rival::Madd && bound > 0.0 {
-            // Each message at its length over the bound: all of a node's together.
+            // Each message is sent at the rate of its length divided by the bound. The sum of these
+            // rates is the rate of the node.
             let own_share = short.sent_by(node) as f64 * 8.0 / LINK_BITS_PER_S as f64 / bound;
             let slower = |ps: u64| (ps as f64 / own_share.max(1e-6)) as u64;
             own.pace.ps_per_byte = slower(own.pace.ps_per_byte);

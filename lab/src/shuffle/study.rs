@@ -17,35 +17,36 @@ use super::rivals::{Ablation, Rival};
 use super::scene::{Control, Done, LINK_BITS_PER_S, Params, RACK_HOSTS, run};
 use super::unfinished::Unfinished;
 
-/// Everything of a run but its matrix and its seed.
+/// The parameters of a run without its matrix and its seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
     /// Nodes, 40 in a rack.
     pub nodes: usize,
-    /// Mean message in packets.
+    /// Mean length of a message in packets.
     pub mean_packets: u32,
     /// The scheme.
     pub rival: Rival,
-    /// What it lacks.
+    /// Parts that the scheme lacks.
     pub ablation: Ablation,
-    /// Round trips' worth of grants outstanding, instead of the scheme's.
+    /// Limit of outstanding grants in round trips, which replaces the value of the scheme.
     pub overcommit: Option<u32>,
-    /// Bandwidth of the racks' uplinks in per cent of their hosts'.
+    /// Bandwidth of a rack's uplinks in per cent of the bandwidth of its hosts.
     pub core_percent: u32,
     /// Mean pause in round trips; 0 for none.
     pub preempt_rtt: u32,
-    /// How long nodes run between pauses.
+    /// Distribution of the runs between pauses.
     pub runs: Runs,
-    /// Where control goes first.
+    /// Ports at which control packets go before data.
     pub priorities: Priorities,
-    /// How many times slower than the best in software the all-reduce is; 0 for at once.
+    /// Duration of the all-reduce, divided by the duration of the fastest all-reduce in software; 0
+    /// for an immediate result.
     pub stale: u32,
-    /// What control costs.
+    /// Cost of control packets.
     pub control: Control,
 }
 
 impl Setup {
-    /// A scheme as it is, on a quiet network of full bisection.
+    /// A complete scheme on a network of full bisection without pre-emption.
     pub(super) fn new(nodes: usize, mean_packets: u32, rival: Rival) -> Self {
         Self {
             nodes,
@@ -63,7 +64,7 @@ impl Setup {
     }
 }
 
-/// The name of the setup in records: one word, equal for equal setups.
+/// The name of the setup in records. The name is one word, and equal setups have equal names.
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}-{}", self.nodes, self.mean_packets, self.rival)?;
@@ -84,21 +85,21 @@ impl fmt::Display for Setup {
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
-    /// How.
+    /// The setup.
     pub setup: Setup,
-    /// Message skewness that is asked of the generator, in per cent.
+    /// Message skewness that the generator aims at, in per cent.
     pub skewness_percent: u32,
-    /// Seed of the matrix and of all else.
+    /// Seed of the matrix and of all other draws.
     pub seed: u64,
 }
 
 impl Run {
-    /// Begins its record; equal for equal runs.
+    /// The beginning of the run's record. Equal runs have equal keys.
     pub fn key(&self) -> String {
         format!("{} {} {}", self.setup, self.skewness_percent, self.seed)
     }
 
-    /// What it simulates.
+    /// The parameters of the simulation.
     pub fn params(&self) -> Params {
         let Setup { nodes, control, .. } = self.setup;
         let (payload, scale) = control.payload();
@@ -119,7 +120,7 @@ impl Run {
         }
     }
 
-    /// Runs it.
+    /// Runs the simulation.
     ///
     /// # Errors
     /// As [`run`].
@@ -128,7 +129,7 @@ impl Run {
     }
 }
 
-/// What a curve shows.
+/// The quantity that a curve shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Gigabits per second and node.
@@ -145,15 +146,15 @@ pub enum Metric {
     CoreMax,
     /// Megabytes in the core, mean over time.
     CoreMean,
-    /// How long the last sender was pre-empted; .5 is what the shuffle takes when nobody is. See
-    /// [`Done::last_paused`].
+    /// Time that the last sender was pre-empted. A value of .5 is the least time of the shuffle
+    /// without pre-emption. See [`Done::last_paused`].
     LastPaused,
     /// See [`Done::last_starved`].
     LastStarved,
     /// Gigabits per second and node that the most loaded link allows.
     Bound,
-    /// Bytes that cross the most loaded link between a rack and the core, in per cent of what a
-    /// rack's nodes send in the mean.
+    /// Bytes on the most loaded link between a rack and the core, in per cent of the mean bytes
+    /// that the nodes of a rack send.
     CoreLoad,
 }
 
@@ -162,7 +163,7 @@ impl Metric {
         matches!(self, Self::Throughput | Self::Optimality | Self::Bound)
     }
 
-    /// What follows from the matrix alone; `None` for what has to be run.
+    /// The value that follows from the matrix alone; `None` for a quantity that needs a run.
     fn of_matrix(self, matrix: &Matrix, core_percent: u32) -> Option<f64> {
         let hosts = LINK_BITS_PER_S as f64;
         let racks = matrix.nodes().div_ceil(RACK_HOSTS) as f64;
@@ -176,7 +177,8 @@ impl Metric {
                 let core = f64::from(core_percent) / 100.0 * hosts * RACK_HOSTS as f64;
                 Some(bits / matrix.nodes() as f64 / bound(hosts, core) / 1e9)
             }
-            // In bits, with links that nodes cannot fill and a core of a bit per second.
+            // With infinite host links and a core of one bit per second, the bound in seconds is
+            // the load in bits.
             Self::CoreLoad => Some(100.0 * bound(f64::INFINITY, 1.0) * racks / bits),
             _ => None,
         }
@@ -221,7 +223,7 @@ impl Record {
         Self { key, values }
     }
 
-    /// Reads a line; `None` for what is not a record, such as one that was cut off.
+    /// Reads a line. Returns `None` when the line is not a whole record.
     pub fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (key, numbers) = words.split_at_checked(3)?;
@@ -229,7 +231,7 @@ impl Record {
         Some(Self { key: key.join(" "), values: numbers.try_into().ok()? })
     }
 
-    /// One of its numbers.
+    /// The value of a metric.
     pub fn value(&self, metric: Metric) -> f64 {
         self.values[metric as usize]
     }
@@ -245,21 +247,21 @@ impl fmt::Display for Record {
 /// A figure of the thesis.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Its number, such as `6.7a`.
+    /// The number of the figure, such as `6.7a`.
     pub number: &'static str,
-    /// What it shows.
+    /// Title of the figure.
     pub title: &'static str,
-    /// What is plotted.
+    /// The quantity on the vertical axis.
     pub metric: Metric,
-    /// Names and setups of its curves.
+    /// Names and setups of the curves.
     pub curves: Vec<(String, Setup)>,
-    /// For relative figures: what a setup is compared with, seed by seed.
+    /// For relative figures: the setup with which a curve is compared, seed by seed.
     pub over: Option<fn(Setup) -> Setup>,
 }
 
 impl Figure {
-    /// The runs of the figure, first those that every point needs most: all points of all curves
-    /// with the first seed, then with the next. None for a figure that follows from matrices.
+    /// The runs of the figure, ordered by seed: all points of all curves with the first seed come
+    /// before the second seed. A figure that follows from matrices has no runs.
     pub fn runs(&self, skewness: &[u32], runs: u64) -> Vec<Run> {
         let mut setups: Vec<Setup> = self.curves.iter().map(|&(_, setup)| setup).collect();
         if let Some(over) = self.over {
@@ -278,7 +280,7 @@ impl Figure {
     }
 }
 
-/// All figures that can be made, in the order of the thesis.
+/// All available figures, in the order of the thesis.
 pub fn figures() -> Vec<Figure> {
     let mut all = ideal();
     all.extend(preempted());
@@ -354,14 +356,15 @@ fn baseline(rival: Rival, times: u32, priorities: Priorities) -> Setup {
     Setup { ablation, overcommit: Some(times), priorities, ..Setup::new(160, 16, rival) }
 }
 
-/// Constant windows, windows in proportion, and these with chance in the priorities.
+/// Three setups: constant windows, windows in proportion, and windows in proportion with randomised
+/// priorities.
 pub(super) fn randomised() -> [Setup; 3] {
     let constant = baseline(Rival::Grpf, 10, Priorities::Nowhere);
     [Ablation::Baseline, Ablation::Even, Ablation::Scheduled]
         .map(|ablation| Setup { ablation, ..constant })
 }
 
-/// Section 6.2. Curves with "any time" are of the other reading of pre-emption, see [`Runs`].
+/// Section 6.2. Curves with "any time" use [`Runs::Memoryless`].
 fn preempted() -> Vec<Figure> {
     use Metric::{LastPaused, LastStarved, Optimality, PortMax, RackMax, Throughput};
     let any_time = |setup| Setup { runs: Runs::Memoryless, ..setup };
@@ -457,7 +460,7 @@ fn limited() -> Vec<Figure> {
 }
 
 impl Figure {
-    /// Its curves, from whatever records there are.
+    /// The curves of the figure, made from the records that exist.
     pub fn curves(&self, skewness: &[u32], runs: u64, records: &[Record]) -> Curves {
         let by_key: BTreeMap<&str, &Record> = records.iter().map(|r| (r.key.as_str(), r)).collect();
         let value = |run: Run| match self.metric {
@@ -523,8 +526,8 @@ mod tests {
         assert_eq!(relative.curves(&[50], 2, &records).curves[0].1, [[own / base]]);
     }
 
-    /// Section 6.3: equal messages in four racks load each uplink with three quarters of what its
-    /// nodes send, for which a core of 75 % is just enough.
+    /// Section 6.3: with equal messages in four racks, three quarters of the bytes of a rack's
+    /// nodes cross its uplinks, for which a core of 75 % is just enough.
     #[test]
     fn a_core_of_three_quarters_is_just_enough_for_equal_messages_in_four_racks() {
         let matrix = Matrix::of(160, vec![24_000; 160 * 160]);

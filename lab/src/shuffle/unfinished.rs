@@ -1,4 +1,5 @@
-//! Why a simulated shuffle did not end, and whether its nodes wait for each other in a circle.
+//! Reasons why a simulated shuffle did not end, and the search for nodes that wait for each other
+//! in a circle.
 //!
 //! A sender that may look ahead in its schedule by a few packets only (figure 6.15) sends nothing
 //! while the first packets of its schedule have no grant. A receiver that has spent all its grants
@@ -45,9 +46,9 @@ pub enum Unfinished {
 /// A sender and a receiver of a circle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Has no grant of `receiver`, whose message is the first one in the sender's schedule.
+    /// A node without a grant of `receiver`, whose message is the first in the node's schedule.
     pub sender: usize,
-    /// Has no grant left.
+    /// A node that has no more grants to give.
     pub receiver: usize,
     /// Grants of `receiver` that the next sender of the circle holds and may not use.
     pub held: u32,

@@ -13,31 +13,32 @@ use super::preempt::Schedule;
 use super::scene::{LINK_BITS_PER_S, PACKET_NS};
 use super::unfinished::{self, Link};
 
-/// How far a shuffle is at one time.
+/// The progress of a shuffle at one time.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Sample {
-    /// The time, from the start.
+    /// Time since the start.
     pub at_us: f64,
-    /// Of what the nodes' links could send since the last sample, how much they were given.
+    /// Bytes that nodes sent since the last sample, as a share of the capacity of their links.
     pub uplinks: f64,
-    /// Of what they could receive, how much machines took.
+    /// Bytes that nodes received since the last sample, as a share of the capacity of their links.
     pub downlinks: f64,
-    /// Messages of which something had arrived, of all that are not empty.
+    /// Share of the non-empty messages of which at least one byte has arrived.
     pub started: f64,
-    /// Those that had arrived in full.
+    /// Share of the non-empty messages that have arrived in full.
     pub completed: f64,
-    /// Messages that a node receives, granted to and not all there: the fewest, the median and the
-    /// most over nodes.
+    /// Incomplete messages to which a node grants: the fewest, the median and the most over all
+    /// nodes.
     pub incoming: [usize; 3],
-    /// The same of messages that a node sends.
+    /// Incomplete messages that a node sends with grants: the fewest, the median and the most over
+    /// all nodes.
     pub outgoing: [usize; 3],
 }
 
-/// Watches for the last message, and does what schemes need from outside.
+/// Watches for the last message, and informs schemes that need facts from outside.
 pub(super) struct Watch {
     pub(super) messages_left: usize,
     pub(super) last: SimTime,
-    /// Whose message came last.
+    /// Sender of the message that arrived last.
     pub(super) last_sender: usize,
     pub(super) failed: Option<String>,
     /// Packets that were sent.
@@ -49,13 +50,13 @@ pub(super) struct Watch {
     pub(super) timeline: Option<Timeline>,
 }
 
-/// Looks now and then how far it is.
+/// Takes samples of the progress.
 pub(super) struct Timeline {
     pub(super) every: Duration,
     operation: u64,
-    /// Of each node: messages that are not empty, those that are, and bytes.
+    /// For each node: non-empty messages, empty messages, and bytes.
     all: Vec<(usize, usize, u64)>,
-    /// By sender and receiver: whether there is a message that is not all there.
+    /// By sender and receiver: whether there is an incomplete message.
     open: Vec<bool>,
     scale: u32,
     sent: u64,
@@ -93,7 +94,7 @@ impl Timeline {
             let all = (full + empty, full + empty, bytes);
             let (begun, complete, here) = machine.progress(self.operation).unwrap_or(all);
             messages += full;
-            // Empty ones are complete with their announcement, which is not of interest here.
+            // Empty messages are complete with their announcement, and samples leave them out.
             started += begun.saturating_sub(empty);
             completed += complete.saturating_sub(empty);
             received += here;
@@ -119,7 +120,7 @@ impl Timeline {
     }
 }
 
-/// Tells receivers who is slowest, every so often and so late.
+/// Tells all receivers, at an interval, the bytes that the slowest receiver misses.
 pub(super) struct Refresh {
     pub(super) every: Duration,
     pub(super) operation: u64,
@@ -128,7 +129,8 @@ pub(super) struct Refresh {
 /// A barrier after each step.
 pub(super) struct Lockstep {
     step: usize,
-    /// Messages of the step that have not arrived, and how many each step has.
+    /// Messages of the present step that have not arrived. `messages` holds the number of messages
+    /// of each step.
     left: usize,
     messages: Vec<usize>,
     barrier: Duration,
@@ -141,7 +143,7 @@ impl Lockstep {
     }
 }
 
-/// Token of the refresh, of the next step; lower ones are nodes to be paused.
+/// Tokens of the refresh and of the next step. Lower tokens are nodes to be paused.
 pub(super) const REFRESH: u64 = 1 << 40;
 pub(super) const STEP: u64 = 1 << 41;
 /// Token of the next sample.
@@ -161,7 +163,7 @@ impl Observer<Node, FatTree> for Watch {
                     (self.last, self.last_sender) = (seen.at, usize::from(from));
                 }
                 if let Some(lockstep) = &mut self.lockstep {
-                    // Empty messages are announced at the start, whatever the step.
+                    // Empty messages are announced at the start, before their step.
                     lockstep.left -= usize::from(!body.is_empty());
                 }
             }
@@ -187,7 +189,7 @@ impl Observer<Node, FatTree> for Watch {
     }
 }
 
-/// The nodes that wait for each other, in the order in which they do.
+/// The nodes that wait for each other, in the order of the circle.
 pub(super) fn circle(world: &World<Node, FatTree>) -> Option<Vec<Link>> {
     let plain = |node: usize| match world.machine(NodeIndex(node as u32)) {
         Node::Plain(plain) => Some(plain),
@@ -217,8 +219,8 @@ impl Watch {
             Node::Plain(_) => 0,
         };
         let slowest = nodes.clone().map(missing).max();
-        // A scheduled call runs its own refresh; with a slow all-reduce the value is that of one
-        // period ago, for so long it took to go round.
+        // Each node keeps the value until the next refresh. The interval stands for the duration of
+        // the all-reduce, so a value is at most one all-reduce old.
         for node in nodes {
             world.call(node, &mut *self, |machine, _| {
                 if let Node::Exchange(exchange) = machine {
@@ -230,7 +232,7 @@ impl Watch {
         world.schedule(next, Action::Token(REFRESH));
     }
 
-    /// Looks how far it is, if anybody wants to know.
+    /// Takes a sample of the progress, if the run has a timeline.
     pub(super) fn sample(&mut self, world: &mut World<Node, FatTree>) {
         let Some(timeline) = &mut self.timeline else { return };
         timeline.sample(world);
@@ -265,14 +267,14 @@ impl Watch {
     }
 }
 
-/// Messages to a node that are not empty, those that are, and bytes.
+/// Non-empty messages to a node, empty messages to the node, and bytes.
 fn expected(short: &Matrix, to: usize) -> (usize, usize, u64) {
     let cells = (0..short.nodes()).filter(|&from| from != to).map(|from| short.cell(from, to));
     let full = cells.clone().filter(|&bytes| bytes > 0).count();
     (full, short.nodes() - 1 - full, cells.sum())
 }
 
-/// Messages that are not empty of one step of lock-step.
+/// Number of non-empty messages in one step of lock-step.
 fn messages_of(short: &Matrix, step: usize) -> usize {
     let nodes = short.nodes();
     (0..nodes).filter(|&from| short.cell(from, (from + step) % nodes) > 0).count()

@@ -1,5 +1,5 @@
-//! The second node of the level `replica`. It gets the commits of the first node, commits them too,
-//! and must keep them whatever happens to either node.
+//! The second node of the level `replica`. The second node gets the commits of the first node and
+//! commits them too. It must keep them through crashes of either node.
 
 use evenfall_core::Prng;
 use evenfall_sim::{DiskFaults, SimDisk};
@@ -11,10 +11,10 @@ use evenfall_store_format::{
 
 use super::{Broken, Check, Hand, Mutant, Stream, broken, everything, works};
 
-/// Times that a commit is tried before the node gives up and is started again.
+/// Attempts at a commit before the node gives up and restarts.
 const TRIES: u32 = 20;
 
-/// Segments of a disk, and those of a file that are not on it yet.
+/// Segments on a disk, and segments of a file that are not on the disk yet.
 struct OnDisk<'a> {
     volume: &'a Volume<Hand>,
     appender: Option<&'a Appender>,
@@ -48,7 +48,7 @@ pub(super) struct Second {
     pub(super) acknowledged: u64,
 }
 
-/// The disk. The mutants of the first node's disk leave the second one alone.
+/// The disk of the second node. Mutants of the first node's disk do not change this disk.
 fn hand(disk: &SimDisk, mutant: Option<Mutant>) -> Hand {
     let unsynced = mutant == Some(Mutant::CopyWithoutSync);
     Hand { disk: disk.clone(), mutant: unsynced.then_some(Mutant::CommitWithoutSync) }
@@ -61,7 +61,8 @@ impl Second {
         config: &VolumeConfig,
         streams: &[Stream],
     ) -> Result<Self> {
-        // A sequence of its own, so that the first node does the same without it.
+        // A generator of its own, so that the first node does the same with and without a second
+        // node.
         let mut prng = Prng::new(seed ^ 0x5ec0);
         let disk = SimDisk::new(prng.next_u64(), DiskFaults::default());
         let hand = hand(&disk, mutant);
@@ -74,7 +75,7 @@ impl Second {
         Ok(Self { prng, disk, volume, config, copies, mutant, acknowledged: 0 })
     }
 
-    /// Something happens to it between two steps of the first node.
+    /// One step of the second node between two steps of the first node.
     pub(super) fn step(&mut self, streams: &mut [Stream]) -> Result<(), Broken> {
         match self.prng.below(40) {
             0..=11 => {
@@ -98,8 +99,8 @@ impl Second {
         }
     }
 
-    /// It gets what the first node has committed and it has not; committed here too, it is
-    /// acknowledged.
+    /// Copies the records that the first node has committed and the second node lacks. The second
+    /// node acknowledges them after its own commit.
     fn copy(&mut self, at: usize, streams: &mut [Stream]) -> Result<(), Broken> {
         let stream = &mut streams[at];
         let copy = &mut self.copies[at];
@@ -113,7 +114,7 @@ impl Second {
             let mut sealed = Vec::new();
             copy.append(part, &mut sealed).map_err(works)?;
             for one in sealed {
-                // One that fails is kept by the volume and written again.
+                // The volume keeps the data of a failed write and writes it again.
                 let _ = self.volume.write(one);
             }
         }
@@ -149,7 +150,8 @@ impl Second {
         }
     }
 
-    /// It crashes and is started again; or the first node's disk is lost, and it is all there is.
+    /// Crashes and restarts the second node, or checks its records after the disk of the first node
+    /// is lost.
     pub(super) fn crash(&mut self, streams: &[Stream]) -> Result<(), Broken> {
         self.disk.crash();
         self.disk.set_faults(DiskFaults::default());

@@ -1,4 +1,4 @@
-//! The checks that must hold in every survey, whatever goes wrong.
+//! The checks of the survey campaign, which must hold under all faults.
 //!
 //! The checks see the events that machines give to their owners, and the datagrams that the network
 //! delivers.
@@ -18,11 +18,12 @@ use evenfall_sim::{
 use super::Scene;
 use super::subject::{FOREIGN_VERSION, Station, StationEvent, Subject, probe_of};
 
-/// The surveyor's lines are kept now.
+/// Token of the moment at which the surveyor's lines are saved.
 pub(super) const SAVE: u64 = 1;
-/// How far off a limit of time may be: clocks drift by 150 ppm, and a turn takes its time.
+/// Tolerance of time limits: clocks drift by up to 150 ppm, and a machine needs time to take its
+/// turn.
 const SLACK: Duration = Duration::from_millis(20);
-/// A step that no bound explains.
+/// Smallest step of a clock that counts as a fault, in nanoseconds. No stated bound is as large.
 const STEP_NS_MIN: u64 = 5_000_000;
 
 words! {
@@ -30,15 +31,15 @@ words! {
     pub enum Check {
         /// Every job, and the survey, ends within its stated time.
         Ends,
-        /// No agent is busy longer than its job may last, or when nobody asks.
+        /// No agent is busy for longer than its job may last, or without a job.
         Idle,
-        /// No probe counts twice, or for another job.
+        /// No probe counts twice or for another job.
         Counted,
-        /// Nothing that was measured while a clock stepped is believed.
+        /// No result includes measurements during a step of a clock.
         Stepped,
-        /// Whoever speaks another version is named so.
+        /// An agent of another version is reported with its version.
         Named,
-        /// There is a plan without failed hosts, or an error in words.
+        /// A survey ends with a plan without failed hosts, or with an error message.
         Placed,
     }
 }
@@ -50,24 +51,24 @@ struct Delivered {
     span: Option<(SimTime, SimTime)>,
 }
 
-/// Watches a survey, and revives who is to be revived.
+/// Watches a survey, and restarts machines that are due to return.
 pub(super) struct Owner {
     scene: Scene,
     violations: Vec<Violation<Check>>,
     over: Option<SimTime>,
     life: u64,
     kept: Vec<Line>,
-    /// The job under way, its limit and its beginning.
+    /// Number of the running job, its time limit and its start.
     ordered: Option<(u32, Duration, SimTime)>,
     jobs: u64,
-    /// Agents and until when they may be busy.
+    /// For each agent, the time until which it may be busy.
     busy: BTreeMap<NodeIndex, SimTime>,
-    /// By run's life, job, sender and receiver.
+    /// Keys are the life of the run, the job, the sender and the receiver.
     delivered: BTreeMap<(u64, u32, u32, u32), Delivered>,
     steps: Vec<(NodeIndex, SimTime)>,
     /// Hosts named as failed, by number in the pool.
     named: BTreeMap<usize, Reason>,
-    /// Those of the last job alone.
+    /// Hosts that failed in the last job.
     last: BTreeSet<usize>,
 }
 
@@ -172,7 +173,7 @@ impl Owner {
         }
     }
 
-    /// The last look.
+    /// The checks at the end of a run.
     pub(super) fn close(mut self, world: &World<Subject, Cloud>, ended: SimTime) -> Run<Check> {
         let gone = self.scene.dies.is_some() && self.scene.returns.is_none();
         if self.over.is_none() && !gone {
@@ -216,7 +217,8 @@ impl Owner {
             self.named.iter().map(|(host, reason)| (*host, reason.to_string())).collect();
         let foreign = self.scene.foreign.map(|node| node as usize - 1);
         let version = Reason::Version(FOREIGN_VERSION);
-        // What does not answer has no version.
+        // A host that does not answer reports no version, so a silent host may count as silent
+        // instead.
         let silence = (!self.quiet()).then_some(Reason::Silent);
         let right = |reason: &Reason| *reason == version || Some(*reason) == silence;
         if let Some(host) = foreign
@@ -248,7 +250,7 @@ impl Owner {
         }
     }
 
-    /// Whether nothing went wrong with the network or with agents.
+    /// Whether the run had no fault of the network or of agents.
     fn quiet(&self) -> bool {
         let clocks = [FaultKind::ClockStep, FaultKind::ClockDrift];
         self.scene.plan.kinds.iter().all(|kind| clocks.contains(kind)) && self.life == 1
@@ -274,7 +276,7 @@ impl Observer<Subject, Cloud> for Owner {
         let life = probe.run & 0xff;
         let pair = (life, probe.job, from.0, seen.node.0);
         let delivered = self.delivered.entry(pair).or_default();
-        // A copy, late or by a rogue, says nothing about when the pair was measured.
+        // A duplicate, whether late or sent by a rogue, does not show when the pair was measured.
         if probe.warm_up || !delivered.sequences.insert(probe.sequence) {
             return;
         }

@@ -1,4 +1,5 @@
-//! Live measurement in the simulator: agents and a surveyor, with all kinds of faults.
+//! The fault campaign of live measurement: agents and a surveyor in the simulator, with all kinds
+//! of faults.
 //!
 //! ```text
 //! 0         0.1 s                                   the end          idle
@@ -7,8 +8,8 @@
 //!           |   go on from what it kept                 |  idle        |
 //! ```
 //!
-//! A seed gives a pool, a wanted plan, and faults. [`checks`] make sure that every run ends in time
-//! with a plan or with an error in words. [`subject`] has the mutants that they must catch.
+//! A seed gives a pool, a wanted plan, and faults. [`checks`] verify that every run ends in time,
+//! with a plan or with an error message. [`subject`] has the mutants that the checks must detect.
 
 pub mod checks;
 pub mod pool;
@@ -35,39 +36,39 @@ use evenfall_sim::{
 use checks::{Check, Owner, SAVE};
 use subject::{Ear, Mutant, Station, Subject};
 
-/// Between what the knobs of a seed are drawn.
+/// Ranges from which a seed draws its parameters.
 const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 16] = [
     ("agents", 3..=14),
     ("depth", 1..=2),
     ("fanout", 1..=3),
     ("candidates", 2..=6),
     ("rounds", 1..=3),
-    // 0: all pairs are measured first, or some that min-max asks for.
+    // 0: all pairs are measured first, or only the pairs that the min-max planner asks for.
     ("mesh", 0..=3),
     ("rate", 50..=400),
     ("duration-ms", 40..=400),
     ("key", 0..=1),
-    // 0: the surveyor dies, and comes back unless the next is 0.
+    // 0: the surveyor dies, and returns unless the parameter `returns` is 0.
     ("dies", 0..=3),
     ("returns", 0..=2),
-    // 0: one agent's clock is wrong by far more than it states.
+    // 0: the clock of one agent is off by far more than its stated bound.
     ("liar", 0..=3),
-    // 0: one agent speaks another version.
+    // 0: one agent uses another version of the protocol.
     ("foreign", 0..=4),
     // 0: one agent sends probes of an old job for ever.
     ("rogue", 0..=2),
-    // 0: one agent's clock steps while something is likely to be measured.
+    // 0: the clock of one agent steps at a time at which a measurement is likely to run.
     ("step", 0..=3),
-    // 0: nothing else goes wrong.
+    // 0: no other faults occur.
     ("calm", 0..=7),
 ];
-/// Faults happen up to here; most surveys take about as long.
+/// Faults occur within this time of the start. Most surveys take about as long.
 const WINDOW: Duration = Duration::from_secs(4);
-/// Longest outage: longer than a lease, so that some are survived and some are not.
+/// Longest outage. It is longer than a lease, so that surveys survive some outages and not others.
 const OUTAGE_MAX: Duration = Duration::from_millis(1_600);
-/// A run that takes longer never ends.
+/// Time after which a run counts as endless.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// The planted step of a clock: beyond every bound.
+/// The planted step of a clock, in nanoseconds. It is larger than every stated bound.
 const STEP_NS: i64 = 20_000_000;
 /// The bound that clocks state.
 const CLOCK_BOUND: Duration = Duration::from_micros(50);
@@ -92,12 +93,12 @@ fn bounds() -> Bounds {
     }
 }
 
-/// A seed, worked out.
+/// The scene that a seed draws.
 #[derive(Clone, Debug)]
 pub struct Scene {
     /// Pool, knobs and faults.
     pub plan: Plan,
-    /// What is wrong with all machines.
+    /// The mutant that all machines run.
     mutant: Option<Mutant>,
     agents: u32,
     wanted: Planner,
@@ -119,7 +120,7 @@ impl AsMut<Plan> for Scene {
 }
 
 impl Scene {
-    /// What this seed is.
+    /// Draws the scene of a seed.
     pub fn of(seed: u64) -> Self {
         let bounds = bounds();
         let mut plan = Plan::new(seed, &bounds);
@@ -149,7 +150,7 @@ impl Scene {
         let rounds = plan.knob("rounds") as u32;
         let extent = match plan.knob("mesh") {
             0 if prng.chance(0.5) => Extent::AllPairs,
-            // So few that some surveys end with what they have, others with a tree that is settled.
+            // With so few pairs, some surveys end before their tree is settled.
             0 => Extent::Pairs(30 + prng.below(200)),
             _ => Extent::ByParent,
         };
@@ -216,7 +217,7 @@ impl Scene {
         if self.rogue == Some(number) { subject.rogue() } else { subject }
     }
 
-    /// The surveyor in its life number `life`, which knows what earlier ones kept.
+    /// The surveyor in its life number `life`, with the lines that earlier lives saved.
     fn surveyor(&self, life: u64, kept: Vec<Line>, now: Timestamp) -> Subject {
         let agents = (1..=self.agents).map(|node| NodeIndex(node).address()).collect();
         let names = (1..=self.agents).map(|n| format!("h{n}")).collect();
@@ -228,7 +229,7 @@ impl Scene {
         Subject::new(Station::Surveyor(Box::new(surveyor)), self.mutant, false)
     }
 
-    /// Runs it and lets the checks watch.
+    /// Runs the scene under the checks.
     fn run(&self, story: bool) -> Run<Check> {
         let seed = self.plan.seed;
         let mut world = World::new(Cloud::new(CloudProfile::default(), seed), seed);
@@ -262,7 +263,7 @@ impl Scene {
             world.run_until(next, &mut watch);
         }
         let ended = world.now();
-        // Whoever was down or stopped must have had the time to notice.
+        // Machines that were down need time to notice the end.
         let calm = ended.max(SimTime::ZERO + WINDOW + OUTAGE_MAX);
         let idle = Timing::default().idle_limit(4) + step;
         world.run_until(calm + idle, &mut watch);

@@ -1,10 +1,9 @@
-//! A pool in the simulator for surveys without faults: agents and a surveyor over a cloud that is
-//! fitted to the public measurements.
+//! A simulated pool for surveys without faults: agents and a surveyor on a cloud that is fitted to
+//! the public measurements.
 //!
 //! The constants are those of [`placement::model`](crate::placement). The delay of a pair is about
-//! 82 us at the median. Half of that delay lasts, and half varies by probe. The simulator's
-//! hosts have one slowness for both directions, where the measurements have one for sending and one
-//! for receiving, so the geometric mean of the two is used. Processor time of hosts comes on top.
+//! 82 us at the median. Half of that delay is constant, and half varies by probe. The processor
+//! time of hosts is added.
 
 use core::time::Duration;
 
@@ -20,35 +19,38 @@ use evenfall_sim::{
     Spread, Stragglers, Waits, World,
 };
 
-/// The lasting part of a pair at the median, us, and the standard deviation of its logarithm.
+/// Median over pairs of the constant part of the delay, in microseconds, and the standard deviation
+/// of its logarithm.
 const BASE_US: f64 = 42.4;
 const PAIR_SIGMA: f64 = 0.083;
-/// A probe's own part: the lognormal distribution with the median and the p90 / p50 of the gamma
-/// distribution that was fitted.
+/// The part of the delay that varies by probe: median in microseconds and sigma of a lognormal
+/// distribution. It has the median and the ratio of p90 to p50 of the fitted gamma distribution.
 const JITTER_US: f64 = 40.0;
 const JITTER_SIGMA: f64 = 0.537;
-/// One probe in 8,192 met a spike at 5,000 probes a second. A spike of 1.9 ms is met by ten
-/// probes, so that spikes are ten times rarer.
+/// Mean time between two spikes, and their mean length. At 5,000 probes a second, one probe in
+/// 8,192 met a spike. A spike of 1.9 ms delays about ten probes, so spikes are ten times rarer than
+/// delayed probes: one in 16.384 s.
 const SPIKE_GAP: Duration = Duration::from_millis(16_384);
 const SPIKE: Duration = Duration::from_micros(1_900);
 /// Standard deviations of the logarithm of a host's slowness, sending and receiving.
 const SEND_SIGMA: f64 = 0.07;
 const RECEIVE_SIGMA: f64 = 0.11;
-/// The one of twenty hosts, which sends 1.22 and receives 1.57 times as slowly.
+/// Share of slow hosts: one of twenty, which sends 1.22 times and receives 1.57 times as slowly as
+/// the others.
 const STRAGGLER_SHARE: f64 = 0.05;
-/// The bound that clocks state, and within which they are.
+/// The error bound that clocks state. Their real errors are within it.
 const CLOCK_BOUND: Duration = Duration::from_micros(1);
 
-/// What is simulated.
+/// Parameters of the simulated pool.
 #[derive(Clone, Debug)]
 pub struct PoolSpec {
     /// Hosts with an agent.
     pub hosts: u32,
-    /// Hosts, by number, that are slow besides those that the seed makes slow.
+    /// Numbers of hosts that are slow in addition to the hosts that the seed makes slow.
     pub slow: Vec<u32>,
-    /// How much slower.
+    /// Factor by which the delays of these hosts are longer.
     pub slow_factor: f64,
-    /// The pool: its hosts, pairs and all that happens.
+    /// Seed of the hosts, the pairs and all random events.
     pub seed: u64,
 }
 
@@ -71,7 +73,7 @@ fn cloud() -> CloudProfile {
     }
 }
 
-/// A program that somebody else keeps.
+/// A program that is borrowed from the caller.
 struct Lent<'a, P>(&'a mut P);
 
 impl<P: Program> Program for Lent<'_, P> {
@@ -138,7 +140,7 @@ impl<P: Program> Machine for Post<'_, P> {
     }
 }
 
-/// Waits for the end.
+/// Observer that records the end of the survey.
 struct End(bool);
 
 impl<'a, P: Program> Observer<Post<'a, P>, Cloud> for End {
@@ -147,8 +149,8 @@ impl<'a, P: Program> Observer<Post<'a, P>, Cloud> for End {
     }
 }
 
-/// Runs a program of a surveyor to its end, or until `stop` says so. `rate_hz` is that of its jobs,
-/// which agents must allow.
+/// Runs a program of a surveyor to its end, or until `stop` returns true. `rate_hz` is the probe
+/// rate of its jobs, which agents must allow.
 pub fn survey<P: Program>(
     spec: &PoolSpec,
     rate_hz: u32,
@@ -184,5 +186,5 @@ pub fn survey<P: Program>(
     }
 }
 
-/// How often somebody looks whether it is over.
+/// Simulated time between two checks for the end.
 const STEP: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
-//! The cost of a plan in probes and time: grown parent by parent, or by min-max from all pairs or
-//! from some.
+//! A study of the cost of a plan in probes and time. It compares TreeBuilder, which grows the tree
+//! parent by parent, with min-max planning from all pairs or from some pairs.
 
 use core::fmt;
 use core::time::Duration;
@@ -18,25 +18,25 @@ use evenfall_sim::{
 
 use super::subject::{Ear, Station, StationEvent, Subject};
 
-/// A survey that takes longer is stuck.
+/// Time after which a survey counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
-/// One way of one pool.
+/// One row: one way of planning on one pool.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Hosts of the pool.
     pub hosts: usize,
     /// Depth and fan-out of the tree.
     pub shape: Shape,
-    /// Which pairs were measured.
+    /// The pairs that were measured.
     pub extent: Extent,
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: u64,
-    /// Probes that were sent and count, the evaluation of the tree included.
+    /// Probes that were sent and counted, including the evaluation of the tree.
     pub probes: u64,
-    /// From the first greeting to the evaluated tree.
+    /// Time from the first greeting to the evaluated tree.
     pub took: Duration,
-    /// 90th percentile of the worst leaf in that evaluation.
+    /// 90th percentile of the delay of the slowest leaf in the evaluation, in microseconds.
     pub worst_leaf_us: f64,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Sees jobs end, and the survey.
+/// Observer that records the ends of jobs and of the survey.
 #[derive(Default)]
 struct Watch {
     jobs: u64,
@@ -87,7 +87,7 @@ fn host() -> HostSpec {
 /// Plans over a pool of healthy agents on this cloud.
 ///
 /// # Panics
-/// When there is no plan: nothing is wrong in this world.
+/// When the survey ends without a plan, because this world has no faults.
 pub fn measure(
     cloud: CloudProfile,
     hosts: usize,

@@ -17,12 +17,12 @@ use evenfall_placement_machine::{
 };
 use evenfall_sim::{Strict, words};
 
-/// A program, with ears for failures or without.
+/// A program that a mutant can make deaf to failures.
 #[derive(Debug)]
 pub struct Ear {
     /// The program.
     pub survey: TreeSurvey,
-    /// Whether it hears of none.
+    /// Whether the program is told of no failures.
     pub deaf: bool,
 }
 
@@ -58,18 +58,18 @@ impl Program for Ear {
 /// A machine of a survey.
 #[derive(Debug)]
 pub enum Station {
-    /// On a host of the pool.
+    /// An agent on a host of the pool.
     Agent(Box<Agent>),
-    /// The one that orders.
+    /// The surveyor, which orders jobs.
     Surveyor(Box<Surveyor<Ear>>),
 }
 
-/// What a machine of a survey tells its owner.
+/// Events of a machine of a survey for its owner.
 #[derive(Clone, Debug)]
 pub enum StationEvent {
-    /// From an agent.
+    /// An event of an agent.
     Agent(AgentEvent),
-    /// From the surveyor.
+    /// An event of the surveyor.
     Surveyor(SurveyorEvent),
 }
 
@@ -118,33 +118,33 @@ impl Machine for Station {
 }
 
 words! {
-    /// What is wrong with a machine.
+    /// Faults put into a machine on purpose. The campaign must detect each of them.
     pub enum Mutant {
-        /// An agent that works on when nobody asks.
+        /// An agent that goes on after its lease has ended.
         ForgetsLease,
-        /// A surveyor that has no limit of time.
+        /// A surveyor without time limits.
         WaitsForever,
-        /// An agent that counts whatever probe comes.
+        /// An agent that counts probes of other jobs.
         CountsOthers,
-        /// An agent that does not tell copies apart.
+        /// An agent that counts duplicates of a probe.
         CountsTwice,
-        /// An agent that does not notice when its clock steps.
+        /// An agent that does not notice a step of its clock.
         TrustsClock,
-        /// A surveyor that does not understand why another version does not answer.
+        /// A surveyor that does not recognise an agent of another version.
         MissesVersion,
-        /// A program that hears of no failure.
+        /// A program that is told of no failures.
         Deaf,
     }
 }
 
 /// Offset of the version in a control message.
 const VERSION_OFFSET: usize = 2;
-/// What the agent of another version speaks.
+/// The version of the agent of another version.
 pub const FOREIGN_VERSION: u8 = 9;
-/// Silence after which a machine that waits for ever no longer looks at the time.
+/// Silence after which the mutant `WaitsForever` ignores timeouts.
 const NAP: Duration = Duration::from_millis(200);
 
-/// What a rogue sends again.
+/// The probe that a rogue agent repeats.
 #[derive(Debug, Default)]
 struct Rogue {
     probe: Option<Transmit>,
@@ -154,7 +154,7 @@ struct Rogue {
 }
 
 impl Rogue {
-    /// After every control message comes a probe that nobody asked for.
+    /// The repeated probe, which follows every control message.
     fn again(&mut self) -> Option<Transmit> {
         let probe = self.probe.as_ref().filter(|_| core::mem::take(&mut self.due))?;
         self.turn += 1;
@@ -177,17 +177,18 @@ pub struct Subject {
     inner: Strict<Station>,
     mutant: Option<Mutant>,
     foreign: bool,
-    /// Sends probes of its first job for ever, as a queue that drains late would.
+    /// Repeats a probe of its first job for ever, as from a queue that drains late.
     rogue: Option<Rogue>,
     heard: Timestamp,
-    /// Run and job of the last probe that was its own.
+    /// Run and job of the last probe that belonged to the agent's own job.
     own: Option<[u8; 12]>,
     counted: u32,
     last_timeout: Timestamp,
 }
 
 impl Subject {
-    /// A machine, with something wrong or not; `foreign` speaks another version.
+    /// A machine, with or without a mutant. With `foreign`, it uses another version of the
+    /// protocol.
     pub fn new(station: Station, mutant: Option<Mutant>, foreign: bool) -> Self {
         Self {
             inner: Strict::new(station),
@@ -201,12 +202,12 @@ impl Subject {
         }
     }
 
-    /// The same, sending probes of its first job for ever.
+    /// The same machine as a rogue, which repeats probes of its first job for ever.
     pub fn rogue(self) -> Self {
         Self { rogue: Some(Rogue::default()), ..self }
     }
 
-    /// The machine itself.
+    /// The machine under test.
     pub fn station(&self) -> &Station {
         &self.inner.inner
     }
@@ -221,11 +222,12 @@ impl Subject {
             Some(Mutant::WaitsForever) => !self.is_agent(),
             _ => false,
         };
-        // From its first message on: a machine that never ran would prove nothing.
+        // The mutant strikes only after the machine's first message, because a machine that never
+        // ran would prove nothing.
         who && self.heard > Timestamp::ZERO && at > self.heard + NAP
     }
 
-    /// What a mutant makes of a probe: what to hand in, one or two.
+    /// The probes that a mutant hands to the machine in place of one probe.
     fn probe(&mut self, arrival: Arrival) -> (Arrival, Option<Arrival>) {
         let job = 8..20;
         match self.mutant {
@@ -273,7 +275,7 @@ impl Machine for Subject {
             return Ok(());
         }
         if arrival.datagram.starts_with(&CONTROL) {
-            // A task names the job that is the agent's own from now on.
+            // A task gives the number of the agent's own job from now on.
             if arrival.datagram.get(3) == Some(&2)
                 && let Some(job) = arrival.datagram.get(8..20)
             {
@@ -341,7 +343,7 @@ fn of_version(message: &Bytes, version: u8) -> Bytes {
     bytes.freeze()
 }
 
-/// A probe of a datagram, if it is one.
+/// The probe in a datagram; `None` when the datagram is not a probe.
 pub fn probe_of(
     datagram: &[u8],
     key: Option<&evenfall_placement_machine::MacKey>,

@@ -1,15 +1,15 @@
-//! The protocol as chapter 6 of the thesis describes it, for rivals and for the variants printed
-//! there.
+//! The protocol as chapter 6 of the thesis describes it, for the rivals and variants of that
+//! chapter.
 //!
-//! The thesis compares schemes that differ in a rule or two, and the exchange of the product has no
-//! such rules to choose from. The exchange works in logarithmic time. This machine looks at every
-//! message for every packet instead, so it is also the simple model with which the exchange is
-//! compared (`lab/tests/shuffle_thesis.rs`). It knows neither loss nor silence, because its network
-//! loses nothing.
+//! The thesis compares schemes that differ in one or two rules, and the exchange of the product has
+//! these rules fixed. The exchange takes logarithmic time per packet. This machine looks at every
+//! message for every packet, which makes it simple enough to serve as a model for tests of the
+//! exchange (`lab/tests/shuffle_thesis.rs`). The machine does not handle loss or silence, because
+//! its network loses no packets.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`rules`] | [`Rules`]: order, windows, slots, what goes unasked |
+//! | [`rules`] | [`Rules`]: order, windows, slots, packets that are sent unasked |
 //! | `sender`, `receiver` | both halves of one shuffle |
 
 pub mod rules;
@@ -40,12 +40,13 @@ pub struct Plain {
     members: Vec<SocketAddr>,
     sender: Sender,
     receiver: Receiver,
-    /// Control that waits; a grant at most once per rank, since it says where the grant ends.
+    /// Control datagrams that wait, with at most one grant per rank. A later grant replaces the
+    /// earlier one, because each grant states its end.
     owed: VecDeque<(usize, Kind)>,
-    /// By rank: where its grant ends, if that waits to be said.
+    /// For each rank, the end of its grant, while that grant waits to be sent.
     grants: Vec<Option<u32>>,
     events: VecDeque<Event>,
-    /// When the link is free, in picoseconds.
+    /// Time at which the link is free again, in picoseconds.
     free_ps: u128,
     paced_until: Option<Timestamp>,
 }
@@ -87,29 +88,30 @@ impl Plain {
         self.owed = silent.map(|to| (to, Kind::Data)).collect();
     }
 
-    /// For schemes that are told from outside: everything for this rank may go at once.
+    /// Allows all packets for this rank at once. Schemes whose order is decided outside the machine
+    /// use this call.
     pub fn admit(&mut self, to: usize) {
         self.sender.grant(to, u32::MAX);
     }
 
-    /// Whether the message of this rank is one of those that are granted to and not all here.
+    /// Whether the message of this rank is incomplete and gets grants.
     pub fn works_on(&self, from: usize) -> bool {
         self.receiver.works_on(from)
     }
 
-    /// The rank without whose grant this machine can send nothing: `None` when a packet may go, or
-    /// all are sent.
+    /// The rank without whose grant this machine can send nothing; `None` when a packet may be
+    /// sent, or when all have been sent.
     pub fn waits_for(&self) -> Option<usize> {
         let may_send = !self.owed.is_empty() || self.sender.ready().is_some();
         self.sender.first(false).filter(|_| !may_send)
     }
 
-    /// Packets that this rank was granted and that are not here.
+    /// Packets that were granted to this rank and have not arrived.
     pub fn outstanding(&self, from: usize) -> u32 {
         self.receiver.outstanding(from)
     }
 
-    /// Messages of which something is here, those that are complete, and bytes of all of them.
+    /// Messages with at least one byte here, complete messages, and bytes of all messages.
     pub fn progress(&self) -> (usize, usize, u64) {
         self.receiver.progress()
     }
@@ -117,7 +119,8 @@ impl Plain {
     fn data(&mut self, header: &Header, payload: Bytes) {
         if self.receiver.take(header, payload.len() as u32) {
             self.owed.push_back((usize::from(header.from), Kind::Ack));
-            // Nobody reads what messages say: the last packet stands for the whole.
+            // The simulation never reads the bytes of a message, so the last packet stands for the
+            // whole message.
             let (operation, from, body) = (self.operation, header.from, payload);
             self.events.push_back(Event::Message { operation, from, body });
         }
@@ -174,7 +177,8 @@ impl Machine for Plain {
         let header = Header::decode(&arrival.datagram, None)?;
         match header.kind {
             Kind::Data => self.data(&header, arrival.datagram.slice(HEADER_BYTES..)),
-            // In packets, unlike the exchange's, which must not depend on their size.
+            // The offset counts packets. The exchange counts bytes, because its grants must not
+            // depend on the packet size.
             Kind::Grant => self.sender.grant(usize::from(header.from), header.offset),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The receiving half: for each grant, a look at every message.
+//! The receiving half, which looks at every message for each grant.
 
 use evenfall_core::Prng;
 use evenfall_core::math::mix;
@@ -7,8 +7,8 @@ use evenfall_exchange_machine::wire::Header;
 
 use super::rules::{Order, Rules, Until, Window};
 
-/// One incoming message. Nothing is lost or reordered in these simulations, so that what is here
-/// is a number of packets.
+/// One incoming message. These simulations lose and reorder no packets, so a count of packets
+/// describes what has arrived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Incoming {
     announced: bool,
@@ -35,7 +35,7 @@ pub(super) struct Receiver {
     outstanding: u64,
     received: u64,
     turn: u64,
-    /// Slots in use, and messages that wait for a free one.
+    /// Slots in use, and messages that wait for a free slot.
     slots_used: u32,
     waiting: Vec<usize>,
     prng: Prng,
@@ -60,7 +60,7 @@ impl Receiver {
         }
     }
 
-    /// A packet, or an announcement. Whether its message is here in full with it.
+    /// Takes a packet or an announcement. Returns whether its message is now complete.
     pub(super) fn take(&mut self, header: &Header, payload_bytes: u32) -> bool {
         let from = usize::from(header.from);
         if !self.messages[from].announced {
@@ -97,12 +97,13 @@ impl Receiver {
             self.waiting.push(from);
         }
         if self.announced == self.messages.len() - 1 {
-            // Not sooner, or all receivers would begin with the senders that are heard first.
+            // Slots are given only after all announcements have arrived. Otherwise all receivers
+            // would begin with the senders that they hear first.
             self.admit();
         }
     }
 
-    /// Gives free slots to messages drawn by chance.
+    /// Gives free slots to randomly drawn messages.
     fn admit(&mut self) {
         let max = self.rules.slots.map_or(0, |slots| slots.messages);
         while self.slots_used < max && !self.waiting.is_empty() {
@@ -113,7 +114,7 @@ impl Receiver {
         }
     }
 
-    /// The slot of a message is free, if slots are used until this.
+    /// Frees the slot of a message, if slots are used until this event.
     fn free(&mut self, from: usize, until: Until) {
         if self.messages[from].admitted && self.rules.slots.is_some_and(|s| s.until == until) {
             self.slots_used -= 1;
@@ -143,7 +144,8 @@ impl Receiver {
         (priority, tie(members + self.me - from, members))
     }
 
-    /// Grants a packet to one message, if the limits allow. Whom, and where its grant ends.
+    /// Grants a packet to one message, if the limits allow it. Returns the rank of its sender and
+    /// the end of the grant.
     pub(super) fn grant(&mut self) -> Option<(usize, u32)> {
         let limit = self.limit();
         if self.outstanding as f64 + 1.0 > limit {
@@ -173,18 +175,18 @@ impl Receiver {
         Some((from, granted))
     }
 
-    /// Whether this message is one of those that are granted to and not all here.
+    /// Whether this message is incomplete and gets grants.
     pub(super) fn works_on(&self, from: usize) -> bool {
         let message = &self.messages[from];
         message.admitted && !message.complete && message.packets > 0
     }
 
-    /// Packets of this message that were granted and are not here.
+    /// Packets of this message that were granted and have not arrived.
     pub(super) fn outstanding(&self, from: usize) -> u32 {
         self.messages[from].granted - self.messages[from].received
     }
 
-    /// Messages of which something is here, those that are complete, and bytes of all of them.
+    /// Messages with at least one byte here, complete messages, and bytes of all messages.
     pub(super) fn progress(&self) -> (usize, usize, u64) {
         let begun = self.messages.iter().filter(|m| m.received > 0 || m.complete).count();
         let complete = self.messages.iter().filter(|m| m.complete).count();

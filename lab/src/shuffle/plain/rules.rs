@@ -2,13 +2,12 @@
 
 use evenfall_exchange_machine::Pace;
 
-/// In which order a sender sends and a receiver grants.
+/// The order in which a sender sends and a receiver grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Greatest remaining processing fraction first. With `randomise`, the fraction is taken at a
-    /// random place within the packet (section 6.1.5).
+    /// Greatest remaining processing fraction first.
     Grpf {
-        /// See above.
+        /// Whether the fraction is taken at a random place within the packet (section 6.1.5).
         randomise: bool,
     },
     /// Shortest remaining first, as general transports do.
@@ -17,48 +16,49 @@ pub enum Order {
     Grpt,
     /// Least recently served first: fair shares, whatever the lengths.
     Fair,
-    /// Any.
+    /// Random order.
     Chance,
 }
 
-/// How many packets of one message may be granted and not yet here.
+/// Limit of the packets of one message that may be granted and not yet received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// In proportion to what is missing of the message (equation 3.8).
+    /// In proportion to the missing bytes of the message (equation 3.8).
     ProRata,
-    /// One round trip's worth.
+    /// The packets of one round trip.
     Constant,
 }
 
-/// What a sender sends before anybody has asked.
+/// Packets that a sender sends before it has a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unasked {
-    /// Nothing but announcements.
+    /// Only announcements.
     Nothing,
-    /// The first round trip's worth of its own schedule, hence in proportion to the lengths.
+    /// The packets of one round trip from the beginning of the sender's schedule, which are in
+    /// proportion to the lengths of the messages.
     ProRata,
-    /// The first round trip's worth of every message.
+    /// The packets of one round trip of every message.
     PerMessage,
-    /// Everything: no receiver has a say.
+    /// All packets, without any grants.
     All,
 }
 
 /// Messages that a receiver fetches at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// How many.
+    /// Number of messages.
     pub messages: u32,
     /// When a slot is free for the next message.
     pub until: Until,
 }
 
-/// What ends the use of a slot.
+/// The event that frees a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// All of the message is here, as for the fetchers of Hadoop.
+    /// The whole message has arrived, as for the fetchers of Hadoop.
     Received,
-    /// All of the message is granted: the words of chapter 6. A message no longer than the window
-    /// is granted in one instant then, and the next one with it, so that slots limit nothing.
+    /// The whole message is granted, as chapter 6 states the rule. A message that fits into the
+    /// window is then granted at once, and so is the next one, so that slots limit nothing.
     Granted,
 }
 
@@ -77,17 +77,18 @@ pub struct Rules {
     pub window: Window,
     /// See [`Unasked`].
     pub unasked: Unasked,
-    /// Packets that a receiver has granted and not yet received, at most; infinite for any number.
+    /// Limit of the packets that a receiver has granted and not yet received; infinite for no
+    /// limit.
     pub outstanding_max: f64,
-    /// Whether that limit starts at one round trip and grows by one with each packet received. The
-    /// thesis names it in section 3.4 and leaves it open.
+    /// Whether `outstanding_max` starts at one round trip and grows by one with each received
+    /// packet. Section 3.4 of the thesis names this slow start and leaves it open.
     pub slow_start: bool,
-    /// Messages that a receiver grants to at a time, drawn by chance; `None` for all.
+    /// Messages that a receiver grants to at a time, drawn at random; `None` for all.
     pub slots: Option<Slots>,
     /// Messages that a sender works on at a time, without grants; `None` for all.
     pub outgoing_max: Option<u32>,
-    /// How many packets a granted packet may be ahead of the first unsent one, in the sender's
-    /// schedule; `None` for any number (figure 6.15).
+    /// Largest distance, in the sender's schedule, of a granted packet from the first unsent
+    /// packet; `None` for no limit (figure 6.15).
     pub redirect_packets: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The sending half: for each packet, a look at every message.
+//! The sending half, which looks at every message for each packet.
 
 use std::collections::BinaryHeap;
 
@@ -9,8 +9,8 @@ use evenfall_exchange_machine::priority::{fraction, message_seed, tie};
 
 use super::rules::{Order, Rules, Unasked};
 
-/// Packets that a high-entropy sender sends of one message before it draws another: what 40 KB
-/// (section 2.4.1) hold of 1,500 bytes each.
+/// Packets of one message that a high-entropy sender sends before it draws another message. 40 KB
+/// (section 2.4.1) hold 26 packets of 1,500 bytes.
 const CHUNK_PACKETS: u32 = 26;
 
 /// One outgoing message.
@@ -18,12 +18,12 @@ const CHUNK_PACKETS: u32 = 26;
 pub(super) struct Outgoing {
     pub(super) body: Bytes,
     pub(super) packets: u32,
-    /// Packets that were sent, and that may be.
+    /// Packets that were sent, and packets that may be sent.
     pub(super) sent: u32,
     pub(super) granted: u32,
     /// Packets that are sent unasked.
     pub(super) unasked: u32,
-    /// Priority of the next packet; stale for [`Order::Chance`].
+    /// Priority of the next packet. [`Order::Chance`] does not keep it up to date.
     key: u64,
     turn: u64,
     seed: u64,
@@ -37,7 +37,7 @@ pub(super) struct Sender {
     pub(super) messages: Vec<Outgoing>,
     packets: u64,
     turn: u64,
-    /// With a limit on outgoing messages only: those that wait.
+    /// Messages that wait for their turn, when the number of outgoing messages is limited.
     waiting: Vec<usize>,
     prng: Prng,
 }
@@ -61,7 +61,8 @@ impl Sender {
         sender
     }
 
-    /// Decides what is sent unasked: of the whole schedule, or of each message.
+    /// Decides which packets are sent unasked: the first packets of the whole schedule, or of each
+    /// message.
     fn begin(&mut self) {
         let all = 0..self.messages.len();
         match self.rules.unasked {
@@ -99,7 +100,7 @@ impl Sender {
         }
     }
 
-    /// Works on another message, drawn by chance.
+    /// Draws another message at random to work on.
     fn draw(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -115,7 +116,7 @@ impl Sender {
         tie(members + to - self.me, members)
     }
 
-    /// The priority of one packet; larger goes first.
+    /// The priority of one packet. The packet with the largest value goes first.
     fn key_of(&self, to: usize, index: u32) -> u64 {
         let message = &self.messages[to];
         let left = u64::from(message.packets - index);
@@ -135,13 +136,14 @@ impl Sender {
         self.messages[to].key = self.key_of(to, self.messages[to].sent);
     }
 
-    /// The receiver allows everything below this packet.
+    /// Takes a grant for all packets below `granted`.
     pub(super) fn grant(&mut self, to: usize, granted: u32) {
         let message = &mut self.messages[to];
         message.granted = message.granted.max(granted.min(message.packets));
     }
 
-    /// The message whose next packet goes first: of all, or of those with a granted one.
+    /// The message whose next packet goes first, among all messages or among the messages with a
+    /// granted packet.
     pub(super) fn first(&self, granted: bool) -> Option<usize> {
         let open = |message: &Outgoing| {
             message.sent < if granted { message.granted } else { message.packets }
@@ -155,18 +157,18 @@ impl Sender {
         open.map(|(to, message)| (key(to, message), self.tie(to), to)).max().map(|(_, _, to)| to)
     }
 
-    /// The message of which a packet can be sent now.
+    /// The message whose next packet can be sent now.
     pub(super) fn ready(&self) -> Option<usize> {
         let to = self.first(true)?;
         let Some(limit) = self.rules.redirect_packets else { return Some(to) };
         let first = self.messages[self.first(false)?].key;
-        // Packets are spread evenly over the schedule: the difference of two fractions is a
+        // Packets are spread evenly over the schedule, so the difference of two fractions is their
         // distance in it.
         let ahead = u128::from(first.saturating_sub(self.messages[to].key));
         ((ahead * u128::from(self.packets)) >> 32 <= u128::from(limit)).then_some(to)
     }
 
-    /// Sends the next packet: to whom, and which one.
+    /// Takes the next packet. Returns its receiver and its index.
     pub(super) fn next(&mut self) -> Option<(usize, u32)> {
         let to = self.ready()?;
         self.turn += 1;
