@@ -1,4 +1,4 @@
-//! Every campaign under the seeds of an ordinary test run, and every mutant under its check.
+//! Runs every campaign under the seeds of an ordinary test run, and every mutant under its check.
 //! `EVENFALL_SEEDS=100000` runs more seeds (`make test-long`), and `EVENFALL_SEED_FIRST` begins
 //! later, so that a long campaign can be run in parts.
 
@@ -17,7 +17,7 @@ fn prove(name: &str) {
     prove_seeds(name, first.unwrap_or(0), seeds);
 }
 
-/// Runs so many seeds, or those of an ordinary test run.
+/// Runs this many seeds. `None` runs the seeds of an ordinary test run.
 fn prove_seeds(name: &str, first: u64, seeds: Option<u64>) {
     let campaign = by_name(name).expect("a campaign");
     let seeds = first..first + seeds.unwrap_or_else(|| campaign.seeds());
@@ -39,7 +39,7 @@ fn nobody_misses_a_frame_that_a_recorder_has() {
 
 #[test]
 fn siblings_of_a_slow_receiver_do_not_notice() {
-    // The seeds of a quiet network differ in little but their clocks: a few say it all.
+    // On a quiet network the seeds differ mainly in their clocks, so a few seeds are enough.
     prove_seeds("slow-receiver", 0, None);
 }
 
@@ -99,7 +99,7 @@ fn every_check_has_a_mutant_and_every_mutant_is_run() {
     assert!(idle.is_empty(), "no campaign runs {idle:?}");
 }
 
-/// What `evenfall sim campaign` says and complains of, and whether it succeeds.
+/// Output, errors and success of `evenfall sim campaign`.
 fn command(arguments: &str) -> (String, String, bool) {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_evenfall-lab"));
     lab.args(["sim", "campaign"]).args(arguments.split(' '));

@@ -1,4 +1,4 @@
-//! The corpora of the fuzz targets, replayed on stable: one program for all crates.
+//! Replays the corpora of the fuzz targets of all crates on stable Rust.
 
 use evenfall_exchange_machine::fuzzing as exchange;
 use evenfall_feed_formats::fuzzing as formats;

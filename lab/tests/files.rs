@@ -1,4 +1,4 @@
-//! Bulk reads: the order of the policies, and what a run must keep whatever the policy.
+//! Bulk reads: the order of the policies, and the invariants of a run under any policy.
 
 use evenfall_core::statistics::mean;
 use evenfall_lab::files::{BLOCK_BYTES, Params, Steering};
@@ -28,7 +28,7 @@ fn a_seed_gives_the_same_run() {
     }
 }
 
-/// Every read crosses a single link out of a copy's host and a single one into its client.
+/// Every read crosses exactly one link out of a copy's host and one link into its client.
 #[test]
 fn divided_reads_carry_every_byte_once() {
     let params = params(Steering::Mayflower);
@@ -42,7 +42,8 @@ fn divided_reads_carry_every_byte_once() {
     assert!((sent / asked - 1.0).abs() < 1e-6, "{sent} of {asked}");
 }
 
-/// Section 3.4.3: nearest is slowest, a copy picked by load is better, both at once is best.
+/// Section 3.4.3: reading the nearest copy is slowest, picking the copy by load is faster, and
+/// choosing copy and path together is fastest.
 #[test]
 fn policies_come_in_the_order_of_the_thesis() {
     let mean_s = |steering| {

@@ -1,4 +1,4 @@
-//! Receivers that leave arrivals in their sockets release nothing later for it.
+//! Receivers that leave arrivals in their sockets for a while still release every message in time.
 
 use core::time::Duration;
 
@@ -18,9 +18,9 @@ fn arrivals_that_wait_until_the_next_release_make_no_release_late() {
         assert!(run.finished);
         assert_eq!(run.results.lost, 0);
     }
-    // Inputs came in another order: arrivals did wait.
+    // A different digest shows that inputs came in another order, so arrivals did wait.
     assert_ne!(at_once.digest, waiting.digest);
     let late = |run: &Run| run.results.release_late_us.p99;
-    // Reading what waited costs some microseconds of processor time.
+    // Reading the waiting arrivals takes some microseconds of processor time.
     assert!(late(&waiting) < late(&at_once) + 50.0, "{}, {}", late(&waiting), late(&at_once));
 }

@@ -1,4 +1,5 @@
-//! The instruments accept the commands `evenfall sim` and `evenfall bench` of the pages.
+//! Checks that the instruments accept every `evenfall sim` and `evenfall bench` command of the
+//! pages.
 
 use clap::Parser;
 use evenfall_lab::commands::Cli;

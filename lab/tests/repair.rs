@@ -1,5 +1,5 @@
-//! Repair beside a live feed: it delays nobody, is not asked for by all at once, and lets late
-//! joiners catch up.
+//! Repair beside a live feed. Repair does not delay live frames, receivers do not all ask at once,
+//! and late joiners catch up.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -16,14 +16,14 @@ use evenfall_sim::{
 };
 
 const MS: Duration = Duration::from_millis(1);
-/// The feed is put on the agenda this much at a time.
+/// The feed is scheduled in steps of this length.
 const STEP: Duration = Duration::from_millis(10);
-/// A copy on its way between two hosts.
+/// Delay of a copy between two hosts.
 const HOP: Duration = Duration::from_micros(50);
 /// Offset of the kind of a datagram, see [`wire`].
 const KIND_OFFSET: usize = 3;
 
-/// Who is in the run, after the root.
+/// Numbers of proxies and receivers.
 #[derive(Clone, Copy, Default)]
 struct Crew {
     proxies: u32,
@@ -31,18 +31,18 @@ struct Crew {
     recorders: u32,
 }
 
-/// What the run was seen to do.
+/// Observations of a run.
 #[derive(Default)]
 struct Log {
     message: Vec<u8>,
     published: u64,
-    /// Of first copies of the feed: when the frame was made and how long it took, by receiver.
+    /// For each first copy of a live frame: the time at which the frame was made, and its delay.
     live: Vec<(SimTime, Duration)>,
     repaired: BTreeMap<NodeIndex, u64>,
     lost: u64,
     caught_up: BTreeMap<NodeIndex, SimTime>,
     falling_behind: u64,
-    /// When requests for repair left, and by whom.
+    /// Times and senders of requests for repair.
     asked: Vec<(SimTime, NodeIndex)>,
     /// Delay of the last frame that a node released.
     latest: BTreeMap<NodeIndex, Duration>,
@@ -94,7 +94,7 @@ impl<N: Network> Observer<Node, N> for Log {
     }
 }
 
-/// True time zero by every clock of these runs, which are exact.
+/// The start of a run by the synchronised clocks, which are exact here.
 const START: evenfall_core::SyncTime = evenfall_core::SyncTime::from_nanos(0);
 
 struct Stage {
@@ -141,7 +141,7 @@ impl Stage {
         self.world.run_until(self.world.now() + time, &mut self.log);
     }
 
-    /// Runs the feed at this rate; returns when it began.
+    /// Runs the feed at this rate. Returns its start.
     fn feed(&mut self, per_second: u32, time: Duration) -> SimTime {
         let (begin, every) = (self.world.now(), Duration::from_secs(1) / per_second);
         let end = begin + time;
@@ -157,7 +157,7 @@ impl Stage {
         begin
     }
 
-    /// The 99th percentile of live frames made in this time.
+    /// 99th percentile of the delays of live frames that were made between `from` and `to`.
     fn live_p99(&self, from: SimTime, to: SimTime) -> Duration {
         let of_time = self.log.live.iter().filter(|(made, _)| (from..to).contains(made));
         let mut took: Vec<Duration> = of_time.map(|(_, took)| *took).collect();
@@ -171,12 +171,12 @@ impl Stage {
 fn repair_beside_a_feed(frames_per_second: u32) -> (Duration, Duration, u64) {
     let mut config = Config { mode: Mode::Tree, ..Config::default() };
     config.repair.frames_per_second = frames_per_second;
-    // They are cut off for most of a second, and stay members.
+    // Receivers are cut off for most of a second, and the limit of silence keeps them members.
     config.membership.silence = Duration::from_secs(5);
     let crew = Crew { proxies: 10, receivers: 100, recorders: 0 };
     let host = HostSpec { nic_bits_per_s: 2_000_000_000, ..HostSpec::default() };
     let mut stage = Stage::new(config, crew, host);
-    // Full datagrams: 6 us each on this link.
+    // Full datagrams, each of which takes 6 us on this link.
     stage.log.message = vec![7; 1_300];
     let rate = 5_000;
     let before = stage.feed(rate, MS * 200);
@@ -226,7 +226,7 @@ fn nodes_that_miss_the_same_frame_do_not_ask_at_the_same_time() {
     let all = stage.log.asked.len();
     println!("{all} requests from {first}, at most {most} within {window:?}");
     assert_eq!(stage.log.lost, 0);
-    // Without jitter all of them ask within this time.
+    // Without jitter, all nodes would ask within this window.
     assert!(most <= 110 / 2, "{most} of 110 nodes asked within {window:?}");
 }
 
@@ -236,7 +236,7 @@ fn orders_and_reports_of_a_thousand_children_fit_their_datagrams() {
     (config.shape.depth, config.shape.fanout) = (Some(2), Some(1));
     let crew = Crew { proxies: 1, receivers: 1_000, recorders: 0 };
     let mut stage = Stage::new(config, crew, HostSpec::default());
-    // What is longer than a datagram is noticed when it is sent.
+    // The stage fails when a machine sends an order or a report that is longer than a datagram.
     stage.feed(200, MS * 500);
     stage.idle(MS * 100);
     let children = match stage.world.machine(NodeIndex(1)) {
@@ -247,9 +247,9 @@ fn orders_and_reports_of_a_thousand_children_fit_their_datagrams() {
     assert_eq!((stage.log.live.len(), stage.log.lost), (100_000, 0));
 }
 
-/// A receiver that is cut off for half a second, and a network that loses one packet of 500,
-/// reports among them: the share of frames that were in time everywhere, as the root counts it
-/// live, and as the ledger finds it from what every receiver released.
+/// A receiver is cut off for half a second, and the network loses one packet of 500, reports
+/// included. The test compares the share of frames that were in time everywhere, as the root counts
+/// it live, with the share that the ledger computes from the releases of all receivers.
 #[test]
 fn the_live_share_of_frames_in_time_agrees_with_the_ledger_under_loss() {
     let mut config = Config::default();

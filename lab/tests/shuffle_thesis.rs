@@ -1,4 +1,4 @@
-//! What chapter 3 of the shuffle thesis proves and computes by hand, on the simulated fat tree.
+//! Theorems and worked examples of chapter 3 of the shuffle thesis, run on the simulated fat tree.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use evenfall_sim::{
     Collect, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Priorities, SimTime, World,
 };
 
-/// A full packet: payload in memory, and the time that it takes.
+/// A full packet: its payload in memory in bytes, and its time on a link.
 const PACKET_BYTES: u32 = 15;
 const PACKET_NS: u64 = 480;
 
@@ -41,13 +41,14 @@ fn config() -> Config {
     }
 }
 
-/// When each message of `cells` packets arrived, in packet times, by sender and receiver.
+/// Arrival times of all messages in packet times, by sender and receiver. `cells` holds their
+/// lengths in packets.
 fn arrivals(spec: FatTreeSpec, config: &Config, nodes: usize, cells: &[u32]) -> Vec<f64> {
     let begin = |machine: &mut Exchange, now, plan| machine.start(now, plan).expect("a plan");
     arrivals_of(spec, || Exchange::new(config.clone()), begin, nodes, cells)
 }
 
-/// The same of the plain machine.
+/// Arrival times with the plain machine.
 fn plain_arrivals(spec: FatTreeSpec, rules: &Rules, nodes: usize, cells: &[u32]) -> Vec<f64> {
     let begin = |machine: &mut Plain, _, plan: Plan| {
         let now = |body| match body {
@@ -94,8 +95,8 @@ fn arrivals_of<M: Machine<Event = Event>>(
 }
 
 /// Theorem 3.1.1: two messages that their receiver throttles get shares of its link in proportion
-/// to their windows. With windows in proportion to the lengths both end together; with constant
-/// ones they share evenly, and the short one ends at half of the time.
+/// to their windows. With windows in proportion to the lengths both messages end together. With
+/// constant windows they share the link evenly, and the short message ends at half of the time.
 #[test]
 fn theorem_3_1_1_pro_rata_windows_give_pro_rata_shares() {
     let mut cells = [0; 9];
@@ -113,8 +114,8 @@ fn theorem_3_1_1_pro_rata_windows_give_pro_rata_shares() {
     assert!((1_900.0..2_200.0).contains(&times[5]), "the short one ended at {}", times[5]);
 }
 
-/// Figure 3.5: where one of five senders has half of what both receivers get, fair shares take 5
-/// units of time and pro rata shares 4.
+/// Figure 3.5: one of five senders has half of the bytes for both receivers. Fair shares take 5
+/// units of time, and pro rata shares take 4.
 #[test]
 fn figure_3_5_pro_rata_throttling_takes_4_where_fair_shares_take_5() {
     let unit = 1_000 * 1_500;
@@ -133,8 +134,8 @@ fn figure_3_5_pro_rata_throttling_takes_4_where_fair_shares_take_5() {
 
 /// Figure 3.10: two racks of four, uplinks of half their hosts. Node 0 sends three times as much as
 /// nodes 1, 2 and 3, each to its own receiver. Windows of the receivers alone (equation 3.8) share
-/// the uplink evenly: 4 units of time instead of 3. Those that follow the slowest receiver
-/// (equation 3.14, the all-reduce in the protocol) share it pro rata.
+/// the uplink evenly: 4 units of time instead of 3. Windows that follow the slowest receiver
+/// (equation 3.14, with the all-reduce of the protocol) share the uplink pro rata.
 #[test]
 fn figure_3_10_windows_that_follow_the_slowest_receiver_share_the_uplink() {
     let mut cells = [0; 64];
@@ -149,11 +150,11 @@ fn figure_3_10_windows_that_follow_the_slowest_receiver_share_the_uplink() {
     assert!((3_000.0..3_200.0).contains(&slowest), "by equation 3.14: {slowest}");
 }
 
-/// Figure 3.11: nodes 4 to 7 have so much for the first rack that a queue builds up at their
-/// uplink. Grants that wait in it come too late for the small windows that equation 3.14 leaves to
-/// nodes 4 to 7, and the first rack's uplink rests; grants that pass it keep it busier. (The thesis
-/// prints the matrix as a picture; these numbers have the sums that its text names: 4 units to
-/// each of nodes 4 to 7, 7 to each of nodes 0 to 3.)
+/// Figure 3.11: nodes 4 to 7 send so many bytes to the first rack that a queue builds up at their
+/// uplink. Grants that wait in the queue come too late for the small windows that equation 3.14
+/// leaves to nodes 4 to 7, and the first rack's uplink is idle. Grants that overtake the queue keep
+/// the uplink busier. (The thesis prints the matrix as a picture; these numbers have the sums that
+/// its text names: 4 units to each of nodes 4 to 7, 7 to each of nodes 0 to 3.)
 #[test]
 fn figure_3_11_grants_that_pass_the_queues_keep_the_other_uplink_busier() {
     let mut cells = [0; 64];
@@ -171,8 +172,8 @@ fn figure_3_11_grants_that_pass_the_queues_keep_the_other_uplink_busier() {
 }
 
 /// Section 6: a receiver of Hadoop-C has C messages on their way at a time. A slot is free again
-/// when its message is here, not when it is granted: six messages of 4 packets to one receiver,
-/// one at a time, pay the round trip of 8 packet times six times over.
+/// when its message has arrived, and not when it is granted. With one slot, six messages of 4
+/// packets to one receiver therefore take the round trip of 8 packet times six times.
 #[test]
 fn a_slot_of_hadoop_is_busy_until_its_message_is_here() {
     let mut matrix = Matrix::new(7);
@@ -221,8 +222,8 @@ fn two_senders_that_may_not_look_far_ahead_can_wait_for_each_other_for_ever() {
     assert_eq!(left, 441);
 }
 
-/// Two implementations of one protocol, of which one looks at every message for every packet: they
-/// send the same datagrams at the same times.
+/// The exchange and the plain machine, which looks at every message for every packet, send the same
+/// datagrams at the same times.
 #[test]
 fn the_exchange_does_what_the_plain_machine_does() {
     for (skewness, seed) in [(0.05, 1), (0.4, 2), (0.9, 3)] {

@@ -1,4 +1,5 @@
-//! Stories that must not change unnoticed. `EVENFALL_UPDATE=1` writes them anew.
+//! Transcripts of scenarios as golden files. A changed transcript fails a test, and
+//! `EVENFALL_UPDATE=1` writes the files anew.
 
 use std::path::PathBuf;
 

@@ -4,7 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`model`] | pools of machines, fitted to public measurements |
-//! | [`tables`] | the thesis' tables, the comparison by shape, probing against all-to-all |
+//! | [`tables`] | the tables of the thesis, planners by shape, probing against all-to-all measurement |
 
 pub mod model;
 pub mod tables;

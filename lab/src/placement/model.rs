@@ -1,8 +1,8 @@
-//! A pool of cloud machines for placement, fitted to public measurements between 20 of them.
+//! A pool of cloud machines for placement, fitted to public measurements between 20 machines.
 //!
-//! The models of the former multicast studies gave a host one slowness for both directions. The
-//! measurements (`latency/gcp_pairs_owd_us.csv`) differ: a host slows the messages that it receives
-//! nearly twice as much as those that it sends. A pool therefore has its own model:
+//! A host has one factor for sending and one for receiving. In the measurements
+//! (`latency/gcp_pairs_owd_us.csv`), factors for receiving vary more over hosts than factors for
+//! sending: the standard deviations of their logarithms are .11 and .07. The model of a delay is:
 //!
 //! ```text
 //! delay(i, j) = 82.4 us * send(i) * receive(j) * link(i, j) * drift    lognormal factors
@@ -25,22 +25,24 @@ const MEDIAN_US: f64 = 82.4;
 const SEND_SIGMA: f64 = 0.07;
 const RECEIVE_SIGMA: f64 = 0.11;
 const LINK_SIGMA: f64 = 0.083;
-/// Of how wide a pair's own part spreads.
+/// Standard deviation of the logarithm of `spread(i, j)`, over pairs.
 const SPREAD_SIGMA: f64 = 0.12;
-/// Repeats of a pair differ: what all pairs of one job share, and what they do not.
+/// Standard deviations of the logarithm of `drift`, between repeats of a measurement: the part that
+/// all pairs of one job share, and the part of each pair.
 const JOB_SIGMA: f64 = 0.076;
 const DRIFT_SIGMA: f64 = 0.067;
-/// Share of stragglers and their factors: the one of 20.
+/// Share of stragglers and their factors, from the one straggler of the 20 machines.
 const STRAGGLERS: f64 = 0.05;
 const STRAGGLER: Straggler = Straggler { send: 1.22, receive: 1.57, spread: 1.36 };
-/// A probe's own part: (p75 - p50) / (p50 - p25) is 1.31 and (p90 - p50) / (p50 - p25) 2.77 at the
-/// median over pairs; of a gamma distribution of shape 3 they are 1.32 and 2.80. Its scale follows
-/// from (p90 - p50) / p50 = 0.484, the rest from the median.
+/// The part of a delay that varies by probe. In the measurements, (p75 - p50) / (p50 - p25) is 1.31
+/// and (p90 - p50) / (p50 - p25) is 2.77 at the median over pairs. A gamma distribution of shape 3
+/// has 1.32 and 2.80. Its scale follows from (p90 - p50) / p50 = 0.484, and the constant part
+/// follows from the median.
 const BASE: f64 = 0.515;
 const SCALE: f64 = 0.1813;
-/// Spikes lift the standard deviation above that of the gamma part: by a quarter at the median of
-/// pairs, threefold at the 90th percentile.
-/// One probe in 8,192 meets one: 4 of 4,096, and of those one in 8.
+/// Spikes raise the standard deviation above the standard deviation of the gamma part: by a quarter
+/// at the median over pairs, and threefold at the 90th percentile. One probe in 8,192 meets a
+/// spike: 4 of 4,096 probes are candidates, and one candidate in 8 meets a spike.
 const SPIKE_OF_4096: u64 = 4;
 const SPIKE_US: f64 = 1_900.0;
 const SPIKE_SIGMA: f64 = 0.9;
@@ -58,14 +60,15 @@ struct Host {
     spread: f64,
 }
 
-/// A pool: the lasting properties of its hosts, and of every pair by hash.
+/// A pool: the constant factors of its hosts, and the seed from which the factors of each pair
+/// follow.
 pub struct Pool {
     seed: u64,
     hosts: Vec<Host>,
     gamma: Vec<f32>,
 }
 
-/// How delays from one host to another are distributed.
+/// Distribution of the delays from one host to another.
 #[derive(Clone, Copy)]
 struct Edge {
     base_us: f64,
@@ -73,7 +76,7 @@ struct Edge {
     spike_us: f64,
 }
 
-/// Quantiles of the gamma distribution that are tabulated.
+/// Number of tabulated quantiles of the gamma distribution.
 const CELLS: usize = 4_096;
 
 /// Quantiles of a gamma distribution of shape 3, by bisection of 1 - e^-x (1 + x + x^2 / 2).
@@ -130,8 +133,9 @@ impl Pool {
         Prng::new(math::mix(self.seed ^ math::mix(pair)) ^ math::mix(what))
     }
 
-    /// At each epoch, from 1, drift and spikes have values of their own. What lasts is drawn from
-    /// streams 1 and 2, an epoch has ten streams from 10 on, a probe one from 1,000 on.
+    /// The distribution of a pair at an epoch. Epochs count from 1, and each has its own drift and
+    /// spikes. Random streams 1 and 2 give the constant factors, each epoch has ten streams from 10
+    /// on, and each probe has one stream from 1,000 on.
     fn edge(&self, from: usize, to: usize, epoch: u64) -> Edge {
         let (sender, receiver) = (self.hosts[from], self.hosts[to]);
         let first = 10 * epoch;
@@ -155,15 +159,15 @@ impl Pool {
         let (low, high) = (self.gamma[cell], self.gamma[cell + 1]);
         let gamma = low + (high - low) * within * (1.0 / (1u64 << 40) as f32);
         let mut us = edge.base_us + edge.scale_us * f64::from(gamma);
-        // The low twelve bits are not used above.
+        // The gamma part does not use the low twelve bits of the word.
         if word & 0xfff < SPIKE_OF_4096 && prng.below(8) == 0 {
             us += prng.exponential(edge.spike_us);
         }
         us as f32
     }
 
-    /// One measurement of a pair: statistics of this many probes. What it is called decides its
-    /// samples, so that everybody who measures the same sees the same.
+    /// One measurement of a pair: statistics of this many probes. `name` decides the samples, so
+    /// that two planners that make the same measurement get the same result.
     pub fn probe(&self, from: usize, to: usize, probes: u32, epoch: u64, name: u64) -> EdgeStats {
         let edge = self.edge(from, to, epoch);
         let mut prng = self.pair(from, to, 1_000 + name);
@@ -182,9 +186,9 @@ impl Pool {
         delays
     }
 
-    /// What the receivers of a tree see of this many messages: the statistics of the leaf whose
-    /// 90th percentile is worst. Places, not hosts, own the random numbers, so that plans are
-    /// compared on the same luck; nobody has seen them before.
+    /// Judges a tree by this many messages. Returns the statistics of the leaf with the largest
+    /// 90th percentile. The random numbers belong to the places of the tree and not to hosts, so
+    /// that all plans are compared on the same draws. No planner has seen these draws.
     pub fn judge(
         &self,
         tree: &evenfall_placement_planner::tree::Tree,
@@ -214,7 +218,7 @@ impl Pool {
     }
 }
 
-/// A statistic over pairs by quantiles, of the file and of the model.
+/// Statistics over pairs, each by five quantiles, of the measurements.
 const FILE: [(&str, [f64; 5]); 6] = [
     ("p50, us", [65.0, 72.0, 84.0, 97.0, 112.0]),
     ("(p90 - p50) / p50", [0.424, 0.440, 0.484, 0.532, 0.636]),
@@ -303,7 +307,7 @@ mod tests {
             };
             for (a, b) in [(&base, &width), (&base, &spike), (&width, &spike)] {
                 let r = correlation(a, b);
-                // 1,560 pairs: four standard errors of a correlation of 0.
+                // For 1,560 pairs, four standard errors of a correlation of 0 are 0.1.
                 assert!(r.abs() < 0.1, "epoch {epoch}: {r}");
             }
         }

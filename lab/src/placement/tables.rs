@@ -1,4 +1,5 @@
-//! Tables: the thesis' tables beside ours, planners by shape, and probing against all-to-all.
+//! Tables: the tables of the thesis beside our results, planners by shape, and probing against
+//! all-to-all measurement.
 
 use core::time::Duration;
 
@@ -15,7 +16,7 @@ use evenfall_placement_planner::tree::{Shape, Tree};
 use super::model::Pool;
 use crate::studies::Table;
 
-/// How much is simulated.
+/// The size of a study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// Seed of the first pool.
@@ -56,24 +57,25 @@ fn four(stats: &EdgeStats) -> [f64; 4] {
     [stats.p90_us, stats.p50_us, stats.mean_us, stats.stddev_us].map(f64::from)
 }
 
-/// The planner of a row; a root is a number, the planner's own when `None`.
+/// The planner of a row. `root` is the number of a host; with `None` the planner chooses the root.
 fn planner(method: Method, shape: Shape, root: Option<usize>) -> Planner {
     let root = root.map_or(RootRule::Random, RootRule::Host);
     Planner { root, ..Planner::new(method, shape) }
 }
 
-/// What it chooses from these measurements.
+/// The plan that a planner makes from these measurements.
 fn choose(planner: &Planner, delays: &Delays, seed: u64) -> Result<Plan, String> {
     let hosts: Vec<usize> = (0..delays.hosts()).collect();
     let planner = Planner { seed, ..planner.clone() };
     planner.plan(delays, &hosts).map_err(|error| error.to_string())
 }
 
-/// A row of the thesis: its name, what its worst leaf had (p90, p50, mean, stddev), and how we
-/// plan it.
+/// A row of the thesis: its name, the printed delays of its worst leaf (p90, p50, mean, stddev),
+/// and our planner for it.
 type ThesisRow = (&'static str, Option<[f64; 4]>, Planner);
 
-/// D3 and F2; the two roots of the thesis are the hosts 0 and 1 of every pool, K is 2 F.
+/// Rows for depth 3 and fan-out 2. The two roots of the thesis are the hosts 0 and 1 of every pool,
+/// and K is 2 F.
 fn thesis_rows() -> Vec<ThesisRow> {
     let shape = Shape { depth: 3, fanout: 2 };
     let best = |strategy, root| planner(Method::best(strategy), shape, Some(root));
@@ -103,7 +105,7 @@ fn thesis_rows() -> Vec<ThesisRow> {
     ]
 }
 
-/// The printed variant runs to its limit of 100,000 steps: a few pools say enough.
+/// The printed variant runs to its limit of 100,000 steps, so its row has only a few pools.
 const LONG_ROW: &str = "LEMON printed, 1.7e-5 (LEMON-C-1), 3 pools";
 
 /// Worst leaves of the thesis' appendix A.5.6, p90 and stddev, by setting.
@@ -112,7 +114,7 @@ const LEMON_WORST: [[f64; 2]; 3] = [[295.0, 83.35], [273.0, 64.19], [285.0, 57.6
 /// Sections 5.2.1 to 5.2.4 and A.5.6: the worst leaf by strategy, root and planner.
 ///
 /// # Errors
-/// What a planner says.
+/// The error of a planner.
 pub fn thesis(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, String> {
     let mut table = Table::new(
         "The worst leaf: thesis and simulation, 25 hosts, D3, F2, K4, microseconds",
@@ -151,10 +153,11 @@ pub fn thesis(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, 
 
 const LEMON_SETTING_ROWS: [&str; 3] = ["LEMON-A-1", "LEMON-B-1", "LEMON-C-1"];
 
-/// Section 3.1, goal 3: a part of a tree built anew after one of its hosts has turned slow.
+/// Section 3.1, goal 3: the cost of rebuilding a part of a tree after one of its hosts has turned
+/// slow.
 ///
 /// # Errors
-/// What the builder says.
+/// The error of the builder.
 pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
     let mut table = Table::new(
         "Rebuilds: worst leaf p90 by what is built anew, microseconds, and probing",
@@ -209,10 +212,10 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
     Ok(table)
 }
 
-/// How far min-max plans are from the best possible, on measurements of the fitted pools.
+/// The gap between min-max plans and the best possible plans, on measurements of the fitted pools.
 ///
 /// # Errors
-/// What the planner says.
+/// The error of the planner.
 pub fn gaps(
     cases: &[(usize, Shape)],
     effort: &Effort,
@@ -244,8 +247,8 @@ pub fn gaps(
     Ok(table)
 }
 
-/// FAQ starts that take LemonDrop about as long as min-max takes, by the pool: the seconds in the
-/// table say how true that is.
+/// Number of FAQ starts with which LemonDrop takes about as long as min-max on a pool of this size.
+/// The table prints the seconds of both.
 fn starts(hosts: usize) -> u32 {
     match hosts {
         0..=50 => 300,
@@ -279,15 +282,15 @@ fn rivals(hosts: usize, shape: Shape) -> Vec<(String, Rival)> {
     rows
 }
 
-/// Who chooses the tree of a row.
+/// The planner of a row.
 enum Rival {
-    /// On all pairs.
+    /// A planner that reads all pairs.
     Planner(Planner),
-    /// Min-max at root 0 on the pairs that it asks for.
+    /// Min-max at root 0, which reads only the pairs that it asks for.
     Explorer,
 }
 
-/// What the planners' rows gather.
+/// Sums for the row of a planner.
 #[derive(Default)]
 struct Gathered {
     us: Vec<f64>,
@@ -295,11 +298,11 @@ struct Gathered {
     pairs: Vec<f64>,
 }
 
-/// Planners on one shape, judged on samples they did not see. K is twice F. `clock` says how long
-/// a planner takes.
+/// Planners on one shape, judged on samples that they have not seen. K is twice F. `clock` measures
+/// the time of a planner.
 ///
 /// # Errors
-/// What a planner says.
+/// The error of a planner.
 pub fn shape(
     hosts: usize,
     shape: Shape,
@@ -354,7 +357,8 @@ pub fn shape(
         }
     }
     for ((name, rival), row) in rivals.iter().zip(&all) {
-        // A planner that chooses its root is compared with the min-max that does too.
+        // A planner that chooses its root is compared with a min-max planner that also chooses its
+        // root.
         let own = matches!(rival, Rival::Planner(planner) if planner.root == RootRule::Random);
         let ours = &all[usize::from(!own)].us;
         let below = |(other, ours): (&f64, &f64)| (1.0 - ours / other) * 100.0;
@@ -375,10 +379,10 @@ pub fn shape(
     Ok(table)
 }
 
-/// The probability that a mean lies outside its interval.
+/// Probability that the true mean lies outside the interval: 5 % for a 95 % interval.
 const TAIL: f64 = 0.05;
 
-/// Pairs that a planner reads: TreeBuilder those to K candidates of each parent.
+/// Pairs that a planner reads. TreeBuilder reads the pairs from each parent to its K candidates.
 fn pairs_read(planner: &Planner, hosts: usize) -> u64 {
     let hosts = hosts as u64;
     match planner.build_plan() {
@@ -388,14 +392,15 @@ fn pairs_read(planner: &Planner, hosts: usize) -> u64 {
     }
 }
 
-/// What an explorer came to.
+/// The result of an explorer.
 struct Explored {
     plan: Plan,
     pairs: u64,
     jobs: u64,
 }
 
-/// Min-max at root 0 on the pairs that it asks for, out of measurements of all.
+/// Runs min-max at root 0. `delays` has all pairs, and the planner reads only the pairs that it
+/// asks for.
 fn explored(delays: &Delays, shape: Shape, seed: u64) -> Result<Explored, String> {
     let what = MinMax { root: Some(0), seed, ..MinMax::new(shape) };
     let hosts: Vec<usize> = (0..delays.hosts()).collect();
@@ -418,15 +423,15 @@ fn explored(delays: &Delays, shape: Shape, seed: u64) -> Result<Explored, String
     }
 }
 
-/// Seconds of a measurement of one pair, and probes a second: those of the thesis.
+/// Duration of the measurement of one pair in seconds, and its probes per second, as in the thesis.
 const JOB_S: f64 = 10.0;
 const PROBES_PER_S: f64 = 10_000.0;
 
-/// Probe traffic and time to a plan: TreeBuilder with and without racing against all-to-all, on
-/// which LemonDrop and min-max plan.
+/// Probe traffic and time to a plan. TreeBuilder with and without racing is compared with the
+/// all-to-all measurement that LemonDrop and min-max use.
 ///
 /// # Errors
-/// What a planner says.
+/// The error of a planner.
 pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, String> {
     let mut table = Table::new(
         "Probe traffic and time to a plan, by planner and pool",
@@ -483,7 +488,7 @@ pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table,
     Ok(table)
 }
 
-/// Millions of probes, seconds, worst leaf.
+/// Returns millions of probes, seconds, and the delay of the worst leaf.
 fn race(
     pool: &Pool,
     shape: Shape,

@@ -1,4 +1,4 @@
-//! The machines of a multicast, with what a test wants to know written down at their side.
+//! The machines of a multicast, wrapped so that a test can read what they did.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use evenfall_multicast_machine::{
 use super::MESSAGES;
 use super::net::{Net, Scene};
 
-/// What a machine is.
+/// The role of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
     #[default]
@@ -25,13 +25,13 @@ pub enum Part {
     Receiver,
 }
 
-/// What a machine has to tell.
+/// The record of what a machine did.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub part: Part,
     /// Numbers of the messages released, in order.
     pub released: Vec<u64>,
-    /// Messages that are not as they were published.
+    /// Messages whose bytes differ from the published bytes.
     pub foreign: u64,
     /// Frames released before their deadline by the receiver's own clock.
     pub early: u64,
@@ -43,7 +43,7 @@ pub struct Outcome {
     pub dropped: u64,
     /// Messages that the root did not take at once.
     pub refused: u64,
-    /// Frames that a proxy forwarded, and how many of them its port did.
+    /// Frames that a proxy forwarded, by hand or by its port.
     pub forwarded: u64,
     pub forwarded_by_port: u64,
     pub repaired: u64,
@@ -58,13 +58,13 @@ pub struct Play {
     /// Messages published per tick.
     pub per_tick: u64,
     pub send_queue: usize,
-    /// Every so many live frames that a receiver gets, one is dropped.
+    /// Of this many live frames that arrive at a receiver, one is dropped.
     pub drop_every: Option<u64>,
-    /// After so many messages, this mode.
+    /// Number of messages after which the root switches to a mode.
     pub switch: Option<(u64, Mode)>,
-    /// [`Play::LEAVER`] goes after so many messages.
+    /// Number of messages after which [`Play::LEAVER`] leaves.
     pub leaves_after: Option<u64>,
-    /// [`Play::LATE`] stays away for so long, and the root waits for it half-way.
+    /// Time by which [`Play::LATE`] joins late. The root stops half-way until it has joined.
     pub late: Option<Duration>,
 }
 
@@ -98,8 +98,8 @@ impl Play {
         config.framing.messages_max = 1;
         config.membership.expect_proxies = 2;
         config.membership.expect_receivers = if self.late.is_some() { 3 } else { 4 };
-        // A loaded machine may stop a thread for long; here nobody is to be taken for dead, and
-        // nothing that can be repaired is to be given up.
+        // A loaded machine may stop a thread for long. The limits are high, so that no member
+        // counts as dead and no repair is given up.
         config.membership.silence = Duration::from_secs(5);
         config.membership.probe_timeout = Duration::from_secs(5);
         config.membership.root_timeout = Duration::from_secs(30);
@@ -128,9 +128,9 @@ impl Play {
             asleep,
             next: 0,
             late_is_in: false,
-            // Each receiver misses other frames.
+            // Each receiver drops different frames.
             drop_every: self.drop_every.filter(|_| part == Part::Receiver).map(|n| n + node as u64),
-            // A proxy serves as long as the others need it, or is not needed at all.
+            // A proxy has no end of its own, because it serves as long as other machines need it.
             done: part == Part::Proxy,
             outcome: Outcome { part, ..Outcome::default() },
         }
@@ -180,7 +180,7 @@ impl Play {
         }
     }
 
-    /// Plays it.
+    /// Plays the scene on one kind of network.
     pub fn on(&self, net: &Net) -> Vec<Outcome> {
         net.play(&Scene {
             nodes: Self::NODES,
@@ -236,7 +236,7 @@ pub struct Actor {
     machine: Node,
     clock: Clock,
     now: Timestamp,
-    /// It is not there before this time.
+    /// The machine is absent before this time.
     asleep: Option<Timestamp>,
     next: u64,
     late_is_in: bool,
@@ -274,10 +274,11 @@ impl Actor {
         self.outcome.early += u64::from(release.deadline.is_some_and(|deadline| now < deadline));
     }
 
-    /// The shim: whether this arrival is to be dropped.
+    /// Whether the shim drops this arrival.
     fn drops(&mut self, arrival: &Arrival) -> bool {
         let Some(every) = self.drop_every else { return false };
-        // Every copy of the frame, or the hedge would heal what repair is to heal.
+        // The shim drops every copy of the frame. Otherwise the hedged copy would arrive, and
+        // repair would not be tested.
         let dropped = wire::parse(&arrival.datagram).is_ok_and(|d| {
             let live = d.fixed.kind == Kind::Data && d.fixed.class == Class::Live;
             live && d.fixed.sequence.is_multiple_of(every)

@@ -1,4 +1,4 @@
-//! A rank of a group that makes some calls and keeps what came of them.
+//! A rank of a group that makes some calls and keeps their outcomes.
 
 use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
 use evenfall_exchange_machine::group::sample::{CALLS, Sample};
@@ -11,7 +11,7 @@ pub struct Caller {
     pub ended: Vec<Event>,
 }
 
-/// Bodies are up to 50 KB: some messages are many packets long, some are empty.
+/// Bodies of up to 50 KB. Some messages have many packets, and some are empty.
 fn sample(ranks: usize) -> Sample {
     Sample { ranks, root: 1, seed: 1, body_bytes_max: 50_000 }
 }
@@ -22,7 +22,7 @@ impl Caller {
         Self { group, begun: false, ended: Vec::new() }
     }
 
-    /// Makes all calls, once.
+    /// Makes all calls at the first invocation, and nothing later.
     pub fn begin(&mut self, now: Timestamp) {
         if std::mem::replace(&mut self.begun, true) {
             return;
@@ -33,7 +33,7 @@ impl Caller {
         }
     }
 
-    /// Outcomes in order of the calls, when all are here.
+    /// Outcomes in the order of the calls, when all calls have ended.
     pub fn outcomes(&self) -> Option<Vec<Outcome>> {
         let outcome = |number: usize| {
             self.ended.iter().find_map(|event| match event {
@@ -45,7 +45,7 @@ impl Caller {
         (0..CALLS.len()).map(outcome).collect()
     }
 
-    /// What they should be.
+    /// The outcomes that the calls must have.
     pub fn expected(me: usize, ranks: usize) -> Vec<Outcome> {
         sample(ranks).calls(me).into_iter().map(|(_, outcome)| outcome).collect()
     }

@@ -1,9 +1,9 @@
-//! One test body over all drivers: the simulator, every kind of port, and ports in memory; the
-//! simulator and the ports in memory also as they are when they forward by themselves.
+//! One test body over all drivers: the simulator, every kind of port, and ports in memory. The
+//! simulator and the ports in memory run with and without forwarding of their own.
 //!
-//! A scene says which machines there are, what their owner does with them, and when each is done.
-//! [`net::Net`] plays it; what comes back is what each machine saw. Every machine is wrapped in
-//! [`evenfall_sim::Strict`], so all drivers are held to the rule of the contract as well.
+//! A scene has machines, the actions of their owner, and the condition on which each machine is
+//! done. [`net::Net`] plays a scene and returns the record of each machine. Every machine is
+//! wrapped in [`evenfall_sim::Strict`], which checks that the driver keeps the machine contract.
 #![forbid(unsafe_code)]
 
 mod actor;
@@ -23,7 +23,7 @@ use probe::{Probe, Saw};
 /// Messages of a multicast.
 const MESSAGES: u64 = 500;
 
-/// Runs a body over all. A test that fails shows what it ran on last.
+/// Runs a body over all drivers. A failing test prints the driver that it ran on last.
 macro_rules! over_all {
     ($($name:ident),* $(,)?) => {
         over_all!(@row simulated, [Net::Simulated { forwards: false }]; $($name)*);
@@ -92,7 +92,7 @@ fn group_reaches_each_member_exactly_once_and_in_order(net: &Net) {
     }
 }
 
-/// A machine hands out its transmits by class; no driver turns that around.
+/// A machine hands out its transmits by class, and drivers keep that order.
 fn control_leaves_before_live_before_repair(net: &Net) {
     use evenfall_core::Class::{Control, Live, Repair};
     let saw = probes(net, |probe, at| {
@@ -153,7 +153,8 @@ fn every_question_when_a_transmit_left_is_answered_once(net: &Net) {
     assert!(answered.into_iter().eq((0..40).map(|number| (number, true))));
 }
 
-/// The proxies forward by hand what their port does not forward; nobody below can tell.
+/// Proxies forward by hand the frames that their port does not forward. Receivers see no
+/// difference.
 #[test]
 fn a_run_releases_the_same_with_and_without_forwarding_by_the_port() {
     let play = Play::default();
@@ -164,11 +165,12 @@ fn a_run_releases_the_same_with_and_without_forwarding_by_the_port() {
     assert_eq!(told(&by_hand), told(&by_port));
     assert_eq!(forwarded(&by_hand).1, 0);
     let (all, by_port) = forwarded(&by_port);
-    // Counters come back up to ten milliseconds late; frames before the first place come by hand.
+    // Counters of the port are up to ten milliseconds old, and the first frames are forwarded by
+    // hand.
     assert!(by_port * 10 > all * 9, "{by_port} of {all}");
 }
 
-/// Frames that the proxies forwarded, and how many of them their ports did.
+/// Frames that the proxies forwarded, and the part of them that their ports forwarded.
 fn forwarded(all: &[Outcome]) -> (u64, u64) {
     let count = |of: fn(&Outcome) -> u64| all.iter().map(of).sum::<u64>();
     (count(|outcome| outcome.forwarded), count(|outcome| outcome.forwarded_by_port))

@@ -1,4 +1,4 @@
-//! What plays a scene: the simulator, or threads with ports.
+//! Plays a scene on the simulator, or on threads with ports.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,30 +11,33 @@ use evenfall_port::run::Loop;
 use evenfall_port::{Kind, Options, Port};
 use evenfall_sim::{ClockSpec, Discard, HostSpec, NodeIndex, SimTime, Strict, Wire, World};
 
-/// How often the owner looks at each machine.
+/// Time between two calls of the owner for each machine.
 const TICK: Duration = Duration::from_millis(1);
-/// A scene that is not over by then never will be; 30 times what the longest one takes.
+/// Time after which a scene counts as endless: 30 times the duration of the longest scene.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What local clocks show when a simulated scene begins: an hour after their hosts started.
+/// Local time at the start of a simulated scene, as if the hosts had started an hour ago.
 const START: Timestamp = Timestamp::from_nanos(3_600_000_000_000);
 
-/// Makes the machine of a node, given everybody's address and the node's local time.
+/// Makes the machine of a node from its number, the addresses of all nodes and the node's local
+/// time.
 pub type Make<'a, M> = &'a (dyn Fn(usize, &[SocketAddr], Timestamp) -> M + Sync);
 
-/// Machines, what their owner does, and when they are done.
+/// A scene: machines, the actions of their owner, and the condition of its end.
 pub struct Scene<'a, M, T> {
-    /// How many.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Makes each.
+    /// Makes the machine of a node.
     pub make: Make<'a, M>,
-    /// Called on each machine every millisecond or so, as an input.
+    /// The owner's action on each machine, about once a millisecond. A call counts as an input.
     pub owner: &'a (dyn Fn(usize, &mut M, Timestamp) + Sync),
-    /// What a machine has to tell in the end; the scene is over when all have something.
+    /// The record of a machine that is done, else `None`. The scene ends when all machines are
+    /// done.
     pub done: &'a (dyn Fn(usize, &M) -> Option<T> + Sync),
 }
 
-/// What plays scenes. The simulator and the ports in memory forward by themselves, or do not.
+/// The drivers on which scenes play. The simulator and the ports in memory can carry out forwarding
+/// installs (`forwards`).
 #[derive(Debug)]
 pub enum Net {
     /// The simulator: a host for each machine, 50 us apart.
@@ -59,7 +62,7 @@ impl Net {
         }
     }
 
-    /// Plays until all machines are done. What each has to tell.
+    /// Plays a scene until all machines are done. Returns their records.
     pub fn play<M: Machine, T: Send>(&self, scene: &Scene<'_, M, T>) -> Vec<T> {
         let switch = Switch::new();
         let open = |_| -> Box<dyn Port> {
@@ -135,7 +138,7 @@ fn act<M: Machine, T: Send>(
     let watch = ClockWatch::start(SyncSource::SameHost, PATIENCE).expect("a thread");
     let mut turn = Loop::new().with_clock(watch);
     let mut counted = false;
-    // Whoever is done stays until all are: others may need it.
+    // A machine that is done goes on until all are done, because other machines may need it.
     while done.load(Ordering::Acquire) < scene.nodes {
         let tick = MonotonicClock::now() + TICK;
         while MonotonicClock::now() < tick {

@@ -1,4 +1,4 @@
-//! A machine that sends what it is told to and writes down what it saw.
+//! A machine that sends datagrams on request and records its inputs.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -38,12 +38,12 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Number of the datagram after which a receiver has seen enough.
+    /// Number of the last datagram that a receiver waits for.
     pub const LAST: u32 = 299;
     /// Time between two timeouts.
     const EVERY: Duration = Duration::from_millis(3);
 
-    /// One that has a timeout again and again.
+    /// A machine with a periodic timeout.
     pub fn ticking(now: Timestamp) -> Self {
         Self { timeout: Some(now + Self::EVERY), ..Self::default() }
     }
@@ -56,7 +56,7 @@ impl Probe {
         self.send(Destination::Group(GROUP), Class::Live, number);
     }
 
-    /// Sends as [`send_group`](Self::send_group), and asks when it left.
+    /// Sends as [`send_group`](Self::send_group), and asks for the departure time.
     pub fn ask_group(&mut self, now: Timestamp, number: u32) {
         self.made = now;
         self.send_group(number);

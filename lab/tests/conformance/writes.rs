@@ -1,4 +1,5 @@
-//! One body over both disks: writes that a machine asks for and does not wait for.
+//! One test body over the simulated and the real disk: writes that a machine asks for without
+//! waiting.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use evenfall_core::{StorageError, Timestamp};
 use evenfall_host::writes::Writes;
 use evenfall_sim::{DiskFaults, SimDisk, SimWrites};
 
-/// A machine that has some writes made, one after the other.
+/// A machine that asks for some writes, one after the other.
 #[derive(Default)]
 struct Journal {
     wanted: VecDeque<(&'static str, Change)>,
@@ -47,7 +48,7 @@ impl Journal {
 
 trait Disks {
     fn run(&mut self, journal: &mut Journal, until: &dyn Fn(&Journal) -> bool);
-    /// Whatever was not answered may be there or not.
+    /// Crashes the machine. Writes without an answer may be present or not.
     fn crash(&mut self);
     fn read(&self, log: &str) -> Bytes;
 }
@@ -125,7 +126,8 @@ fn parts(numbers: std::ops::Range<u8>) -> Vec<u8> {
     numbers.flat_map(part).collect()
 }
 
-/// What was answered is there in order, whatever was not; more is wanted than may be under way.
+/// Answered writes are present in order after a crash. The machine asks for more writes than may be
+/// under way.
 fn appends_are_there_in_order_once_they_are_answered(disks: &mut dyn Disks) {
     let mut journal = Journal::default();
     (0..200).for_each(|n| journal.wants("log", Change::Append(part(n))));
@@ -135,7 +137,7 @@ fn appends_are_there_in_order_once_they_are_answered(disks: &mut dyn Disks) {
     disks.crash();
     let there = disks.read("log");
     assert!(there.starts_with(&parts(0..answered)), "{answered} were answered");
-    // The next life cuts off what is torn, and goes on.
+    // The next life cuts off torn bytes, and goes on.
     let mut journal = Journal::default();
     let keep = parts(0..answered);
     journal.wants("log", Change::Truncate(keep.len() as u64));

@@ -42,16 +42,16 @@ const ASKING: [u8; 2] = [0, 2];
 /// Settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// What it calls itself to surveyors.
+    /// Name and version of the software, which surveyors print.
     pub software: String,
     /// Probes per second that the agent sends to all receivers together. Faster jobs are refused.
     pub probes_per_second_max: u64,
-    /// Authenticates control and probes.
+    /// Key that authenticates control messages and probes.
     pub key: Option<MacKey>,
 }
 
 impl Default for AgentConfig {
-    /// One core sends this many through one socket with room to spare.
+    /// The default is below the rate at which one core can send through one socket.
     fn default() -> Self {
         let software = concat!("evenfall ", env!("CARGO_PKG_VERSION")).to_owned();
         Self { software, probes_per_second_max: 100_000, key: None }
@@ -61,20 +61,20 @@ impl Default for AgentConfig {
 /// Why an agent became idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// It was told that the job is over.
+    /// The surveyor or a superior released the job.
     Released,
-    /// It was not polled for its lease.
+    /// The agent was not polled for the length of its lease.
     LeaseLapsed,
-    /// The job took longer than any such job may.
+    /// The job took longer than its limit.
     TooLong,
-    /// The same surveyor ordered another.
+    /// The same surveyor ordered another job.
     Replaced,
 }
 
-/// What an agent tells its owner.
+/// Events of an agent for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEvent {
-    /// It took a job.
+    /// The agent took a job.
     Busy {
         /// Run of the surveyor.
         run: u64,
@@ -82,16 +82,16 @@ pub enum AgentEvent {
         job: u32,
         /// What is measured.
         kind: Kind,
-        /// The longest that it will be busy.
+        /// Limit of the time for which the agent is busy.
         limit: Duration,
     },
-    /// It is idle again.
+    /// The agent is idle again.
     Idle {
         /// Run of the surveyor.
         run: u64,
         /// Job.
         job: u32,
-        /// Why.
+        /// Reason of the end.
         why: Idle,
     },
 }
@@ -107,7 +107,8 @@ pub struct AgentStatus {
     pub probes_sent: u64,
     /// Probes received for the current job.
     pub probes_received: u64,
-    /// Probes of other jobs, from places that do not send here, or seen before.
+    /// Ignored probes: probes of other jobs, probes from places that do not send here, and
+    /// duplicates.
     pub probes_ignored: u64,
     /// Probes that were not forwarded because too many waited.
     pub probes_dropped: u64,
@@ -126,7 +127,7 @@ struct Work {
     expires: Timestamp,
     task: Task,
     phase: Phase,
-    /// When probes have ended and drained.
+    /// Time at which the last probes have been sent and have drained.
     drained: Timestamp,
     branches: Vec<Branch>,
     prober: Option<Prober>,
@@ -142,7 +143,7 @@ struct Work {
 pub struct Agent {
     config: AgentConfig,
     clock: Clock,
-    /// When the clock was read last.
+    /// Time of the last reading of the clock.
     clock_at: Option<Timestamp>,
     work: Option<Work>,
     /// The last job that the agent took. Older jobs of its run are refused.
@@ -169,12 +170,12 @@ impl Agent {
         }
     }
 
-    /// Whether it has a job.
+    /// Whether the agent has a job.
     pub fn is_busy(&self) -> bool {
         self.work.is_some()
     }
 
-    /// Its state.
+    /// The state of the agent, for people.
     pub fn status(&self) -> AgentStatus {
         let busy = |work: &Work| format!("{:016x}/{} {:?}", work.run, work.job, work.phase);
         AgentStatus { busy: self.work.as_ref().map(busy), ..self.status.clone() }
@@ -193,7 +194,7 @@ impl Agent {
         self.send(to, asked.run, asked.job, body);
     }
 
-    /// Tells the host that ordered the job its state, and its findings from this part on.
+    /// Sends the state to the host that ordered the job, and the report from part `from` on.
     fn report(&mut self, from: u32) {
         let Some(work) = &self.work else { return };
         let (owner, run, job) = (work.owner, work.run, work.job);
@@ -253,7 +254,7 @@ impl Agent {
             _ => {}
         }
         if self.last.0 == run && job <= self.last.1 {
-            // A copy that was on its way for long.
+            // The poll is for another job, for instance a late duplicate.
             let (phase, parts, progress) = (Phase::None, 0, 0);
             return self.answer(from, message, Body::Status { phase, parts, progress });
         }
@@ -325,7 +326,7 @@ impl Agent {
         }
     }
 
-    /// Forgets the job, and tells those below.
+    /// Drops the job, and releases the hosts below.
     fn drop_work(&mut self, why: Idle) {
         let Some(work) = self.work.take() else { return };
         self.installs.push_back(Install::Group(GROUP, Arc::from([])));
@@ -336,7 +337,7 @@ impl Agent {
         }
     }
 
-    /// Whatever has become possible, happens.
+    /// Makes all state transitions that have become possible.
     fn advance(&mut self, now: Timestamp) {
         let Some(work) = &mut self.work else { return };
         let (run, job) = (work.run, work.job);
@@ -354,7 +355,7 @@ impl Agent {
         if work.phase == Phase::Gathering && work.branches.iter().all(Branch::is_over) {
             work.phase = Phase::Done;
             let mut entries = work.found().into_iter().peekable();
-            // Moved and not copied: of all pairs there may be a hundred megabytes.
+            // The entries are moved, because a report of all pairs can take a hundred megabytes.
             while entries.peek().is_some() {
                 work.parts.push(entries.by_ref().take(PART_ENTRIES).collect());
             }
@@ -430,7 +431,7 @@ impl Agent {
 }
 
 impl Work {
-    /// The report: the own findings, and those of all hosts below.
+    /// The report: the entries of this host, and the entries of all hosts below.
     fn found(&mut self) -> Vec<Entry> {
         let me = self.task.me().place;
         let mut entries = match self.stepped {

@@ -1,5 +1,5 @@
-//! A subordinate of a job, as its superior sees it: it is asked, polled, read, and given up when
-//! its time is over.
+//! The superior's record of one subordinate in a job. The superior sends the task, polls, reads the
+//! report, and gives the subordinate up when its time is over.
 //!
 //! ```text
 //! Preparing --Status Ready--> Ready --start()--> Going --Status Done--> Reading --parts--> Closed
@@ -32,7 +32,7 @@ pub(super) struct Branch {
     heard: Timestamp,
     deadline: Timestamp,
     poll_at: Timestamp,
-    /// Parts of its report that are here.
+    /// Parts of its report that have arrived.
     have: u32,
     progress: u32,
     entries: Vec<Entry>,
@@ -62,17 +62,17 @@ impl Branch {
         self.state != State::Preparing
     }
 
-    /// Whether nothing more will come of it.
+    /// Whether the subordinate has reported or failed.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state, State::Closed | State::Failed(_))
     }
 
-    /// Grows with everything that comes from it.
+    /// A number that grows with every message of progress from the subordinate.
     pub(super) fn progress(&self) -> u32 {
         self.progress.wrapping_add(self.have)
     }
 
-    /// Lets it go, if it is ready.
+    /// Sends the go, if the subordinate is ready.
     pub(super) fn start(&mut self, now: Timestamp) {
         if self.state == State::Ready {
             let timing = self.task.timing;
@@ -82,12 +82,13 @@ impl Branch {
         }
     }
 
-    /// When [`tick`](Self::tick) wants to be called.
+    /// Time at which [`tick`](Self::tick) must be called next.
     pub(super) fn due(&self) -> Option<Timestamp> {
         (!self.is_over()).then(|| self.poll_at.min(self.deadline).min(self.silent_at()))
     }
 
-    /// When it has been silent for too long. Before it was ever ready its time to be ready counts.
+    /// Time at which the subordinate counts as silent. Before it is ready for the first time, its
+    /// limit for getting ready applies.
     fn silent_at(&self) -> Timestamp {
         match self.state {
             State::Preparing => Timestamp::MAX,
@@ -144,7 +145,7 @@ impl Branch {
                 self.poll_at = now;
                 self.close_if_read();
             }
-            // A job of another life, or a message from before this one was taken.
+            // The subordinate has restarted and lost the job, or the message is older than the job.
             (State::Ready | State::Going { .. } | State::Reading { .. }, Phase::None) => {
                 self.state = State::Failed(Reason::Forgot);
             }
@@ -156,7 +157,8 @@ impl Branch {
         }
     }
 
-    /// Parts come in order. They are asked for by number, one window at a time.
+    /// Takes a part of the report. Parts arrive in order, and are requested by number, one window
+    /// at a time.
     fn part(&mut self, now: Timestamp, index: u32, entries: Vec<Entry>) {
         let State::Reading { .. } = self.state else { return };
         if index == self.have {
@@ -171,7 +173,7 @@ impl Branch {
         }
     }
 
-    /// What still moves gets another step.
+    /// Extends the limit by one step after progress.
     fn extend(&mut self, now: Timestamp) {
         if matches!(self.state, State::Going { .. } | State::Reading { .. }) {
             self.deadline = self.deadline.max(now + self.task.timing.step * 2);
@@ -186,7 +188,8 @@ impl Branch {
         }
     }
 
-    /// What it reported; when it failed, that, and who is behind it.
+    /// The report of the subordinate. After a failure, the entries name the subordinate and all
+    /// hosts behind it.
     pub(super) fn report(&mut self) -> Vec<Entry> {
         let mut entries = core::mem::take(&mut self.entries);
         let reason = match self.state {
@@ -194,7 +197,7 @@ impl Branch {
             State::Failed(reason) => reason,
             _ => Reason::Unfinished,
         };
-        // A half report would look like a whole one.
+        // An incomplete report is dropped, because it would look like a complete one.
         entries.clear();
         let place = self.task.me().place;
         entries.push(Entry::Failed { place, reason });
@@ -205,5 +208,5 @@ impl Branch {
     }
 }
 
-/// Parts that are sent in answer to one poll: half a megabyte.
+/// Parts that answer one poll, half a megabyte in all.
 pub(super) const PARTS_PER_POLL: u32 = 8;

@@ -1,8 +1,8 @@
 //! The description of a job: the hosts of each layer, the pace, and the longest time.
 //!
 //! Hosts are listed level by level, as in a heap. The leader is first, and the members under place
-//! `p` are `p * fanout + 1 ..= p * fanout + fanout`, as far as there are any. A subtree of such a
-//! list is such a list again, so each layer passes on the part for the hosts below it.
+//! `p` are the existing places of `p * fanout + 1 ..= p * fanout + fanout`. A subtree is also a
+//! list of this form, so each layer passes on the list of the hosts below it.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub const MESH_HOSTS_MAX: usize = 512;
 pub const MESH_FANOUT: u16 = 8;
 /// Place of the leader.
 pub const LEADER: u16 = 0;
-/// Largest probe: what Ethernet carries in one packet.
+/// Largest probe in bytes. A probe of this size fits into one Ethernet frame.
 pub const PROBE_BYTES_MAX: u16 = 1_400;
 /// Most probes per second to one host.
 pub const RATE_MAX: u32 = 100_000;
@@ -31,12 +31,12 @@ pub const LENGTH_MAX: Duration = Duration::from_secs(600);
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum Kind {
-    /// The leader to every other host.
+    /// The delays from the leader to every other host.
     Parent = 0,
     /// The leader sends to all hosts, and each host forwards to the hosts below it, as the feed
     /// would.
     Multicast = 1,
-    /// Every host to every other.
+    /// The delays from every host to every other host.
     AllToAll = 2,
 }
 
@@ -73,15 +73,15 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// From the first probe to the last.
+    /// Time from the first probe to the last probe.
     pub fn length(&self) -> Duration {
         self.warm_up + self.duration
     }
 
-    /// Whether it can be asked for.
+    /// Checks the pace against the limits of agents.
     ///
     /// # Errors
-    /// What is wrong and what is allowed.
+    /// The wrong value and the allowed range.
     pub fn check(&self) -> Result<(), PaceError> {
         if self.rate_hz == 0 || self.rate_hz > RATE_MAX {
             let why = format!("rate {}: must be 1 to {RATE_MAX} per second", self.rate_hz);
@@ -168,27 +168,28 @@ impl Timing {
 pub struct JobSpec {
     /// What is measured.
     pub kind: Kind,
-    /// Who takes part, the leader first, level by level.
+    /// The hosts of the job, level by level, with the leader first.
     pub hosts: Vec<usize>,
-    /// Hosts under each; for [`Kind::Parent`] and [`Kind::AllToAll`] it follows from the kind.
+    /// Hosts under each host. For [`Kind::Parent`] and [`Kind::AllToAll`] the kind decides this
+    /// number.
     pub fanout: u16,
     /// How probes are sent.
     pub pace: Pace,
 }
 
 impl JobSpec {
-    /// The leader measures its delay to every candidate.
+    /// A job in which the parent measures its delay to every candidate.
     pub fn parent(parent: usize, candidates: &[usize], pace: Pace) -> Self {
         let hosts: Vec<usize> = [parent].iter().chain(candidates).copied().collect();
         Self { kind: Kind::Parent, fanout: candidates.len().max(1) as u16, hosts, pace }
     }
 
-    /// A tree, level by level, measured as a whole.
+    /// A job that measures a whole tree. Hosts are listed level by level.
     pub fn multicast(hosts: Vec<usize>, fanout: u16, pace: Pace) -> Self {
         Self { kind: Kind::Multicast, hosts, fanout, pace }
     }
 
-    /// Every ordered pair.
+    /// A job that measures every ordered pair of hosts.
     pub fn all_to_all(hosts: Vec<usize>, pace: Pace) -> Self {
         Self { kind: Kind::AllToAll, hosts, fanout: MESH_FANOUT, pace }
     }
@@ -199,7 +200,7 @@ impl JobSpec {
     }
 }
 
-/// A host of a job: its place, and where it is reached.
+/// A host of a job: its place and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
     /// Number in the list of the whole job.
@@ -208,27 +209,27 @@ pub struct Seat {
     pub address: SocketAddr,
 }
 
-/// What one host is ordered to do, and those below it.
+/// The order for one host and the hosts below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// What is measured.
     pub kind: Kind,
-    /// Hosts under each.
+    /// Hosts under each host.
     pub fanout: u16,
     /// How probes are sent.
     pub pace: Pace,
     /// Limits of time.
     pub timing: Timing,
-    /// The place above; that of the leader for the leader itself.
+    /// The place of the host above. The leader has its own place here.
     pub above: u16,
-    /// This host and those below it, level by level.
+    /// This host and the hosts below it, level by level.
     pub seats: Vec<Seat>,
-    /// All hosts in the order of their places, when everybody sends to everybody; else empty.
+    /// For an all-to-all job, all hosts in the order of their places; else empty.
     pub mesh: Vec<Seat>,
 }
 
 impl Task {
-    /// The seat of whoever has this task.
+    /// The seat of the host that has this task.
     pub fn me(&self) -> Seat {
         self.seats[0]
     }
@@ -238,7 +239,7 @@ impl Task {
         height(self.seats.len(), self.fanout)
     }
 
-    /// The tasks of those directly below.
+    /// The tasks of the hosts directly below.
     pub fn below(&self) -> impl Iterator<Item = Self> + '_ {
         let children = self.seats.len().saturating_sub(1).min(usize::from(self.fanout));
         (0..children).map(|child| Self {
@@ -249,12 +250,13 @@ impl Task {
         })
     }
 
-    /// Whom this host sends probes to.
+    /// The hosts to which this host sends probes.
     pub fn receivers(&self) -> Vec<Seat> {
         let me = self.me().place;
         match self.kind {
             Kind::AllToAll => {
-                // From the next place on, so that no two hosts begin with the same receiver.
+                // The list begins at the next place, so that no two hosts begin with the same
+                // receiver.
                 let (up_to, behind): (Vec<Seat>, Vec<Seat>) =
                     self.mesh.iter().partition(|seat| seat.place <= me);
                 behind.into_iter().chain(up_to).filter(|seat| seat.place != me).collect()
@@ -288,7 +290,7 @@ fn height(hosts: usize, fanout: u16) -> u32 {
     height
 }
 
-/// The list of everybody at and below a place.
+/// The list of all hosts at and below a place.
 fn subtree(seats: &[Seat], fanout: usize, place: usize) -> Vec<Seat> {
     let mut cut = Vec::new();
     let (mut first, mut width) = (place, 1usize);

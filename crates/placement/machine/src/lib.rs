@@ -1,4 +1,4 @@
-//! Measuring the pool: probes between agents, in jobs that a surveyor orders.
+//! The machines that measure a pool of hosts: agents send probes, in jobs that a surveyor orders.
 //!
 //! ```text
 //!   Surveyor --Task, Go, Poll, Release--> leader --the same--> members --the same--> ...
@@ -6,20 +6,21 @@
 //!                                leader ==probes==> members         (datagrams, class live)
 //! ```
 //!
-//! One host cannot ask a pool of hundreds in turn, and a job whose surveyor is gone must not keep a
+//! One host cannot ask hundreds of hosts in turn, and a job whose surveyor is gone must not keep a
 //! host busy. Every job therefore has a *leader*, and goes down a tree of hosts layer by layer. A
-//! host asks the hosts below it first. It reports that it is ready when they are ready or their
-//! time is over. Results come up the same way. A host polls the hosts to which it gave orders, and
-//! the poll is the heartbeat in both directions. An agent that is not polled for its lease is idle
-//! again. A host that does not answer is named as failed with the reason, and the job continues
-//! without it. Limits of time grow with the length of the job and with the number of layers below.
+//! host first asks the hosts below it. The host reports that it is ready when the hosts below it
+//! are ready or their time is over. Results go up the same way. A host polls the hosts to which it
+//! gave orders, and the poll is the heartbeat in both directions. An agent drops its job when it is
+//! not polled for the length of its lease. A host that does not answer is reported as failed with
+//! the reason, and the job continues without it. Limits of time grow with the length of the job and
+//! with the number of layers below.
 //!
 //! There are three kinds of job: parent to children, multicast over a tree, and all to all
 //! ([`Kind`]). A probe carries the time of its sending by the synchronised clock and the error
 //! bound of that clock, so every delay has an error bound ([`DelayRecord`]). A delay below zero by
 //! more than its bound proves that a clock is wrong. A clock that steps beyond its bounds during a
-//! job is reported by its own host. An error within the bound looks like distance: a host whose
-//! clock makes it look far is avoided like a host that is far.
+//! job is reported by its own host. A clock error within the bound cannot be told from distance, so
+//! planners avoid a host whose clock makes it look far.
 //!
 //! The kinds of job are those of TreeBuilder (thesis, sections 3.2 and 4.2). Job numbers, leases,
 //! error bounds and the naming of failures are ours.

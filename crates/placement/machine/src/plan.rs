@@ -31,7 +31,8 @@ const ATTEMPTS_MAX: u32 = 4;
 const MATRICES_MAX: u32 = 2;
 /// Probes of the shortest measurement. Fewer probes have no 90th percentile.
 const PROBES_MIN: u64 = 10;
-/// Rounds after the first find their paths warm.
+/// The warm-up of rounds after the first is divided by this number, because their paths are warm
+/// already.
 const WARM_SHARE: u32 = 10;
 
 /// Which pairs are measured before there is a tree.
@@ -39,14 +40,14 @@ const WARM_SHARE: u32 = 10;
 pub enum Extent {
     /// From each parent to its candidates, one parent after another; for TreeBuilder.
     ByParent,
-    /// All, in one job.
+    /// All pairs, in one job.
     AllPairs,
-    /// This many at most, chosen by what was measured before; for min-max.
+    /// At most this many pairs, chosen by earlier measurements; for min-max.
     Pairs(u64),
 }
 
 impl Extent {
-    /// This extent, or all pairs where the method cannot do with less.
+    /// This extent, or all pairs for a method that needs all pairs.
     pub fn fit(self, method: &Method) -> Self {
         match (self, method) {
             (Self::ByParent, Method::TreeBuilder(..)) | (Self::Pairs(_), Method::MinMax) => self,
@@ -55,13 +56,13 @@ impl Extent {
     }
 }
 
-/// One thing that a survey was told.
+/// One answer to a request of a survey.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Line {
     /// Hosts that did not answer the greeting, or failed while a whole tree or matrix was measured.
     Dropped(Vec<(usize, String)>),
-    /// A parent failed, and its measurement with it.
+    /// A parent failed, and its measurement was lost.
     ParentFailed {
         /// The parent.
         parent: usize,
@@ -72,38 +73,40 @@ pub enum Line {
     Measured {
         /// The parent.
         parent: usize,
-        /// Which round.
+        /// Number of the round.
         round: u32,
-        /// Candidates and what was measured to them.
+        /// Candidates and the measured delays to them.
         edges: Vec<(usize, EdgeStats)>,
-        /// Candidates that failed, whether as a host (else as an edge), and why.
+        /// Failed candidates: the number, whether the host failed (else only the edge), and the
+        /// reason.
         failed: Vec<(usize, bool, String)>,
     },
-    /// Delays between all hosts, between those of a group, or along a tree that is explored.
+    /// Delays between all hosts, between the hosts of a group, or along an explored tree.
     Matrix(Vec<(usize, usize, EdgeStats)>),
 }
 
-/// What a multicast over the whole tree showed.
+/// The result of a multicast over the whole tree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
-    /// From the root to each leaf: host, share of probes lost, delays.
+    /// Paths from the root to each leaf: the host of the leaf, the share of lost probes, and the
+    /// delays.
     pub leaves: Vec<(usize, f64, DelayFigures)>,
-    /// From each parent to its child: both hosts, delays.
+    /// Hops from each parent to its child: both hosts and the delays.
     pub hops: Vec<(usize, usize, DelayFigures)>,
-    /// The leaf with the largest 90th percentile, and that, us.
+    /// The leaf with the largest 90th percentile, and this percentile in microseconds.
     pub worst_leaf: Option<(usize, f64)>,
-    /// Hosts that failed in it.
+    /// Hosts that failed during the evaluation.
     pub failures: Vec<(usize, String)>,
 }
 
-/// What a survey ends with.
+/// The result of a survey.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SurveyPlan {
     /// The tree.
     pub tree: Tree,
     /// The planner's figures; `None` when the tree was grown parent by parent.
     pub planned: Option<Plan>,
-    /// What a multicast over it showed.
+    /// The result of a multicast over the tree.
     pub evaluation: Evaluation,
 }
 
@@ -111,11 +114,11 @@ pub struct SurveyPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SurveyError {
-    /// There can be no tree.
+    /// The planner found no tree.
     Plan(PlanError),
-    /// The lines are those of a survey with other settings: this one does not follow.
+    /// The lines belong to a survey with other settings, so this survey cannot continue from them.
     OtherSurvey {
-        /// Which line, from 1.
+        /// Number of the first line that does not fit, from 1.
         line: usize,
     },
     /// The survey was stopped before there was a tree.
@@ -147,11 +150,11 @@ impl core::error::Error for SurveyError {
 
 #[derive(Clone, Debug)]
 enum Stage {
-    /// No agent was greeted yet.
+    /// The survey waits for the answers to its greeting.
     Waiting,
-    /// All pairs are wanted.
+    /// The survey waits for the delays of all pairs.
     Matrix,
-    /// All pairs are known.
+    /// The planner plans on the delays of all pairs.
     Planning,
     Building,
     Exploring,
@@ -171,7 +174,7 @@ pub struct TreeSurvey {
     stage: Stage,
     builder: Option<Builder>,
     explorer: Option<Explorer>,
-    /// What the planner says of the tree that is evaluated.
+    /// The planner's figures of the tree under evaluation.
     planned: Option<Plan>,
     delays: Delays,
     dropped: Vec<(usize, String)>,
@@ -184,8 +187,8 @@ pub struct TreeSurvey {
 }
 
 impl TreeSurvey {
-    /// A tree out of a pool of hosts with these names. All pairs are measured where the planner's
-    /// method needs more than `extent` says.
+    /// A survey that plans a tree from a pool of hosts with these names. All pairs are measured
+    /// when the planner's method needs more pairs than `extent` allows.
     pub fn new(planner: Planner, names: Vec<String>, pace: Pace, extent: Extent) -> Self {
         Self {
             extent: extent.fit(&planner.method),
@@ -213,17 +216,17 @@ impl TreeSurvey {
         self
     }
 
-    /// The lines since the last call, for keeping.
+    /// Removes and returns the lines since the last call, so that the caller can save them.
     pub fn take_lines(&mut self) -> Vec<Line> {
         core::mem::take(&mut self.lines)
     }
 
-    /// Lines that it was told and that nobody took yet.
+    /// Lines that no call of [`take_lines`](Self::take_lines) has returned yet.
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
 
-    /// The plan; an error when there is none.
+    /// The plan of a finished survey.
     ///
     /// # Errors
     /// [`SurveyError`].
@@ -235,7 +238,7 @@ impl TreeSurvey {
         }
     }
 
-    /// Everything that was measured from host to host.
+    /// All measured delays between hosts.
     pub fn delays(&self) -> &Delays {
         &self.delays
     }
@@ -248,13 +251,14 @@ impl TreeSurvey {
         }
     }
 
-    /// Probes sent that count.
+    /// Probes that were sent and counted.
     pub fn probes(&self) -> u64 {
         self.probes
     }
 
-    /// Jobs that a survey of this plan may order at most, whatever fails. Every measurement of the
-    /// builder ends with a host placed, dropped or without children, in a bounded number of rounds.
+    /// Limit of the jobs that a survey of this plan orders under any failures. The limit exists
+    /// because every measurement of the builder ends in a bounded number of rounds, with a host
+    /// placed, dropped or without children.
     pub fn jobs_max(&self) -> u64 {
         let (pool, attempts) = (self.pool as u64, u64::from(ATTEMPTS_MAX));
         match (self.extent, self.planner.build_plan()) {
@@ -272,7 +276,7 @@ impl TreeSurvey {
         self.stage = Stage::Over;
     }
 
-    /// A part of the whole measurement; never so short that it says nothing.
+    /// The pace of one part of the whole measurement, with at least [`PROBES_MIN`] probes.
     fn part(&self, parts: u32, warm_up: Duration) -> Pace {
         let least = Duration::from_secs(PROBES_MIN) / self.pace.rate_hz.max(1);
         let duration = (self.pace.duration / parts.max(1)).max(least);
@@ -284,7 +288,7 @@ impl TreeSurvey {
         (0..self.pool).filter(|host| !dead(host)).collect()
     }
 
-    /// Takes hosts out, here and in the builder.
+    /// Removes hosts from the pool and from the builder.
     fn drop_hosts(&mut self, hosts: &[(usize, String)]) {
         for (host, reason) in hosts {
             if self.dropped().iter().any(|(known, _)| known == host) {
@@ -312,7 +316,7 @@ impl TreeSurvey {
         match Builder::new(plan, &self.alive(), self.planner.seed) {
             Err(error) => self.fail(SurveyError::Plan(error.into())),
             Ok(mut builder) => {
-                // Not in the pool, but to be named with their reasons.
+                // Dropped hosts are not in the pool, and are still reported with their reasons.
                 let dropped = self.dropped.clone();
                 dropped.into_iter().for_each(|(host, reason)| builder.drop_host(host, reason));
                 self.builder = Some(builder);
@@ -356,13 +360,13 @@ impl TreeSurvey {
         self.lines.push(line);
     }
 
-    /// What the builder wants, as far as it is not in the lines of an earlier survey.
+    /// The next request of the builder that the lines of an earlier survey do not answer.
     fn request(&mut self) -> Option<Request> {
         loop {
             let builder = self.builder.as_mut()?;
             match builder.step() {
                 builder::Step::Done(tree) => match self.replay.pop_front() {
-                    // The evaluation of the first time, in which hosts failed.
+                    // In the earlier survey, hosts failed during the evaluation.
                     Some((_, line @ Line::Dropped(_))) => self.apply(&line),
                     _ => {
                         self.stage = Stage::Evaluating(tree);
@@ -385,12 +389,12 @@ impl TreeSurvey {
         }
     }
 
-    /// What the explorer wants, as far as it is not in the lines of an earlier survey.
+    /// The next request of the explorer that the lines of an earlier survey do not answer.
     fn exploration(&mut self) -> Option<Ask> {
         loop {
-            // The explorer of the first time had dropped these hosts before it chose anything else.
-            // If it chose first now, its choice could be another, and the next lines would answer
-            // measurements that were never made.
+            // In the earlier survey, the explorer dropped these hosts before its next choice. A
+            // choice before the drop could differ, and the next lines would then answer requests
+            // that this survey never made.
             while let Some((_, Line::Dropped(hosts))) = self.replay.front() {
                 let hosts = hosts.clone();
                 self.replay.pop_front();
@@ -424,11 +428,11 @@ impl TreeSurvey {
         self.planned = Some(plan);
     }
 
-    /// A tree out of all pairs.
+    /// Plans a tree from the delays of all pairs.
     fn plan_on_matrix(&mut self) {
         match self.planner.plan(&self.delays, &self.alive()) {
             Ok(plan) => self.evaluate_plan(plan),
-            // Half a second without a network makes a matrix useless.
+            // An outage of half a second can make a matrix useless, so the measurement is repeated.
             Err(error) if lacks_edges(&error) && self.matrices < MATRICES_MAX => {
                 self.stage = Stage::Matrix;
             }
@@ -448,7 +452,7 @@ impl TreeSurvey {
         let parent = outcome.spec.hosts[0];
         let failed = |host: usize| outcome.failures.iter().find(|failure| failure.0 == host);
         if let Some((_, reason)) = failed(parent) {
-            // Others may have failed as well, each for itself.
+            // Other hosts may have failed as well, for reasons of their own.
             let own = guilty(&outcome.failures);
             let others = outcome.failures.iter().filter(|(h, _)| *h != parent && own.contains(h));
             let others: Vec<_> = others.map(|(host, why)| (*host, why.to_string())).collect();
@@ -473,7 +477,7 @@ impl TreeSurvey {
         self.tell(Line::Measured { parent, round, edges, failed: bad });
     }
 
-    /// Hosts that failed by themselves; those behind them may be asked again.
+    /// Drops the hosts that failed for reasons of their own. Hosts behind them stay in the pool.
     fn drop_guilty(&mut self, outcome: &JobOutcome) -> bool {
         let own = guilty(&outcome.failures);
         let failed = outcome.failures.iter().filter(|(host, _)| own.contains(host));
@@ -503,7 +507,8 @@ impl TreeSurvey {
         self.attempts += 1;
         let evaluation = evaluate(&tree, outcome);
         if self.attempts < ATTEMPTS_MAX && self.drop_guilty(outcome) {
-            // Their places are empty now: whoever chose the tree goes on.
+            // The places of these hosts are empty, so the builder, the explorer or the planner goes
+            // on.
             self.stage = match self.extent {
                 Extent::ByParent => Stage::Building,
                 Extent::AllPairs => Stage::Planning,
@@ -561,7 +566,7 @@ fn evaluate(tree: &Tree, outcome: &JobOutcome) -> Evaluation {
 
 impl Program for TreeSurvey {
     fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
-        // What an earlier survey was told first.
+        // The first answers of the earlier survey.
         let all_pairs = self.extent == Extent::AllPairs;
         let first = |line: &Line| {
             matches!(line, Line::Dropped(_)) || (all_pairs && matches!(line, Line::Matrix(_)))
@@ -588,7 +593,7 @@ impl Program for TreeSurvey {
         if !resumed || matches!(self.stage, Stage::Over) {
             return;
         }
-        // The requests must be those of the first time until its answers are used up.
+        // The requests must equal the earlier requests until the earlier answers are used up.
         let stage = self.stage.clone();
         match stage {
             Stage::Building => drop(self.request()),

@@ -26,7 +26,7 @@ pub const VERSION: u8 = 1;
 /// Bytes in front of the padding.
 pub const HEADER_BYTES: usize = 56;
 const MAC_OFFSET: usize = 48;
-/// Flag: sent to warm the path up, not to be counted.
+/// Flag of a probe that warms the path up and does not count.
 const WARM_UP: u8 = 1;
 const UNKNOWN: u32 = u32::MAX;
 const SAME_CLOCK: u32 = u32::MAX - 1;
@@ -34,7 +34,7 @@ const SAME_CLOCK: u32 = u32::MAX - 1;
 /// One probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Not to be counted.
+    /// Whether the probe warms the path up and does not count.
     pub warm_up: bool,
     /// Place of the sender of this copy.
     pub from: u16,
@@ -44,9 +44,9 @@ pub struct Probe {
     pub job: u32,
     /// Counts up from 0 at the origin, per receiver.
     pub sequence: u32,
-    /// When the origin sent it.
+    /// Time at which the origin sent the probe.
     pub origin: SyncTime,
-    /// When the sender of this copy did.
+    /// Time at which the sender of this copy sent it.
     pub sent: SyncTime,
     /// Error of the origin's clock.
     pub origin_error: ClockError,
@@ -54,7 +54,7 @@ pub struct Probe {
     pub sent_error: ClockError,
 }
 
-/// An error as four bytes; beyond four seconds it is as good as unknown.
+/// A clock error as four bytes. An error above four seconds is written as unknown.
 pub(super) fn error_to_wire(error: ClockError) -> u32 {
     match error {
         ClockError::SameClock => SAME_CLOCK,
@@ -97,7 +97,7 @@ impl Probe {
         out
     }
 
-    /// Reads a probe; padding is not looked at.
+    /// Reads a probe and ignores its padding.
     ///
     /// # Errors
     /// What is wrong: too short, another version, another key, forged.

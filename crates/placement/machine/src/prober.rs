@@ -12,10 +12,10 @@ use super::probe::{self, Probe};
 use super::record::{DelayRecord, between};
 use super::wire::Entry;
 
-/// The group of those that a host sends to at once.
+/// The group of receivers to which a host sends one probe at once.
 pub(super) const GROUP: GroupId = GroupId(1);
-/// How far a sender may fall behind its pace. Beyond this it lets time pass, because a burst to
-/// catch up would measure its own queue.
+/// How far a sender may fall behind its pace. Beyond this time the sender skips probes, because a
+/// burst to catch up would measure its own queue.
 const BEHIND_MAX: Duration = Duration::from_millis(10);
 
 /// The sending side of a job on one host. The leader of a parent or multicast job sends to its
@@ -31,13 +31,14 @@ pub(super) struct Prober {
     turn: usize,
     /// Probes sent to each receiver (to all, when they are sent at once), warm-up included.
     rounds: u32,
-    /// Of these, how many count, by receiver.
+    /// Probes that count, by receiver.
     sent: Vec<u32>,
     due: bool,
 }
 
 impl Prober {
-    /// Starts at `now`. `None` when this host sends nothing of its own.
+    /// The sending side of a task that starts at `now`; `None` for a host that sends no probes of
+    /// its own.
     pub(super) fn new(now: Timestamp, task: &Task) -> Option<Self> {
         let receivers = task.receivers();
         let leads = task.above == task.me().place;
@@ -76,7 +77,8 @@ impl Prober {
         }
     }
 
-    /// The probe that is due, as it leaves: to whom, whether it warms up, and its number.
+    /// The probe that is due now: its destination, whether it only warms the path up, and its
+    /// number.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<(Destination, bool, u32)> {
         if !core::mem::take(&mut self.due) || now >= self.ends_at {
             return None;
@@ -94,7 +96,7 @@ impl Prober {
         Some((to, warm_up, sequence))
     }
 
-    /// What was sent, for the report.
+    /// Entries about sent probes, for the report.
     pub(super) fn entries(&self, me: u16) -> Vec<Entry> {
         let to = |number: usize| if self.in_turn { self.receivers[number].place } else { me };
         let sent = self.sent.iter().enumerate();
@@ -103,7 +105,8 @@ impl Prober {
     }
 }
 
-/// Numbers seen of one sender: the highest, and the 64 below it.
+/// The numbers seen from one sender: the highest number, and a bit for it and for each of the 63
+/// numbers below it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     next: u64,
@@ -111,7 +114,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether this is the first copy. A number that is 64 behind counts as a copy.
+    /// Whether this is the first copy of a probe. A number that is 64 or more behind the highest
+    /// counts as a duplicate.
     fn first(&mut self, sequence: u32) -> bool {
         let sequence = u64::from(sequence);
         if sequence >= self.next {
@@ -149,7 +153,7 @@ impl Catcher {
         true
     }
 
-    /// What was received, for the report.
+    /// Entries about received probes, for the report.
     pub(super) fn entries(&mut self, task: &Task) -> Vec<Entry> {
         let me = task.me().place;
         let hop = |(from, (_, record)): (u16, (Seen, DelayRecord))| Entry::Delays {
@@ -183,7 +187,7 @@ pub(super) fn padding(pace: &Pace) -> Bytes {
     Bytes::from(vec![0; usize::from(pace.probe_bytes).saturating_sub(probe::HEADER_BYTES)])
 }
 
-/// When the last probe of a job that started now is on its way.
+/// Time at which the last probe of a job that starts now has been sent.
 pub(super) fn ends_at(now: Timestamp, pace: &Pace) -> Timestamp {
     Timestamp::from_nanos(now.nanos().saturating_add(nanos(pace.length())))
 }

@@ -1,4 +1,4 @@
-//! Delays of one ordered pair of hosts, summed where they are measured.
+//! Delays of one ordered pair of hosts, summed up at the receiver.
 
 use core::time::Duration;
 
@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use evenfall_placement_planner::delays::EdgeStats;
 
-/// Shorter than light takes through a rack.
+/// Smallest delay that is reported, in nanoseconds. Light takes longer through a rack.
 const DELAY_NS_MIN: f64 = 100.0;
 
 /// The results of the probes from one host to another: sums that can be merged, and the error bound
 /// of the two clocks behind them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DelayRecord {
-    /// Probes by delay; those below zero are in the first bucket.
+    /// Number of probes by delay. Delays below zero are in the first bucket.
     pub histogram: SparseHistogram,
     /// Mean, ns.
     pub mean_ns: f64,
     /// Sum of squared distances from the mean, ns^2.
     pub squares_ns2: f64,
-    /// Shortest, ns; below zero when clocks differ by more than the delay.
+    /// Shortest delay, ns. It is below zero when the clocks differ by more than the delay.
     pub min_ns: i64,
     /// Longest, ns.
     pub max_ns: i64,
-    /// Largest error of each of these delays: both clocks together, at their worst.
+    /// Bound on the error of each of these delays: the sum of the error bounds of both clocks.
     pub error: ClockError,
 }
 
@@ -45,7 +45,8 @@ pub struct DelayFigures {
     pub mean_us: f64,
     /// Standard deviation.
     pub stddev_us: f64,
-    /// How wrong each may be because of the clocks; `None` when nobody offers a bound.
+    /// Bound on the clock error of each figure in microseconds; `None` when the clocks state no
+    /// bound.
     pub clock_error_us: Option<f64>,
     /// Probes that arrived.
     pub count: u64,
@@ -56,7 +57,7 @@ impl DelayRecord {
     pub fn record(&mut self, delay_ns: i64, error: ClockError) {
         let first = self.histogram.total() == 0;
         self.histogram.record(Duration::from_nanos(delay_ns.max(0) as u64));
-        // Welford: no sum of squares that cancels.
+        // Welford's method, which avoids the cancellation of a plain sum of squares.
         let delta = delay_ns as f64 - self.mean_ns;
         self.mean_ns += delta / self.histogram.total() as f64;
         self.squares_ns2 += delta * (delay_ns as f64 - self.mean_ns);
@@ -94,7 +95,7 @@ impl DelayRecord {
         (self.squares_ns2 / (self.count().saturating_sub(1).max(1)) as f64).max(0.0).sqrt()
     }
 
-    /// The bound on the error of each delay; `None` when there is none.
+    /// The bound on the error of each delay; `None` when the clocks state no bound.
     pub fn bound(&self) -> Option<Duration> {
         match self.error {
             ClockError::SameClock => Some(Duration::ZERO),
@@ -123,7 +124,8 @@ impl DelayRecord {
         edge.min(self.max_ns.max(0) as f64).max(DELAY_NS_MIN)
     }
 
-    /// As a statistic of the edge; `None` when nothing arrived. `sent` is what the sender counted.
+    /// The statistics of the edge; `None` when no probe arrived. `sent` is the sender's count of
+    /// probes.
     pub fn edge(&self, sent: u64) -> Option<EdgeStats> {
         if self.count() == 0 {
             return None;
@@ -143,7 +145,7 @@ impl DelayRecord {
         })
     }
 
-    /// What reports print.
+    /// The figures that reports print.
     pub fn figures(&self) -> DelayFigures {
         let us = |q| self.quantile_ns(q) / 1e3;
         DelayFigures {
@@ -165,7 +167,7 @@ pub fn between(sender: ClockError, receiver: ClockError) -> ClockError {
     match (sender, receiver) {
         (ClockError::SameClock, ClockError::SameClock) => ClockError::SameClock,
         (ClockError::Within(a), ClockError::Within(b)) => ClockError::Within(a + b),
-        // One who says that there is one clock, and one who says that there are several.
+        // One host states that both share a clock, and the other host does not.
         _ => ClockError::Unknown,
     }
 }

@@ -1,4 +1,5 @@
-//! The machine that orders jobs: greets the pool, then does what its program asks for.
+//! The machine that orders jobs. It greets the pool, and then orders the jobs that its program asks
+//! for.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,25 +16,26 @@ use super::job::{JobSpec, Kind, LEADER, Seat, Task, Timing};
 use super::record::DelayRecord;
 use super::wire::{self, Body, Decoded, Entry, Message, Reason};
 
-/// Control messages that may wait; each is retried, so the newest is dropped.
+/// Limit of control messages that wait. Beyond it the newest message is dropped, because every
+/// message is repeated.
 const CONTROL_MAX: usize = 8_192;
 
 /// Settings of a surveyor.
 #[derive(Clone, Debug)]
 pub struct SurveyorConfig {
-    /// Clock of control.
+    /// Intervals and limits of control messages.
     pub timing: Timing,
     /// How long an agent has to answer the first greeting.
     pub greet: Duration,
     /// How long to wait for agents that work for another surveyor, which may be dead.
     pub busy_patience: Duration,
-    /// Authenticates control and probes.
+    /// Key that authenticates control messages and probes.
     pub key: Option<MacKey>,
 }
 
 impl Default for SurveyorConfig {
-    /// Twenty polls for an answer, and the time after which agents of a dead surveyor are idle,
-    /// eight layers deep.
+    /// An agent has twenty polls to answer the greeting. The surveyor waits for busy agents until
+    /// agents of a dead surveyor are idle, in a job of eight layers.
     fn default() -> Self {
         let timing = Timing::default();
         let greet = timing.lease;
@@ -44,45 +46,45 @@ impl Default for SurveyorConfig {
 /// An agent that answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Its software, for people.
+    /// Name and version of the software, for people.
     pub software: String,
-    /// How wrong its clock may be.
+    /// Error bound of the agent's clock.
     pub clock: ClockError,
 }
 
-/// What a program wants.
+/// The next step of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// This job.
+    /// Order this job.
     Job(JobSpec),
-    /// Nothing more.
+    /// End the survey.
     Done,
 }
 
 /// The purpose of a survey: it asks for one job after the other. Hosts are numbers of the pool.
 pub trait Program {
-    /// Who answered; called once, before the first job.
+    /// Takes the answers to the greeting. Called once, before the first job.
     fn greeted(&mut self, pool: &[Result<Welcome, Reason>]);
 
-    /// What is wanted next. Asked once for every answer.
+    /// The next step. Called once for every answer.
     fn next(&mut self) -> Step;
 
-    /// What came of the last job.
+    /// Takes the outcome of the last job.
     fn take(&mut self, outcome: &JobOutcome);
 }
 
-/// What was measured from one host to another.
+/// The measured delays from one host to another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PairDelays {
-    /// Sender, or the leader when it is a path.
+    /// Sender, or the leader when the delays are those of a path.
     pub from: usize,
     /// Receiver.
     pub to: usize,
-    /// Whether it is the whole path through the tree.
+    /// Whether the delays are those of the whole path through the tree.
     pub path: bool,
-    /// Probes sent that count.
+    /// Probes that were sent and counted.
     pub sent: u64,
-    /// What arrived.
+    /// Delays of the probes that arrived.
     pub record: DelayRecord,
 }
 
@@ -96,29 +98,29 @@ impl PairDelays {
     }
 }
 
-/// What came of a job.
+/// The outcome of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobOutcome {
-    /// Its number; unique in the run.
+    /// Number of the job, unique in the run.
     pub job: u32,
-    /// What was asked for.
+    /// The job that the program asked for.
     pub spec: JobSpec,
-    /// Every pair of which both ends did their part; nothing may have arrived.
+    /// Every pair whose two hosts both reported. A pair may have lost all its probes.
     pub pairs: Vec<PairDelays>,
     /// Hosts that failed, and why.
     pub failures: Vec<(usize, Reason)>,
-    /// From the order to the report.
+    /// Time from the order to the report.
     pub took: Duration,
 }
 
-/// What a surveyor tells its owner.
+/// Events of a surveyor for its owner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SurveyorEvent {
-    /// Everybody answered, or their time was over.
+    /// All agents have answered, or their time is over.
     Greeted {
-        /// How many answered.
+        /// Number of agents that answered.
         usable: usize,
-        /// Who did not, and why.
+        /// Hosts that did not answer, with their reasons.
         failures: Vec<(usize, Reason)>,
     },
     /// A job was ordered.
@@ -127,16 +129,16 @@ pub enum SurveyorEvent {
         job: u32,
         /// What is measured.
         kind: Kind,
-        /// Who leads it.
+        /// Host that leads the job.
         leader: usize,
-        /// How many take part.
+        /// Number of hosts in the job.
         hosts: usize,
-        /// It will be over within this time.
+        /// Limit of the job's duration.
         limit: Duration,
     },
     /// A job is over.
     Finished(Box<JobOutcome>),
-    /// The program is done, or was stopped.
+    /// The program has ended, or was stopped.
     Over,
 }
 
@@ -194,7 +196,7 @@ impl<P: Program> Surveyor<P> {
         }
     }
 
-    /// What it works for.
+    /// The program of this surveyor.
     pub fn program(&self) -> &P {
         &self.program
     }
@@ -204,7 +206,7 @@ impl<P: Program> Surveyor<P> {
         self.program
     }
 
-    /// Whether it is done.
+    /// Whether the program has ended.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
@@ -340,12 +342,13 @@ impl<P: Program> Surveyor<P> {
         };
         let Active { job, spec, mut branch, began, .. } = *active;
         let outcome = outcome(job, spec, branch.report(), now.since(began));
-        // The leader tells those below; where somebody failed, nobody may be left out.
+        // The leader releases the hosts below it. When a host failed, the surveyor releases every
+        // host itself, so that none is left out.
         let told = if outcome.failures.is_empty() { 1 } else { outcome.spec.hosts.len() };
         self.release(job, &outcome.spec.hosts[..told]);
         self.program.take(&outcome);
         self.events.push_back(SurveyorEvent::Finished(Box::new(outcome)));
-        // Not over: `next` orders another, or says so itself.
+        // The survey goes on: `next` orders another job, or ends the survey.
         self.state = State::Greeting { answers: Vec::new(), began: now, next: Timestamp::MAX };
         self.next(now);
     }
@@ -406,7 +409,8 @@ fn outcome(job: u32, spec: JobSpec, entries: Vec<Entry>, took: Duration) -> JobO
     blame(&expected, &found, &mut failed);
     let mut pairs = Vec::new();
     for (path, from, to) in expected {
-        // What a host forwards it counts as received; it sends on all that reaches it.
+        // A host forwards every probe that it receives, so its count of received probes is also its
+        // count of sent probes.
         let sender = if spec.kind == Kind::AllToAll { (from, to) } else { (LEADER, LEADER) };
         let count = sent.get(&sender).copied().unwrap_or(0);
         let (Some(_), None, None) = (sent.get(&sender), failed.get(&from), failed.get(&to)) else {
@@ -459,7 +463,8 @@ fn blame(
             *accused.entry(*from).or_default() += 1;
             *accused.entry(*to).or_default() += 1;
         }
-        // Among equals the one furthest from the leader: without the leader there is no job.
+        // Among equally accused hosts, the host furthest from the leader is blamed, because a job
+        // without its leader is lost.
         let Some((&worst, _)) = accused.iter().max_by_key(|(place, count)| (**count, **place))
         else {
             return;
@@ -523,7 +528,7 @@ impl<P: Program> Machine for Surveyor<P> {
     }
 }
 
-/// Hosts that failed for reasons of their own: the others may be asked again.
+/// Hosts that failed for reasons of their own. The other failed hosts may take part again.
 pub fn guilty(failures: &[(usize, Reason)]) -> BTreeSet<usize> {
     let own = |reason: &Reason| !matches!(reason, Reason::Unreached(_));
     failures.iter().filter(|(_, reason)| own(reason)).map(|(host, _)| *host).collect()

@@ -1,4 +1,4 @@
-//! The machines driven by hand: what they say to each other, and when they give up.
+//! Tests that drive the machines by hand: their messages to each other, and their limits of time.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -97,7 +97,7 @@ fn decoding_is_total_and_a_flipped_bit_is_noticed_under_a_key() {
                 let at = prng.below(bytes.len() as u64) as usize;
                 bytes[at] = prng.next_u64() as u8;
             }
-            // Whatever they are now, they are a value or an error.
+            // Decoding changed bytes gives a value or an error.
             drop(decode(&bytes, None));
         }
         let sealed = message.encode(Some(&key));
@@ -131,12 +131,12 @@ fn a_probe_survives_the_wire_and_is_authenticated() {
     for at in 0..probe::HEADER_BYTES {
         let mut bytes = probe.encode(Some(&key));
         bytes[at] ^= 2;
-        // Byte 5 is room for later, and authenticated like the rest.
+        // Byte 5 is reserved, and is authenticated like the other bytes.
         assert!(Probe::decode(&bytes, Some(&key)).is_err(), "byte {at}");
     }
 }
 
-/// An agent, and what it says.
+/// An agent and its sent messages.
 struct Bench {
     agent: Agent,
 }
@@ -164,7 +164,7 @@ impl Bench {
         self.said(now)
     }
 
-    /// Control messages; probes are not looked at.
+    /// The control messages that the agent sent. Probes are left out.
     fn said(&mut self, now: Timestamp) -> Vec<Message> {
         let mut said = Vec::new();
         while let Some(transmit) = self.agent.poll_transmit(now) {
@@ -231,7 +231,8 @@ fn another_version_is_answered_with_ours() {
     bytes[2] = 9;
     let said = bench.hear_bytes(at(0), 9, bytes.into());
     assert_eq!(said[0].body, Body::Refusal(Reason::Version(wire::VERSION)));
-    // And an answer of another version with silence, or two would talk for ever.
+    // An answer of another version gets no answer, because two agents would otherwise answer each
+    // other for ever.
     let mut bytes = order(0, 0, Body::Refusal(Reason::Version(9))).encode(None).to_vec();
     bytes[2] = 9;
     assert!(bench.hear_bytes(at(1), 9, bytes.into()).is_empty());
@@ -277,7 +278,7 @@ fn records_merge_as_if_they_were_one() {
     assert!(whole.min_ns < -999 && whole.impossible_ns() == Some(whole.min_ns));
 }
 
-/// A program that wants nothing.
+/// A program that orders no jobs.
 struct Nothing(Vec<Result<Welcome, Reason>>);
 
 impl Program for Nothing {

@@ -138,7 +138,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Where an agent is with a job.
+/// The phase of an agent in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
@@ -167,13 +167,13 @@ impl Phase {
 /// One line of a report. Places are those of the job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
-    /// What came from one place to another.
+    /// Delays of the probes from one place to another.
     Delays {
-        /// Sender; for a path the leader.
+        /// Sender; the leader for a path.
         from: u16,
         /// Receiver.
         to: u16,
-        /// Whether it is the whole path from the leader and not one hop.
+        /// Whether the delays are those of the whole path from the leader, and not of one hop.
         path: bool,
         /// The delays.
         record: DelayRecord,
@@ -182,77 +182,77 @@ pub enum Entry {
     Sent {
         /// Sender.
         from: u16,
-        /// Receiver; every one when it is the sender itself.
+        /// Receiver. The sender's own place stands for all of its receivers.
         to: u16,
-        /// How many.
+        /// Number of probes.
         count: u32,
     },
     /// A host failed.
     Failed {
-        /// Which.
+        /// Place of the host.
         place: u16,
-        /// Why.
+        /// Reason of the failure.
         reason: Reason,
     },
 }
 
-/// What a message says.
+/// The body of a control message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// "Who are you?": surveyor to agent.
+    /// Greeting of a surveyor to an agent.
     Hello,
     /// Answer to `Hello`.
     Welcome {
         /// Name and version of the software, for people.
         software: String,
-        /// How wrong its clock may be.
+        /// Error bound of the agent's clock.
         clock: ClockError,
     },
     /// A job.
     Task(Task),
     /// Probes may run.
     Go,
-    /// Heartbeat; asks for the parts of the report from this one on.
+    /// Heartbeat, which also asks for the parts of the report from this number on.
     Poll(u32),
-    /// The job is over: forget it.
+    /// The job is over, and the agent drops it.
     Release,
-    /// Where it is.
+    /// State of the agent in the job.
     Status {
-        /// Where.
+        /// Phase of the agent.
         phase: Phase,
-        /// Parts of the report, when it is done.
+        /// Number of parts of the report, in phase `Done`.
         parts: u32,
-        /// Grows while something is still gathered.
+        /// Number that grows while results are still gathered.
         progress: u32,
     },
     /// A part of the report.
     Part {
-        /// Which, from 0.
+        /// Number of the part, from 0.
         index: u32,
-        /// Its lines.
+        /// Entries of the part.
         entries: Vec<Entry>,
     },
-    /// "No".
+    /// The agent refuses the job for this reason.
     Refusal(Reason),
 }
 
-/// A control message: which run, which job, and what.
+/// A control message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// The run of the surveyor; unique.
     pub run: u64,
     /// The job; unique in the run, 0 for none.
     pub job: u32,
-    /// What it says.
+    /// Body of the message.
     pub body: Body,
 }
 
-/// What bytes turned out to be.
+/// The result of decoding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoded {
     /// A message.
     Message(Message),
-    /// A message of another version. Its first eight bytes are the same.
+    /// A message of another version. The first eight bytes have the same layout in every version.
     Foreign {
         /// The version.
         version: u8,
@@ -284,7 +284,7 @@ fn seats(r: &mut Reader<'_>, most: usize) -> Result<Vec<Seat>, Malformed> {
     if count > most {
         return Err(r.malformed("more hosts than a job may have"));
     }
-    // Grown as bytes are found, never by the count alone.
+    // The list grows with the bytes that are present, because the stated count may be false.
     let seat = |_| {
         let (place, port) = (r.u16()?, r.u16()?);
         let ip = match r.u8()? {
@@ -473,10 +473,11 @@ impl Message {
     }
 }
 
-/// Reads a control message. One of another version is named and not looked into.
+/// Reads a control message. For a message of another version, only the version and the kind are
+/// read.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// [`Malformed`], with the fault and its position.
 pub fn decode(bytes: &[u8], key: Option<&MacKey>) -> Result<Decoded, Malformed> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(Malformed { what: "longer than any message", offset: MESSAGE_BYTES_MAX });

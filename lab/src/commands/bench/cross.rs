@@ -45,7 +45,7 @@ pub fn main(args: &Args) -> Outcome {
         let now = Instant::now();
         next = next.max(now.checked_sub(BEHIND_MAX).unwrap_or(now));
         while next <= now {
-            // A full queue would have dropped a datagram that the kernel does not take.
+            // A refused datagram counts as dropped, as by a full queue of a switch.
             socket.send_to(&payload, args.to).ok();
             next += each;
         }

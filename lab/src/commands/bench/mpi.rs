@@ -129,7 +129,8 @@ fn one(name: &'static str, mut command: Command) -> Result<Peer, String> {
         format!("mpirun: {error}; install OpenMPI (apt-get install openmpi-bin libopenmpi-dev)")
     };
     let mut child = command.spawn().map_err(missing)?;
-    // The program prints one line, and a few when it fails. A pipe holds more.
+    // The program prints one line, or a few lines when it fails. The pipe has room for them, so
+    // nothing reads it before the end.
     attend(&mut child)?;
     let output = child.wait_with_output().map_err(missing)?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -47,7 +47,7 @@ pub struct Args {
 /// The task of a rank.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Spec {
-    /// Its number.
+    /// Number of the rank.
     pub rank: usize,
     /// All addresses.
     pub members: Vec<SocketAddr>,
@@ -55,7 +55,7 @@ pub struct Spec {
     pub epoch: u32,
     /// Seed of the contents.
     pub seed: u64,
-    /// Its row of the matrix.
+    /// The rank's row of the matrix, in bytes.
     pub row: Vec<u64>,
     /// Number of rounds, with the warm-up.
     pub rounds: usize,
@@ -77,8 +77,8 @@ pub struct Spec {
     pub silence_max: Duration,
     /// See [`Config::key`].
     pub key: Option<[u8; 16]>,
-    /// How long the rank may keep the results of rounds to itself, because a listener needs a core
-    /// to read them.
+    /// How long the rank may delay the report of its rounds, because the reader of reports needs a
+    /// core.
     pub say_after: Duration,
 }
 
@@ -102,13 +102,13 @@ impl Spec {
 /// One round at one rank. Times are of the host's monotonic clock.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Round {
-    /// Which one.
+    /// Number of the round.
     pub number: usize,
-    /// When the shuffle was called.
+    /// Time of the call.
     pub begin_ns: u64,
-    /// When it returned.
+    /// Time of the return.
     pub end_ns: u64,
-    /// Processor time of this process in between.
+    /// Processor time of this process between call and return.
     pub cpu_ns: u64,
     /// Hashes of the sent messages, by receiver.
     pub sent: Vec<u64>,
@@ -133,7 +133,7 @@ pub struct Totals {
     pub waiting_bytes_max: u64,
     /// How long a small message takes.
     pub latency: Duration,
-    /// How long its sender is busy with it.
+    /// How long the sender is busy with a small message.
     pub per_message: Duration,
 }
 
@@ -151,7 +151,7 @@ pub enum Line {
         rank: Option<u16>,
         /// The failure in words.
         words: String,
-        /// When.
+        /// Time of the failure.
         at_ns: u64,
     },
     /// All rounds are over.
@@ -252,7 +252,8 @@ fn round(member: &mut Member, spec: &Spec, number: usize) -> Result<Round, Group
     let (begin, cpu) = (MonotonicClock::now(), process_cpu());
     let here = member.shuffle(messages)?;
     let (end, cpu_ns) = (MonotonicClock::now(), (process_cpu() - cpu).as_nanos() as u64);
-    // A slower rank shall not wait for a core while this rank checks its messages.
+    // The barrier keeps this rank from taking a core for its checks while a slower rank still
+    // shuffles.
     member.barrier()?;
     let here = here.iter().map(|body| hash(body)).collect();
     let (begin_ns, end_ns) = (begin.nanos(), end.nanos());

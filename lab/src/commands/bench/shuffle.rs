@@ -27,7 +27,7 @@ use evenfall_runtime::program::Outcome;
 
 /// Port of every rank in a lab.
 const LAB_PORT: u16 = 9_300;
-/// How often signals and buffers are looked at.
+/// Time between two checks of signals and buffers.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long processes may take to print their address.
 const STARTUP: Duration = Duration::from_secs(20);
@@ -43,7 +43,7 @@ const YIELD_FOR: Duration = Duration::from_micros(200);
 /// Ranks that one machine may be asked to run.
 const RANKS_MAX: usize = 256;
 
-/// Notes that the options alone do not give.
+/// Notes below the list of options.
 const AFTER: &str = "\
 A round lasts from the first rank's call to the last rank's return; every message of every round
 is hashed where it is made and where it arrives, and compared. The bound is the time that the
@@ -259,8 +259,8 @@ impl Args {
             rtt_packets,
             overcommit: self.overcommit,
             grant_packets: self.grant_packets,
-            // The pace is a little above the rate of a link that has a limit and a queue of its
-            // own. A queue that runs dry whenever a rank is woken late is not full.
+            // In a lab, the link has a limit and a queue of its own. The pace is 5 % above the rate
+            // of the link, so that the queue does not run dry when a rank is woken late.
             bits_per_s: if self.lab { rate.map(|rate| rate + rate / 20) } else { rate },
             resend_after: Duration::from_secs_f64(4.0 * queue).max(Duration::from_millis(20)),
             silence_max: self.silence,
@@ -274,7 +274,7 @@ impl Args {
 /// An event of a rank: a line, or its end.
 enum Said {
     Line(Line),
-    /// A line that is none of the known ones.
+    /// A line of unknown form.
     Words(String),
     Ended,
 }

@@ -48,7 +48,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Least interval of byte counts: a switch counts no faster, and a run would do nothing but count.
+/// Smallest interval of byte counts. Switches do not count faster, and the counts would take most
+/// of the time of a run.
 const INTERVAL_S_MIN: f64 = 0.001;
 
 fn positive(name: &str, value: f64) -> Result<(), String> {

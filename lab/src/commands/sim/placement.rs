@@ -52,8 +52,8 @@ enum Name {
     Gap,
 }
 
-/// Messages that judge a tree by default. With 5,000 messages, the worst leaf's p90 is good to a
-/// percent.
+/// Default number of messages that judge a tree. With 5,000 messages, the p90 of the worst leaf is
+/// exact to one per cent.
 const MESSAGES: u32 = 5_000;
 
 /// Makes the table.

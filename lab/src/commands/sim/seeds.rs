@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::files::interval_of;
 
 /// The results of `run` for seeds from `first` on, by seed. Each core works on one seed at a time.
-/// `done` hears the number of finished runs.
+/// `done` is called with the number of finished runs.
 pub fn in_parallel<T: Send>(
     first: u64,
     count: usize,

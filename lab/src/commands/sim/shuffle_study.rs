@@ -15,7 +15,7 @@ use crate::shuffle::study::{self, Figure, Record, Run};
 use crate::shuffle::unfinished::Unfinished;
 use crate::studies::Table;
 
-/// What a line of the kept file says behind the key of a run that cannot end.
+/// The word behind the key of a run that ended in a deadlock, in the file of finished runs.
 const DEADLOCK: &str = "deadlock";
 
 /// Arguments of the shuffle study.
@@ -77,7 +77,8 @@ pub fn tables(args: &Args, progress: &mut dyn FnMut(&str)) -> Result<Vec<Table>,
     let figures = chosen(args)?;
     let mut records = Records::open(args.keep.as_deref())?;
     if let Some(folder) = &args.plots {
-        // The folder is made before hours of runs, so that a mistake shows at once.
+        // The folder is made before the runs, which may take hours, so that a wrong path fails at
+        // once.
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("--plots {}: {error}", folder.display()))?;
     }
@@ -89,7 +90,7 @@ pub fn tables(args: &Args, progress: &mut dyn FnMut(&str)) -> Result<Vec<Table>,
     Ok(curves.iter().map(Curves::table).collect())
 }
 
-/// Makes the missing runs, those of the first seed first, as far as the budget goes.
+/// Makes the missing runs, ordered by seed, until the time budget is used up.
 fn fill(
     args: &Args,
     figures: &[Kind],

@@ -246,7 +246,8 @@ fn append(
                 None => std::thread::sleep(due.saturating_duration_since(Instant::now())),
             }
         }
-        // An append that is sent late for want of room still counts from its due time.
+        // The time of an append counts from its due time, also when the append was sent late
+        // because no room was left.
         let begun = due.unwrap_or_else(Instant::now);
         let file = turn as usize % files.len();
         if flow.stopped.remove(&file) {
